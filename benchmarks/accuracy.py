@@ -1,0 +1,81 @@
+"""Run what is missing of a plan: every arm with every seed, one JSON each.
+
+    python benchmarks/accuracy.py benchmarks/plans/cifar10_lt_baselines.json --root DATA --work runs/benchmarks [--jobs 2] [--only ARM]
+
+A plan says question, data, settings, arms, seeds and what is expected; it is committed before its first run. Runs resume where
+they were stopped, and a finished one is `benchmarks/results/PLAN/ARM-seedN.json`, to be committed. Accuracy does not depend on how
+busy the machine is: `--jobs 2` runs two side by side with one thread each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def command(plan: dict[str, Any], arm: dict[str, Any], *, seed: int, out: Path) -> list[str]:
+    settings = {**plan["settings"], **arm}
+    recipe = settings.pop("recipe")
+    words = ["longtail", "train", recipe, "--data", str(plan["data"]), "--seed", str(seed), "--out", str(out)]
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        words += [f"--{flag}" if value else f"--no-{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+    return words
+
+
+def curve(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    lines = {}
+    for journal in sorted(folder.glob("*/journal.jsonl")):
+        parsed = [json.loads(line) for line in journal.read_text().splitlines()]
+        lines[journal.parent.name] = [line for line in parsed if line["kind"] == "epoch"]
+    return lines
+
+
+def run(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, work: Path) -> str:
+    result, out = RESULTS / name / f"{arm}-seed{seed}.json", work / name / f"{arm}-seed{seed}"
+    if result.exists():
+        return f"{result} was there"
+    words = command(plan, plan["arms"][arm], seed=seed, out=out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with out.with_suffix(".log").open("a") as log:
+        machine = ["--root", str(root), "--threads", "1", "--device", "cpu"]
+        done = subprocess.run(
+            [str(Path(sys.executable).with_name("longtail")), *words[1:], *machine], stdout=log, stderr=subprocess.STDOUT, check=False
+        )
+    if done.returncode:
+        return f"{out} failed: see {out.with_suffix('.log')}"
+    row = json.loads((out / "row.json").read_text())
+    shown = " ".join(command(plan, plan["arms"][arm], seed=seed, out=Path("runs") / f"{arm}-seed{seed}"))
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    result.parent.mkdir(parents=True, exist_ok=True)
+    whole = {"plan": name, "arm": arm, "command": f"{shown} --root DATA --threads 1", "commit": commit, "row": row, "curve": curve(out)}
+    result.write_text(json.dumps(whole, indent=1) + "\n")
+    return f"{result} is new"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("plan", type=Path)
+    parser.add_argument("--root", type=Path, required=True, help="where the images are")
+    parser.add_argument("--work", type=Path, default=Path("runs/benchmarks"), help="where runs are kept while they are unfinished")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--only", action="append", help="an arm; may be repeated")
+    parser.add_argument("--seeds", type=lambda text: [int(part) for part in text.split(",")], help="only these of the plan's seeds")
+    asked = parser.parse_args()
+    plan = json.loads(asked.plan.read_text())
+    wanted = [(arm, seed) for seed in plan["seeds"] for arm in plan["arms"]]
+    wanted = [(a, s) for a, s in wanted if (not asked.only or a in asked.only) and (not asked.seeds or s in asked.seeds)]
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        for said in pool.map(lambda job: run(plan, asked.plan.stem, *job, root=asked.root, work=asked.work), wanted):
+            print(said, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""What this machine can do."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import sys
+
+OPTIONAL = {"pyarrow": ("data", "read parquet files"), "tensorboard": ("track", "write TensorBoard files")}
+"""Module -> the extra that brings it, and what it is for."""
+
+
+def findings() -> dict[str, dict[str, str]]:
+    """Devices, threads, precision (tried in a child process), versions, and optional parts with how to install them."""
+    import torch
+
+    from longtail.engine.machine import bf16_works, choose, devices
+    from longtail.runs.identity import versions
+
+    chosen = choose()
+    return {
+        "machine": {
+            "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()} at {sys.prefix}",
+            "devices": ", ".join(_named(torch, device) for device in devices()),
+            "threads": f"{torch.get_num_threads()} of {os.cpu_count()} cores",
+            **{f"bf16 on {device}": "works" if bf16_works(device) else "does not work: fp32 is used" for device in devices()},
+            "longtail would use": f"{chosen.device}, {chosen.precision}, {chosen.threads} threads",
+        },
+        "versions": versions(),
+        "optional parts": {module: _present(module, *own) for module, own in OPTIONAL.items()},
+    }
+
+
+def _named(torch: object, device: str) -> str:
+    if device != "cuda":
+        return device
+    import torch.cuda
+
+    return ", ".join(f"cuda:{index} ({torch.cuda.get_device_name(index)})" for index in range(torch.cuda.device_count()))
+
+
+def _present(module: str, extra: str, purpose: str) -> str:
+    if importlib.util.find_spec(module) is not None:
+        return f"here: can {purpose}"
+    return f'missing: to {purpose}, run pip install "longtail[{extra}]"'

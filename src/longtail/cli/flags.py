@@ -1,0 +1,143 @@
+"""Flags: those of the data and the run are the same for every recipe, the rest is the recipe's own signature."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.markup import escape
+from typer.core import TyperGroup
+
+from longtail.recipes import RECIPES
+from longtail.recipes.signatures import Parameter, Recipe, read
+
+DATA, RUN, SWEPT = "Data", "Run", "Sweep"
+
+
+def _flag(text: str, panel: str, *names: str) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel)
+
+
+Data = Annotated[str, _flag("A known name (see `longtail list`), a folder of class folders, or a list file.", DATA)]
+Root = Annotated[Path | None, _flag("Where the files of a named set or of a list lie.", DATA)]
+Imbalance = Annotated[float | None, _flag("Largest class over smallest, for sets that are cut long-tailed.", DATA)]
+Profile = Annotated[Literal["exp", "step", "pareto"], _flag("How the counts fall from the largest class to the smallest.", DATA)]
+Protocol = Annotated[Literal["holdout", "paper"], _flag("Hold validation out of training, or train on everything as papers do.", DATA)]
+SplitSeed = Annotated[int, _flag("Which images are held out. Not the seed of the run.", DATA)]
+OnBadImage = Annotated[Literal["refuse", "skip"], _flag("What to do about images that cannot be read.", DATA)]
+Out = Annotated[Path | None, _flag("The folder of the run; runs/RECIPE-DATA-SEED unless given.", RUN)]
+Seed = Annotated[int, _flag("Weights, mixing, dropout, masks.", RUN)]
+ViewSeed = Annotated[int | None, _flag("Order and views of the images; the seed unless given.", RUN)]
+Tta = Annotated[Literal["none", "flip"], _flag("Averaging at test time.", RUN)]
+Device = Annotated[str, _flag("auto, cpu, cuda or mps.", RUN)]
+Precision = Annotated[Literal["auto", "fp32", "bf16"], _flag("auto is bf16 where that is both safe and fast.", RUN)]
+Threads = Annotated[int | None, _flag("Threads of torch on the CPU; its own choice unless given.", RUN)]
+Workers = Annotated[int, _flag("Processes that read images.", RUN)]
+SaveEvery = Annotated[float, _flag("Minutes between checkpoints within an epoch.", RUN)]
+Compile = Annotated[bool, _flag("Compile the network.", RUN, "--compile")]
+SyncBatchnorm = Annotated[bool, _flag("Batch-norm over all processes.", RUN, "--sync-batchnorm")]
+Tensorboard = Annotated[bool, _flag("Also write TensorBoard files.", RUN, "--tensorboard")]
+DryRun = Annotated[bool, _flag("Send a few batches through every stage and estimate the cost; write nothing.", RUN, "--dry-run")]
+
+
+def _shared(
+    *,
+    data: Data,
+    root: Root = None,
+    imbalance: Imbalance = None,
+    profile: Profile = "exp",
+    protocol: Protocol = "holdout",
+    split_seed: SplitSeed = 0,
+    on_bad_image: OnBadImage = "refuse",
+    out: Out = None,
+    seed: Seed = 0,
+    view_seed: ViewSeed = None,
+    tta: Tta = "none",
+    device: Device = "auto",
+    precision: Precision = "auto",
+    threads: Threads = None,
+    workers: Workers = 0,
+    save_every: SaveEvery = 10.0,
+    compile: Compile = False,
+    sync_batchnorm: SyncBatchnorm = False,
+    tensorboard: Tensorboard = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Only its signature is used."""
+
+
+SHARED: Mapping[str, inspect.Parameter] = inspect.signature(_shared, eval_str=True).parameters
+"""The data and run flags of `longtail train`, which `longtail.train` takes under the same names."""
+
+
+def _swept(
+    recipes: Annotated[str | None, typer.Argument(help="One recipe or several, separated by commas.")] = None,
+    *,
+    name: Annotated[str | None, _flag("A sweep that has a name, instead of recipes; other flags override it.", SWEPT)] = None,
+    seeds: Annotated[str | None, _flag("Seeds, separated by commas; 0 unless given.", SWEPT)] = None,
+    set: Annotated[list[str] | None, _flag("KEYWORD=VALUE,VALUE,...; may be repeated. Lists: KEYWORD=1,2;3,4.", SWEPT, "--set")] = None,
+    data: Annotated[str | None, _flag("A known name, a folder of class folders, or a list file.", DATA)] = None,
+) -> None:
+    """Only its signature is used."""
+
+
+SWEEP: Mapping[str, inspect.Parameter] = {
+    **inspect.signature(_swept, eval_str=True).parameters,
+    **{name: own for name, own in SHARED.items() if name not in ("data", "seed", "view_seed", "dry_run")},
+}
+"""The flags of `longtail sweep`."""
+
+
+def signed(body: Callable[..., None], parameters: Iterable[inspect.Parameter]) -> Callable[..., None]:
+    """Give a function that takes `**values` the signature that typer turns into flags."""
+    body.__signature__ = inspect.Signature(list(parameters))  # type: ignore[attr-defined]
+    return body
+
+
+def option(parameter: Parameter) -> inspect.Parameter:
+    """The flag of a recipe's keyword. Text, read by `Parameter.parse`: the same words as in Python and in a sweep."""
+    name = f"--{parameter.name.replace('_', '-')}"
+    if parameter.scalar == "bool" and not parameter.many and not parameter.optional:
+        kind, default, info = bool, parameter.default, typer.Option(f"{name}/--no-{name[2:]}", rich_help_panel="Recipe")
+    else:
+        kind, default, info = str, _said(parameter.default), typer.Option(name, metavar=f"<{parameter.kind}>", rich_help_panel="Recipe")
+    default = ... if parameter.required else default
+    return inspect.Parameter(parameter.name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, info], default=default)
+
+
+def _said(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else "none" if value is None else str(value)
+
+
+def keywords(recipe: Recipe, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the flags say about a recipe's keywords."""
+    return {name: own.parse(values[name]) if isinstance(values[name], str) else values[name] for name, own in recipe.parameters.items()}
+
+
+def recipe_group(body: Callable[[Recipe, dict[str, Any]], None]) -> type[TyperGroup]:
+    """A group of commands with one command for each recipe, made from its source when it is asked for."""
+
+    class Recipes(TyperGroup):
+        def list_commands(self, ctx: Any) -> list[str]:
+            return list(RECIPES)
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            recipe = read(cmd_name)
+
+            def command(**values: Any) -> None:
+                body(recipe, values)
+
+            app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+            parameters = [*SHARED.values(), *map(option, recipe.parameters.values())]
+            app.command(cmd_name, help=escape(recipe.doc), short_help=escape(recipe.headline))(signed(command, parameters))
+            return typer.main.get_command(app)
+
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            if args and args[0].startswith("-") and args[0] != "--help":
+                raise ValueError(f"expected the recipe first, got {args[0]}: write `longtail train RECIPE {args[0]} ...`")
+            return super().parse_args(ctx, args)
+
+    return Recipes

@@ -1,0 +1,244 @@
+"""`longtail VERB`: look at data, train, evaluate, compare. Every verb ends with the next thing to do."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from longtail import __version__
+from longtail.cli import flags, tables
+from longtail.recipes import CITATIONS, RECIPES
+from longtail.recipes.signatures import Recipe, read
+
+app = typer.Typer(
+    name="longtail",
+    help="Train image classifiers that also work on the rare classes.",
+    epilog="Begin with `longtail demo`, or with `longtail inspect` and the path of a folder of class folders.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+def run() -> None:
+    """The command `longtail`. What a person can mend is said in a sentence; --debug shows where it came from."""
+    arguments = [word for word in sys.argv[1:] if word != "--debug"]
+    try:
+        app(arguments)
+    except Exception as error:
+        message = explained(error)
+        if message is None or len(arguments) < len(sys.argv) - 1:
+            raise
+        print(message[0], file=sys.stderr)
+        sys.exit(message[1])
+
+
+def explained(error: Exception) -> tuple[str, int] | None:
+    """The message and exit code for an error that a person can mend; None for one that only we can."""
+    name = type(error).__name__  # by name: importing the classes would import torch
+    if name == "Stopped":
+        return str(error), 130
+    if isinstance(error, ValueError | OSError | ModuleNotFoundError) or name == "NonFinite":
+        return f"error: {error}", 2
+    return None
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+) -> None:
+    pass
+
+
+@app.command("list")
+def list_() -> None:
+    """List recipes, data sets and networks."""
+    from longtail.data.names import KNOWN
+
+    recipes = {}
+    for name, target in RECIPES.items():
+        own = read(name)
+        recipes[name] = own.headline if own.name == name else f"another name of {target.partition(':')[2]}"
+    tables.pairs("recipes", recipes)
+    tables.pairs("data", {**KNOWN, "PATH": "a folder of class folders, a list or CSV of path,label, or parquet files"})
+    tables.pairs("networks", dict.fromkeys(networks(), "") | {"timm:NAME": "any model of timm"})
+    tables.next_step("longtail show balanced_softmax", "longtail inspect digits-lt")
+
+
+def networks() -> list[str]:
+    """The names of our networks, read from the source: importing it would import torch."""
+    source = (Path(__file__).parents[1] / "nn" / "networks.py").read_text(encoding="utf-8")
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "NETWORKS" and node.value:
+            return [ast.literal_eval(key) for key in node.value.keys if key] if isinstance(node.value, ast.Dict) else []
+    raise AssertionError("networks.py has a literal dict NETWORKS")
+
+
+@app.command()
+def show(
+    recipe: Annotated[str, typer.Argument(help="A name from `longtail list`, or package.module:function.")],
+    cite: Annotated[bool, typer.Option("--cite", help="Only what to cite, as BibTeX.")] = False,
+) -> None:
+    """Show a recipe: what it says about itself, its keywords, its source."""
+    own = read(recipe)
+    if cite:
+        print("\n\n".join(CITATIONS.get(own.name, ())) or f"{own.name} names nothing to cite: cite what its docstring names.")
+        return
+    tables.recipe(own)
+    tables.next_step(f"longtail train {own.name} --data digits-lt")
+
+
+@app.command()
+def inspect(
+    data: Annotated[str, typer.Argument(help="A known name, a folder of class folders, or a list file.")],
+    root: flags.Root = None,
+    imbalance: flags.Imbalance = None,
+    profile: flags.Profile = "exp",
+    protocol: flags.Protocol = "holdout",
+    split_seed: flags.SplitSeed = 0,
+    on_bad_image: flags.OnBadImage = "refuse",
+) -> None:
+    """Look at data before training: counts, imbalance, groups, what cannot be evaluated."""
+    from longtail.data.facts import facts
+    from longtail.data.opening import open_data
+
+    dataset = open_data(
+        data, root=root, imbalance=imbalance, profile=profile, protocol=protocol, split_seed=split_seed, on_bad_image=on_bad_image
+    )
+    tables.facts(facts(dataset))
+    given = "".join(f" --{name} {value}" for name, value in (("root", root), ("imbalance", imbalance)) if value is not None)
+    tables.next_step(f"longtail train balanced_softmax --data {data}{given}")
+
+
+def _train(recipe: Recipe, values: dict[str, Any]) -> None:
+    from longtail.runs import train
+
+    shared = {name: values[name] for name in flags.SHARED}
+    own = flags.keywords(recipe, values)
+    data, out = shared.pop("data"), shared.pop("out")
+    out = out or Path("runs") / f"{recipe.name.rpartition(':')[2]}-{Path(data).name}-{shared['seed']}"
+    result = train(recipe.target, data, out, **shared, **own)
+    if result.row is None:
+        tables.say("Dry run: nothing was written.")
+        tables.next_step("the same command without --dry-run")
+        return
+    if not result.fresh:
+        tables.say(f"{result.folder} was finished before; this is its row.")
+    tables.row(result.row)
+    tables.say(f"run: {result.folder}")
+    others = sorted(str(own.parent) for own in result.folder.parent.glob("*/row.json") if own.parent != result.folder)
+    tables.next_step(
+        f"longtail compare {' '.join([*others[:1], str(result.folder)])}" if others else f"longtail eval {result.folder} --tta flip"
+    )
+
+
+app.add_typer(
+    typer.Typer(cls=flags.recipe_group(_train), no_args_is_help=True),
+    name="train",
+    help="Train a recipe on data; the same command again resumes. `longtail train RECIPE --help` lists all flags.",
+    subcommand_metavar="RECIPE [FLAGS]...",
+)
+
+
+@app.command("eval")
+def eval_(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    data: Annotated[str | None, typer.Option(help="Other data with classes that the run knows.", rich_help_panel=flags.DATA)] = None,
+    root: flags.Root = None,
+    tta: Annotated[Literal["none", "flip"] | None, typer.Option(help="Averaging at test time; as in training unless given.")] = None,
+    device: flags.Device = "auto",
+    precision: flags.Precision = "auto",
+    threads: flags.Threads = None,
+    workers: flags.Workers = 0,
+    rewrite: Annotated[bool, typer.Option("--rewrite", help="Write the row's numbers and predictions anew.")] = False,
+) -> None:
+    """Evaluate a finished run again: on its own validation and test images, or on other data."""
+    from longtail.runs import evaluate
+
+    found = evaluate(
+        run, data=data, root=root, tta=tta, device=device, precision=precision, threads=threads, workers=workers, rewrite=rewrite
+    )
+    tables.summaries(found)
+    tables.next_step(f"longtail compare {run} ANOTHER_RUN")
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs, or folders of such folders.")],
+    across: Annotated[list[str] | None, typer.Option(help="Let this field differ, as a column; may be repeated.")] = None,
+    format: Annotated[Literal["table", "markdown", "csv"], typer.Option(help="How to write it.")] = "table",
+    out: Annotated[Path | None, typer.Option(help="Write to this file instead.")] = None,
+) -> None:
+    """Rank finished runs that can be ranked, or say in what they differ."""
+    tables.compared(expanded(runs), across=across or [], format=format, out=out)
+    if format == "table" and out is None:
+        tables.next_step(f"longtail compare {' '.join(map(str, runs))} --format markdown --out comparison.md")
+
+
+def expanded(folders: list[Path]) -> list[Path]:
+    """The runs in these folders: themselves, or those inside, sorted; unfinished ones inside are named and left out."""
+    found = []
+    for folder in folders:
+        inside = sorted(own.parent for own in folder.glob("**/recipe.json")) if not (folder / "recipe.json").exists() else []
+        for own in inside:
+            if not (own / "row.json").exists():
+                tables.warn(f"{own} is unfinished and not in the table")
+        found += [own for own in inside if (own / "row.json").exists()] or [folder]
+    return found
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine can do: devices, threads, precision, versions, optional parts."""
+    from longtail.cli.doctor import findings
+
+    for title, rows in findings().items():
+        tables.pairs(title, rows)
+    tables.next_step("longtail demo")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder of the two runs.")] = Path("runs/demo"),
+    threads: flags.Threads = None,
+) -> None:
+    """Train a plain and a balanced classifier on long-tailed digits, in about a minute, and compare them."""
+    from longtail.cli.demo import perform
+
+    perform(out, threads=threads)
+    tables.next_step(f"longtail compare {out}", "longtail inspect PATH_OF_YOUR_FOLDER_OF_CLASS_FOLDERS")
+
+
+def _sweep(**values: Any) -> None:
+    from longtail.cli.sweep import perform, plan
+
+    jobs = plan(values)
+    diverged = perform(jobs)
+    finished = [job.folder for job in jobs if job.folder not in diverged]
+    if finished:
+        tables.compared(finished, across=[], format="table", out=None)
+    if diverged:
+        tables.warn(f"{len(diverged)} of {len(jobs)} runs diverged: {', '.join(map(str, diverged))}")
+        raise typer.Exit(1)
+    folder = values["out"] or "runs/sweep"
+    tables.next_step(f"longtail compare {folder} --format csv --out {folder}/comparison.csv")
+
+
+app.command("sweep", help="Train every combination of recipes, keywords and seeds, and compare them; resumable.")(
+    flags.signed(_sweep, flags.SWEEP.values())
+)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,194 @@
+"""The nouns of the house: batches, the clock, an outcome, a method, a stage."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypedDict, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+
+class Images(TypedDict):
+    """Images as floats in [0, 1], with each row's position in the epoch's order (`draw`)."""
+
+    image: Tensor
+    draw: Tensor
+
+
+class Labelled(Images):
+    """Images with class indices (N,) or, after mixing, class distributions (N, C)."""
+
+    target: Tensor
+
+
+class Views(TypedDict):
+    """Two views of each image."""
+
+    view1: Tensor
+    view2: Tensor
+    draw: Tensor
+
+
+class LabelledViews(Views):
+    """Two views of each image, with class indices."""
+
+    target: Tensor
+
+
+B = TypeVar("B", bound=Mapping[str, Any])
+B_co = TypeVar("B_co", bound=Mapping[str, Any], covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Where training is. Everything that changes over time is a function of this.
+
+    >>> Clock(step=30, steps=120, epoch=1, epochs=4).progress
+    0.25
+    """
+
+    step: int
+    steps: int
+    epoch: int
+    epochs: int
+
+    @property
+    def progress(self) -> float:
+        """The share of training that is behind us, in [0, 1)."""
+        return self.step / self.steps
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one look at a batch produced."""
+
+    terms: Mapping[str, Tensor]  # already weighted; the loss is their sum
+    notes: Mapping[str, Tensor] = field(default_factory=dict)  # worth plotting, not optimized
+    carry: Mapping[str, Tensor] = field(default_factory=dict)  # one row per sample, handed to `after_step`
+
+    @property
+    def loss(self) -> Tensor:
+        """The sum of the terms."""
+        return torch.stack(list(self.terms.values())).sum()
+
+
+class Method(nn.Module, ABC, Generic[B]):
+    """A paper: (weights, batch, clock) -> loss. No optimizer, no device, no logging, no files."""
+
+    @abstractmethod
+    def forward(self, batch: B, clock: Clock) -> Outcome:
+        """Look at a batch. A function of (weights, batch, clock) up to seeded draws; writes no state but batch-norm's."""
+
+    def after_step(self, outcome: Outcome, clock: Clock) -> None:
+        """Move what the optimizer does not: queues, momentum copies. The only place where such state may change."""
+
+    @abstractmethod
+    def predict(self, image: Tensor) -> Tensor:
+        """Answer for images, row by row: logits of a classifier, features of a pretrained encoder."""
+
+    @abstractmethod
+    def deploy(self) -> nn.Module:
+        """Give the plain network for inference, built from a spec, whose forward equals `predict`."""
+
+
+class Batches(Protocol[B_co]):
+    """The only way the engine reads data."""
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        ...
+
+    def epoch(self, index: int, *, start: int = 0) -> Iterator[B_co]:
+        """The batches of an epoch, from batch `start` on: the same rows and views whatever came before."""
+        ...
+
+
+Predict = Callable[[Tensor], Mapping[str, Tensor]]
+"""Images in [0, 1] on any device -> float32 answers on the CPU: "logits", and one entry per further head."""
+
+
+class Evaluator(Protocol):
+    """Owns its data; given a way to predict, answers with named numbers."""
+
+    def __call__(self, predict: Predict, /) -> Mapping[str, float]: ...
+
+
+class Average(Protocol):
+    """A running average of a method's trainable parameters and batch-norm buffers."""
+
+    def update(self, method: nn.Module, clock: Clock) -> None: ...
+    def weights(self) -> Mapping[str, Tensor]: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Classes by how often they were seen in training, and the rule that says so: accuracy by group names it."""
+
+    rule: str  # "threshold: many > 100, few < 20" or "ranks: 3/4/3"
+    members: Mapping[str, tuple[int, ...]]  # "many", "medium", "few" -> class indices, in that order
+
+
+Schedule = Callable[[Clock], float]
+BatchTransform = Callable[[Any, Clock], Any]
+Every = Callable[[Clock], bool]
+
+
+def constant(clock: Clock) -> float:
+    """The base rate, all the time."""
+    return 1.0
+
+
+def nothing(batch: Any, clock: Clock) -> Any:
+    """The batch as it came."""
+    return batch
+
+
+def each_epoch(clock: Clock) -> bool:
+    """After every epoch. (Asked at the end of an epoch, with the clock of its last step.)"""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Which weights a stage returns, and how the row names them. Use `last`, `best(...)` or `average(...)`."""
+
+    name: str
+    best: str | None = None  # the evaluation to maximise, such as "val/balanced"
+    average: str | None = None  # the key of `Stage.averages` to return
+
+
+last = Keep("last epoch")
+
+
+def best(metric: str) -> Keep:
+    """The weights of the epoch that had the highest `metric`, such as "val/balanced"."""
+    return Keep(f"best {metric}", best=metric)
+
+
+def average(name: str) -> Keep:
+    """The last epoch's average called `name` in `Stage.averages`."""
+    return Keep(f"last epoch, {name}", average=name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage(Generic[B]):
+    """One fit: what learns, from what, for how long, and how."""
+
+    name: str
+    method: Method[B]
+    data: Batches[B]
+    epochs: int
+    optimizer: Callable[[nn.Module], Optimizer]  # called by fit after placement: sam(sgd(lr=0.1), rho=0.8)
+    schedule: Schedule = constant  # fit multiplies the base rate, the group's lr_scale and this
+    mix: BatchTransform = nothing  # mixup, cutmix, teacher labels: outside the closure, so SAM's two looks see one batch
+    accumulate: int = 1
+    averages: Mapping[str, Average] = field(default_factory=dict)
+    evals: Mapping[str, Evaluator] = field(default_factory=dict)
+    evaluate: Every = each_epoch
+    keep: Keep = last

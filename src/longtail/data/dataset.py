@@ -1,0 +1,74 @@
+"""What every source becomes: three splits, class names in a fixed order, counts, groups, a hash."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from longtail.core import Groups
+
+
+class Pictures(Protocol):
+    """Where the pixels of a split come from."""
+
+    def __len__(self) -> int: ...
+
+    def image(self, index: int) -> Image.Image:
+        """One picture, decoded, upright, RGB."""
+        ...
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Pictures of one size, held as uint8 (N, 3, H, W)."""
+
+    pixels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def image(self, index: int) -> Image.Image:
+        """One picture, decoded, upright, RGB."""
+        return Image.fromarray(self.pixels[index].permute(1, 2, 0).numpy())
+
+    def take(self, rows: NDArray[np.int64]) -> Memory:
+        """The pictures of these rows, in this order."""
+        return Memory(self.pixels[torch.from_numpy(rows)])
+
+
+@dataclass(frozen=True)
+class Split:
+    """Pictures with their classes and a name for each that a person can find again."""
+
+    pictures: Pictures
+    target: Tensor  # int64 (N,)
+    ids: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A long-tailed dataset, ready for any recipe. A split that does not exist has no rows."""
+
+    name: str
+    classes: tuple[str, ...]
+    train: Split
+    val: Split
+    test: Split
+    counts: Tensor  # int64 (C,): training images per class, after holdout; what priors are made of
+    source_counts: Tensor  # int64 (C,): training images per class before holdout; what groups are made of
+    groups: Groups
+    size: int  # pixels: the side of the square that networks see, unless a recipe says otherwise
+    hash: str  # of all (image content, label) pairs of the three splits
+    protocol: Literal["holdout", "paper"]
+    mirror: bool = True  # whether a mirrored image is still one of its class; digits are not
+    marks: tuple[str, ...] = ()  # stand on every row: "counts conventional, images not"
+    warnings: tuple[str, ...] = ()  # said once when the data is opened

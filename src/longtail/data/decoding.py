@@ -1,0 +1,155 @@
+"""Image files of any kind become upright RGB pictures.
+
+Grey, palette and CMYK are converted; transparency is laid on white; 16 bits are scaled to 8, not clipped; EXIF rotation is applied; of an
+animation the first frame counts. What cannot be read, is cut short, or would unpack to more pixels than `PIL.Image.MAX_IMAGE_PIXELS`
+raises ValueError.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+from torch import Tensor
+
+
+def decode(content: bytes) -> Image.Image:
+    """Decode an image file's bytes: upright, RGB."""
+    try:
+        return _rgb(_opened(content))
+    except Exception as error:  # decoders fail with many types: OSError, SyntaxError, struct.error, EOFError, ...
+        raise ValueError(str(error) or type(error).__name__) from error
+
+
+def check(content: bytes) -> None:
+    """Read an image file to its end, as cheaply as its format allows; raises ValueError as `decode` would."""
+    try:
+        image = _opened(content)
+        image.draft("RGB", (1, 1))  # a JPEG is then decoded at an eighth of its size, but still to its last byte
+        _rgb(image)
+    except Exception as error:
+        raise ValueError(str(error) or type(error).__name__) from error
+
+
+def square(image: Image.Image, size: int) -> Image.Image:
+    """Fit a picture into a square: padded with the median colour of its border, nothing cut off, then resized (bilinear)."""
+    longest = max(image.size)
+    if image.width != image.height:
+        pixels = np.asarray(image)
+        border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
+        red, green, blue = (int(value) for value in np.median(border, axis=0))
+        canvas = Image.new("RGB", (longest, longest), (red, green, blue))
+        canvas.paste(image, ((longest - image.width) // 2, (longest - image.height) // 2))
+        image = canvas
+    return image if longest == size else image.resize((size, size), Image.Resampling.BILINEAR)
+
+
+@dataclass(frozen=True)
+class Files:
+    """Pictures that stay on disk and are decoded when looked at."""
+
+    paths: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def content(self, index: int) -> bytes:
+        """The file's bytes."""
+        return Path(self.paths[index]).read_bytes()
+
+    def image(self, index: int) -> Image.Image:
+        """One picture, decoded, upright, RGB."""
+        try:
+            return decode(self.content(index))
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"expected an image, but {self.paths[index]} cannot be read ({error}). It was good when the data was opened: "
+                "restore it, or start again with --on-bad-image skip."
+            ) from error
+
+    def take(self, rows: NDArray[np.int64]) -> Files:
+        """The pictures of these rows, in this order."""
+        return Files(tuple(self.paths[row] for row in rows.tolist()))
+
+
+@dataclass(frozen=True)
+class Blobs:
+    """Pictures held in memory as encoded files."""
+
+    blobs: tuple[bytes, ...]
+
+    def __len__(self) -> int:
+        return len(self.blobs)
+
+    def content(self, index: int) -> bytes:
+        """The encoded bytes."""
+        return self.blobs[index]
+
+    def image(self, index: int) -> Image.Image:
+        """One picture, decoded, upright, RGB."""
+        try:
+            return decode(self.blobs[index])
+        except ValueError as error:
+            raise ValueError(f"expected an image in row {index}, but it cannot be read ({error}). Get the file again.") from error
+
+    def take(self, rows: NDArray[np.int64]) -> Blobs:
+        """The pictures of these rows, in this order."""
+        return Blobs(tuple(self.blobs[row] for row in rows.tolist()))
+
+
+@dataclass(frozen=True)
+class Resized:
+    """Pictures held small as uint8 (N, 3, H, W), and resized (bilinear, antialiased) when looked at."""
+
+    pixels: Tensor
+    size: int
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def image(self, index: int) -> Image.Image:
+        """One picture, decoded, upright, RGB."""
+        image = Image.fromarray(self.pixels[index].permute(1, 2, 0).numpy())
+        return image.resize((self.size, self.size), Image.Resampling.BILINEAR)
+
+    def take(self, rows: NDArray[np.int64]) -> Resized:
+        """The pictures of these rows, in this order."""
+        return Resized(self.pixels[torch.from_numpy(rows)], self.size)
+
+
+def _opened(content: bytes) -> Image.Image:
+    image = Image.open(io.BytesIO(content))
+    limit = Image.MAX_IMAGE_PIXELS
+    if limit is not None and image.width * image.height > limit:
+        raise ValueError(f"{image.width} x {image.height} pixels are more than the {limit:,} that are safe to unpack")
+    return image
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    image.load()
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):
+        image = _eight_bits(np.asarray(image).astype(np.float64), image.mode)
+    elif image.mode == "F":
+        values = np.asarray(image).astype(np.float64)
+        if not (values.min() >= 0 and values.max() <= 1):
+            raise ValueError(f"pixels are real numbers from {values.min():g} to {values.max():g}: save them as 8 or 16 bits, or in [0, 1]")
+        image = Image.fromarray(np.round(values * 255).astype(np.uint8))
+    elif image.has_transparency_data:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        image = Image.alpha_composite(white, image)
+    return image.convert("RGB")
+
+
+def _eight_bits(values: NDArray[np.float64], mode: str) -> Image.Image:
+    # Pillow opens some 16-bit files as 32-bit integers: only larger values show that a file really has 32 bits.
+    if values.min() < 0:
+        raise ValueError(f"pixels of mode {mode} are negative: save them as 8 or 16 bits without sign")
+    top = 65535.0 if values.max() <= 65535 else 2.0**31 - 1
+    return Image.fromarray(np.round(values / top * 255).astype(np.uint8))

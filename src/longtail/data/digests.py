@@ -1,0 +1,53 @@
+"""What streamed files were found to hold: read once, then remembered by path, size and time of change.
+
+Kept in `longtail/files.sqlite` under `$XDG_CACHE_HOME` (else `~/.cache`). It saves time and nothing else: it may be deleted, and where it
+cannot be written every opening reads all files.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from pathlib import Path
+
+Stamp = tuple[int, int]  # size in bytes, time of change in nanoseconds
+
+
+def stamp(path: str) -> Stamp:
+    """What changes when a file's content does."""
+    stat = os.stat(path)
+    return stat.st_size, stat.st_mtime_ns
+
+
+def recall(stamps: Mapping[str, Stamp]) -> dict[str, bytes]:
+    """The digests of those files that were read before and have not changed since."""
+    found = {}
+    try:
+        with closing(_connect()) as database:
+            for path, expected in stamps.items():
+                row = database.execute("SELECT size, changed, digest FROM files WHERE path = ?", (os.path.abspath(path),)).fetchone()
+                if row is not None and (row[0], row[1]) == expected:
+                    found[path] = row[2]
+    except (OSError, sqlite3.Error):
+        return {}
+    return found
+
+
+def remember(files: Iterable[tuple[str, Stamp, bytes]]) -> None:
+    """Keep the digests of files that are good images."""
+    rows = [(os.path.abspath(path), *mark, digest) for path, mark, digest in files]
+    try:
+        with closing(_connect()) as database, database:
+            database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", rows)
+    except (OSError, sqlite3.Error):
+        pass
+
+
+def _connect() -> sqlite3.Connection:
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "longtail"
+    folder.mkdir(parents=True, exist_ok=True)
+    database = sqlite3.connect(folder / "files.sqlite", timeout=30)
+    database.execute("CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, size INTEGER, changed INTEGER, digest BLOB) WITHOUT ROWID")
+    return database

@@ -1,0 +1,131 @@
+"""Batches of mixed images with mixed targets: transforms of (batch, clock) that give a new batch and leave the old one alone.
+
+Each row is mixed with its mirror position in the batch, so any number of rows works. Draws come from numpy's global generator,
+which the engine seeds at every step. To stop mixing at some point of training, wrap one in `schedules.Until`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor
+
+from longtail.core import Clock, Labelled
+
+
+def _soft(target: Tensor, classes: int, smoothing: float) -> Tensor:
+    """(1 - s) target + s / C, from class indices or distributions."""
+    if target.ndim == 1:
+        target = F.one_hot(target, classes).float()
+    return target * (1 - smoothing) + smoothing / classes
+
+
+def _mixed_images(image: Tensor, lam: float) -> Tensor:
+    return image * lam + image.flip(0) * (1 - lam)
+
+
+def _cut_images(image: Tensor, lam: float) -> tuple[Tensor, float]:
+    """The images with a rectangle of about (1 - lam) of the area from their partners, and the share that exactly remains."""
+    height, width = image.shape[-2:]
+    tall, wide = int(height * np.sqrt(1 - lam)), int(width * np.sqrt(1 - lam))
+    row, column = np.random.randint(height), np.random.randint(width)  # noqa: NPY002
+    top, bottom = max(row - tall // 2, 0), min(row + (tall + 1) // 2, height)
+    left, right = max(column - wide // 2, 0), min(column + (wide + 1) // 2, width)
+    result = image.clone()
+    result[:, :, top:bottom, left:right] = image.flip(0)[:, :, top:bottom, left:right]
+    return result, 1 - (bottom - top) * (right - left) / (height * width)
+
+
+def _positive(**values: float) -> None:
+    for name, value in values.items():
+        if not value > 0:
+            raise ValueError(f"{name} must be positive, got {value}")
+
+
+def _probability(**values: float) -> None:
+    for name, value in values.items():
+        if not 0 <= value <= 1:
+            raise ValueError(f"{name} must be in [0, 1], got {value}")
+
+
+@dataclass(frozen=True)
+class Smooth:
+    """Label smoothing: the targets become (1 - s) onehot + s / C (Szegedy et al., 2016)."""
+
+    classes: int
+    smoothing: float
+
+    def __post_init__(self) -> None:
+        _positive(classes=self.classes)
+        _probability(smoothing=self.smoothing)
+
+    def __call__(self, batch: Labelled, clock: Clock) -> Labelled:
+        """The batch with smooth targets (N, C)."""
+        return {**batch, "target": _soft(batch["target"], self.classes, self.smoothing)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixupCutMix:
+    """Mixup or CutMix, drawn anew for each batch: what DeiT and LiVT train with.
+
+    Mixup (Zhang et al., 2018): lam x_i + (1 - lam) x_j, lam ~ Beta(mixup, mixup). CutMix (Yun et al., 2019): a rectangle of x_i is x_j's,
+    and lam is the exact share of x_i that is left. Targets are mixed with the same lam after smoothing. CutMix is chosen with probability
+    `switch`. With 1 - `probability` nothing is mixed, but targets are (N, C) all the same.
+    """
+
+    classes: int
+    mixup: float = 0.8
+    cutmix: float = 1.0
+    switch: float = 0.5
+    probability: float = 1.0
+    smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        _positive(classes=self.classes, mixup=self.mixup, cutmix=self.cutmix)
+        _probability(switch=self.switch, probability=self.probability, smoothing=self.smoothing)
+
+    def __call__(self, batch: Labelled, clock: Clock) -> Labelled:
+        """The batch with mixed images and targets (N, C)."""
+        image, target = batch["image"], _soft(batch["target"], self.classes, self.smoothing)
+        if not np.random.rand() < self.probability:  # noqa: NPY002
+            return {**batch, "target": target}
+        cut = np.random.rand() < self.switch  # noqa: NPY002
+        alpha = self.cutmix if cut else self.mixup
+        lam = float(np.random.beta(alpha, alpha))  # noqa: NPY002
+        if cut:
+            image, lam = _cut_images(image, lam)
+        else:
+            image = _mixed_images(image, lam)
+        return {**batch, "image": image, "target": target * lam + target.flip(0) * (1 - lam)}
+
+
+@dataclass(frozen=True)
+class Mixup:
+    """Mixup alone: lam x_i + (1 - lam) x_j, lam ~ Beta(alpha, alpha), targets alike (Zhang et al., 2018)."""
+
+    alpha: float
+    classes: int
+
+    def __post_init__(self) -> None:
+        _positive(alpha=self.alpha, classes=self.classes)
+
+    def __call__(self, batch: Labelled, clock: Clock) -> Labelled:
+        """The batch with mixed images and targets (N, C)."""
+        return MixupCutMix(classes=self.classes, mixup=self.alpha, switch=0.0)(batch, clock)
+
+
+@dataclass(frozen=True)
+class CutMix:
+    """CutMix alone: a rectangle of x_i is x_j's, lam ~ Beta(alpha, alpha) corrected to the exact area, targets alike (Yun et al., 2019)."""
+
+    alpha: float
+    classes: int
+
+    def __post_init__(self) -> None:
+        _positive(alpha=self.alpha, classes=self.classes)
+
+    def __call__(self, batch: Labelled, clock: Clock) -> Labelled:
+        """The batch with mixed images and targets (N, C)."""
+        return MixupCutMix(classes=self.classes, cutmix=self.alpha, switch=1.0)(batch, clock)

@@ -1,0 +1,167 @@
+"""One door for every source: a name, a folder, a list or parquet files become a `Dataset`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from longtail.data.cifar import cifar
+from longtail.data.dataset import Dataset, Split
+from longtail.data.digits import digits
+from longtail.data.folders import folder
+from longtail.data.lists import image_list, published
+from longtail.data.names import KNOWN, unknown
+from longtail.data.parquet import parquet, parquet_files
+from longtail.data.reading import OnBadImage, read
+from longtail.data.source import Rows, Source, several
+from longtail.data.splits import Profile, hold_out, shared, split_hash
+
+Protocol = Literal["holdout", "paper"]
+
+
+def open_data(
+    name: str,
+    *,
+    root: Path | None = None,
+    imbalance: float | None = None,
+    profile: Profile = "exp",
+    protocol: Protocol = "holdout",
+    split_seed: int = 0,
+    on_bad_image: OnBadImage = "refuse",
+    size: int | None = None,
+) -> Dataset:
+    """Open a dataset by name or path: the known names are in `longtail.data.names`.
+
+    A path is that of a folder of class folders (`folders.folder`), of a .txt or .csv list of images under `root` (`lists.image_list`), of a
+    parquet file or a folder of them (`parquet.parquet`). `imbalance` and `profile` say how the sets called -lt are cut.
+
+    With the protocol `holdout` a validation set is held out of training where the source has none: per class one image in ten, at least one
+    from five images on. With `paper` all training images train. A test set, where the source has none, is held out under both: one in five,
+    before validation. The draw depends on `split_seed` only.
+
+    >>> data = open_data("digits-lt")
+    >>> data.counts.tolist()
+    [108, 77, 55, 40, 28, 20, 14, 10, 7, 5]
+    >>> len(data.train), len(data.val), len(data.test)
+    (364, 41, 500)
+    """
+    for what, value, choices in (
+        ("protocol", protocol, ("holdout", "paper")),
+        ("on-bad-image", on_bad_image, ("refuse", "skip")),
+        ("profile", profile, ("exp", "step", "pareto")),
+    ):
+        if value not in choices:
+            raise ValueError(f"expected --{what} {' or '.join(choices)}, got {value!r}.")
+    if size is not None and size < 1:
+        raise ValueError(f"expected a size of at least 1 pixel, got {size}.")
+    if split_seed < 0:
+        raise ValueError(f"expected a split seed of 0 or more, got {split_seed}.")
+    if (imbalance is not None or profile != "exp") and name not in ("digits-lt", "cifar10-lt", "cifar100-lt"):
+        raise ValueError(
+            f"expected --imbalance and --profile only with digits-lt, cifar10-lt or cifar100-lt, which are cut; got them with {name}."
+        )
+    source = _source(name, root, imbalance, profile)
+    return _assembled(read(source, size=size, on_bad_image=on_bad_image), protocol, split_seed)
+
+
+def _source(name: str, root: Path | None, imbalance: float | None, profile: Profile) -> Source:
+    if name == "digits-lt":
+        return digits(imbalance=imbalance, profile=profile)
+    if name.startswith("cifar") and name in KNOWN:
+        return cifar(name, root=root, imbalance=imbalance, profile=profile)
+    if name in KNOWN:
+        return published(name, root=root)
+    path = Path(name).expanduser()
+    if path.is_file():
+        if path.suffix.lower() in (".txt", ".csv"):
+            return image_list(path, root=root)
+        if path.suffix.lower() == ".parquet":
+            return parquet(path)
+        raise ValueError(f"expected a folder, a .txt or .csv list, or a .parquet file, got {path}.")
+    if not path.is_dir():
+        raise ValueError(unknown(name))
+    if root is not None:
+        raise ValueError(f"expected --root only with a known name or a list, got it with the folder {path}. Leave it out.")
+    return parquet(path) if parquet_files(path) else folder(path)
+
+
+def _assembled(source: Source, protocol: Protocol, seed: int) -> Dataset:
+    source = _classes_to_learn(source)
+    classes, train, warnings = source.classes, source.splits["train"], list(source.warnings)
+    source_counts = np.bincount(train.target, minlength=len(classes))
+    test, val = source.splits.get("test"), source.splits.get("val")
+    if test is None:
+        train, test = hold_out(train, classes, share=5, seed=seed, purpose="test")
+    if val is None and protocol == "holdout":
+        train, val = hold_out(train, classes, share=10, seed=seed, purpose="val")
+    if val is None:
+        val = train.take(np.arange(0))
+
+    single = [classes[i] for i in np.flatnonzero(source_counts == 1)]
+    if single:
+        warnings.append(f"{len(single):,} classes have a single training image: {several(single)}.")
+    untested = [classes[i] for i in np.flatnonzero(np.bincount(test.target, minlength=len(classes)) == 0)]
+    if untested:
+        warnings.append(f"{len(untested):,} classes have no test image: they are trained, but not evaluated: {several(untested)}.")
+    warnings += [said for said in (shared(train, test),) if said]
+
+    assert source.size is not None
+    return Dataset(
+        name=source.name,
+        classes=classes,
+        train=_split(train),
+        val=_split(val),
+        test=_split(test),
+        counts=torch.bincount(torch.from_numpy(train.target), minlength=len(classes)),
+        source_counts=torch.from_numpy(source_counts),
+        groups=source.grouping(source_counts.tolist()),
+        size=source.size,
+        hash=split_hash({"train": train, "val": val, "test": test}),
+        protocol=protocol,
+        marks=source.marks,
+        warnings=tuple(warnings),
+    )
+
+
+def _classes_to_learn(source: Source) -> Source:
+    """Refuse classes that cannot be told apart or have no image; leave out those that only validation or test know."""
+    alike = defaultdict(list)
+    for name in source.classes:
+        alike[name.casefold()].append(name)
+    clashes = [" and ".join(names) for names in alike.values() if len(names) > 1]
+    if clashes:
+        raise ValueError(
+            f"{source.name}: expected class names that differ in more than case, got {several(clashes)}. Rename or merge them."
+        )
+
+    trained = np.bincount(source.splits["train"].target, minlength=len(source.classes)) > 0
+    if trained.all():
+        return source
+    elsewhere = np.zeros_like(trained)
+    for rows in source.splits.values():
+        elsewhere[rows.target] = True
+    empty = [source.classes[i] for i in np.flatnonzero(~elsewhere)]
+    if empty:
+        raise ValueError(
+            f"{source.name}: expected a training image in every class, got none in {several(empty, shown=20)}. Add images or remove them."
+        )
+    index = np.cumsum(trained) - 1
+    splits, left_out = {}, []
+    for split, rows in source.splits.items():
+        kept = rows.take(np.flatnonzero(trained[rows.target]))
+        splits[split] = replace(kept, target=index[kept.target])
+        if len(kept) < len(rows):
+            left_out.append(f"{len(rows) - len(kept):,} {split} images")
+    unseen = [source.classes[i] for i in np.flatnonzero(~trained)]
+    said = f"{len(unseen):,} classes have no training image and were left out, with {' and '.join(left_out)}: {several(unseen)}."
+    classes = tuple(name for name, kept in zip(source.classes, trained, strict=True) if kept)
+    return replace(source, classes=classes, splits=splits, warnings=(*source.warnings, said))
+
+
+def _split(rows: Rows) -> Split:
+    return Split(rows.pictures, torch.from_numpy(rows.target), rows.ids)

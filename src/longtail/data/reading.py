@@ -1,0 +1,131 @@
+"""Every image is read once when the data is opened: into memory if all fit, else only to know its content and that it is good."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from hashlib import sha256
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from longtail.data import digests
+from longtail.data.dataset import Memory
+from longtail.data.decoding import Blobs, Files, Resized, check, decode, square
+from longtail.data.source import Rows, Source, several
+
+OnBadImage = Literal["refuse", "skip"]
+MEMORY = 1 << 30  # bytes of decoded pixels up to which a dataset lives in memory
+SIZES = (32, 48, 64, 96, 128, 160, 224)
+
+
+def read(source: Source, *, size: int | None = None, on_bad_image: OnBadImage = "refuse") -> Source:
+    """Read a source's images: decoded at `size` into memory where all fit into 1 GB, streamed from where they are otherwise.
+
+    In memory a picture is padded to a square, not cropped (see `decoding.square`). Without `size`, the side is the smallest of 32, 48, 64,
+    96, 128, 160, 224 that is not below the median of the images' longest sides, and at most 224.
+    """
+    size = size or source.size or _natural_size(source)
+    fits = sum(len(rows) for rows in source.splits.values()) * 3 * size * size <= MEMORY
+    splits, bad = {}, []
+    for split, rows in source.splits.items():
+        if isinstance(rows.pictures, Memory):
+            splits[split] = _resized(rows, rows.pictures, size, fits)
+        elif isinstance(rows.pictures, Files | Blobs):
+            splits[split], unreadable = _looked_at(rows, rows.pictures, size, fits)
+            bad += unreadable
+        else:
+            splits[split] = rows
+    warnings = source.warnings
+    if bad and on_bad_image == "refuse":
+        raise ValueError(
+            f"expected images that can be read, got {len(bad):,} that cannot:\n"
+            + "\n".join(f"  {name}: {reason}" for name, reason in bad)
+            + "\nRepair or remove them, or leave them out with --on-bad-image skip."
+        )
+    if bad:
+        emptied = sorted(set(source.splits["train"].target.tolist()) - set(splits["train"].target.tolist()))
+        if emptied:
+            names = several(source.classes[label] for label in emptied)
+            raise ValueError(
+                f"expected a training image in every class, got none that can be read in {names}. Repair or remove these classes."
+            )
+        warnings = (*warnings, f"{len(bad):,} images cannot be read and were left out: {several(name for name, _ in bad)}.")
+    return replace(source, splits=splits, size=size, warnings=warnings)
+
+
+def _natural_size(source: Source) -> int:
+    pictures = source.splits["train"].pictures
+    assert isinstance(pictures, Files | Blobs)
+    sides = []
+    for index in np.linspace(0, len(pictures) - 1, min(len(pictures), 256)).astype(int).tolist():
+        try:
+            with Image.open(io.BytesIO(pictures.content(index))) as image:
+                sides.append(max(image.size))
+        except Exception:  # a bad image: reported with all others once everything is read
+            continue
+    longest = float(np.median(sides)) if sides else SIZES[-1]
+    return next((size for size in SIZES if size >= longest), SIZES[-1])
+
+
+def _resized(rows: Rows, stored: Memory, size: int, fits: bool) -> Rows:
+    if stored.pixels.shape[-1] == size:
+        return rows
+    resized = Resized(stored.pixels, size)
+    if not fits:
+        return replace(rows, pictures=resized)
+    pixels = np.empty((len(rows), 3, size, size), dtype=np.uint8)
+    for index in range(len(rows)):
+        pixels[index] = np.asarray(resized.image(index)).transpose(2, 0, 1)
+    return replace(rows, pictures=Memory(torch.from_numpy(pixels)))
+
+
+def _looked_at(rows: Rows, pictures: Files | Blobs, size: int, fits: bool) -> tuple[Rows, list[tuple[str, str]]]:
+    """The rows that can be read, with digests, and (id, reason) of those that cannot."""
+    count = len(rows)
+    found: list[bytes | None] = [None] * count
+    reasons: dict[int, str] = {}
+    pixels = np.empty((count, 3, size, size), dtype=np.uint8) if fits else None
+
+    def look(index: int) -> None:
+        try:
+            content = pictures.content(index)
+            if pixels is None:
+                check(content)
+            else:
+                pixels[index] = np.asarray(square(decode(content), size)).transpose(2, 0, 1)
+            found[index] = sha256(content).digest()
+        except (OSError, ValueError) as error:
+            reasons[index] = str(error)
+
+    if pixels is None and isinstance(pictures, Files):
+        stamps = {path: digests.stamp(path) for path in pictures.paths}
+        known = digests.recall(stamps)
+        fresh = [index for index, path in enumerate(pictures.paths) if path not in known]
+        _threaded(look, fresh)
+        for index, path in enumerate(pictures.paths):
+            found[index] = known.get(path, found[index])
+        new = ((pictures.paths[i], found[i]) for i in fresh)
+        digests.remember((path, stamps[path], digest) for path, digest in new if digest is not None)
+    else:
+        _threaded(look, list(range(count)))
+
+    bad = [(rows.ids[index], reasons[index]) for index in sorted(reasons)]
+    good: NDArray[np.int64] = np.array([index for index in range(count) if index not in reasons], dtype=np.int64)
+    whole = replace(rows, pictures=rows.pictures if pixels is None else Memory(torch.from_numpy(pixels)), digests=tuple(digest or b"" for digest in found))
+    return (whole.take(good) if bad else whole), bad
+
+
+def _threaded(look: Callable[[int], None], indices: list[int]) -> None:
+    def some(start: int) -> None:
+        for index in indices[start : start + 64]:
+            look(index)
+
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        list(pool.map(some, range(0, len(indices), 64)))

@@ -1,0 +1,96 @@
+"""What a source hands over before splits are held out: rows of pictures, and the names of their classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.core import Groups
+from longtail.data.dataset import Pictures
+
+
+class Store(Pictures, Protocol):
+    """Pictures from which some can be taken."""
+
+    def take(self, rows: NDArray[np.int64]) -> Self:
+        """The pictures of these rows, in this order."""
+        ...
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Labelled pictures of one split. `digests` are of each row's content: pixels of arrays, bytes of files."""
+
+    pictures: Store
+    target: NDArray[np.int64]
+    ids: tuple[str, ...]
+    digests: tuple[bytes, ...] = ()  # empty until the content was read
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    def take(self, rows: NDArray[np.int64]) -> Rows:
+        """These rows, in this order."""
+        picked: list[int] = rows.tolist()
+        digests = tuple(self.digests[row] for row in picked) if self.digests else ()
+        return Rows(self.pictures.take(rows), self.target[rows], tuple(self.ids[row] for row in picked), digests)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset as it was found: the splits it comes with, in the class order it comes with."""
+
+    name: str
+    classes: tuple[str, ...]
+    splits: Mapping[str, Rows]  # always "train"; "val" and "test" where the source has them
+    grouping: Callable[[Sequence[int]], Groups]
+    size: int | None = None  # None: chosen from the images
+    marks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def split_named(word: str) -> str | None:
+    """Which split a folder, shard or cell of this name means.
+
+    >>> split_named("validation"), split_named("Test"), split_named("cats")
+    ('val', 'test', None)
+    """
+    return {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}.get(word.lower())
+
+
+def several(things: Iterable[object], *, shown: int = 5) -> str:
+    """The first few of many, and how many more.
+
+    >>> several(["a", "b", "c"], shown=2)
+    'a, b and 1 more'
+    """
+    words = [str(thing) for thing in things]
+    rest = f" and {len(words) - shown:,} more" if len(words) > shown else ""
+    return ", ".join(words[:shown]) + rest
+
+
+def numbered_classes(labels: Mapping[str, NDArray[np.int64]], names: Sequence[str] | None, *, where: str) -> tuple[str, ...]:
+    """Class names for integer labels, which must be 0, 1, ... without gaps, and covered by the names if there are any."""
+    used = np.unique(np.concatenate(list(labels.values())))
+    below = used[used < 0]
+    if len(below):
+        raise ValueError(f"{where}: expected labels from 0 on, got {several(below)}. Number the classes 0, 1, 2, ...")
+    if names is not None:
+        above = used[used >= len(names)]
+        if len(above):
+            raise ValueError(
+                f"{where}: expected labels 0 to {len(names) - 1} ({len(names)} classes are named), got {several(above)}. "
+                "Correct the labels or the class names."
+            )
+        return tuple(names)
+    missing = sorted(set(range(int(used[-1]) + 1)) - set(used.tolist()))
+    if missing:
+        raise ValueError(
+            f"{where}: expected labels 0 to {int(used[-1])} without gaps, got no image of label {several(missing)}. "
+            "Number the classes 0, 1, 2, ... or use class names as labels in a .csv."
+        )
+    return tuple(str(label) for label in used.tolist())

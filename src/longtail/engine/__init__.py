@@ -1,0 +1,1 @@
+"""Runs any method and has heard of none."""

@@ -1,0 +1,68 @@
+"""Several processes as one run, through torchrun and PyTorch's own engine.
+
+What couples the rows of a batch sees the rows of its own process only: batch-norm (see `--sync-batchnorm`), mixup,
+BatchFormer (unless its scope is global) and the weighted mean of a re-weighted loss. Queues see everyone's rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+
+from longtail import processes
+from longtail.core import Clock, Method, Outcome
+from longtail.engine.machine import Machine
+
+Look = Callable[[Any, Clock], Outcome]
+
+
+@contextlib.contextmanager
+def started(machine: Machine) -> Iterator[Machine]:
+    """Join the processes that torchrun started, if it did, and leave them at the end."""
+    if "WORLD_SIZE" not in os.environ or dist.is_initialized():
+        yield machine
+        return
+    if machine.device == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("cpu:gloo,cuda:nccl" if machine.device == "cuda" else "gloo")
+    try:
+        yield machine
+    finally:
+        dist.destroy_process_group()
+
+
+def wrapped(method: Method[Any], machine: Machine) -> tuple[Look, Callable[[], contextlib.AbstractContextManager[Any]]]:
+    """A method's forward with gradients averaged over the processes, and a context in which they are not."""
+    if processes.world() == 1:
+        return method, contextlib.nullcontext
+    if machine.sync_batchnorm:
+        nn.SyncBatchNorm.convert_sync_batchnorm(method)
+    # Buffers are broadcast by hand before they are read (`share_statistics`): DDP would write over queues at every step.
+    parallel = DistributedDataParallel(method, broadcast_buffers=False)
+    return parallel, parallel.no_sync
+
+
+def share_statistics(method: nn.Module) -> None:
+    """Give every process the first one's batch-norm statistics."""
+    if processes.world() > 1:
+        for module in method.modules():
+            if isinstance(module, _BatchNorm):
+                for buffer in module.buffers(recurse=False):
+                    dist.broadcast(buffer, src=0)
+
+
+def mean_over_processes(values: dict[str, float]) -> dict[str, float]:
+    """Average named numbers over the processes (the same names in each)."""
+    if processes.world() == 1 or not values:
+        return values
+    packed = torch.tensor(list(values.values()), dtype=torch.float64)
+    gathered = processes.gather(packed[None])
+    return dict(zip(values, gathered.mean(0).tolist(), strict=True))

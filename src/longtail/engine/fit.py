@@ -1,0 +1,110 @@
+"""The training loop. It names no method."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+import torch
+from torch.optim import Optimizer
+
+from longtail import processes
+from longtail.core import Clock, Outcome, Stage
+from longtail.engine.distributed import Look
+from longtail.engine.machine import Machine
+from longtail.engine.seeding import seed_all
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """A stage on a machine, with its optimizer."""
+
+    stage: Stage[Any]
+    machine: Machine
+    seed: int
+    optimizer: Optimizer
+    look: Look  # the method's forward, with gradients averaged over processes
+    unsynced: Callable[[], contextlib.AbstractContextManager[Any]]
+    rates: Sequence[float]  # each group's rate before the schedule
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps in an epoch."""
+        return -(-len(self.stage.data) // self.stage.accumulate)
+
+    def clock(self, step: int) -> Clock:
+        """The time at an optimizer step."""
+        return Clock(step, self.stage.epochs * self.steps_per_epoch, step // self.steps_per_epoch, self.stage.epochs)
+
+
+class Step(NamedTuple):
+    """One optimizer step: when, what it produced, and how many rows it saw in this process."""
+
+    clock: Clock
+    outcome: Outcome
+    rows: int
+
+
+def train(fitting: Fitting, *, step: int = 0) -> Iterator[Step]:
+    """Train from `step` to the end, handing over after each step what it produced."""
+    stage, method = fitting.stage, fitting.stage.method
+    optimize: Any = fitting.optimizer.step  # always through a closure: an optimizer may look twice
+    while step < stage.epochs * fitting.steps_per_epoch:
+        method.train()
+        epoch, done = divmod(step, fitting.steps_per_epoch)
+        batches = iter(stage.data.epoch(epoch, start=done * stage.accumulate))
+        while group := list(islice(batches, stage.accumulate)):
+            clock = fitting.clock(step)
+            for parameters, rate in zip(fitting.optimizer.param_groups, fitting.rates, strict=True):
+                parameters["lr"] = rate * stage.schedule(clock)
+            seed_all(fitting.seed, stage.name, step, processes.rank())
+            mixed = [stage.mix(fitting.machine.receive(batch), clock) for batch in group]
+            outcome = optimize(lambda: gradient(fitting, mixed, clock))  # noqa: B023 - called before the loop moves on
+            method.after_step(outcome, clock)
+            for average in stage.averages.values():
+                average.update(method, clock)
+            yield Step(clock, outcome, sum(map(row_count, mixed)))
+            step += 1
+
+
+def gradient(fitting: Fitting, batches: Sequence[Any], clock: Clock) -> Outcome:
+    """Look at one step's batches and leave the gradient of their mean loss, by rows, in the parameters."""
+    fitting.optimizer.zero_grad(set_to_none=True)
+    # Every look of a step draws the same masks, so that SAM's two looks are at one function.
+    seed_all(fitting.seed, fitting.stage.name, clock.step, processes.rank(), "look")
+    shares = rows_share(batches)
+    outcomes = []
+    for i, (batch, share) in enumerate(zip(batches, shares, strict=True)):
+        with fitting.unsynced() if i + 1 < len(batches) else contextlib.nullcontext():
+            with fitting.machine.autocast():
+                outcome = fitting.look(batch, clock)
+            (outcome.loss if share == 1.0 else outcome.loss * share).backward()
+        outcomes.append(outcome)
+    return merge(outcomes, shares)
+
+
+def rows_share(batches: Sequence[Any]) -> list[float]:
+    """The share of a step's rows that each of its batches has."""
+    rows = [row_count(batch) for batch in batches]
+    return [n / sum(rows) for n in rows]
+
+
+def row_count(batch: Any) -> int:
+    """How many rows a batch has."""
+    return len(next(iter(batch.values())))
+
+
+def merge(outcomes: Sequence[Outcome], shares: Sequence[float]) -> Outcome:
+    """One outcome for the step: terms and notes averaged by rows, carried rows concatenated over batches and processes."""
+
+    def mean(kind: str) -> dict[str, torch.Tensor]:
+        parts = [getattr(outcome, kind) for outcome in outcomes]
+        if len(parts) == 1:
+            return {name: value.detach() for name, value in parts[0].items()}
+        return {name: torch.stack([p[name].detach() * share for p, share in zip(parts, shares, strict=True)]).sum() for name in parts[0]}
+
+    carry = {name: processes.gather(torch.cat([outcome.carry[name].detach() for outcome in outcomes])) for name in outcomes[0].carry}
+    return Outcome(mean("terms"), mean("notes"), carry)

@@ -1,0 +1,107 @@
+"""What happened, as JSON lines on disk: terms, notes, rate, evaluations, and how long it took."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from longtail.core import Clock, Outcome
+
+
+class NonFinite(RuntimeError):
+    """The loss is not a number any more."""
+
+
+class Meter:
+    """Means over an epoch, of terms and notes; its state goes into checkpoints so that a resumed epoch has the same means."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, float] = {}
+        self.steps = 0
+
+    def add(self, outcome: Outcome, clock: Clock) -> None:
+        """Count a step in, or stop if its loss is not finite."""
+        terms = {name: value.item() for name, value in outcome.terms.items()}
+        if not all(map(math.isfinite, terms.values())):
+            shown = ", ".join(f"{name} {value:g}" for name, value in terms.items())
+            raise NonFinite(
+                f"the loss stopped being finite at step {clock.step} of {clock.steps} "
+                f"(epoch {clock.epoch + 1} of {clock.epochs}): {shown}. "
+                "The last good checkpoint is kept. Try a lower learning rate (a tenth), a longer warmup, or gradient clipping; "
+                "with bf16, try --precision fp32"
+            )
+        for kind, values in (("terms", terms), ("notes", outcome.notes)):
+            for name, value in values.items():
+                number = value.item() if isinstance(value, Tensor) else value
+                self.sums[f"{kind}/{name}"] = self.sums.get(f"{kind}/{name}", 0.0) + number
+        self.steps += 1
+
+    def means(self) -> dict[str, float]:
+        """The mean of each term and note so far, as "terms/NAME" and "notes/NAME"."""
+        return {name: total / self.steps for name, total in self.sums.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint needs."""
+        return {"sums": dict(self.sums), "steps": self.steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a checkpoint."""
+        self.sums, self.steps = dict(state["sums"]), int(state["steps"])
+
+
+class Journal:
+    """An append-only file of JSON lines that can be cut back to where a checkpoint was made."""
+
+    TIMES = ("seconds", "images_per_second")  # what may differ between two runs that are otherwise equal
+
+    def __init__(self, path: Path | None, *, length: int = 0, tensorboard: Path | None = None) -> None:
+        if path is None:  # a process that keeps no journal
+            path = Path(os.devnull)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab")
+        if path.is_file():
+            self._file.truncate(length)
+        self._board = None
+        if tensorboard is not None:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError as error:
+                raise ValueError("TensorBoard files need the package tensorboard: pip install 'longtail[track]'") from error
+            self._board = SummaryWriter(str(tensorboard))
+
+    @property
+    def length(self) -> int:
+        """Bytes written so far."""
+        return self._file.seek(0, 2)
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Append a line and hand it to the operating system."""
+        self._file.write(json.dumps(line).encode() + b"\n")
+        self._file.flush()
+        if self._board is not None:
+            for name, value in line.items():
+                if isinstance(value, float):
+                    self._board.add_scalar(name, value, line["step"])
+
+    def close(self) -> None:
+        """Close the files."""
+        self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """The lines of a journal; a last line cut short by a crash is left out."""
+    lines = []
+    for text in path.read_text().splitlines():
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError:
+            break
+    return lines

@@ -1,0 +1,104 @@
+"""A run is a folder. `fit` is idempotent: finished stages load, unfinished ones continue where they stopped."""
+
+from __future__ import annotations
+
+import json
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from longtail import processes
+from longtail.core import B, Method, Stage
+from longtail.engine import checkpoint
+from longtail.engine.averaging import overlay
+from longtail.engine.display import Display, duration
+from longtail.engine.distributed import wrapped
+from longtail.engine.fit import Fitting, train
+from longtail.engine.machine import Machine
+from longtail.engine.seeding import seed_all
+from longtail.engine.session import Session, announce
+
+
+class Run:
+    """Where a recipe trains: a folder, the seeds and the machine.
+
+    `command` is what a person types to continue; `dry` sends a few batches through every stage and estimates the cost.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        seed: int = 0,
+        view_seed: int | None = None,
+        machine: Machine | None = None,
+        save_minutes: float = 10.0,
+        dry: bool = False,
+        tensorboard: bool = False,
+        command: str = "the same command",
+    ) -> None:
+        self.folder, self.seed, self.view_seed = Path(folder), seed, seed if view_seed is None else view_seed
+        self.machine, self.save_minutes = machine or Machine(), save_minutes
+        self.dry, self.tensorboard, self.command = dry, tensorboard, command
+        self.history: list[dict[str, Any]] = []  # one record per finished stage
+        torch.set_num_threads(self.machine.threads)
+        seed_all(seed, "start")
+
+    def fit(self, stage: Stage[B]) -> Method[B]:
+        """Train a stage to its end, or load it if that has happened; returns its method with the kept weights."""
+        if stage.epochs < 1 or len(stage.data) < 1 or stage.accumulate < 1:
+            raise ValueError(
+                f"stage {stage.name!r}: expected at least one epoch, batch and accumulated batch, "
+                f"got {stage.epochs}, {len(stage.data)} and {stage.accumulate}"
+            )
+        if stage.keep.average is not None and stage.keep.average not in stage.averages:
+            raise ValueError(f"stage {stage.name!r} keeps the average {stage.keep.average!r}, but has only {sorted(stage.averages)}")
+        self.machine.place(stage.method)
+        if self.dry:
+            self._estimate(stage)
+        else:
+            self._finish(stage)
+        stage.method.eval()
+        # Trained or loaded, the recipe goes on with the same random numbers: a fresh head is the same head.
+        seed_all(self.seed, stage.name, "after")
+        return stage.method
+
+    def _finish(self, stage: Stage[B]) -> None:
+        folder = self.folder / stage.name
+        saved = checkpoint.load(folder / "last.pt") if (folder / "last.pt").exists() else None
+        if saved is not None:
+            checkpoint.restore(stage.method, saved["method"], folder / "last.pt")
+        if not (folder / "done").exists():
+            board = self.folder / "tensorboard" / stage.name if self.tensorboard else None
+            session = Session(self._prepare(stage), folder, save_minutes=self.save_minutes, command=self.command, tensorboard=board)
+            if saved is not None:
+                session.resume(saved)
+            session.train()
+        overlay(stage.method, checkpoint.load(folder / "kept.pt")["weights"])
+        self.history.append(json.loads((folder / "done").read_text()))
+
+    def _prepare(self, stage: Stage[B]) -> Fitting:
+        look, unsynced = wrapped(stage.method, self.machine)
+        optimizer = stage.optimizer(stage.method)
+        if self.machine.compile:
+            for child in stage.method.children():
+                child.compile()  # in place: compiling the method itself would rename every key
+        rates = [group["lr"] * group.get("lr_scale", 1.0) for group in optimizer.param_groups]
+        return Fitting(stage, self.machine, self.seed, optimizer, look, unsynced, rates)
+
+    def _estimate(self, stage: Stage[B]) -> None:
+        fitting, display, times = self._prepare(stage), Display(stage.name), []
+        before = time.monotonic()
+        for step in islice(train(fitting), 3):
+            times.append(time.monotonic() - before)
+            before, images = time.monotonic(), step.rows * processes.world()
+        announce(fitting, display, images)
+        seconds = min(times[1:] or times)  # the first step also warms up
+        total = seconds * stage.epochs * fitting.steps_per_epoch
+        speed = f"{1000 * seconds:.0f} ms a step, {images / seconds:,.0f} images/s"
+        display.say(f"{stage.name}: {speed}: about {duration(total)}, evaluations apart")
+        record = {"name": stage.name, "epochs": stage.epochs, "minutes": round(total / 60, 3)}
+        self.history.append(record | {"keep": stage.keep.name, "best": None})

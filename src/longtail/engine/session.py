@@ -1,0 +1,189 @@
+"""One stage being trained in its folder: journal, display, checkpoints, and what was best so far."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longtail import processes
+from longtail.core import Clock, Outcome, Stage
+from longtail.engine import checkpoint
+from longtail.engine.averaging import averaged_tensors, lent
+from longtail.engine.display import Display
+from longtail.engine.distributed import mean_over_processes, share_statistics
+from longtail.engine.fit import Fitting, train
+from longtail.engine.journal import Journal, Meter
+from longtail.engine.predicting import predictor
+from longtail.engine.stopping import Stopped, listening
+
+JOURNAL_EVERY = 100  # steps between two lines within an epoch
+
+
+class Session:
+    """Trains a stage from wherever its folder says it is."""
+
+    def __init__(self, fitting: Fitting, folder: Path, *, save_minutes: float, command: str, tensorboard: Path | None = None) -> None:
+        self.fitting, self.stage, self.folder = fitting, fitting.stage, folder
+        self.save_minutes, self.command, self.tensorboard = save_minutes, command, tensorboard
+        self.display, self.meter = Display(fitting.stage.name), Meter()
+        self.kept: dict[str, Any] = {"value": None, "epoch": None, "weights": {}}
+        self.step, self.seconds, self.journal_length = 0, 0.0, 0
+        self.first = processes.rank() == 0
+
+    def resume(self, saved: Mapping[str, Any]) -> None:
+        """Take over optimizer, averages, means and position from a checkpoint (the method has its weights already)."""
+        self.fitting.optimizer.load_state_dict(saved["optimizer"])
+        for name, average in self.stage.averages.items():
+            average.load_state_dict(saved["averages"][name])
+        self.meter.load_state_dict(saved["meter"])
+        self.kept, self.step = dict(saved["kept"]), saved["step"]
+        self.seconds, self.journal_length = saved["seconds"], saved["journal"]
+
+    def train(self) -> None:
+        """Train to the end, or until asked to stop."""
+        self._began = self._saved = time.monotonic()
+        path = self.folder / "journal.jsonl" if self.first else None
+        self.journal = Journal(path, length=self.journal_length, tensorboard=self.tensorboard if self.first else None)
+        try:
+            with listening() as request:
+                began_at, images = self.step, 0
+                for clock, outcome, rows in train(self.fitting, step=self.step):
+                    if clock.step == began_at:
+                        images = rows * processes.world()
+                        announce(self.fitting, self.display, images, after=began_at)
+                    self.step = clock.step + 1
+                    self._record(clock, outcome, images)
+                    stop, due = self._agreed(request.made, time.monotonic() - self._saved > 60 * self.save_minutes)
+                    if stop or due or self._epoch_ended:
+                        self._save()
+                    if stop and self.step < clock.steps:
+                        raise Stopped(
+                            f"stopped after step {self.step} of {clock.steps} (epoch {clock.epoch + 1} of {clock.epochs}) of stage "
+                            f"{self.stage.name!r}; everything is saved. Continue with: {self.command}"
+                        )
+        finally:
+            self.journal.close()
+        self._complete()
+
+    @property
+    def _epoch_ended(self) -> bool:
+        return self.step % self.fitting.steps_per_epoch == 0
+
+    @property
+    def _elapsed(self) -> float:
+        return self.seconds + time.monotonic() - self._began
+
+    def _agreed(self, *wishes: bool) -> tuple[bool, ...]:
+        return tuple(processes.anyone(wish, self.fitting.machine.device) for wish in wishes)
+
+    def _record(self, clock: Clock, outcome: Outcome, images: int) -> None:
+        self.meter.add(outcome, clock)
+        rate = max(group["lr"] for group in self.fitting.optimizer.param_groups)
+        if self.display.due():
+            self.display.show(clock, self.meter.means(), rate=rate, images=images)
+        if not self._epoch_ended and self.step % JOURNAL_EVERY:
+            return
+        kind = "epoch" if self._epoch_ended else "steps"
+        line: dict[str, Any] = {"kind": kind, "epoch": clock.epoch + 1, "step": self.step, "rate": rate}
+        line |= mean_over_processes(self.meter.means())
+        if self._epoch_ended:
+            results = self._evaluate(clock)
+            line |= results
+            self._keep_best(results, clock)
+            self.meter = Meter()
+            self.display.say(_sentence(self.stage, clock, line))
+        line |= {"seconds": round(self._elapsed, 2), "images_per_second": round(images * self.step / self._elapsed, 1)}
+        self.journal.write(line)
+
+    def _evaluate(self, clock: Clock) -> dict[str, float]:
+        """Judge the raw weights as "val/...", and each average as "NAME/val/..."."""
+        stage = self.stage
+        if not stage.evals or not stage.evaluate(clock):
+            return {}
+        share_statistics(stage.method)
+        stage.method.eval()
+        predict = predictor(stage.method, self.fitting.machine)
+        results: dict[str, float] = {}
+        variants: dict[str, Mapping[str, Tensor]] = {f"{name}/": average.weights() for name, average in stage.averages.items()}
+        for prefix, weights in {"": {}, **variants}.items():
+            if prefix and not weights:
+                continue  # an average that has not begun
+            with lent(stage.method, weights):
+                for name, evaluator in stage.evals.items():
+                    results |= {f"{prefix}{name}/{key}": float(value) for key, value in evaluator(predict).items()}
+        return results
+
+    def _keep_best(self, results: Mapping[str, float], clock: Clock) -> None:
+        metric = self.stage.keep.best
+        if metric is None or not results:
+            return
+        if metric not in results:
+            raise ValueError(f"stage {self.stage.name!r} keeps the best {metric!r}, but its evaluations are: {', '.join(results)}")
+        if self.kept["value"] is None or results[metric] > self.kept["value"]:
+            average = self.stage.averages.get(metric.partition("/")[0])
+            weights = average.weights() if average else averaged_tensors(self.stage.method)
+            self.kept = {
+                "value": results[metric],
+                "epoch": clock.epoch + 1,
+                "weights": {name: tensor.clone() for name, tensor in weights.items()},
+            }
+
+    def _save(self) -> None:
+        share_statistics(self.stage.method)
+        state = {
+            "stage": self.stage.name,
+            "step": self.step,
+            "method": self.stage.method.state_dict(),
+            "optimizer": self.fitting.optimizer.state_dict(),
+            "averages": {name: average.state_dict() for name, average in self.stage.averages.items()},
+            "meter": self.meter.state_dict(),
+            "kept": self.kept,
+            "journal": self.journal.length,
+            "seconds": self._elapsed,
+        }
+        if self.first:
+            checkpoint.save(self.folder / "last.pt", state)
+        self._saved = time.monotonic()
+
+    def _complete(self) -> None:
+        if self.stage.keep.average is not None:
+            self.kept["weights"] = dict(self.stage.averages[self.stage.keep.average].weights())
+        keep = self.stage.keep
+        best = {"metric": keep.best, "epoch": self.kept["epoch"], "value": self.kept["value"]} if keep.best else None
+        record = {"name": self.stage.name, "epochs": self.stage.epochs, "minutes": round(self._elapsed / 60, 3)}
+        record |= {"keep": keep.name, "best": best}
+        if self.first:
+            checkpoint.save(self.folder / "kept.pt", {"weights": self.kept["weights"]})
+            checkpoint.write_atomically(self.folder / "done", lambda file: file.write(json.dumps(record).encode()))
+        if processes.world() > 1:
+            torch.distributed.barrier()
+
+
+def announce(fitting: Fitting, display: Display, images: int, *, after: int = 0) -> None:
+    """Say what this stage trains and how; `images` is how many a step sees over all batches and processes."""
+    stage = fitting.stage
+    factors = [f"{images // (stage.accumulate * processes.world())} rows"]
+    factors += [f"{stage.accumulate} accumulated"] * (stage.accumulate > 1)
+    factors += [f"{processes.world()} processes"] * (processes.world() > 1)
+    trainable = sum(p.numel() for p in stage.method.parameters() if p.requires_grad)
+    display.say(
+        f"{stage.name}: {trainable / 1e6:.2f} M parameters, {stage.epochs} epochs x {fitting.steps_per_epoch} steps, "
+        f"effective batch {images} ({' x '.join(factors)}), rate {max(fitting.rates):g}, "
+        f"{fitting.machine.device} {fitting.machine.precision}, {fitting.machine.threads} threads"
+        + (f"; continuing after step {after}" if after else "")
+    )
+
+
+def _sentence(stage: Stage[Any], clock: Clock, line: Mapping[str, Any]) -> str:
+    """The epoch's terms, and the evaluations of the weights that the stage means to keep."""
+    kept = f"{stage.keep.average}/" if stage.keep.average else ""
+    shown = {name.removeprefix("terms/"): value for name, value in line.items() if name.startswith("terms/")}
+    shown |= {name.removeprefix(kept): line[name] for name in line if any(name.startswith(f"{kept}{own}/") for own in stage.evals)}
+    numbers = [f"{name} {value:.3f}" for name, value in shown.items()]
+    return f"{stage.name}: epoch {clock.epoch + 1}/{clock.epochs}  " + "  ".join(numbers)

@@ -1,0 +1,91 @@
+"""One yes-or-no question for each class: summed over classes, averaged over rows."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from longtail.losses.reduction import distribution, full, prior, weighted_mean
+from longtail.losses.weights import effective_number
+
+
+class BinaryCrossEntropy(nn.Module):
+    """The sum over classes of each class's binary cross entropy (LiVT, Xu et al. 2023, equation 5 with w = 1).
+
+    >>> BinaryCrossEntropy()(torch.zeros(2, 4), torch.tensor([0, 3]))  # 4 log 2
+    tensor(2.7726)
+    """
+
+    def __init__(self, *, smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.smoothing = smoothing
+
+    def each(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The loss (N, C) of every answer, for a target distribution (N, C)."""
+        return F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+
+    def forward(
+        self, logits: Tensor, target: Tensor, *, weight: Tensor | None = None, rows: Tensor | None = None, features: Tensor | None = None
+    ) -> Tensor:
+        """The mean over rows; see `longtail.losses.reduction`. `weight` weighs a row by its class, not the answers for a class."""
+        logits = full(logits)
+        target = distribution(target, logits, smoothing=self.smoothing)
+        return weighted_mean(self.each(logits, target).sum(1, keepdim=True), target, weight=weight, rows=rows)
+
+
+class BalancedBCE(BinaryCrossEntropy):
+    """Binary cross entropy with the prior in the logits, so that the bare logits treat all classes alike (LiVT, Xu et al. 2023).
+
+    The bias is tau * (logit(prior) - logit(test_prior)). Without a test prior it is theorem 2, which the released code implements; with
+    "uniform", equation 10, which adds log(C - 1); with a distribution (C,), theorem 3. The head's bias can absorb what a uniform test
+    prior adds, but they start apart: without it a head of zeros answers with the prior, at the sum of its binary entropies.
+
+    >>> BalancedBCE(torch.tensor([3, 1])).bias.exp().tolist()  # odds of 3 and 1/3
+    [3.0, 0.3333333134651184]
+    >>> BalancedBCE(torch.tensor([5, 5, 5]), test_prior="uniform").bias.tolist()
+    [0.0, 0.0, 0.0]
+    """
+
+    bias: Tensor
+
+    def __init__(
+        self, counts: Tensor, *, tau: float = 1.0, test_prior: Literal["uniform"] | Tensor | None = None, smoothing: float = 0.0
+    ) -> None:
+        super().__init__(smoothing=smoothing)
+        bias = prior(counts).logit()
+        if isinstance(test_prior, Tensor):
+            if test_prior.shape != counts.shape or bool((test_prior <= 0).any()) or abs(float(test_prior.sum()) - 1) > 1e-4:
+                raise ValueError(f"expected a positive test prior of {len(counts)} classes that sums to 1, got {test_prior.tolist()}")
+            bias = bias - test_prior.double().logit()
+        elif test_prior == "uniform":
+            bias = bias - torch.full_like(bias, 1 / len(counts)).logit()
+        elif test_prior is not None:
+            raise ValueError(f'expected None, "uniform" or a distribution as the test prior, got {test_prior!r}')
+        self.register_buffer("bias", (tau * bias).to(torch.get_default_dtype()), persistent=False)
+
+    def each(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The loss (N, C) of every answer, for a target distribution (N, C)."""
+        return super().each(logits + self.bias, target)
+
+
+class ClassBalancedBCE(BinaryCrossEntropy):
+    """Binary cross entropy in which the answers for a class, yes and no, weigh by its effective number of images.
+
+    LiVT's equation 5 with the weights w of class-balanced loss (Cui et al. 2019), which sum to C.
+
+    >>> ClassBalancedBCE(torch.tensor([2, 1]), beta=0.5)(torch.zeros(1, 2), torch.tensor([1]))  # (0.8 + 1.2) log 2
+    tensor(1.3863)
+    """
+
+    columns: Tensor
+
+    def __init__(self, counts: Tensor, *, beta: float = 0.9999, smoothing: float = 0.0) -> None:
+        super().__init__(smoothing=smoothing)
+        self.register_buffer("columns", effective_number(counts, beta), persistent=False)
+
+    def each(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The loss (N, C) of every answer, for a target distribution (N, C)."""
+        return super().each(logits, target) * self.columns

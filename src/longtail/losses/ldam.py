@@ -1,0 +1,50 @@
+"""Margins that are wider for rarer classes."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from longtail.losses.reduction import distribution, full, prior, weighted_mean
+
+
+class LDAM(nn.Module):
+    """Cross entropy in which the target's logit must win by a margin of max_margin * (n_c / n_min) ** -1/4.
+
+    Label-distribution-aware margins (Cao et al. 2019, equations 10-12). Expects cosines, as of `longtail.nn.Cosine`: the logits are
+    multiplied by `scale` here. A soft target is the mean of its classes' losses, each with its own margin.
+
+    >>> loss = LDAM(torch.tensor([16, 1]), max_margin=0.5, scale=1.0)
+    >>> loss.margin.tolist()
+    [0.25, 0.5]
+    >>> loss(torch.zeros(1, 2), torch.tensor([1]))  # log(1 + exp(0.5))
+    tensor(0.9741)
+    """
+
+    margin: Tensor
+
+    def __init__(self, counts: Tensor, *, max_margin: float = 0.5, scale: float = 30.0) -> None:
+        super().__init__()
+        narrow = prior(counts) ** -0.25
+        self.register_buffer("margin", (max_margin * narrow / narrow.max()).to(torch.get_default_dtype()), persistent=False)
+        self.scale = scale
+
+    def forward(
+        self, logits: Tensor, target: Tensor, *, weight: Tensor | None = None, rows: Tensor | None = None, features: Tensor | None = None
+    ) -> Tensor:
+        """The mean over rows; see `longtail.losses.reduction` for `weight` and `rows`."""
+        logits = self.scale * full(logits)
+        losses = F.softplus(_others(logits) - (logits - self.scale * self.margin))
+        return weighted_mean(losses, distribution(target, logits), weight=weight, rows=rows)
+
+
+def _others(logits: Tensor) -> Tensor:
+    """For each class, log-sum-exp of all the others.
+
+    From the whole sum as log(1 - p_c), except for the largest logit, where p_c may be 1 and the difference nothing but rounding.
+    """
+    top = F.one_hot(logits.argmax(1), logits.shape[1]).bool()
+    probability = logits.softmax(1).masked_fill(top, 0.0)
+    without = logits.logsumexp(1, keepdim=True) + torch.log1p(-probability)
+    return torch.where(top, logits.masked_fill(top, -torch.inf).logsumexp(1, keepdim=True), without)

@@ -1,0 +1,70 @@
+"""What all losses share: hard and soft targets, class weights, row weights.
+
+A loss is `(logits, target, *, weight=None, rows=None, features=None) -> scalar`. `target` holds class indices (N,) or class
+distributions (N, C). With l_ic the loss of row i if its class were c, and t_ic its target distribution, the result is
+
+    sum(rows_i * weight_c * t_ic * l_ic) / sum(weight_c * t_ic)
+
+so `weight` (C,) makes a weighted mean, the same for a hard target and its one-hot, and does not change the scale of the loss.
+`rows` (N,) are factors that do change it: they are not normalised, so rows of 1 are as none, and rows of 2 double the loss.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def full(logits: Tensor) -> Tensor:
+    """Logits in at least 32 bits: a sum over classes of half-precision exponentials is noise."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def distribution(target: Tensor, logits: Tensor, *, smoothing: float = 0.0) -> Tensor:
+    """The target as class distributions (N, C) of the logits' type; `smoothing` moves that share to all classes alike.
+
+    >>> distribution(torch.tensor([1]), torch.zeros(1, 2), smoothing=0.5).tolist()
+    [[0.25, 0.75]]
+    """
+    classes = logits.shape[1]
+    if target.ndim == 1 and len(target) == len(logits):
+        target = F.one_hot(target, classes)
+    elif target.shape != logits.shape:
+        expected = f"({len(logits)},) or {tuple(logits.shape)}"
+        raise ValueError(f"expected a target of shape {expected} for logits {tuple(logits.shape)}, got {tuple(target.shape)}")
+    target = target.to(logits.dtype)
+    return target if smoothing == 0 else (1 - smoothing) * target + smoothing / classes
+
+
+def weighted_mean(losses: Tensor, target: Tensor, *, weight: Tensor | None, rows: Tensor | None) -> Tensor:
+    """The formula above, for losses (N, C) or, where a row's loss does not depend on its class, (N, 1).
+
+    >>> losses, target = torch.tensor([[1.0], [3.0]]), torch.eye(2)
+    >>> weighted_mean(losses, target, weight=None, rows=None), weighted_mean(losses, target, weight=torch.tensor([3.0, 1.0]), rows=None)
+    (tensor(2.), tensor(1.5000))
+    """
+    if weight is not None:
+        if weight.shape != target.shape[1:]:
+            raise ValueError(f"expected one weight for each of {target.shape[1]} classes, got shape {tuple(weight.shape)}")
+        target = target * weight
+    each = (target * losses).sum(1)
+    if rows is not None:
+        if rows.shape != each.shape:
+            raise ValueError(f"expected one factor for each of {len(each)} rows, got shape {tuple(rows.shape)}")
+        each = each * rows
+    return each.sum() / target.sum()
+
+
+def prior(counts: Tensor) -> Tensor:
+    """The share of each class in training, in 64 bits; every class must have an image.
+
+    >>> prior(torch.tensor([3, 1])).tolist()
+    [0.75, 0.25]
+    """
+    if counts.ndim != 1 or len(counts) < 2:
+        raise ValueError(f"expected counts (C,) of at least two classes, got shape {tuple(counts.shape)}")
+    empty = (counts <= 0).nonzero().flatten().tolist()
+    if empty:
+        raise ValueError(f"expected training images in every class, got none in class {', '.join(map(str, empty))}: leave out such classes")
+    return counts.double() / counts.double().sum()

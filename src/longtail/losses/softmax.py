@@ -1,0 +1,56 @@
+"""Cross entropy, plain and with the prior in the logits."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from longtail.losses.reduction import distribution, full, prior, weighted_mean
+
+
+class CrossEntropy(nn.Module):
+    """The usual loss: minus the log-probability of the target.
+
+    With class weights, smoothed targets are weighted like any soft target (torch divides by the weight of the hard class instead).
+
+    >>> CrossEntropy()(torch.zeros(2, 4), torch.tensor([0, 3]))
+    tensor(1.3863)
+    """
+
+    def __init__(self, *, smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.smoothing = smoothing
+
+    def forward(
+        self, logits: Tensor, target: Tensor, *, weight: Tensor | None = None, rows: Tensor | None = None, features: Tensor | None = None
+    ) -> Tensor:
+        """The mean over rows; see `longtail.losses.reduction` for `weight` and `rows`."""
+        logits = full(logits)
+        return weighted_mean(-F.log_softmax(logits, 1), distribution(target, logits, smoothing=self.smoothing), weight=weight, rows=rows)
+
+
+class LogitAdjusted(CrossEntropy):
+    """Cross entropy of logits + tau * log prior, so that the bare logits treat all classes alike.
+
+    Logit adjustment (Menon et al. 2021, equation 10). At tau = 1 it is Balanced Softmax (Ren et al. 2020, equation 4), which adds log
+    counts: the same up to a constant that softmax does not see. Both names are this class.
+
+    >>> LogitAdjusted(torch.tensor([3, 1]))(torch.zeros(1, 2), torch.tensor([1]))  # log 4
+    tensor(1.3863)
+    """
+
+    bias: Tensor
+
+    def __init__(self, counts: Tensor, *, tau: float = 1.0, smoothing: float = 0.0) -> None:
+        super().__init__(smoothing=smoothing)
+        self.register_buffer("bias", (tau * prior(counts).log()).to(torch.get_default_dtype()), persistent=False)
+
+    def forward(
+        self, logits: Tensor, target: Tensor, *, weight: Tensor | None = None, rows: Tensor | None = None, features: Tensor | None = None
+    ) -> Tensor:
+        """The mean over rows; see `longtail.losses.reduction` for `weight` and `rows`."""
+        return super().forward(full(logits) + self.bias, target, weight=weight, rows=rows, features=features)
+
+
+BalancedSoftmax = LogitAdjusted

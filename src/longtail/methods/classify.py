@@ -1,0 +1,58 @@
+"""Learn to classify: one network, one head, one loss, and perhaps a neck between them."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from longtail.core import Clock, Labelled, Method, Outcome
+from longtail.nn import Classifier, Frozen, Head, Neck, Network, PassThrough, Streamed
+
+
+class Classify(Method[Labelled]):
+    """Train a classifier with any loss of `longtail.losses`, re-weighted over time by `weights` (such as `schedules.Deferred`).
+
+    A neck such as `Streams(BatchFormer(dim))` works while training only; its streams are journaled as separate terms, those of weight 0
+    as notes. A `Frozen` network is a linear probe.
+
+    >>> import torch
+    >>> from longtail.losses import CrossEntropy
+    >>> from longtail.nn import Linear, build
+    >>> network = build({"name": "fast_cnn", "size": 8, "width": 8})
+    >>> method = Classify(network, Linear(network.dim, 10), CrossEntropy())
+    >>> batch: Labelled = {"image": torch.rand(4, 3, 8, 8), "target": torch.tensor([0, 1, 2, 3]), "draw": torch.arange(4)}
+    >>> list(method(batch, Clock(0, 1, 0, 1)).terms)
+    ['class']
+    """
+
+    def __init__(
+        self, network: Network | Frozen, head: Head, loss: nn.Module, *, neck: Neck | None = None, weights: nn.Module | None = None
+    ) -> None:
+        super().__init__()
+        if neck is not None and not isinstance(neck, Neck):
+            raise ValueError(f"expected a neck such as Streams(BatchFormer(dim)), got {type(neck).__name__}: wrap it in Streams")
+        self.network, self.head, self.loss = network, head, loss
+        self.neck, self.weights = neck or PassThrough(), weights
+
+    def forward(self, batch: Labelled, clock: Clock) -> Outcome:
+        """One term for each stream of the neck; without one, "class"."""
+        streamed: Streamed = self.neck(self.network(batch["image"]), batch["target"])
+        features, streams, (target,) = streamed
+        logits = self.head(features)
+        weight = self.weights(clock) if self.weights is not None else None
+        losses = {
+            name: self.loss(logits[rows], target[rows], weight=weight, features=features[rows]) for name, (rows, _) in streams.items()
+        }
+        terms = {name: stream.weight * losses[name] for name, stream in streams.items() if stream.weight != 0}
+        notes = {name: losses[name].detach() for name in streams if name not in terms}
+        return Outcome(terms, notes=notes)
+
+    def predict(self, image: Tensor) -> Tensor:
+        """Logits, of the network and the head alone."""
+        return self.head(self.network(image))  # type: ignore[no-any-return]
+
+    def deploy(self) -> Classifier:
+        """The network and the head, sharing their weights with this method."""
+        network = self.network.module if isinstance(self.network, Frozen) else self.network
+        if not isinstance(network, Network):
+            raise ValueError(f"expected a network built from a spec, got {type(network).__name__}: use longtail.nn.build")
+        return Classifier(network, self.head)

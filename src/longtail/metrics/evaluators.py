@@ -1,0 +1,85 @@
+"""From a network's answers to numbers: the only part of `metrics` that knows torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longtail import processes
+from longtail.core import Batches, Groups, Predict
+from longtail.metrics.accuracy import balanced, by_group, recall, top
+from longtail.metrics.files import Predictions
+
+
+def collect(batches: Batches[Mapping[str, Any]], predict: Predict) -> Predictions:
+    """Ask about every image once; every process gets all answers, sorted by index, each image once whoever saw it.
+
+    Batches carry "image", "target" and "index" (the image's position in its split).
+    """
+    seen: list[Mapping[str, Tensor]] = []
+    for batch in batches.epoch(0):
+        answers = predict(batch["image"])
+        clash = {"target", "index"} & set(answers)
+        if clash:
+            raise ValueError(f"expected heads under names of their own, got {sorted(clash)}: rename them in `predict`")
+        seen.append({**answers, "target": batch["target"].cpu().long(), "index": batch["index"].cpu().long()})
+    # Asked together, so that no process waits in vain for the rows of one that stopped here.
+    if processes.anyone(not seen):
+        if processes.world() == 1:
+            raise ValueError("expected images to evaluate, got none: this split is empty")
+        raise ValueError(f"expected images in each of {processes.world()} processes, got none in some: evaluate with fewer processes")
+    rows = {name: processes.gather(torch.cat([part[name] for part in seen])).numpy() for name in seen[0]}
+    index, first = np.unique(rows["index"], return_index=True)  # sorts, and drops the rows that a sampler repeated to fill its shards
+    heads = {name: values[first].astype(np.float32) for name, values in rows.items() if name not in ("target", "index")}
+    return Predictions(heads, rows["target"][first], index)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Evaluate on these images after an epoch: top1, balanced and the groups, "HEAD/top1" and so on for further heads.
+
+    >>> from longtail.core import Groups
+    >>> class Two:
+    ...     def __len__(self): return 1
+    ...     def epoch(self, index, *, start=0): yield {"image": torch.eye(2), "target": torch.tensor([0, 1]), "index": torch.tensor([0, 1])}
+    >>> judge = Accuracy(Two(), classes=2, groups=Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)}))
+    >>> judge(lambda image: {"logits": image})
+    {'top1': 1.0, 'balanced': 1.0, 'many': 1.0, 'few': 1.0}
+    """
+
+    batches: Batches[Mapping[str, Any]]
+    _: KW_ONLY
+    classes: int
+    groups: Groups
+
+    def __call__(self, predict: Predict, /) -> dict[str, float]:
+        """Answer with named numbers; a group in which no class has images is left out."""
+        predictions = collect(self.batches, predict)
+        numbers: dict[str, float] = {}
+        for head, logits in predictions.logits.items():
+            prefix = "" if head == "logits" else f"{head}/"
+            recalls = recall(logits, predictions.target, self.classes)
+            numbers[f"{prefix}top1"] = top(logits, predictions.target)
+            numbers[f"{prefix}balanced"] = balanced(recalls)
+            numbers |= {f"{prefix}{name}": value for name, value in by_group(recalls, self.groups).items() if value is not None}
+        return numbers
+
+
+def flipped(predict: Predict) -> Predict:
+    """Average the answers over each image and its mirror image (test-time averaging "flip"); logits, not probabilities.
+
+    >>> both = flipped(lambda image: {"logits": image[:, 0, 0]})
+    >>> both(torch.tensor([[[[1.0, 3.0]]]]))["logits"].tolist()
+    [[2.0, 2.0]]
+    """
+
+    def averaged(image: Tensor) -> Mapping[str, Tensor]:
+        straight, mirrored = predict(image), predict(image.flip(-1))
+        return {name: (answer + mirrored[name]) / 2 for name, answer in straight.items()}
+
+    return averaged

@@ -1,0 +1,72 @@
+"""From features to logits."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Linear(nn.Linear):
+    """One logit for each class, linear in the features.
+
+    `fast_cnn` wants `bias=False, scale=0.25`.
+
+    >>> Linear(4, 3, scale=0.25)(torch.zeros(2, 4)).shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(self, dim: int, classes: int, *, bias: bool = True, scale: float = 1.0) -> None:
+        super().__init__(dim, classes, bias=bias)
+        self.scale = scale
+        self.spec: dict[str, Any] = {"name": "linear", "dim": dim, "classes": classes, "bias": bias, "scale": scale}
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits (N, classes)."""
+        return self.scale * super().forward(features)
+
+
+class Cosine(nn.Module):
+    """The cosine between the features and a direction for each class, times `scale`.
+
+    LDAM scales by itself and wants cosines in [-1, 1] (Cao et al. 2019): leave `scale` at 1 there.
+
+    >>> bool(Cosine(4, 3)(torch.randn(2, 4)).abs().max() <= 1)
+    True
+    """
+
+    def __init__(self, dim: int, classes: int, *, scale: float = 1.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(classes, dim).uniform_(-1, 1))
+        self.scale = scale
+        self.spec: dict[str, Any] = {"name": "cosine", "dim": dim, "classes": classes, "scale": scale}
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits (N, classes)."""
+        return self.scale * F.linear(F.normalize(features, dim=1), F.normalize(self.weight, dim=1))
+
+
+Head = Linear | Cosine
+
+HEADS: dict[str, Callable[..., Head]] = {
+    "linear": Linear,
+    "cosine": Cosine,
+}
+
+
+def build_head(spec: Mapping[str, Any]) -> Head:
+    """Build a head from its spec.
+
+    >>> build_head(Cosine(4, 3, scale=16.0).spec).spec
+    {'name': 'cosine', 'dim': 4, 'classes': 3, 'scale': 16.0}
+    """
+    keywords = dict(spec)
+    name = keywords.pop("name", None)
+    if name not in HEADS:
+        close = difflib.get_close_matches(str(name), HEADS, n=1)
+        raise ValueError(f"no head is called {name!r}: known are {', '.join(HEADS)}{f'; did you mean {close[0]}?' if close else ''}")
+    return HEADS[name](**keywords)

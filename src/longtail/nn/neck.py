@@ -1,0 +1,63 @@
+"""What stands between a network and its head while training, and how its rows become losses."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+
+class Stream(NamedTuple):
+    """Some rows of a batch, and how much their mean loss counts."""
+
+    rows: slice
+    weight: float
+
+
+class Streamed(NamedTuple):
+    """Features after a neck, the named streams they are made of, and what is aligned with them, row by row.
+
+    The loss is the sum over streams of weight * mean loss of its rows; a stream of weight 0 is worth plotting only.
+    """
+
+    features: Tensor
+    streams: Mapping[str, Stream]
+    aligned: tuple[Tensor, ...]
+
+    @property
+    def rows(self) -> Tensor:
+        """The same as one weight for each row: `loss(head(features), target, rows=rows)` is the sum over streams.
+
+        >>> import torch
+        >>> streams = {"plain": Stream(slice(0, 2), 0.5), "attended": Stream(slice(2, 4), 1.0)}
+        >>> Streamed(torch.zeros(4, 8), streams, ()).rows.tolist()
+        [1.0, 1.0, 2.0, 2.0]
+        """
+        rows = self.features.new_zeros(len(self.features))
+        for part, weight in self.streams.values():
+            rows[part] = weight * len(rows) / len(rows[part])
+        return rows
+
+
+class Neck(nn.Module, ABC):
+    """A training-time change of features that may add rows. In eval mode it is the identity."""
+
+    @abstractmethod
+    def forward(self, features: Tensor, *aligned: Tensor) -> Streamed:
+        """Features (N, dim), and tensors with one row for each of them (targets, domains)."""
+
+
+class PassThrough(Neck):
+    """No neck: the rows as they came.
+
+    >>> import torch
+    >>> features, streams, (target,) = PassThrough()(torch.zeros(2, 8), torch.tensor([1, 0]))
+    >>> list(streams)
+    ['class']
+    """
+
+    def forward(self, features: Tensor, *aligned: Tensor) -> Streamed:
+        """One stream, called "class"."""
+        return Streamed(features, {"class": Stream(slice(None), 1.0)}, aligned)

@@ -1,0 +1,112 @@
+"""Networks by name: always built from a spec {"name", JSON keywords}, so they come back from a folder."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from longtail.nn import zoo
+from longtail.nn.fast_cnn import fast_cnn
+from longtail.nn.heads import Head, build_head
+from longtail.nn.normalize import Normalize
+from longtail.nn.resnet_cifar import resnet32
+from longtail.nn.vit import vit_mini, vit_tiny
+
+# The command line lists these names by reading this file's text: keep the keys literal.
+NETWORKS: dict[str, Callable[..., nn.Module]] = {
+    "resnet32": resnet32,
+    "fast_cnn": fast_cnn,
+    "vit_mini": vit_mini,
+    "vit_tiny": vit_tiny,
+}
+
+# CIFAR's statistics, as the long-tailed literature uses them.
+DEFAULTS = {"size": 32, "mean": [0.4914, 0.4822, 0.4465], "std": [0.2023, 0.1994, 0.2010]}
+
+
+class Network(nn.Module):
+    """Images in [0, 1] to rows (N, dim), with the spec that rebuilds it."""
+
+    def __init__(self, spec: Mapping[str, Any], dim: int) -> None:
+        super().__init__()
+        self.spec, self.dim = dict(spec), dim
+
+
+class Backbone(Network):
+    """Normalisation, then a body that gives one row of features for each image."""
+
+    def __init__(self, body: nn.Module, spec: Mapping[str, Any]) -> None:
+        body.eval()
+        with torch.no_grad():
+            features = body(torch.zeros(1, 3, spec["size"], spec["size"]))
+        if features.ndim != 2:
+            raise ValueError(f"expected features (N, dim) from {spec['name']}, got {tuple(features.shape)}: choose a model that pools")
+        super().__init__(spec, features.shape[1])
+        self.normalize = Normalize(spec["mean"], spec["std"])
+        self.body = body.train()
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Features (N, dim)."""
+        return self.body(self.normalize(image))  # type: ignore[no-any-return]
+
+
+class Classifier(Network):
+    """A network and its head: images in [0, 1] to logits. What a trained classifier is deployed as.
+
+    >>> from longtail.nn import Linear
+    >>> network = build({"name": "fast_cnn", "size": 8, "width": 8})
+    >>> classifier = Classifier(network, Linear(network.dim, 10))
+    >>> again = build(classifier.spec)
+    >>> again.load_state_dict(classifier.state_dict())
+    <All keys matched successfully>
+    """
+
+    def __init__(self, network: Network, head: Head) -> None:
+        super().__init__({"name": "classifier", "network": network.spec, "head": head.spec}, head.spec["classes"])
+        self.network, self.head = network, head
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Logits (N, classes)."""
+        return self.head(self.network(image))  # type: ignore[no-any-return]
+
+
+def build(spec: Mapping[str, Any]) -> Network:
+    """Build a network from its spec: a name of `NETWORKS`, "timm:NAME", or a "classifier" with specs of its network and head.
+
+    Every network takes `size` (the side of its images), `mean` and `std`. The network's own `spec` names every keyword, defaults
+    included; it describes the architecture, so `pretrained` is false in it: weights come from a state dict.
+
+    >>> network = build({"name": "resnet32"})
+    >>> network.dim, network(torch.zeros(2, 3, 32, 32)).shape
+    (64, torch.Size([2, 64]))
+    >>> build({"name": "resnet23"})
+    Traceback (most recent call last):
+    ValueError: no network is called 'resnet23': known are resnet32, fast_cnn, vit_mini, vit_tiny, timm:NAME; did you mean resnet32?
+    """
+    keywords = dict(spec)
+    name = str(keywords.pop("name", None))
+    if name == "classifier":
+        return Classifier(build(keywords["network"]), build_head(keywords["head"]))
+    if name in NETWORKS:
+        builder, defaults = NETWORKS[name], DEFAULTS
+    elif name.startswith("timm:"):
+        model = name.removeprefix("timm:")
+        builder, defaults = partial(zoo.timm_model, model), zoo.defaults(model)
+    else:
+        close = difflib.get_close_matches(name, NETWORKS, n=1)
+        known = ", ".join([*NETWORKS, "timm:NAME"])
+        raise ValueError(f"no network is called {name!r}: known are {known}{f'; did you mean {close[0]}?' if close else ''}")
+    own = {key: p.default for key, p in inspect.signature(builder).parameters.items() if p.kind is p.KEYWORD_ONLY}
+    unknown = [key for key in keywords if key not in {**defaults, **own}]
+    if unknown:
+        raise ValueError(f"{name} has no keyword {', '.join(unknown)}: known are {', '.join({**defaults, **own})}")
+    full = {**defaults, **own, **keywords}
+    body = builder(full["size"], **{key: full[key] for key in own})
+    architecture = {"pretrained": False} if "pretrained" in own else {}
+    return Backbone(body, {"name": name, **full, **architecture})

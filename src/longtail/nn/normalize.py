@@ -1,0 +1,32 @@
+"""The first layer of every network: pixels in [0, 1] to what the network was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class Normalize(nn.Module):
+    """Subtract the mean and divide by the standard deviation of each channel of images in [0, 1].
+
+    The numbers come back from the network's spec, not from its weights, so they are in no state dict.
+
+    >>> Normalize([0.5, 0.5, 0.5], [0.25, 0.25, 0.25])(torch.ones(1, 3, 2, 2)).unique().tolist()
+    [2.0]
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        if len(mean) != len(std) or min(std) <= 0:
+            raise ValueError(f"expected one mean and one positive std for each channel, got mean {list(mean)} and std {list(std)}")
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.get_default_dtype()).view(-1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std, dtype=torch.get_default_dtype()).view(-1, 1, 1), persistent=False)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Images of mean 0 and deviation 1, if `mean` and `std` are theirs."""
+        return (image - self.mean) / self.std

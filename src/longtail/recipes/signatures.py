@@ -1,0 +1,220 @@
+"""What a recipe asks for, read from its source: no recipe is imported, so no torch either."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib.util
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from longtail.recipes import RECIPES
+
+RESERVED = frozenset(
+    {"recipe", "data", "out", "debug", "help"}
+    | {"root", "imbalance", "profile", "protocol", "split_seed", "on_bad_image"}
+    | {"seed", "view_seed", "device", "precision", "threads", "workers", "save_every", "dry_run", "tta", "tensorboard"}
+    | {"compile", "sync_batchnorm"}
+)
+"""The names of the data and run flags; no recipe may use them for a keyword."""
+
+_SCALARS = {"bool": "bool", "int": "int", "float": "float", "str": "str", "Path": "Path"}
+_LISTS = frozenset({"list", "tuple", "Sequence"})
+
+
+def unknown(kind: str, name: str, known: Iterable[str], *, more: str = "") -> ValueError:
+    """The error for a name nobody knows: what there is, and which of it was probably meant.
+
+    >>> str(unknown("recipe", "balanced", ["cross_entropy", "balanced_softmax"]))
+    "unknown recipe 'balanced': did you mean balanced_softmax? Known: balanced_softmax, cross_entropy"
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    guess = f"did you mean {' or '.join(close)}? " if close else ""
+    return ValueError(f"unknown {kind} {name!r}: {guess}Known: {', '.join(names) or 'none'}{more}")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One keyword of a recipe: its type, its default, and how to read it from text."""
+
+    name: str
+    scalar: str  # "bool" | "int" | "float" | "str" | "Path" | "Literal"
+    default: Any
+    required: bool = False
+    choices: tuple[Any, ...] = ()
+    many: bool = False  # a list of scalars
+    optional: bool = False  # None is a value
+
+    @property
+    def kind(self) -> str:
+        """The type as a person would say it."""
+        one = " | ".join(map(str, self.choices)) if self.choices else self.scalar
+        return f"{f'list of {one}' if self.many else one}{' | none' if self.optional else ''}"
+
+    def parse(self, text: str) -> Any:
+        """Read a value from the command line; items of a list are separated by commas."""
+        if self.optional and text.lower() == "none":
+            return None
+        if self.many:
+            return [self._scalar(part.strip(), text) for part in text.split(",") if part.strip()]
+        return self._scalar(text, text)
+
+    def check(self, value: Any) -> Any:
+        """Accept a value from Python, or say what was expected. Lists come back as lists and paths as text, as JSON keeps them."""
+        if value is None and self.optional:
+            return None
+        if self.many:
+            if isinstance(value, str) or not isinstance(value, Sequence):
+                raise self._wrong(value)
+            return [self._accept(item, value) for item in value]
+        return self._accept(value, value)
+
+    def _accept(self, item: Any, whole: Any) -> Any:
+        if self.choices:
+            if not any(item == choice and type(item) is type(choice) for choice in self.choices):
+                raise self._wrong(whole)
+            return item
+        kinds = {"bool": bool, "int": int, "float": int | float, "str": str, "Path": str | Path}
+        if not isinstance(item, kinds[self.scalar]) or (isinstance(item, bool) and self.scalar != "bool"):
+            raise self._wrong(whole)
+        return float(item) if self.scalar == "float" else str(item) if self.scalar == "Path" else item
+
+    def _scalar(self, text: str, whole: str) -> Any:
+        if self.choices:
+            named = {str(choice): choice for choice in self.choices}
+            if text not in named:
+                raise self._wrong(whole)
+            return named[text]
+        if self.scalar == "bool":
+            if text.lower() not in ("true", "false"):
+                raise self._wrong(whole)
+            return text.lower() == "true"
+        try:
+            return int(text) if self.scalar == "int" else float(text) if self.scalar == "float" else text
+        except ValueError:
+            raise self._wrong(whole) from None
+
+    def _wrong(self, value: object) -> ValueError:
+        close = difflib.get_close_matches(str(value), list(map(str, self.choices)), n=1)
+        return ValueError(f"expected {self.name} to be {self.kind}, got {value!r}" + (f": did you mean {close[0]}?" if close else ""))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A recipe as its source tells it."""
+
+    name: str
+    target: str  # "package.module:function"
+    parameters: Mapping[str, Parameter]
+    doc: str
+    source: str  # of the function
+    module_source: str
+
+    @property
+    def headline(self) -> str:
+        """The first line of the docstring."""
+        return self.doc.partition("\n")[0]
+
+    def keywords(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """All keywords with their values: what was given, checked, and the defaults for the rest."""
+        for name in given:
+            if name not in self.parameters:
+                raise unknown(f"keyword of {self.name}", name, self.parameters)
+        missing = [name for name, parameter in self.parameters.items() if parameter.required and name not in given]
+        if missing:
+            raise ValueError(f"{self.name} expects {', '.join(missing)}, got nothing for it: pass --{missing[0].replace('_', '-')} VALUE")
+        return {name: own.check(given[name]) if name in given else own.default for name, own in self.parameters.items()}
+
+
+def read(name: str) -> Recipe:
+    """Read a recipe's source by its name in `RECIPES`, or as `package.module:function`."""
+    if name not in RECIPES and ":" not in name:
+        raise unknown("recipe", name, RECIPES, more="; for a recipe of your own pass package.module:function")
+    target = RECIPES.get(name, name)
+    module, _, function = target.partition(":")
+    text = _source(module)
+    tree = ast.parse(text)
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    if function not in functions:
+        raise unknown(f"function in {module}", function, (own for own in functions if not own.startswith("_")))
+    node = functions[function]
+    aliases = {own.targets[0].id: own.value for own in tree.body if isinstance(own, ast.Assign) and isinstance(own.targets[0], ast.Name)}
+    return Recipe(
+        name=function if target in RECIPES.values() else target,
+        target=target,
+        parameters=_parameters(node, aliases, target),
+        doc=ast.get_docstring(node) or "",
+        source=ast.get_source_segment(text, node) or "",
+        module_source=text,
+    )
+
+
+def _source(module: str) -> str:
+    # A recipe of one's own lies next to one's work; an installed command does not look there by itself.
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    try:
+        spec = importlib.util.find_spec(module)
+    except ModuleNotFoundError:
+        spec = None
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        raise ValueError(f"expected a Python module with recipes, got {module!r}, which is not found: run from its folder, or install it")
+    return Path(spec.origin).read_text(encoding="utf-8")
+
+
+def _parameters(node: ast.FunctionDef, aliases: Mapping[str, ast.expr], target: str) -> dict[str, Parameter]:
+    if len(node.args.posonlyargs) + len(node.args.args) != 2 or node.args.vararg or node.args.kwarg:
+        raise ValueError(f"expected a recipe `(run, data, *, keywords)`, got other parameters in {target}: keep two, then keywords only")
+    parameters = {}
+    for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
+        if argument.arg in RESERVED:
+            raise ValueError(f"expected keywords that are not data or run flags, got {argument.arg!r} in {target}: rename it")
+        where = f"{argument.arg} of {target}"
+        if argument.annotation is None:
+            raise ValueError(f"expected a type for {where}, got none: annotate it, for instance as int")
+        scalar, choices, many, optional = _type(argument.annotation, aliases, where)
+        parameter = Parameter(
+            argument.arg, scalar, _value(default, aliases, where), required=default is None, choices=choices, many=many, optional=optional
+        )
+        parameters[argument.arg] = parameter
+    return parameters
+
+
+def _value(node: ast.expr | None, aliases: Mapping[str, ast.expr], where: str) -> Any:
+    if node is None:
+        return None
+    if isinstance(node, ast.Name) and node.id in aliases:
+        node = aliases[node.id]
+    try:
+        value = ast.literal_eval(node)
+    except ValueError:
+        raise ValueError(f"expected a literal as default for {where}, got {ast.unparse(node)}: write the value itself") from None
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _type(node: ast.expr, aliases: Mapping[str, ast.expr], where: str) -> tuple[str, tuple[Any, ...], bool, bool]:
+    """Scalar, choices, many, optional."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        node = ast.parse(node.value, mode="eval").body
+    if isinstance(node, ast.Name) and node.id in aliases:
+        node = aliases[node.id]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr) and isinstance(node.right, ast.Constant) and node.right.value is None:
+        scalar, choices, many, _ = _type(node.left, aliases, where)
+        return scalar, choices, many, True
+    if isinstance(node, ast.Name) and node.id in _SCALARS:
+        return _SCALARS[node.id], (), False, False
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+        inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if node.value.id == "Literal":
+            return "Literal", tuple(ast.literal_eval(item) for item in inner), False, False
+        if node.value.id in _LISTS:
+            scalar, choices, many, optional = _type(inner[0], aliases, where)
+            if not many and not optional:
+                return scalar, choices, True, False
+    raise ValueError(
+        f"expected bool, int, float, str, Path, Literal, a list of these, or one of these `| None` for {where}, got {ast.unparse(node)}"
+    )

@@ -1,0 +1,1 @@
+"""From run folders to tables. Reads files only and never imports torch."""

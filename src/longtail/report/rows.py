@@ -1,0 +1,23 @@
+"""The rows of several runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from longtail.metrics.row import Row, read_row
+
+__all__ = ["read_row", "read_rows"]
+
+
+def read_rows(folders: Sequence[Path]) -> list[Row]:
+    """Read the rows of finished runs; every folder that has none is named at once."""
+    rows, problems = [], []
+    for folder in folders:
+        try:
+            rows.append(read_row(folder))
+        except ValueError as error:
+            problems.append(str(error))
+    if problems:
+        raise ValueError("\n".join(problems))
+    return rows

@@ -1,0 +1,133 @@
+"""Asking a trained network about every image of a split, once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from longtail import processes
+from longtail.core import Clock, Groups, Method, Outcome
+from longtail.data.dataset import Dataset, Split
+from longtail.data.loader import InOrder
+from longtail.data.opening import open_data
+from longtail.engine.machine import Machine, choose
+from longtail.engine.predicting import predictor
+from longtail.metrics.evaluators import collect, flipped
+from longtail.metrics.files import Predictions, write_predictions
+from longtail.metrics.row import Summary
+from longtail.metrics.summary import summarise
+from longtail.runs.files import FORMAT, write_json
+from longtail.runs.identity import DATA_DEFAULTS, Tta, read_record, versions
+from longtail.runs.model import BATCH, load
+
+
+def opened(name: str, flags: Mapping[str, Any], machine: Machine) -> Dataset:
+    """Open data, in the first process before the others, so that only one downloads; say its warnings once."""
+    voting = "cuda" if machine.device.startswith("cuda") else "cpu"  # where nccl, or gloo, hears it
+    if processes.rank() != 0:
+        processes.anyone(False, voting)
+    dataset = open_data(name, **{**flags, "root": None if flags["root"] is None else Path(flags["root"])})
+    if processes.rank() == 0:
+        for warning in dataset.warnings:
+            print(f"warning: {warning}", file=sys.stderr)
+        processes.anyone(False, voting)
+    return dataset
+
+
+def answers(method: Method[Any], split: Split, *, size: int, tta: Tta, machine: Machine) -> Predictions:
+    """A method's answers for a split, with test-time averaging."""
+    if tta not in ("none", "flip"):
+        raise ValueError(f"expected test-time averaging none or flip, got {tta!r}")
+    predict = predictor(method, machine)
+    return collect(InOrder(split, size=size, batch=BATCH, workers=machine.workers), flipped(predict) if tta == "flip" else predict)
+
+
+def summary(predictions: Predictions, *, classes: int, groups: Groups) -> Summary:
+    """The numbers of the main head."""
+    return summarise(predictions.logits["logits"], predictions.target, classes=classes, groups=groups)
+
+
+class _Deployed(Method[Any]):
+    """A deployed network in the place of the method that trained it: it can only be asked."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, batch: Any, clock: Clock) -> Outcome:
+        raise TypeError("a deployed network does not learn")
+
+    def predict(self, image: Tensor) -> Tensor:
+        return cast(Tensor, self.network(image))
+
+    def deploy(self) -> nn.Module:
+        return self.network
+
+
+def evaluate(
+    run: str | Path,
+    *,
+    data: str | Path | None = None,
+    root: str | Path | None = None,
+    tta: Tta | None = None,
+    device: str = "auto",
+    precision: Literal["auto", "fp32", "bf16"] = "auto",
+    threads: int | None = None,
+    workers: int = 0,
+    rewrite: bool = False,
+) -> dict[str, Summary | None]:
+    """Evaluate a finished run's saved network again: on its own data, or on other data with classes that it knows.
+
+    Writes the numbers to `eval-DATA-TTA.json` in the run's folder. The row stays as training left it, unless `rewrite` asks for
+    its numbers and predictions anew, which needs the run's own data and test-time averaging.
+    """
+    folder = Path(run)
+    loaded, record = load(folder, device=device), read_record(folder)
+    machine = choose(device=device, precision=precision, threads=threads, workers=workers)
+    torch.set_num_threads(machine.threads)
+    tta = record["tta"] if tta is None else tta
+    if rewrite and (data is not None or tta != record["tta"]):
+        raise ValueError(
+            f"expected the run's own data and tta ({record['tta']}) to rewrite its row, got others: leave --data and --tta out"
+        )
+    flags = dict(DATA_DEFAULTS) if data is not None else {name: record["data"][name] for name in DATA_DEFAULTS}
+    flags["root"] = flags["root"] if root is None else str(root)
+    dataset = opened(str(data or record["data"]["asked"]), flags, machine)
+    if data is None and dataset.hash != record["data"]["hash"]:
+        raise ValueError(
+            f"expected the data of the run ({record['data']['hash'][:12]}), got other images or labels ({dataset.hash[:12]}): "
+            "bring it back, or pass --data to evaluate on something else on purpose"
+        )
+    renumbered = _renumbered(dataset.classes, loaded.classes)
+    groups = Groups(record["data"]["groups"]["rule"], {name: tuple(own) for name, own in record["data"]["groups"]["members"].items()})
+    summaries: dict[str, Summary | None] = {"val": None, "test": None}
+    for name, split in (("val", dataset.val), ("test", dataset.test)):
+        if len(split):
+            found = answers(_Deployed(loaded.network), split, size=loaded.size, tta=tta, machine=machine)
+            found = Predictions(found.logits, renumbered[found.target].numpy(), found.index)
+            summaries[name] = summary(found, classes=len(loaded.classes), groups=groups)
+            if rewrite:
+                write_predictions(folder / "predictions" / f"{name}.npz", found, split.ids)
+    if rewrite:
+        write_json(folder / "row.json", {name: value for name, value in {**loaded.row, **summaries}.items() if name != "folder"})
+    else:
+        named = "".join(letter if letter.isalnum() else "-" for letter in Path(dataset.name).name)
+        numbers = {"format": FORMAT, "data": dataset.name, "hash": dataset.hash, "tta": tta, **summaries, "versions": versions()}
+        write_json(folder / f"eval-{named}-{tta}.json", numbers)
+    return summaries
+
+
+def _renumbered(given: Sequence[str], known: Sequence[str]) -> Tensor:
+    """For each class of the data, its number in the network; the data may lack some, and have another order."""
+    strange = [name for name in given if name not in known]
+    if strange:
+        raise ValueError(
+            f"expected data with the classes of the run ({', '.join(known[:5])}{', ...' if len(known) > 5 else ''}), "
+            f"got {len(strange)} others ({', '.join(strange[:5])}): rename them, or train on this data"
+        )
+    return torch.tensor([known.index(name) for name in given])

@@ -1,0 +1,127 @@
+"""Which run a folder holds: data, recipe with its keywords, seeds and test-time averaging. Machines may change."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+import longtail
+from longtail import processes
+from longtail.data.dataset import Dataset
+from longtail.engine.machine import Machine
+from longtail.recipes.signatures import Recipe
+from longtail.runs.files import FORMAT, read_json
+
+Tta = Literal["none", "flip"]
+
+DATA_DEFAULTS: Mapping[str, Any] = {
+    "root": None,
+    "imbalance": None,
+    "profile": "exp",
+    "protocol": "holdout",
+    "split_seed": 0,
+    "on_bad_image": "refuse",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Everything that makes a run this run."""
+
+    recipe: Recipe
+    keywords: Mapping[str, Any]
+    data: str
+    flags: Mapping[str, Any]  # of the data: the names of DATA_DEFAULTS
+    seed: int
+    view_seed: int
+    tta: Tta
+
+    def command(self, out: Path) -> str:
+        """The command that starts or continues this run; what has its default is left out."""
+        words = ["longtail", "train", self.recipe.name, "--data", self.data, "--out", str(out)]
+        given = {**self.flags, "seed": self.seed, "view_seed": self.view_seed, "tta": self.tta, **self.keywords}
+        usual = {**DATA_DEFAULTS, "seed": 0, "view_seed": self.seed, "tta": "none"}
+        usual |= {name: own.default for name, own in self.recipe.parameters.items()}
+        for name, value in given.items():
+            flag = name.replace("_", "-")
+            if isinstance(value, bool) and value != usual[name]:
+                words.append(f"--{flag}" if value else f"--no-{flag}")
+            elif value != usual[name]:
+                words += [f"--{flag}", ",".join(map(str, value)) if isinstance(value, list) else "none" if value is None else str(value)]
+        return shlex.join(words)
+
+    def record(self, dataset: Dataset, machine: Machine, out: Path) -> dict[str, Any]:
+        """The content of recipe.json."""
+        groups = {"rule": dataset.groups.rule, "members": {name: list(own) for name, own in dataset.groups.members.items()}}
+        return {
+            "format": FORMAT,
+            "command": self.command(out),
+            "recipe": self.recipe.name,
+            "target": self.recipe.target,
+            "keywords": dict(self.keywords),
+            "data": {"asked": self.data, "name": dataset.name, **self.flags, "hash": dataset.hash, "groups": groups},
+            "seed": self.seed,
+            "view_seed": self.view_seed,
+            "tta": self.tta,
+            "versions": versions(),
+            "hardware": hardware(machine),
+        }
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """Read recipe.json: what was asked of a run."""
+    return read_json(folder / "recipe.json")
+
+
+def check_identity(out: Path, record: Mapping[str, Any]) -> None:
+    """Accept a folder that is new, empty, or holds this very run; refuse any other and name the difference."""
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"expected a folder for --out, got a file at {out}: choose another")
+    if not (out / "recipe.json").exists():
+        # recipe.py is written first: alone, it is the trace of a run killed before it began.
+        others = sorted(own.name for own in out.iterdir() if own.name != "recipe.py" and own.suffix != ".part") if out.exists() else []
+        if others:
+            raise ValueError(f"expected an empty folder or a run at {out}, got other files ({', '.join(others[:3])}): choose another --out")
+        return
+    differences = list(_differences(read_record(out), record))
+    if differences:
+        lines = "\n".join(f"  {line}" for line in differences)
+        raise ValueError(f"expected the run that {out} holds, got another:\n{lines}\nchoose another --out, or ask for the same")
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterable[str]:
+    def said(name: str, old: object, new: object) -> Iterable[str]:
+        if old != new:
+            yield f"{name}: {old} in the folder, {new} asked"
+
+    yield from said("recipe", there["target"], here["target"])
+    if there["target"] == here["target"]:
+        for name in sorted({*there["keywords"], *here["keywords"]}):
+            yield from said(name, there["keywords"].get(name, "(unknown)"), here["keywords"].get(name, "(unknown)"))
+    for name in ("seed", "view_seed", "tta"):
+        yield from said(name, there[name], here[name])
+    # The content decides, flags only explain: a root may move, and an imbalance of 100 may be said or left to its default.
+    old, new = there["data"], here["data"]
+    if (old["hash"], old["protocol"]) != (new["hash"], new["protocol"]):
+        for name in ("name", "imbalance", "profile", "protocol", "split_seed", "on_bad_image", "hash"):
+            yield from said(f"data {name}", old[name], new[name])
+
+
+def versions() -> dict[str, str]:
+    """The versions that a number may depend on."""
+    named = {name: importlib.metadata.version(name) for name in ("torch", "torchvision", "timm", "numpy", "pillow")}
+    return {"longtail": longtail.__version__, "python": platform.python_version(), **named}
+
+
+def hardware(machine: Machine) -> dict[str, Any]:
+    """What a run computes on."""
+    kind = torch.cuda.get_device_name() if machine.device.startswith("cuda") else platform.machine()
+    return {**asdict(machine), "kind": kind, "cores": os.cpu_count(), "processes": processes.world(), "system": platform.system()}

@@ -1,0 +1,109 @@
+"""Functions of the clock: learning rates, and parts that begin or end at a point of training.
+
+Published epochs enter as fractions of training: warmup for 40 of 800 epochs is 0.05.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from longtail.core import BatchTransform, Clock
+
+
+def _fraction(name: str, value: float) -> None:
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(f"{name} must be a fraction of training in [0, 1], got {value}: for epoch e of E, pass e / E")
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """Linear warmup from `start`, then half a cosine down to `floor`; all as factors of the base rate.
+
+    >>> rate = Cosine(warmup=0.5)
+    >>> [round(rate(Clock(step, 8, 0, 1)), 3) for step in (0, 2, 4, 6)]
+    [0.0, 0.5, 1.0, 0.5]
+    """
+
+    warmup: float = 0.0
+    start: float = 0.0
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        _fraction("warmup", self.warmup)
+
+    def __call__(self, clock: Clock) -> float:
+        if clock.progress < self.warmup:
+            return self.start + (1 - self.start) * clock.progress / self.warmup
+        position = (clock.progress - self.warmup) / max(1 - self.warmup, 1e-12)
+        return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * position))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Linear warmup from `start`, then the rate falls to `factors[i]` of the base at `at[i]`.
+
+    LDAM's 200 epochs (warmup 5, x0.01 after 160, x0.0001 after 180):
+
+    >>> rate = Steps(at=(0.8, 0.9), factors=(1e-2, 1e-4), warmup=0.025)
+    >>> [rate(Clock(epoch, 200, epoch, 200)) for epoch in (5, 100, 160, 180)]
+    [1.0, 1.0, 0.01, 0.0001]
+    """
+
+    at: Sequence[float]
+    factors: Sequence[float]
+    warmup: float = 0.0
+    start: float = 0.0
+
+    def __post_init__(self) -> None:
+        if len(self.at) != len(self.factors):
+            raise ValueError(f"expected one factor for each point, got {len(self.at)} points and {len(self.factors)} factors")
+        if list(self.at) != sorted(self.at):
+            raise ValueError(f"points must rise, got {list(self.at)}")
+        for point in (*self.at, self.warmup):
+            _fraction("a point", point)
+
+    def __call__(self, clock: Clock) -> float:
+        if clock.progress < self.warmup:
+            return self.start + (1 - self.start) * clock.progress / self.warmup
+        passed = [factor for point, factor in zip(self.at, self.factors, strict=True) if clock.progress >= point]
+        return passed[-1] if passed else 1.0
+
+
+@dataclass(frozen=True)
+class Until:
+    """Apply a batch transform only before `end` (DeiT-LT drops mixup when re-weighting begins)."""
+
+    end: float
+    transform: BatchTransform
+
+    def __post_init__(self) -> None:
+        _fraction("end", self.end)
+
+    def __call__(self, batch: Any, clock: Clock) -> Any:
+        return self.transform(batch, clock) if clock.progress < self.end else batch
+
+
+class Deferred(nn.Module):
+    """Class weights that switch on at `start` of training (deferred re-weighting); none before.
+
+    >>> import torch
+    >>> weights = Deferred(torch.tensor([0.5, 1.5]), start=0.8)
+    >>> weights(Clock(7, 10, 0, 1)) is None, weights(Clock(8, 10, 0, 1)).tolist()
+    (True, [0.5, 1.5])
+    """
+
+    weights: Tensor
+
+    def __init__(self, weights: Tensor, start: float) -> None:
+        super().__init__()
+        _fraction("start", start)
+        self.register_buffer("weights", weights, persistent=False)
+        self.start = start
+
+    def forward(self, clock: Clock) -> Tensor | None:
+        return self.weights if clock.progress >= self.start else None

@@ -1,0 +1,94 @@
+"""The loop: it is plain gradient descent, and accumulation changes nothing but memory."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from toys import ToyBatches, ToyMethod, digest
+
+from longtail.core import Clock, Labelled, Stage, constant
+from longtail.engine.fit import merge, rows_share, train
+from longtail.engine.optim import sgd
+from longtail.engine.run import Run
+from longtail.schedules import Cosine
+
+
+def fitted(method: ToyMethod, data: ToyBatches, tmp_path: Path, *, accumulate: int = 1, epochs: int = 2) -> list[tuple[Clock, float]]:
+    stage = Stage(name="s", method=method, data=data, epochs=epochs, optimizer=sgd(lr=0.1), accumulate=accumulate, schedule=Cosine())
+    fitting = Run(tmp_path)._prepare(stage)
+    return [(clock, outcome.loss.item()) for clock, outcome, _ in train(fitting)]
+
+
+def test_the_loop_is_the_one_anyone_would_write_by_hand(tmp_path: Path) -> None:
+    ours, data, schedule = ToyMethod(dropout=0.0), ToyBatches(), Cosine()
+    hand = copy.deepcopy(ours)
+    fitted(ours, data, tmp_path)
+    optimizer = sgd(lr=0.1)(hand)
+    step = 0
+    hand.train()
+    for epoch in range(2):
+        for batch in data.epoch(epoch):
+            for group in optimizer.param_groups:
+                group["lr"] = 0.1 * schedule(Clock(step, 6, epoch, 2))
+            optimizer.zero_grad()
+            outcome = hand(batch, Clock(step, 6, epoch, 2))
+            outcome.loss.backward()
+            optimizer.step()
+            hand.after_step(outcome, Clock(step, 6, epoch, 2))
+            step += 1
+    assert digest(ours) == digest(hand)
+
+
+def test_accumulation_gives_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:
+    whole = ToyMethod(norm=False, dropout=0.0)
+    parts = copy.deepcopy(whole)
+    # 44 rows: batches of 16 and a last one of 12; in parts 8 + 8, 8 + 8, 8 + 4: the last group is scaled by its own size.
+    one = fitted(whole, ToyBatches(44, 16), tmp_path)
+    two = fitted(parts, ToyBatches(44, 8), tmp_path, accumulate=2)
+    assert [clock for clock, _ in one] == [clock for clock, _ in two]
+    for (name, a), b in zip(whole.state_dict().items(), parts.state_dict().values(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6, msg=name)
+    assert whole.seen == parts.seen == 88  # carried rows reach after_step once each
+
+
+def test_terms_are_averaged_by_rows() -> None:
+    method = ToyMethod(norm=False, dropout=0.0).eval()
+    batches = [*ToyBatches(24, 16).epoch(0)]
+    whole: Labelled = {key: torch.cat([b[key] for b in batches]) for key in ("image", "target", "draw")}  # type: ignore[assignment]
+    clock = Clock(0, 1, 0, 1)
+    merged = merge([method(b, clock) for b in batches], rows_share(batches))
+    torch.testing.assert_close(merged.terms["class"], F.cross_entropy(method.predict(whole["image"]), whole["target"]).detach())
+    assert len(merged.carry["rows"]) == 24
+
+
+def test_a_look_is_the_same_however_often_it_is_taken(tmp_path: Path) -> None:
+    losses: list[float] = []
+
+    def twice(method: torch.nn.Module) -> torch.optim.Optimizer:
+        optimizer = sgd(lr=0.0)(method)
+        step = optimizer.step
+
+        def look_again(closure: Callable[[], object]) -> object:
+            first, second = closure(), closure()
+            losses.extend([first.loss.item(), second.loss.item()])  # type: ignore[attr-defined]
+            step()
+            return first
+
+        optimizer.step = look_again  # type: ignore[assignment, method-assign]
+        return optimizer
+
+    stage = Stage(name="s", method=ToyMethod(norm=False, dropout=0.5), data=ToyBatches(), epochs=1, optimizer=twice, schedule=constant)
+    list(train(Run(tmp_path)._prepare(stage)))
+    assert losses[0::2] == losses[1::2]
+    assert len(set(losses)) == 3
+
+
+@pytest.mark.parametrize("start", [0, 1, 4])
+def test_training_can_begin_at_any_step(tmp_path: Path, start: int) -> None:
+    stage = Stage(name="s", method=ToyMethod(), data=ToyBatches(), epochs=2, optimizer=sgd(lr=0.1))
+    clocks = [clock for clock, _, _ in train(Run(tmp_path)._prepare(stage), step=start)]
+    assert [clock.step for clock in clocks] == list(range(start, 6))
+    assert [clock.epoch for clock in clocks] == [step // 3 for step in range(start, 6)]

@@ -1,0 +1,259 @@
+"""Runs: killed at any step and resumed, equal to the bit; stopped politely; refusing what is not theirs."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toys import ToyBatches, ToyMethod, digest, noisy
+
+from longtail.core import Clock, Labelled, Outcome, Predict, Stage, average, best, last
+from longtail.engine.averaging import EMA, Uniform
+from longtail.engine.journal import Journal, NonFinite, read_journal
+from longtail.engine.optim import adamw, clipped, sgd
+from longtail.engine.run import Run
+from longtail.engine.sam import sam
+from longtail.engine.stopping import Stopped
+from longtail.schedules import Cosine
+
+
+class Killed(BaseException):
+    """What a test raises where a real run would die."""
+
+
+def die() -> None:
+    raise Killed
+
+
+class Deadly(ToyBatches):
+    """Dies just before it would hand over a chosen batch, wherever the epoch was started."""
+
+    def __init__(self, die_at: int, action: Callable[[], None] = die) -> None:
+        super().__init__()
+        self.die_at, self.action = die_at, action
+
+    def epoch(self, index: int, *, start: int = 0) -> Iterator[Labelled]:
+        for i, batch in enumerate(super().epoch(index, start=start), start):
+            if self.die_at == index * len(self) + i:
+                self.action()
+            yield batch
+
+
+class Recall:
+    """An evaluator on the toy data that also draws random numbers, to see that nobody minds."""
+
+    def __init__(self) -> None:
+        self.data = ToyBatches(30, 30, seed=9)
+
+    def __call__(self, predict: Predict) -> dict[str, float]:
+        torch.rand(3), np.random.rand()  # noqa: NPY002
+        batch = next(self.data.epoch(0))
+        return {"top1": (predict(batch["image"])["logits"].argmax(1) == batch["target"]).float().mean().item()}
+
+
+def recipe(run: Run, first: ToyBatches, second: ToyBatches) -> ToyMethod:
+    """Two stages: the second starts from the first one's weights and a fresh head."""
+    method = ToyMethod()
+    stage = Stage(
+        name="pretrain",
+        method=method,
+        data=first,
+        epochs=2,
+        optimizer=sam(sgd(lr=0.1), rho=0.1),
+        schedule=Cosine(0.1),
+        mix=noisy,
+        averages={"ema": EMA(0.9)},
+        keep=average("ema"),
+    )
+    run.fit(stage)
+    tuned = ToyMethod()
+    tuned.trunk.load_state_dict(method.trunk.state_dict())
+    run.fit(
+        Stage(
+            name="finetune",
+            method=tuned,
+            data=second,
+            epochs=3,
+            optimizer=clipped(adamw(lr=0.01), norm=1.0),
+            mix=noisy,
+            accumulate=2,
+            averages={"ema": EMA(0.9), "swa": Uniform(start=0.3)},
+            evals={"val": Recall()},
+            keep=best("ema/val/top1"),
+        )
+    )
+    return tuned
+
+
+def journal_without_times(folder: Path) -> list[dict[str, Any]]:
+    lines = [line for stage in ("pretrain", "finetune") for line in read_journal(folder / stage / "journal.jsonl")]
+    return [{key: value for key, value in line.items() if key not in Journal.TIMES} for line in lines]
+
+
+def everything(folder: Path, method: ToyMethod) -> Any:
+    saved = torch.load(folder / "finetune" / "last.pt", weights_only=True)
+    averages = {name: {k: t.numpy().tobytes() for k, t in state["mean"].items()} for name, state in saved["averages"].items()}
+    return digest(method), averages, journal_without_times(folder)
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("whole")
+    return everything(folder, recipe(Run(folder), ToyBatches(), ToyBatches()))
+
+
+@pytest.mark.parametrize("save_minutes", [0.0, 10.0], ids=["saved at every step", "saved at epochs"])
+@pytest.mark.parametrize("stage", ["pretrain", "finetune"])
+@pytest.mark.parametrize("at", [0, 1, 3, 4, 5])
+def test_killed_at_any_step_and_resumed_equals_the_uninterrupted_run(
+    tmp_path: Path, reference: Any, stage: str, at: int, save_minutes: float
+) -> None:
+    dying, fine = Deadly(at), ToyBatches()
+    with pytest.raises(Killed):
+        recipe(Run(tmp_path, save_minutes=save_minutes), *((dying, fine) if stage == "pretrain" else (fine, dying)))
+    assert everything(tmp_path, recipe(Run(tmp_path), ToyBatches(), ToyBatches())) == reference
+
+
+def test_a_finished_run_loads_without_training(tmp_path: Path) -> None:
+    first = recipe(Run(tmp_path), ToyBatches(), ToyBatches())
+    before = (tmp_path / "finetune" / "last.pt").stat().st_mtime_ns
+    run = Run(tmp_path)
+    again = recipe(run, ToyBatches(), ToyBatches())
+    assert digest(first) == digest(again)
+    assert (tmp_path / "finetune" / "last.pt").stat().st_mtime_ns == before
+    assert [record["name"] for record in run.history] == ["pretrain", "finetune"]
+    assert run.history[1]["best"]["metric"] == "ema/val/top1"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_says_how_to_continue(tmp_path: Path, reference: Any, number: signal.Signals) -> None:
+    polite = Deadly(4, lambda: os.kill(os.getpid(), number))
+    with pytest.raises(Stopped, match="Continue with: longtail train toy"):
+        recipe(Run(tmp_path, command="longtail train toy"), ToyBatches(), polite)
+    assert signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)
+    assert everything(tmp_path, recipe(Run(tmp_path), ToyBatches(), ToyBatches())) == reference
+
+
+class Explodes(ToyMethod):
+    def forward(self, batch: Labelled, clock: Clock) -> Outcome:
+        outcome = super().forward(batch, clock)
+        return Outcome({**outcome.terms, "extra": outcome.loss * (float("nan") if clock.step == 4 else 0.0)}, carry=outcome.carry)
+
+
+def test_a_loss_that_is_not_finite_stops_with_the_step_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
+    stage = Stage(name="s", method=Explodes(), data=ToyBatches(), epochs=3, optimizer=sgd(lr=0.1))
+    with pytest.raises(NonFinite, match=r"step 4 of 9 \(epoch 2 of 3\): class .*extra nan.*learning rate"):
+        Run(tmp_path).fit(stage)
+    saved = torch.load(tmp_path / "s" / "last.pt", weights_only=True)
+    assert saved["step"] == 3
+    assert all(tensor.isfinite().all() for tensor in saved["method"].values())
+
+
+def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(name="s", method=ToyMethod(), data=ToyBatches(), epochs=3, optimizer=sgd(lr=0.1))
+    calls, real = [], torch.save
+
+    def full(state: Any, file: Any) -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            file.write(b"half of it")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(state, file)
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match=r"No space left.*intact.*free some space"):
+        Run(tmp_path).fit(stage)
+    assert torch.load(tmp_path / "s" / "last.pt", weights_only=True)["step"] == 3
+    assert sorted(p.name for p in (tmp_path / "s").iterdir()) == ["journal.jsonl", "last.pt"]
+
+
+def test_a_truncated_checkpoint_is_refused(tmp_path: Path) -> None:
+    stage = Stage(name="s", method=ToyMethod(), data=ToyBatches(), epochs=1, optimizer=sgd(lr=0.1))
+    Run(tmp_path).fit(stage)
+    path = tmp_path / "s" / "last.pt"
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(ValueError, match=r"expected a whole checkpoint in .*last\.pt.*delete"):
+        Run(tmp_path).fit(stage)
+
+
+def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
+    Run(tmp_path).fit(Stage(name="s", method=ToyMethod(), data=ToyBatches(), epochs=1, optimizer=sgd(lr=0.1)))
+    other = Stage(name="s", method=ToyMethod(norm=False), data=ToyBatches(), epochs=1, optimizer=sgd(lr=0.1))
+    with pytest.raises(ValueError, match=r"another network: trunk\.1\.weight is not in this network.*--out"):
+        Run(tmp_path).fit(other)
+
+
+def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> Any:
+            return os.system, ("touch " + str(tmp_path / "owned"),)
+
+    (tmp_path / "s").mkdir()
+    torch.save({"format": 1, "method": Evil()}, tmp_path / "s" / "last.pt")
+    with pytest.raises(ValueError, match="cannot be read"):
+        Run(tmp_path).fit(Stage(name="s", method=ToyMethod(), data=ToyBatches(), epochs=1, optimizer=sgd(lr=0.1)))
+    assert not (tmp_path / "owned").exists()
+
+
+def test_a_dry_run_estimates_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(tmp_path / "new", dry=True)
+    recipe(run, ToyBatches(), ToyBatches())
+    said = capsys.readouterr().err
+    assert "ms a step" in said
+    assert "effective batch 32 (16 rows x 2 accumulated)" in said
+    assert [record["name"] for record in run.history] == ["pretrain", "finetune"]
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_best_epoch_is_kept_and_named(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    stage = Stage(
+        name="s", method=ToyMethod(), data=ToyBatches(), epochs=4, optimizer=sgd(lr=0.3), evals={"val": Recall()}, keep=best("val/top1")
+    )
+    method = run.fit(stage)
+    lines = read_journal(tmp_path / "s" / "journal.jsonl")
+    top = max(line["val/top1"] for line in lines)
+    record = run.history[0]["best"]
+    assert record == {"metric": "val/top1", "epoch": next(line["epoch"] for line in lines if line["val/top1"] == top), "value": top}
+    batch = next(Recall().data.epoch(0))
+    assert (method.eval().predict(batch["image"]).argmax(1) == batch["target"]).float().mean().item() == pytest.approx(top)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"keep": best("val/nothing")}, "keeps the best 'val/nothing', but its evaluations are: val/top1"),
+        ({"keep": average("ema")}, "keeps the average 'ema', but has only"),
+        ({"epochs": 0}, "at least one epoch"),
+        ({"accumulate": 0}, "at least one epoch"),
+    ],
+)
+def test_an_impossible_stage_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    keywords: dict[str, Any] = {"epochs": 1, "keep": last, "evals": {"val": Recall()}, "optimizer": sgd(lr=0.1)} | changes
+    with pytest.raises(ValueError, match=message):
+        Run(tmp_path).fit(Stage(name="s", method=ToyMethod(), data=ToyBatches(), **keywords))
+
+
+def test_the_journal_has_terms_notes_rate_and_evaluations(tmp_path: Path) -> None:
+    stage = Stage(
+        name="s",
+        method=ToyMethod(),
+        data=ToyBatches(),
+        epochs=2,
+        optimizer=sgd(lr=0.1),
+        evals={"val": Recall()},
+        evaluate=lambda clock: clock.epoch == 1,
+    )
+    Run(tmp_path).fit(stage)
+    one, two = read_journal(tmp_path / "s" / "journal.jsonl")
+    assert {"kind", "epoch", "step", "rate", "terms/class", "terms/pull", "notes/size", "seconds", "images_per_second"} == set(one)
+    assert set(two) - set(one) == {"val/top1"}
+    assert json.loads((tmp_path / "s" / "done").read_text())["keep"] == "last epoch"

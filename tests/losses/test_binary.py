@@ -1,0 +1,72 @@
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from longtail.losses import BalancedBCE, BinaryCrossEntropy, ClassBalancedBCE, effective_number
+
+COUNTS = torch.tensor([12, 5, 2, 1])
+PRIOR = COUNTS.double() / 20
+
+
+def test_it_sums_over_classes_and_averages_over_rows() -> None:
+    logits, target = torch.randn(6, 4), torch.tensor([0, 1, 2, 3, 0, 0])
+    mean = F.binary_cross_entropy_with_logits(logits, F.one_hot(target, 4).float())
+    assert torch.allclose(BinaryCrossEntropy()(logits, target), 4 * mean)
+
+
+def test_theorem_2_is_the_logit_of_the_prior() -> None:
+    expected = [1.3 * math.log(p / (1 - p)) for p in PRIOR.tolist()]
+    assert BalancedBCE(COUNTS, tau=1.3).bias.tolist() == pytest.approx(expected)
+
+
+def test_equation_10_adds_log_classes_and_tau_scales_it_all() -> None:
+    expected = [1.3 * (math.log(p) - math.log(1 - p) + math.log(3)) for p in PRIOR.tolist()]
+    assert BalancedBCE(COUNTS, tau=1.3, test_prior="uniform").bias.tolist() == pytest.approx(expected)
+
+
+def test_theorem_3_subtracts_the_test_priors_logit() -> None:
+    test = [0.1, 0.2, 0.3, 0.4]
+    expected = [(math.log(s) - math.log(t)) - (math.log(1 - s) - math.log(1 - t)) for s, t in zip(PRIOR.tolist(), test, strict=True)]
+    assert BalancedBCE(COUNTS, test_prior=torch.tensor(test)).bias.tolist() == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_uniform_tensor_is_the_uniform_test_prior() -> None:
+    named, given = BalancedBCE(COUNTS, test_prior="uniform"), BalancedBCE(COUNTS, test_prior=torch.full((4,), 0.25))
+    assert torch.allclose(named.bias, given.bias, atol=1e-6)
+
+
+def test_the_same_test_prior_as_training_changes_nothing() -> None:
+    assert torch.allclose(BalancedBCE(COUNTS, test_prior=PRIOR).bias, torch.zeros(4), atol=1e-6)
+
+
+def test_a_head_of_zeros_starts_at_the_binary_entropies_of_the_prior() -> None:
+    target = torch.repeat_interleave(torch.arange(4), COUNTS)
+    entropies = sum(-p * math.log(p) - (1 - p) * math.log(1 - p) for p in PRIOR.tolist())
+    assert BalancedBCE(COUNTS)(torch.zeros(20, 4), target).item() == pytest.approx(entropies)
+
+
+def test_smoothing_is_a_soft_target() -> None:
+    logits, target = torch.randn(3, 4), torch.tensor([0, 1, 3])
+    soft = 0.9 * F.one_hot(target, 4) + 0.1 / 4
+    assert torch.allclose(BalancedBCE(COUNTS, smoothing=0.1)(logits, target), BalancedBCE(COUNTS)(logits, soft))
+
+
+def test_class_balanced_weighs_the_columns() -> None:
+    logits, target = torch.randn(3, 4), torch.tensor([0, 1, 3])
+    each = F.binary_cross_entropy_with_logits(logits, F.one_hot(target, 4).float(), reduction="none")
+    expected = (each * effective_number(COUNTS, 0.9)).sum(1).mean()
+    assert torch.allclose(ClassBalancedBCE(COUNTS, beta=0.9)(logits, target), expected)
+
+
+@pytest.mark.parametrize("prior", ["balanced", torch.ones(4), torch.ones(3) / 3, torch.tensor([0.5, 0.5, 0.0, 0.0])])
+def test_bad_test_priors_are_refused(prior: Any) -> None:
+    with pytest.raises(ValueError, match="test prior"):
+        BalancedBCE(COUNTS, test_prior=prior)
+
+
+def test_a_class_without_images_is_named() -> None:
+    with pytest.raises(ValueError, match="none in class 2"):
+        BalancedBCE(torch.tensor([3, 2, 0]))

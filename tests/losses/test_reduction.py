@@ -1,0 +1,48 @@
+import pytest
+import torch
+
+from longtail.losses.reduction import distribution, full, prior, weighted_mean
+
+
+def test_half_precision_logits_are_widened_and_wider_ones_kept() -> None:
+    assert full(torch.zeros(1, 2, dtype=torch.float16)).dtype == torch.float32
+    assert full(torch.zeros(1, 2, dtype=torch.float64)).dtype == torch.float64
+
+
+def test_smoothing_keeps_distributions() -> None:
+    smooth = distribution(torch.tensor([0, 2]), torch.zeros(2, 4), smoothing=0.2)
+    assert torch.allclose(smooth, torch.tensor([[0.85, 0.05, 0.05, 0.05], [0.05, 0.05, 0.85, 0.05]]))
+
+
+def test_the_formula_by_loops() -> None:
+    torch.manual_seed(0)
+    losses, target = torch.rand(5, 3), torch.rand(5, 3).softmax(1)
+    weight, rows = torch.rand(3), torch.rand(5)
+    above = sum(float(rows[i] * weight[c] * target[i, c] * losses[i, c]) for i in range(5) for c in range(3))
+    below = sum(float(weight[c] * target[i, c]) for i in range(5) for c in range(3))
+    assert weighted_mean(losses, target, weight=weight, rows=rows).item() == pytest.approx(above / below)
+
+
+def test_weights_do_not_change_the_scale_and_rows_do() -> None:
+    losses, target = torch.rand(5, 3), torch.rand(5, 3).softmax(1)
+    plain = weighted_mean(losses, target, weight=None, rows=None)
+    assert torch.allclose(weighted_mean(losses, target, weight=torch.full((3,), 7.0), rows=None), plain)
+    assert torch.allclose(weighted_mean(losses, target, weight=None, rows=torch.full((5,), 7.0)), 7 * plain)
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    logits = torch.zeros(4, 3)
+    for shape in ((3,), (4, 2), (5, 3)):
+        with pytest.raises(ValueError, match=r"expected a target of shape \(4,\) or \(4, 3\)"):
+            distribution(torch.zeros(shape, dtype=torch.long), logits)
+    with pytest.raises(ValueError, match="one weight for each of 3 classes"):
+        weighted_mean(logits, logits, weight=torch.ones(4), rows=None)
+    with pytest.raises(ValueError, match="one factor for each of 4 rows"):
+        weighted_mean(logits, logits, weight=None, rows=torch.ones(3))
+
+
+def test_a_class_without_images_is_named() -> None:
+    with pytest.raises(ValueError, match="got none in class 1, 3: leave out"):
+        prior(torch.tensor([5, 0, 2, 0]))
+    with pytest.raises(ValueError, match="at least two classes"):
+        prior(torch.tensor([5]))

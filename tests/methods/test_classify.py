@@ -1,0 +1,92 @@
+import pytest
+import torch
+from torch import nn
+
+from longtail.core import Clock, Labelled
+from longtail.losses import CrossEntropy, LogitAdjusted
+from longtail.methods import Classify
+from longtail.nn import BatchFormer, Frozen, Linear, Network, Streams, build
+from longtail.schedules import Deferred
+
+COUNTS = torch.tensor([40, 8, 2])
+
+
+def network() -> Network:
+    torch.manual_seed(0)
+    return build({"name": "fast_cnn", "size": 8, "width": 4})
+
+
+def batch() -> Labelled:
+    torch.manual_seed(1)
+    return {"image": torch.rand(6, 3, 8, 8), "target": torch.tensor([0, 0, 0, 1, 1, 2]), "draw": torch.arange(6)}
+
+
+def clock(step: int = 0) -> Clock:
+    return Clock(step, 10, 0, 1)
+
+
+def test_without_a_neck_it_is_the_loss_of_the_logits() -> None:
+    method = Classify(network(), Linear(16, 3), LogitAdjusted(COUNTS))
+    given = batch()
+    outcome = method(given, clock())
+    assert list(outcome.terms) == ["class"]
+    assert torch.equal(outcome.loss, method.loss(method.predict(given["image"]), given["target"]))
+
+
+def test_class_weights_follow_the_clock() -> None:
+    weights = torch.tensor([0.5, 1.0, 1.5])
+    method = Classify(network(), Linear(16, 3), CrossEntropy(), weights=Deferred(weights, 0.8))
+    given = batch()
+    logits = method.predict(given["image"])
+    assert torch.equal(method(given, clock(7)).loss, CrossEntropy()(logits, given["target"]))
+    assert torch.equal(method(given, clock(8)).loss, CrossEntropy()(logits, given["target"], weight=weights))
+
+
+@pytest.mark.parametrize(("plain", "attended"), [(0.5, 0.5), (1.5, 1.5), (0.0, 1.0), (1.5, 0.0)])
+def test_streams_are_terms_and_those_of_weight_zero_notes(plain: float, attended: float) -> None:
+    neck = Streams(BatchFormer(16, dropout=0.0), plain=plain, attended=attended)
+    method = Classify(network(), Linear(16, 3), LogitAdjusted(COUNTS), neck=neck, weights=Deferred(torch.tensor([0.5, 1.0, 1.5]), 0.0))
+    given = batch()
+    outcome = method(given, clock())
+    features = method.network(given["image"])
+    parts = {"plain": features, "attended": neck.batchformer.attend(features)}
+    for (name, rows), factor in zip(parts.items(), (plain, attended), strict=True):
+        loss = method.loss(method.head(rows), given["target"], weight=torch.tensor([0.5, 1.0, 1.5]))
+        shown = outcome.terms[name] if factor else outcome.notes[name]
+        assert torch.allclose(shown, (factor or 1) * loss)
+        assert (name in outcome.terms) is (factor > 0)
+    assert not any(note.requires_grad for note in outcome.notes.values())
+    streamed = neck(features, given["target"])
+    whole = method.loss(method.head(streamed.features), streamed.aligned[0], weight=torch.tensor([0.5, 1.0, 1.5]), rows=streamed.rows)
+    assert torch.allclose(outcome.loss, whole)
+
+
+def test_the_neck_is_nowhere_in_prediction_and_deployment() -> None:
+    method = Classify(network(), Linear(16, 3), CrossEntropy(), neck=Streams(BatchFormer(16)))
+    plain = Classify(method.network, method.head, CrossEntropy())
+    image = batch()["image"]
+    assert torch.equal(method.eval().predict(image), plain.eval().predict(image))
+    assert not any("neck" in name for name in method.deploy().state_dict())
+
+
+def test_deployment_shares_weights() -> None:
+    method = Classify(network(), Linear(16, 3), CrossEntropy())
+    assert {id(p) for p in method.deploy().parameters()} == {id(p) for p in method.parameters()}
+
+
+def test_a_linear_probe_deploys_as_any_other() -> None:
+    backbone = network()
+    probe = Classify(Frozen(backbone), Linear(16, 3), CrossEntropy())
+    assert [name for name, p in probe.named_parameters() if p.requires_grad] == ["head.weight", "head.bias"]
+    assert probe.deploy().network is backbone
+    assert build(probe.deploy().spec).state_dict().keys() == probe.deploy().state_dict().keys()
+
+
+def test_a_bare_batchformer_is_refused() -> None:
+    with pytest.raises(ValueError, match="got BatchFormer: wrap it in Streams"):
+        Classify(network(), Linear(16, 3), CrossEntropy(), neck=BatchFormer(16))  # type: ignore[arg-type]
+
+
+def test_a_network_without_a_spec_cannot_be_deployed() -> None:
+    with pytest.raises(ValueError, match=r"got Flatten: use longtail\.nn\.build"):
+        Classify(Frozen(nn.Flatten()), Linear(192, 3), CrossEntropy()).deploy()

@@ -1,0 +1,122 @@
+import ast
+import inspect
+import json
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from longtail.nn import NETWORKS, Classifier, Cosine, Linear, build, networks
+
+SPECS: list[dict[str, Any]] = [
+    {"name": "resnet32", "size": 16, "width": 4},
+    {"name": "fast_cnn", "size": 8, "width": 8},
+    {"name": "fast_cnn", "size": 64, "width": 8, "mean": [0.5, 0.5, 0.5], "std": [0.3, 0.3, 0.3]},
+    {"name": "vit_mini", "size": 16, "width": 16, "depth": 2},
+    {"name": "vit_tiny", "size": 16, "patch": 8, "width": 12, "depth": 2},
+    {"name": "timm:test_vit", "size": 32, "patch": 8},
+    {"name": "timm:resnet10t", "size": 32},
+]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec['name']}-{spec['size']}")
+def test_a_network_comes_back_from_its_spec_as_json(spec: dict[str, Any]) -> None:
+    network = build(spec)
+    again = build(json.loads(json.dumps(network.spec)))
+    again.load_state_dict(network.state_dict())
+    image = torch.rand(2, 3, spec["size"], spec["size"])
+    assert again.spec == network.spec
+    assert spec.items() <= network.spec.items()
+    assert torch.equal(network.eval()(image), again.eval()(image))
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec['name']}-{spec['size']}")
+def test_features_have_dim_columns_and_reach_every_parameter(spec: dict[str, Any]) -> None:
+    network = build(spec)
+    assert network.training
+    features = network(torch.rand(3, 3, spec["size"], spec["size"]))
+    assert features.shape == (3, network.dim)
+    features.square().sum().backward()
+    assert [name for name, p in network.named_parameters() if p.grad is None] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "dim"),
+    [("resnet32", 463_504, 64), ("fast_cnn", 494_416, 128), ("vit_mini", 1_204_608, 128), ("vit_tiny", 5_360_832, 192)],
+)
+def test_standard_sizes(name: str, parameters: int, dim: int) -> None:
+    network = build({"name": name})
+    assert (sum(p.numel() for p in network.parameters()), network.dim) == (parameters, dim)
+
+
+def test_names_can_be_read_without_importing() -> None:
+    tree = ast.parse(inspect.getsource(networks))
+    (literal,) = [
+        n.value for n in tree.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name) and n.target.id == "NETWORKS"
+    ]
+    assert isinstance(literal, ast.Dict)
+    assert [key.value for key in literal.keys if isinstance(key, ast.Constant)] == list(NETWORKS)
+
+
+def test_a_timm_network_takes_its_statistics_from_timm() -> None:
+    assert build({"name": "timm:test_vit", "size": 32}).spec["mean"] == [0.5, 0.5, 0.5]
+    assert build({"name": "timm:resnet10t", "size": 32}).spec["mean"] == [0.485, 0.456, 0.406]
+
+
+def test_a_pretrained_network_is_rebuilt_without_fetching(monkeypatch: pytest.MonkeyPatch) -> None:
+    import timm
+
+    asked: list[bool] = []
+
+    def create(model: str, *, pretrained: bool, **keywords: Any) -> nn.Module:
+        asked.append(pretrained)
+        return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+    monkeypatch.setattr(timm, "create_model", create)
+    build(build({"name": "timm:resnet10t", "pretrained": True}).spec)
+    assert asked == [True, False]
+
+
+def test_missing_pretrained_weights_are_said_clearly() -> None:
+    with pytest.raises(ValueError, match=r"expected pretrained weights of mixer_s32_224, got: No pretrained.*pretrained=false"):
+        build({"name": "timm:mixer_s32_224", "pretrained": True})
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"name": "fastcnn"}, r"no network is called 'fastcnn': known are resnet32, .*timm:NAME; did you mean fast_cnn\?"),
+        ({"size": 32}, "no network is called 'None'"),
+        ({"name": "timm:resnett18"}, "no model 'resnett18': the closest are .*'resnet18'"),
+        ({"name": "resnet32", "depth": 20}, "resnet32 has no keyword depth: known are size, mean, std, width"),
+        ({"name": "vit_mini", "size": 30, "patch": 4}, "got size 30 and patch 4"),
+        ({"name": "vit_mini", "width": 30}, "got width 30 and heads 4"),
+        (
+            {"name": "classifier", "network": {"name": "resnet32"}, "head": {"name": "lineer"}},
+            "no head is called 'lineer'.*did you mean linear",
+        ),
+    ],
+)
+def test_bad_specs_are_refused(spec: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(spec)
+
+
+def test_a_model_that_does_not_pool_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    import timm
+
+    monkeypatch.setattr(timm, "create_model", lambda *args, **keywords: nn.Identity())
+    with pytest.raises(ValueError, match=r"expected features \(N, dim\) from timm:resnet10t, got \(1, 3, 8, 8\)"):
+        build({"name": "timm:resnet10t", "size": 8})
+
+
+@pytest.mark.parametrize("head", [Linear(32, 5, bias=False, scale=0.25), Cosine(32, 5, scale=16.0)], ids=["linear", "cosine"])
+def test_a_classifier_comes_back_with_the_same_keys(head: Linear | Cosine) -> None:
+    classifier = Classifier(build(SPECS[1]), head)
+    again = build(json.loads(json.dumps(classifier.spec)))
+    assert list(again.state_dict()) == list(classifier.state_dict())
+    again.load_state_dict(classifier.state_dict())
+    image = torch.rand(2, 3, 8, 8)
+    assert torch.equal(classifier.eval()(image), again.eval()(image))
+    assert again.dim == 5

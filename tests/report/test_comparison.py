@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from longtail.metrics.files import read_predictions
+from longtail.metrics.intervals import paired
+from longtail.metrics.row import Row
+from longtail.report.comparison import MUST_AGREE, Comparison, compare, to_csv, to_markdown
+from longtail.report.rows import read_row
+
+Finished = Callable[..., Path]
+GOOD = (0.9, 0.8, 0.7)
+
+
+def rows(*folders: Path) -> list[Row]:
+    return [read_row(folder) for folder in folders]
+
+
+def correct(folders: Sequence[Path]) -> Any:
+    answers = [read_predictions(folder / "predictions" / "test.npz")[0] for folder in folders]
+    return np.mean([each.logits["logits"].argmax(1) == each.target for each in answers], axis=0), answers[0].target
+
+
+def balanced(row: Row) -> float:
+    assert row["test"] is not None
+    return row["test"]["balanced"]
+
+
+def three_seeds(finished: Finished) -> tuple[list[Path], list[Path]]:
+    plain = [finished(f"ce{seed}", seed=seed, draw=seed, minutes=1.0 + seed) for seed in range(3)]
+    even = [finished(f"bs{seed}", recipe="balanced_softmax", seed=seed, draw=10 + seed, right=GOOD) for seed in range(3)]
+    return plain, even
+
+
+def test_seeds_become_mean_and_sample_deviation(finished: Finished) -> None:
+    plain, even = three_seeds(finished)
+    table = compare(rows(*plain, *even))
+    assert [line.label for line in table.lines] == ["balanced_softmax", "cross_entropy"]  # best balanced first
+    assert table.reference == "cross_entropy"
+    numbers = [balanced(row) for row in rows(*plain)]
+    score = table.lines[1].scores["balanced"]
+    assert score is not None
+    assert score.mean == pytest.approx(sum(numbers) / 3)
+    assert score.deviation == pytest.approx(statistics.stdev(numbers))
+    assert table.lines[1].seeds == (0, 1, 2)
+    assert table.lines[1].minutes == pytest.approx(2.0)
+    assert table.lines[1].folders == tuple(map(str, plain))
+
+
+def test_the_best_balanced_accuracy_comes_first_whatever_its_name(finished: Finished) -> None:
+    worse = finished("a", recipe="a", right=(1.0, 0.6, 0.0))  # better overall, worse balanced
+    better = finished("z", recipe="z", right=(0.6, 0.8, 1.0))
+    table = compare(rows(worse, better))
+    assert [line.label for line in table.lines] == ["z", "a"]
+
+
+def test_the_paired_difference_is_over_the_first_line(finished: Finished) -> None:
+    plain, even = three_seeds(finished)
+    table = compare(rows(*plain, *even))
+    first, target = correct(plain)
+    second, _ = correct(even)
+    assert table.lines[0].difference == paired(first, second, target)
+    assert table.lines[1].difference is None
+    turned = compare(rows(*even, *plain))
+    assert turned.lines[0].difference is None
+    assert turned.lines[1].difference == paired(second, first, target)
+
+
+def test_differences_pair_the_seeds_that_both_have(finished: Finished) -> None:
+    plain, even = three_seeds(finished)
+    first, target = correct(plain[1:2])
+    second, _ = correct(even[1:2])
+    table = compare(rows(*plain[:2], *even[1:]))
+    assert table.lines[0].difference == paired(first, second, target)
+    assert any("different seeds" in note for note in table.notes)
+    alone = compare(rows(plain[0], *even[1:]))
+    assert alone.lines[0].difference == paired(correct(plain[:1])[0], correct(even[1:])[0], target)
+
+
+def test_images_are_paired_by_name_not_by_place(finished: Finished) -> None:
+    plain, even = finished("a"), finished("b", recipe="balanced_softmax", right=GOOD, draw=1)
+    before = compare(rows(plain, even)).lines[0].difference
+    path = even / "predictions" / "test.npz"
+    with np.load(path) as archive:
+        order = np.random.default_rng(0).permutation(len(archive["ids"]))
+        np.savez(path, **{name: archive[name][order] for name in archive.files})
+    assert compare(rows(plain, even)).lines[0].difference == before
+
+
+def test_the_order_of_the_rows_changes_nothing_but_the_reference(finished: Finished) -> None:
+    plain, even = three_seeds(finished)
+    table = compare(rows(plain[0], *even, *plain[1:]))
+    again = compare(rows(plain[0], plain[2], even[1], even[0], plain[1], even[2]))
+    assert table.cells() == again.cells()
+    assert table.columns() == again.columns()
+
+
+UNLIKE: dict[str, dict[str, Any]] = {
+    "split": {"data": {"hash": "fedcba"}},
+    "groups": {"test": {"group_rule": "threshold: many > 100, few < 20"}},
+    "selection": {"selection": "best val/balanced"},
+    "protocol": {"data": {"protocol": "paper"}},
+    "pretraining": {"pretraining": "ImageNet-1k"},
+    "tta": {"tta": "flip"},
+    "resolution": {"size": 16},
+}
+
+
+@pytest.mark.parametrize("field", UNLIKE)
+def test_unlike_rows_are_refused_or_become_a_column(finished: Finished, field: str) -> None:
+    pair = rows(finished("a"), finished("b", recipe="balanced_softmax", right=GOOD, draw=1, **UNLIKE[field]))
+    with pytest.raises(ValueError, match=f"--across {field}") as caught:
+        compare(pair)
+    assert str(caught.value).count("--across") == 1
+    assert pair[0]["folder"] in str(caught.value)
+    assert pair[1]["folder"] in str(caught.value)
+    table = compare(pair, across=[field])
+    assert table.columns()[:2] == ("method", field)
+    assert len({cells[1] for cells in table.cells()}) == 2
+    assert field not in table.agreed
+    assert set(table.agreed) == set(MUST_AGREE) - {field}
+    assert table.lines[0].difference is not None  # the test images are the same
+
+
+def test_every_difference_is_named_with_its_values(finished: Finished) -> None:
+    pair = rows(finished("a"), finished("b", tta="flip", size=16))
+    with pytest.raises(ValueError, match="differ in more than the method") as caught:
+        compare(pair)
+    for words in ("tta", "'none'", "'flip'", "--across tta", "resolution", "'8'", "'16'", "--across resolution"):
+        assert words in str(caught.value)
+    with pytest.raises(ValueError, match="--across resolution") as caught:
+        compare(pair, across=["tta"])
+    assert "--across tta" not in str(caught.value)
+    assert compare(pair, across=["resolution", "tta"]).columns()[:3] == ("method", "tta", "resolution")
+
+
+def other_images(folder: Path) -> None:
+    path = folder / "predictions" / "test.npz"
+    with np.load(path) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    np.savez(path, **(arrays | {"ids": np.array([f"other/{name}" for name in arrays["ids"]])}))
+
+
+def test_other_test_images_are_refused_and_never_paired(finished: Finished) -> None:
+    plain, even = finished("a"), finished("b", recipe="balanced_softmax", right=GOOD)
+    other_images(even)
+    with pytest.raises(ValueError, match="--across test"):
+        compare(rows(plain, even))
+    table = compare(rows(plain, even), across=["test"])
+    assert [line.difference for line in table.lines] == [None, None]
+
+
+def test_equal_file_names_in_another_dataset_are_other_images(finished: Finished) -> None:
+    pair = rows(finished("a"), finished("b", data={"hash": "fedcba", "name": "my-folder"}))
+    with pytest.raises(ValueError, match="--across test"):
+        compare(pair, across=["split"])
+    assert len(compare(pair, across=["split", "test"]).lines) == 2
+
+
+@pytest.mark.parametrize("field", ["parameters", "minutes", "epochs"])
+def test_cost_is_shown_and_never_blocks(finished: Finished, field: str) -> None:
+    other = {"parameters": 99, "minutes": 7.0, "epochs": {"pretrain": 3, "finetune": 2}}
+    table = compare(rows(finished("a"), finished("b", recipe="livt", **{field: other[field]})))
+    column = table.columns().index(field)
+    assert {cells[column] for cells in table.cells()} == {
+        "parameters": {"1,234", "99"},
+        "minutes": {"0.5", "7.0"},
+        "epochs": {"4", "3 + 2"},
+    }[field]
+
+
+def labels(table: Comparison) -> set[str]:
+    return {line.label for line in table.lines}
+
+
+def test_labels_show_only_the_keywords_that_tell_lines_apart(finished: Finished) -> None:
+    a = finished("a", keywords={"epochs": 4, "network": "resnet32"})
+    b = finished("b", keywords={"epochs": 4, "network": "fast_cnn"})
+    c = finished("c", recipe="logit_adjustment", keywords={"epochs": 4, "network": "fast_cnn", "tau": 1.0})
+    assert labels(compare(rows(a))) == {"cross_entropy"}
+    assert labels(compare(rows(a, b))) == {"cross_entropy network=resnet32", "cross_entropy network=fast_cnn"}
+    assert labels(compare(rows(b, c))) == {"cross_entropy", "logit_adjustment"}  # tau is not a question for cross_entropy
+    d = finished("d", recipe="logit_adjustment", keywords={"epochs": 4, "network": "fast_cnn", "tau": 2.0})
+    e = finished("e", recipe="logit_adjustment", keywords={"epochs": 4, "network": "fast_cnn"})
+    assert labels(compare(rows(c, d, e))) == {"logit_adjustment tau=1.0", "logit_adjustment tau=2.0", "logit_adjustment"}
+
+
+def test_an_empty_group_is_a_dash_and_not_zero(finished: Finished) -> None:
+    table = compare(rows(finished("a", test={"groups": {"many": 0.5, "medium": 0.5, "few": None}})))
+    assert table.lines[0].scores["few"] is None
+    assert table.cells()[0][table.columns().index("few")] == "-"
+
+
+def test_the_same_run_twice_is_refused(finished: Finished) -> None:
+    a, b = finished("a"), finished("b")
+    with pytest.raises(ValueError, match="each run once"):
+        compare(rows(a, b))
+    with pytest.raises(ValueError, match="each run once"):
+        compare(rows(a, a))
+    assert len(compare(rows(a, finished("c", view_seed=1))).lines) == 1
+
+
+def test_missing_predictions_cost_the_difference_and_say_so(finished: Finished) -> None:
+    pair = rows(finished("a"), finished("b", recipe="livt", predictions=False))
+    table = compare(pair)
+    assert [line.difference for line in table.lines] == [None, None]
+    assert any("predictions/test.npz" in note and pair[1]["folder"] in note for note in table.notes)
+
+
+def test_predictions_of_another_length_are_refused(finished: Finished) -> None:
+    with pytest.raises(ValueError, match="expected 61 test images"):
+        compare(rows(finished("a", test={"images": 61})))
+
+
+def test_notes_say_what_the_table_cannot(finished: Finished) -> None:
+    mark = "counts conventional, images not"
+    a = finished("a", data={"marks": [mark]})
+    b = finished(
+        "b", recipe="livt", data={"marks": [mark]}, test={"confidence": "sigmoid", "classes_without_test": {"count": 2, "indices": [1, 2]}}
+    )
+    notes = "\n".join(compare(rows(a, b)).notes)
+    for words in (
+        f"{mark}: all runs.",
+        "Classes without test images",
+        "ece is not comparable between sigmoid, 15 bins and softmax, 15 bins",
+    ):
+        assert words in notes
+    c = finished("c", seed=1)
+    assert compare(rows(c)).notes == ()
+    assert f"{mark}: {a}." in compare(rows(a, c)).notes
+
+
+def test_mistakes_are_refused(finished: Finished) -> None:
+    with pytest.raises(ValueError, match="at least one run"):
+        compare([])
+    with pytest.raises(ValueError, match=r"unknown field 'resolutoin'.*did you mean resolution"):
+        compare(rows(finished("a")), across=["resolutoin"])
+    with pytest.raises(ValueError, match="expected runs with test results"):
+        compare(rows(finished("b", test=None, predictions=False)))
+
+
+def test_one_run_is_a_table_without_a_difference(finished: Finished) -> None:
+    table = compare(rows(finished("a")))
+    assert table.columns() == ("method", "overall", "balanced", "many", "medium", "few", "ece", "parameters", "epochs", "minutes", "seeds")
+    assert "±" not in "".join(table.cells()[0])
+
+
+def test_markdown_is_a_table_that_names_its_rules(finished: Finished) -> None:
+    plain, even = three_seeds(finished)
+    text = to_markdown(compare(rows(*plain, *even)))
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(table) == 4
+    assert len({line.count("|") for line in table}) == 1
+    assert table[2].startswith("| balanced_softmax | ")
+    assert "**balanced**" in table[0]
+    for words in ("toy-lt (imbalance 10) 01234567", "ranks: 1/1/1", "last epoch", "holdout", "60 images"):
+        assert words in text
+
+
+def test_csv_has_full_precision(finished: Finished) -> None:
+    plain, even = three_seeds(finished)
+    table = compare(rows(*plain, *even))
+    lines = list(csv.DictReader(io.StringIO(to_csv(table))))
+    assert [line["method"] for line in lines] == ["balanced_softmax", "cross_entropy"]
+    score, difference = table.lines[0].scores["balanced"], table.lines[0].difference
+    assert score is not None
+    assert difference is not None
+    assert float(lines[0]["balanced"]) == score.mean
+    assert float(lines[0]["balanced_deviation"]) == score.deviation
+    assert float(lines[0]["difference_low"]) == difference.low
+    assert lines[1]["difference"] == ""
+    assert (lines[0]["seeds"], lines[0]["n"]) == ("0 1 2", "3")
+
+
+def test_the_cells_fit_the_columns_and_repeat_to_the_letter(finished: Finished) -> None:
+    plain, even = three_seeds(finished)
+    table = compare(rows(*plain, *even), across=["tta"])
+    assert {len(cells) for cells in table.cells()} == {len(table.columns())}
+    again = compare(rows(*plain, *even), across=["tta"])
+    assert (to_markdown(table), to_csv(table)) == (to_markdown(again), to_csv(again))
