@@ -74,9 +74,7 @@ def test_repeats_are_neighbours_and_all_images_come_within_as_many_epochs(rows: 
         assert len(order) == rows
         assert all(len(set(order[start : start + 3])) == 1 for start in range(0, rows, 3))
         assert len(set(order)) == -(-rows // 3)
-    assert set(np.concatenate(epochs[:3])) | set(np.concatenate(epochs[3:])) == set(range(rows))
-    if rows % 3 == 0:
-        assert set(np.concatenate(epochs[:3])) == set(range(rows))
+    assert set(np.concatenate(epochs[:3])) == set(np.concatenate(epochs[3:])) == set(range(rows))
 
 
 def test_each_domain_has_an_equal_share_of_any_batch() -> None:

@@ -20,6 +20,7 @@ from longtail.data.views import (
     View,
     Weak,
     _erased,
+    _shifted,
 )
 
 VIEWS: list[View] = [
@@ -108,6 +109,15 @@ def test_no_flip_means_no_flip(make: type[CifarAutoAugment | ThreeAugment]) -> N
     # AutoAugment inverts or solarizes some, so count instead of asking for all.
     rises, falls = ((v[..., 16:].mean((1, 2, 3)) > v[..., :16].mean((1, 2, 3))).sum() for v in (views, mirrored))
     assert rises > falls + 10
+
+
+def test_strong_views_move_the_image_as_the_weak_one_does() -> None:
+    weak, image = Weak(8, pad=3), picture(8, 8)
+    possible = {weak(image, np.array([top, left, 0, 0, 0])).numpy().tobytes() for top in range(7) for left in range(7)}
+    random.seed(0)
+    found = {np.asarray(_shifted(image, 8, 3)).transpose(2, 0, 1).tobytes() for _ in range(1000)}
+    assert len(possible) == 49
+    assert found == possible
 
 
 def test_plain_leaves_the_right_size_alone_and_cuts_the_middle() -> None:

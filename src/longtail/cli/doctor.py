@@ -22,7 +22,7 @@ def findings() -> dict[str, dict[str, str]]:
     return {
         "machine": {
             "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()} at {sys.prefix}",
-            "devices": ", ".join(_named(torch, device) for device in devices()),
+            "devices": ", ".join(_named(device) for device in devices()),
             "threads": f"{torch.get_num_threads()} of {os.cpu_count()} cores",
             **{f"bf16 on {device}": "works" if bf16_works(device) else "does not work: fp32 is used" for device in devices()},
             "longtail would use": f"{chosen.device}, {chosen.precision}, {chosen.threads} threads",
@@ -32,11 +32,11 @@ def findings() -> dict[str, dict[str, str]]:
     }
 
 
-def _named(torch: object, device: str) -> str:
+def _named(device: str) -> str:
+    import torch
+
     if device != "cuda":
         return device
-    import torch.cuda
-
     return ", ".join(f"cuda:{index} ({torch.cuda.get_device_name(index)})" for index in range(torch.cuda.device_count()))
 
 

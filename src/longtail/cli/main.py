@@ -231,7 +231,7 @@ def _sweep(**values: Any) -> None:
     if diverged:
         tables.warn(f"{len(diverged)} of {len(jobs)} runs diverged: {', '.join(map(str, diverged))}")
         raise typer.Exit(1)
-    folder = values["out"] or "runs/sweep"
+    folder = jobs[0].folder.parent
     tables.next_step(f"longtail compare {folder} --format csv --out {folder}/comparison.csv")
 
 

@@ -56,14 +56,16 @@ def plan(values: Mapping[str, Any]) -> list[Job]:
 
 def perform(jobs: Sequence[Job]) -> list[Path]:
     """Train every job; those that diverged are given back, and did not keep the others from running."""
-    from longtail.engine.run import NonFinite
+    from longtail.engine.journal import NonFinite
     from longtail.runs import train
 
     diverged = []
     for number, job in enumerate(jobs, start=1):
         tables.say(f"[{number}/{len(jobs)}] {job.folder}")
         try:
-            train(job.recipe.target, job.data, job.folder, seed=job.seed, **job.flags, **job.keywords)
+            result = train(job.recipe.target, job.data, job.folder, seed=job.seed, **job.flags, **job.keywords)
+            if not result.fresh:
+                tables.say("finished before")
         except NonFinite as error:
             tables.warn(str(error))
             diverged.append(job.folder)

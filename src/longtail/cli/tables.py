@@ -58,11 +58,13 @@ def pairs(title: str, rows: Mapping[str, str]) -> None:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1, title: str | None = None) -> Table:
-    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1), show_edge=False)
+    table = Table(
+        box=SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1), collapse_padding=True, pad_edge=False, show_edge=False
+    )
     for position, column in enumerate(columns):
-        table.add_column(
-            Text(column, style="bold" if column == "balanced" else ""), justify="left" if position < left else "right", no_wrap=True
-        )
+        words = position < left or len(column) > 12  # may be broken where the terminal is narrow; numbers may not
+        heading = Text(column, style="bold" if column == "balanced" else "")
+        table.add_column(heading, justify="left" if position < left else "right", no_wrap=not words)
     for row in rows:
         table.add_row(*map(Text, row))
     return table
@@ -199,7 +201,7 @@ def compared(folders: Sequence[Path], *, across: Sequence[str], format: str, out
     left = 1 + len(found.lines[0].across)
     whole = _table(columns, cells, left=left)
     console.print()
-    if Measurement.get(console, console.options, whole).maximum <= console.width:
+    if Measurement.get(console, console.options.update(max_width=10_000), whole).maximum <= console.width:
         console.print(whole)
     else:  # a narrow terminal: the scores, then the rest
         cut = left + 6

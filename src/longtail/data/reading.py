@@ -118,7 +118,11 @@ def _looked_at(rows: Rows, pictures: Files | Blobs, size: int, fits: bool) -> tu
 
     bad = [(rows.ids[index], reasons[index]) for index in sorted(reasons)]
     good: NDArray[np.int64] = np.array([index for index in range(count) if index not in reasons], dtype=np.int64)
-    whole = replace(rows, pictures=rows.pictures if pixels is None else Memory(torch.from_numpy(pixels)), digests=tuple(digest or b"" for digest in found))
+    whole = replace(
+        rows,
+        pictures=rows.pictures if pixels is None else Memory(torch.from_numpy(pixels)),
+        digests=tuple(digest or b"" for digest in found),
+    )
     return (whole.take(good) if bad else whole), bad
 
 

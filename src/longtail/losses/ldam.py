@@ -12,7 +12,7 @@ from longtail.losses.reduction import distribution, full, prior, weighted_mean
 class LDAM(nn.Module):
     """Cross entropy in which the target's logit must win by a margin of max_margin * (n_c / n_min) ** -1/4.
 
-    Label-distribution-aware margins (Cao et al. 2019, equations 10-12). Expects cosines, as of `longtail.nn.Cosine`: the logits are
+    Label-distribution-aware margins (Cao et al. 2019). Expects cosines, as of `longtail.nn.Cosine`: the logits are
     multiplied by `scale` here. A soft target is the mean of its classes' losses, each with its own margin.
 
     >>> loss = LDAM(torch.tensor([16, 1]), max_margin=0.5, scale=1.0)

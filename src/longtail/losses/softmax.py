@@ -33,8 +33,8 @@ class CrossEntropy(nn.Module):
 class LogitAdjusted(CrossEntropy):
     """Cross entropy of logits + tau * log prior, so that the bare logits treat all classes alike.
 
-    Logit adjustment (Menon et al. 2021, equation 10). At tau = 1 it is Balanced Softmax (Ren et al. 2020, equation 4), which adds log
-    counts: the same up to a constant that softmax does not see. Both names are this class.
+    Logit adjustment (Menon et al. 2021). At tau = 1 it is Balanced Softmax (Ren et al. 2020), which adds log counts: the same up to a
+    constant that softmax does not see (LiVT, theorem 1). Both names are this class.
 
     >>> LogitAdjusted(torch.tensor([3, 1]))(torch.zeros(1, 2), torch.tensor([1]))  # log 4
     tensor(1.3863)

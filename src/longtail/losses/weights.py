@@ -9,7 +9,7 @@ from longtail.losses.reduction import prior
 
 
 def effective_number(counts: Tensor, beta: float = 0.9999) -> Tensor:
-    """Weight each class by the inverse of its effective number of images (Cui et al. 2019, equation 2); the weights sum to C.
+    """Weight each class by the inverse of its effective number of images (Cui et al. 2019); the weights sum to C.
 
     >>> effective_number(torch.tensor([10, 10, 10])).tolist()
     [1.0, 1.0, 1.0]

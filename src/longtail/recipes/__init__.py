@@ -31,6 +31,6 @@ CITATIONS: Mapping[str, tuple[str, ...]] = {
 """What to cite for a recipe, as BibTeX."""
 
 SWEEPS: Mapping[str, Mapping[str, Any]] = {
-    "seeds": {"recipes": ("cross_entropy", "balanced_softmax"), "data": "digits-lt", "seeds": (0, 1, 2)},
+    "plain-against-balanced": {"recipes": ("cross_entropy", "balanced_softmax"), "data": "digits-lt", "seeds": (0, 1, 2)},
 }
 """Ablations by name: `recipes`, `data`, `seeds`, `set` (keyword -> values) and `with` (data flags); `longtail sweep --name` runs them."""

@@ -26,12 +26,12 @@ from longtail.runs.identity import DATA_DEFAULTS, Tta, read_record, versions
 from longtail.runs.model import BATCH, load
 
 
-def opened(name: str, flags: Mapping[str, Any], machine: Machine) -> Dataset:
+def opened(name: str, flags: Mapping[str, Any], machine: Machine, *, size: int | None) -> Dataset:
     """Open data, in the first process before the others, so that only one downloads; say its warnings once."""
     voting = "cuda" if machine.device.startswith("cuda") else "cpu"  # where nccl, or gloo, hears it
     if processes.rank() != 0:
         processes.anyone(False, voting)
-    dataset = open_data(name, **{**flags, "root": None if flags["root"] is None else Path(flags["root"])})
+    dataset = open_data(name, **{**flags, "root": None if flags["root"] is None else Path(flags["root"])}, size=size)
     if processes.rank() == 0:
         for warning in dataset.warnings:
             print(f"warning: {warning}", file=sys.stderr)
@@ -97,7 +97,7 @@ def evaluate(
         )
     flags = dict(DATA_DEFAULTS) if data is not None else {name: record["data"][name] for name in DATA_DEFAULTS}
     flags["root"] = flags["root"] if root is None else str(root)
-    dataset = opened(str(data or record["data"]["asked"]), flags, machine)
+    dataset = opened(str(data or record["data"]["asked"]), flags, machine, size=loaded.size)
     if data is None and dataset.hash != record["data"]["hash"]:
         raise ValueError(
             f"expected the data of the run ({record['data']['hash'][:12]}), got other images or labels ({dataset.hash[:12]}): "

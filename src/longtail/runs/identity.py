@@ -82,7 +82,10 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def check_identity(out: Path, record: Mapping[str, Any]) -> None:
-    """Accept a folder that is new, empty, or holds this very run; refuse any other and name the difference."""
+    """Accept a folder that is new, empty, or holds this very run; refuse any other and name the difference.
+
+    A run that failed before it learnt anything, for a keyword that it could not use perhaps, holds nothing: it may be asked anew.
+    """
     if out.exists() and not out.is_dir():
         raise ValueError(f"expected a folder for --out, got a file at {out}: choose another")
     if not (out / "recipe.json").exists():
@@ -92,9 +95,14 @@ def check_identity(out: Path, record: Mapping[str, Any]) -> None:
             raise ValueError(f"expected an empty folder or a run at {out}, got other files ({', '.join(others[:3])}): choose another --out")
         return
     differences = list(_differences(read_record(out), record))
-    if differences:
+    if differences and begun(out):
         lines = "\n".join(f"  {line}" for line in differences)
         raise ValueError(f"expected the run that {out} holds, got another:\n{lines}\nchoose another --out, or ask for the same")
+
+
+def begun(out: Path) -> bool:
+    """Whether a run has anything to lose."""
+    return (out / "row.json").exists() or any(out.glob("*/last.pt"))
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterable[str]:
@@ -102,17 +110,19 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterable[
         if old != new:
             yield f"{name}: {old} in the folder, {new} asked"
 
-    yield from said("recipe", there["target"], here["target"])
+    yield from said("recipe", there["recipe"], here["recipe"])
     if there["target"] == here["target"]:
         for name in sorted({*there["keywords"], *here["keywords"]}):
             yield from said(name, there["keywords"].get(name, "(unknown)"), here["keywords"].get(name, "(unknown)"))
-    for name in ("seed", "view_seed", "tta"):
+    following = there["view_seed"] == there["seed"] and here["view_seed"] == here["seed"]
+    for name in ("seed", "tta") if following else ("seed", "view_seed", "tta"):
         yield from said(name, there[name], here[name])
     # The content decides, flags only explain: a root may move, and an imbalance of 100 may be said or left to its default.
     old, new = there["data"], here["data"]
     if (old["hash"], old["protocol"]) != (new["hash"], new["protocol"]):
-        for name in ("name", "imbalance", "profile", "protocol", "split_seed", "on_bad_image", "hash"):
+        for name in ("name", "imbalance", "profile", "protocol", "split_seed", "on_bad_image"):
             yield from said(f"data {name}", old[name], new[name])
+        yield from said("images and labels", old["hash"][:12], new["hash"][:12])
 
 
 def versions() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from longtail.recipes.signatures import read
 from longtail.report.rows import read_row
 from longtail.runs.evaluating import answers, opened, summary
 from longtail.runs.files import write_json, write_text
-from longtail.runs.identity import Asked, Tta, check_identity, hardware, versions
+from longtail.runs.identity import Asked, Tta, begun, check_identity, hardware, versions
 from longtail.runs.model import size_of, spec_of, write_model
 
 
@@ -84,7 +85,10 @@ def train(
     )
     machine = choose(device=device, precision=precision, threads=threads, workers=workers, compile=compile, sync_batchnorm=sync_batchnorm)
     with started(machine):
-        dataset = opened(asked.data, asked.flags, machine)
+        # Images are kept at the size that the recipe will ask for, where it says so: resizing twice loses detail.
+        dataset = opened(asked.data, asked.flags, machine, size=asked.keywords.get("size"))
+        if tta == "flip" and not dataset.mirror and processes.rank() == 0:
+            print(f"warning: --tta flip mirrors images, and mirrored images of {dataset.name} are not of their class", file=sys.stderr)
         if dry_run:
             with tempfile.TemporaryDirectory() as folder:
                 _follow(asked, dataset, Run(Path(folder), seed=seed, view_seed=asked.view_seed, machine=machine, dry=True))
@@ -93,7 +97,7 @@ def train(
         check_identity(out, record)
         if (out / "row.json").exists():
             return Result(out, read_row(out), fresh=False)
-        if first and not (out / "recipe.json").exists():
+        if first and not begun(out):
             write_text(out / "recipe.py", known.module_source)
             write_json(out / "recipe.json", record)
         run = Run(

@@ -1,0 +1,86 @@
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from longtail.data import reading
+from longtail.data.dataset import Memory
+from longtail.data.decoding import Files, Resized
+from longtail.data.digits import digits
+from longtail.data.folders import folder
+from longtail.data.reading import read
+
+MakeFolder = Callable[..., Path]
+
+
+@pytest.fixture
+def path(tmp_path: Path, make_folder: MakeFolder) -> Path:
+    return make_folder(tmp_path / "images", {"a": 3, "b": 2}, side=40)
+
+
+def test_small_sets_are_read_into_memory(path: Path) -> None:
+    train = read(folder(path)).splits["train"]
+    assert isinstance(train.pictures, Memory)
+    assert train.pictures.pixels.shape == (5, 3, 48, 48)  # 40 is between 32 and 48
+    assert train.digests[1] == sha256((path / "a" / "001.png").read_bytes()).digest()
+    exact = read(folder(path), size=40).splits["train"].pictures
+    assert np.array_equal(np.asarray(exact.image(4)), np.asarray(Image.open(path / "b" / "001.png")))
+
+
+def test_large_sets_are_streamed_with_the_same_digests_and_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = read(folder(path)).splits["train"]
+    monkeypatch.setattr(reading, "MEMORY", 100)
+    looks: list[bytes] = []
+    monkeypatch.setattr(reading, "check", looks.append)
+    outside = read(folder(path)).splits["train"]
+    assert isinstance(outside.pictures, Files)
+    assert outside.digests == inside.digests
+    assert len(looks) == 5
+    assert read(folder(path)).splits["train"].digests == inside.digests
+    assert len(looks) == 5
+    Image.new("RGB", (9, 9)).save(path / "b" / "000.png")
+    assert read(folder(path)).splits["train"].digests[3] != inside.digests[3]
+    assert len(looks) == 6
+
+
+@pytest.mark.parametrize("memory", [1 << 30, 100])
+def test_bad_images_are_all_named_or_all_left_out(path: Path, monkeypatch: pytest.MonkeyPatch, memory: int) -> None:
+    monkeypatch.setattr(reading, "MEMORY", memory)
+    good = (path / "a" / "000.png").read_bytes()
+    (path / "a" / "001.png").write_bytes(good[:-2000])
+    (path / "b" / "000.png").write_bytes(b"")
+    for _ in range(2):  # a bad file is not remembered as good
+        with pytest.raises(ValueError, match=r"(?s)got 2 that cannot:\n  a/001.png: .*\n  b/000.png: .*--on-bad-image skip"):
+            read(folder(path))
+    source = read(folder(path), on_bad_image="skip")
+    assert source.splits["train"].ids == ("a/000.png", "a/002.png", "b/001.png")
+    assert len(source.splits["train"].pictures) == len(source.splits["train"].digests) == 3
+    assert source.warnings == ("2 images cannot be read and were left out: a/001.png, b/000.png.",)
+    (path / "b" / "001.png").write_bytes(b"")
+    with pytest.raises(ValueError, match="got none that can be read in b"):
+        read(folder(path), on_bad_image="skip")
+
+
+@pytest.mark.parametrize(("side", "size"), [(5, 32), (32, 32), (33, 48), (65, 96), (224, 224), (300, 224)])
+def test_the_size_follows_the_images(tmp_path: Path, side: int, size: int) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        Image.new("L", (3, side)).save(tmp_path / name / "x.png")
+    assert read(folder(tmp_path)).size == size
+
+
+def test_arrays_are_resized_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = digits()
+    assert read(source).splits["train"] is source.splits["train"]
+    larger = read(source, size=16)
+    assert larger.size == 16
+    assert isinstance(larger.splits["train"].pictures, Memory)
+    assert larger.splits["train"].pictures.pixels.shape == (405, 3, 16, 16)
+    assert larger.splits["train"].digests == source.splits["train"].digests
+    monkeypatch.setattr(reading, "MEMORY", 100)
+    later = read(source, size=16).splits["train"].pictures
+    assert isinstance(later, Resized)
+    assert np.array_equal(np.asarray(later.image(7)), np.asarray(larger.splits["train"].pictures.image(7)))

@@ -1,0 +1,86 @@
+"""Trains a small network on the digits in one process or several; started by test_distributed.py, alone or under torchrun."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from longtail import processes
+from longtail.core import Clock, Labelled, Method, Outcome, Stage
+from longtail.data.loader import InOrder, Loader
+from longtail.data.opening import open_data
+from longtail.data.views import Weak
+from longtail.engine.averaging import EMA
+from longtail.engine.distributed import started
+from longtail.engine.machine import Machine
+from longtail.engine.optim import sgd
+from longtail.engine.predicting import predictor
+from longtail.engine.run import Run
+from longtail.engine.sam import sam
+from longtail.engine.stopping import Stopped
+from longtail.metrics.evaluators import Accuracy, collect
+
+
+class Small(Method[Labelled]):
+    """No batch-norm, no dropout; a queue that must be equal everywhere."""
+
+    queue: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU(), nn.Linear(16, 10))
+        self.register_buffer("queue", torch.zeros(64, dtype=torch.long))
+
+    def forward(self, batch: Labelled, clock: Clock) -> Outcome:
+        loss = F.cross_entropy(self.network(batch["image"]), batch["target"])
+        return Outcome({"class": loss}, carry={"draw": batch["draw"]})
+
+    def after_step(self, outcome: Outcome, clock: Clock) -> None:
+        self.queue.copy_(outcome.carry["draw"])
+
+    def predict(self, image: Tensor) -> Tensor:
+        return self.network(image)  # type: ignore[no-any-return]
+
+    def deploy(self) -> nn.Module:
+        return self.network
+
+
+class Signalled(Loader[Any]):
+    """Sends SIGTERM to one process of several in the middle of an epoch."""
+
+    def epoch(self, index: int, *, start: int = 0) -> Iterator[Any]:
+        for number, batch in enumerate(super().epoch(index, start=start), start):
+            if (index, number, processes.rank()) == (1, 2, 1):
+                os.kill(os.getpid(), signal.SIGTERM)
+            yield batch
+
+
+def main(kind: str, out: Path) -> None:
+    with started(Machine()):
+        data = open_data("digits-lt")
+        run = Run(out / "run", command="the same")
+        method = Small()
+        loader = (Signalled if kind == "signal" else Loader)(data.train, view=Weak(8, pad=1, flip=False), batch=64, seed=3)
+        judge = Accuracy(InOrder(data.val, size=8, batch=16), classes=10, groups=data.groups)
+        optimizer = sam(sgd(lr=0.1), rho=0.05) if kind == "sam" else sgd(lr=0.1)
+        stage = Stage(
+            name="s", method=method, data=loader, epochs=4, optimizer=optimizer, averages={"ema": EMA(0.9)}, evals={"val": judge}
+        )  # fmt: skip
+        try:
+            run.fit(stage)
+        except Stopped as stopped:
+            (out / f"stopped-{processes.rank()}").write_text(str(stopped))
+        found = collect(InOrder(data.test, size=8, batch=64), predictor(method.eval(), Machine()))
+        saved = {"state": method.state_dict(), "logits": torch.from_numpy(found.logits["logits"]), "index": torch.from_numpy(found.index)}
+        torch.save(saved, out / f"{processes.rank()}-of-{processes.world()}.pt")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(sys.argv[1], Path(sys.argv[2]))

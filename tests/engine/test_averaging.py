@@ -1,0 +1,82 @@
+"""Averages against a slow reference, and weights that are only lent."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from toys import ToyMethod, digest
+
+from longtail.core import Clock
+from longtail.engine.averaging import EMA, Uniform, averaged_tensors, lent, overlay
+
+
+def drift(method: nn.Module, step: int) -> None:
+    generator = torch.Generator().manual_seed(step)
+    with torch.no_grad():
+        for tensor in averaged_tensors(method).values():
+            tensor += torch.randn(tensor.shape, generator=generator)
+
+
+def test_the_moving_average_is_the_textbook_one() -> None:
+    method, ema = ToyMethod(), EMA(0.8)
+    slow: dict[str, torch.Tensor] = {}
+    for step in range(30):
+        drift(method, step)
+        ema.update(method, Clock(step, 30, 0, 1))
+        decay = min(0.8, (1 + step) / (10 + step))
+        for name, tensor in averaged_tensors(method).items():
+            value = tensor.double()
+            slow[name] = value if step == 0 else decay * slow[name] + (1 - decay) * value
+    for name, tensor in ema.weights().items():
+        torch.testing.assert_close(tensor.double(), slow[name], rtol=1e-4, atol=1e-4)
+    assert "trunk.1.running_mean" in ema.weights()
+    assert "slow" not in ema.weights(), "state that a method moves by itself is not averaged"
+
+
+def test_the_uniform_average_is_the_mean_of_its_window() -> None:
+    method, mean, seen = ToyMethod(), Uniform(start=0.5), []
+    for step in range(10):
+        drift(method, step)
+        mean.update(method, Clock(step, 10, 0, 1))
+        if step < 5:
+            assert not mean.weights()
+        else:
+            seen.append(method.head.weight.detach().double().clone())
+    torch.testing.assert_close(mean.weights()["head.weight"].double(), torch.stack(seen).mean(0), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("build", [lambda: EMA(0.9), lambda: Uniform(start=0.0)])
+def test_an_average_continues_from_its_state(build: type) -> None:
+    method, whole, half = ToyMethod(), build(), build()
+    for step in range(6):
+        drift(method, step)
+        whole.update(method, Clock(step, 6, 0, 1))
+        half.update(method, Clock(step, 6, 0, 1))
+        if step == 2:
+            state, half = copy.deepcopy(half.state_dict()), build()
+            half.load_state_dict(state)
+    assert all(torch.equal(whole.weights()[name], half.weights()[name]) for name in whole.weights())
+
+
+def test_weights_are_lent_and_given_back() -> None:
+    method, other = ToyMethod(), ToyMethod()
+    before = digest(method)
+    with lent(method, {name: t.clone() for name, t in averaged_tensors(other).items()}):
+        assert torch.equal(method.head.weight, other.head.weight)
+    assert digest(method) == before
+    overlay(method, {"head.weight": other.head.weight.detach()})
+    assert torch.equal(method.head.weight, other.head.weight)
+
+
+def test_a_frozen_network_is_not_followed() -> None:
+    method = ToyMethod()
+    method.trunk.requires_grad_(False)
+    assert set(averaged_tensors(method)) == {"head.weight", "head.bias"}
+
+
+def test_bad_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"decay in \(0, 1\), got 1"):
+        EMA(1.0)
+    with pytest.raises(ValueError, match="start < end"):
+        Uniform(start=0.9, end=0.5)

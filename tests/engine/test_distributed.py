@@ -1,0 +1,54 @@
+"""Two processes train as one, judge exactly, and stop together."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from longtail.engine.journal import Journal, read_journal
+
+SCRIPT = Path(__file__).with_name("several_processes.py")
+
+
+def launch(kind: str, out: Path, *, processes: int) -> list[dict[str, Any]]:
+    out.mkdir()
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)] if processes > 1 else []
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    environment["PYTHONPATH"] = str(SCRIPT.parents[2] / "src")
+    done = subprocess.run(
+        [sys.executable, *launcher, str(SCRIPT), kind, str(out)], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return [torch.load(out / f"{rank}-of-{processes}.pt", weights_only=True) for rank in range(processes)]
+
+
+@pytest.mark.parametrize("kind", ["sgd", "sam"])
+def test_two_processes_of_32_rows_train_as_one_of_64(tmp_path: Path, kind: str) -> None:
+    (alone,) = launch(kind, tmp_path / "one", processes=1)
+    first, second = launch(kind, tmp_path / "two", processes=2)
+    for name, value in alone["state"].items():
+        assert torch.equal(first["state"][name], second["state"][name]), f"{name} differs between the processes"
+        torch.testing.assert_close(first["state"][name], value, rtol=1e-5, atol=1e-6)
+    assert first["index"].tolist() == second["index"].tolist() == list(range(500)), "each test image once, in order"
+    torch.testing.assert_close(first["logits"], alone["logits"], rtol=1e-4, atol=1e-5)
+
+    one, two = (read_journal(tmp_path / which / "run" / "s" / "journal.jsonl") for which in ("one", "two"))
+    assert len(one) == len(two) == 4
+    for a, b in zip(one, two, strict=True):
+        compared = set(a) - {"kind", *Journal.TIMES}
+        assert {name: a[name] for name in compared} == pytest.approx({name: b[name] for name in compared}, rel=1e-4)
+
+
+def test_a_signal_to_one_process_stops_all(tmp_path: Path) -> None:
+    first, second = launch("signal", tmp_path / "two", processes=2)
+    said = {(tmp_path / "two" / f"stopped-{rank}").read_text() for rank in (0, 1)}
+    assert len(said) == 1
+    assert "stopped after step 8 of 20" in said.pop()
+    assert all(torch.equal(first["state"][name], second["state"][name]) for name in first["state"])
+    saved = torch.load(tmp_path / "two" / "run" / "s" / "last.pt", weights_only=True)
+    assert saved["step"] == 8
+    assert all(torch.equal(saved["method"][name], first["state"][name]) for name in first["state"])

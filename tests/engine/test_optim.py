@@ -1,0 +1,80 @@
+"""Parameter groups: who decays, at which rate."""
+
+import math
+from typing import Any
+
+import pytest
+import timm
+import torch
+from torch import nn
+from toys import ToyMethod
+
+from longtail.engine.optim import adamw, clipped, from_timm, parameter_groups, sgd
+
+
+def by_name(method: nn.Module, groups: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
+    names = {id(p): name for name, p in method.named_parameters()}
+    return {names[id(p)]: (group["weight_decay"], group["lr_scale"]) for group in groups for p in group["params"]}
+
+
+def test_norms_and_biases_do_not_decay() -> None:
+    method = ToyMethod()
+    decay = {name: decay for name, (decay, _) in by_name(method, parameter_groups(method, 0.1)).items()}
+    assert {name for name, value in decay.items() if value == 0.1} == {"trunk.0.weight", "head.weight"}
+    assert set(decay) == {name for name, _ in method.named_parameters()}
+
+
+def test_a_part_can_learn_at_its_own_rate() -> None:
+    method = ToyMethod()
+    scales = {name: scale for name, (_, scale) in by_name(method, parameter_groups(method, 0.1, scales={"head": 0.1})).items()}
+    assert {name for name, value in scales.items() if value == 0.1} == {"head.weight", "head.bias"}
+    with pytest.raises(ValueError, match="got 'haed': known are head, trunk"):
+        parameter_groups(method, 0.1, scales={"haed": 0.1})
+
+
+def test_layer_decay_agrees_with_timm() -> None:
+    vit = timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, depth=3, embed_dim=12, num_heads=3, num_classes=5)
+    ours = by_name(vit, parameter_groups(vit, 0.05, layer_decay=0.75))
+    from timm.optim import param_groups_layer_decay  # type: ignore[attr-defined]
+
+    theirs = by_name(vit, param_groups_layer_decay(vit, 0.05, layer_decay=0.75, no_weight_decay_list=["pos_embed", "cls_token"]))
+    assert set(ours) == set(theirs)
+    for name, (decay, scale) in theirs.items():
+        if not name.startswith("norm."):  # timm gives the last norm the head's rate only in some versions
+            assert ours[name][0] == decay, name
+            assert math.isclose(ours[name][1], scale), name
+    assert ours["head.weight"] == (0.05, 1.0)
+    assert math.isclose(ours["pos_embed"][1], 0.75**4)
+
+
+def test_frozen_parameters_are_left_out_and_nothing_to_train_is_refused() -> None:
+    method = ToyMethod()
+    method.trunk.requires_grad_(False)
+    assert set(by_name(method, parameter_groups(method, 0.1))) == {"head.weight", "head.bias"}
+    with pytest.raises(ValueError, match="something to train"):
+        parameter_groups(method.requires_grad_(False), 0.1)
+
+
+def test_clipping_bounds_the_step() -> None:
+    method = ToyMethod()
+    before = [p.clone() for p in method.parameters()]
+    optimizer: Any = clipped(sgd(lr=1.0, momentum=0.0, nesterov=False, weight_decay=0.0), norm=0.01)(method)
+
+    def closure() -> str:
+        for p in method.parameters():
+            p.grad = torch.full_like(p, 100.0)
+        return "outcome"
+
+    assert optimizer.step(closure) == "outcome"
+    moved = torch.cat([(p - b).flatten() for p, b in zip(method.parameters(), before, strict=True)]).norm()
+    assert moved.item() == pytest.approx(0.01, rel=1e-3)
+    with pytest.raises(ValueError, match="positive norm"):
+        clipped(sgd(lr=1.0), norm=0.0)
+
+
+def test_optimizers_from_timm_and_torch_keep_the_groups() -> None:
+    method = ToyMethod()
+    for build in (from_timm("lamb", lr=0.01, weight_decay=0.1), adamw(lr=0.01), sgd(lr=0.01)):
+        optimizer = build(method)
+        assert {group["weight_decay"] for group in optimizer.param_groups} >= {0.0}
+        assert sum(len(group["params"]) for group in optimizer.param_groups) == len(list(method.parameters()))

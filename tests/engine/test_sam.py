@@ -1,0 +1,90 @@
+"""SAM: two looks, one step, weights and batch-norm as if it had looked once."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from toys import ToyBatches, ToyMethod
+
+from longtail.core import Clock, Outcome
+from longtail.engine.optim import sgd
+from longtail.engine.sam import sam
+
+CLOCK = Clock(0, 1, 0, 1)
+
+
+def closure_for(method: ToyMethod, optimizer: Any) -> Callable[[], Outcome]:
+    batch = next(ToyBatches().epoch(0))
+
+    def closure() -> Outcome:
+        optimizer.zero_grad()
+        outcome: Outcome = method(batch, CLOCK)
+        outcome.loss.backward()
+        return outcome
+
+    return closure
+
+
+def test_the_step_uses_the_gradient_at_the_perturbed_weights() -> None:
+    ours = ToyMethod(norm=False, dropout=0.0)
+    slow = copy.deepcopy(ours)
+    optimizer: Any = sam(sgd(lr=0.1, momentum=0.0, nesterov=False, weight_decay=0.0), rho=0.5)(ours)
+    optimizer.step(closure_for(ours, optimizer))
+
+    batch = next(ToyBatches().epoch(0))
+    parameters = list(slow.parameters())
+    first = torch.autograd.grad(slow(batch, CLOCK).loss, parameters)
+    length = sum(float((g**2).sum()) for g in first) ** 0.5
+    moved = copy.deepcopy(slow)
+    with torch.no_grad():
+        for p, g in zip(moved.parameters(), first, strict=True):
+            p.add_(g, alpha=0.5 / length)
+    second = torch.autograd.grad(moved(batch, CLOCK).loss, list(moved.parameters()))
+    for p, before, g in zip(ours.parameters(), parameters, second, strict=True):
+        torch.testing.assert_close(p, before - 0.1 * g)
+
+
+def test_it_reports_the_look_at_the_weights_themselves() -> None:
+    method = ToyMethod(norm=False, dropout=0.0)
+    clean = method(next(ToyBatches().epoch(0)), CLOCK).loss
+    optimizer: Any = sam(sgd(lr=0.1), rho=5.0)(method)
+    torch.testing.assert_close(optimizer.step(closure_for(method, optimizer)).loss, clean)
+
+
+def test_weights_come_back_to_the_bit() -> None:
+    method = ToyMethod()
+    before = [p.clone() for p in method.parameters()]
+    optimizer: Any = sam(sgd(lr=0.0), rho=0.7)(method)
+    optimizer.step(closure_for(method, optimizer))
+    assert all(torch.equal(p, b) for p, b in zip(method.parameters(), before, strict=True))
+
+
+def test_batch_statistics_move_once() -> None:
+    method = ToyMethod()
+    once = copy.deepcopy(method)
+    once(next(ToyBatches().epoch(0)), CLOCK)
+    optimizer: Any = sam(sgd(lr=0.1), rho=0.7)(method)
+    optimizer.step(closure_for(method, optimizer))
+    for a, b in zip(method.trunk.buffers(), once.trunk.buffers(), strict=True):
+        assert torch.equal(a, b)
+    assert isinstance(method.trunk[1], nn.BatchNorm1d)
+    assert method.trunk[1].num_batches_tracked == 1
+
+
+def test_state_and_rates_are_the_inner_optimizers() -> None:
+    method = ToyMethod()
+    optimizer: Any = sam(sgd(lr=0.1), rho=0.1)(method)
+    optimizer.step(closure_for(method, optimizer))
+    assert optimizer.state_dict()["state"], "momentum must reach checkpoints"
+    optimizer.param_groups[0]["lr"] = 0.5
+    assert optimizer.inner.param_groups[0]["lr"] == 0.5
+
+
+def test_bad_use_is_refused() -> None:
+    with pytest.raises(ValueError, match="positive radius rho, got 0"):
+        sam(sgd(lr=0.1), rho=0.0)
+    with pytest.raises(ValueError, match="needs a closure"):
+        sam(sgd(lr=0.1), rho=0.1)(ToyMethod()).step()
