@@ -36,7 +36,7 @@ define install
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv || \
 		{ echo "Python could not make a virtual environment: on Debian and Ubuntu, apt install python3-venv"; exit 1; }
 	@echo "Installing into .venv: torch is large, a first time takes some minutes."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(1)'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '$(1)'
 endef
 
 .venv/core: pyproject.toml

@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from longtail.nn import PassThrough, Stream, Streamed
@@ -9,6 +10,12 @@ def test_no_neck_is_one_stream_of_all_rows() -> None:
     assert streamed.features is features
     assert streamed.aligned == (target,)
     assert streamed.rows.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_no_neck_may_scale_the_loss() -> None:
+    assert PassThrough(1.5)(torch.randn(3, 4)).rows.tolist() == [1.5] * 3
+    with pytest.raises(ValueError, match="positive weight for the loss, got 0"):
+        PassThrough(0.0)
 
 
 def test_rows_give_the_weighted_sum_of_the_means() -> None:

@@ -14,6 +14,8 @@ SPECS: list[dict[str, Any]] = [
     {"name": "fast_cnn", "size": 8, "width": 8},
     {"name": "fast_cnn", "size": 64, "width": 8, "mean": [0.5, 0.5, 0.5], "std": [0.3, 0.3, 0.3]},
     {"name": "vit_mini", "size": 16, "width": 16, "depth": 2},
+    {"name": "resnet32_experts", "size": 16, "width": 4, "experts": 2},
+    {"name": "fast_cnn_experts", "size": 8, "width": 8, "slim": 0.5},
     {"name": "vit_tiny", "size": 16, "patch": 8, "width": 12, "depth": 2},
     {"name": "timm:test_vit", "size": 32, "patch": 8},
     {"name": "timm:resnet10t", "size": 32},

@@ -10,6 +10,28 @@ def test_the_patch_grows_with_the_image(size: int, patch: int) -> None:
     assert network.patch_embed.patch_size == (patch, patch)  # type: ignore[union-attr]
 
 
+def test_features_may_be_the_mean_of_the_patches() -> None:
+    image = torch.rand(2, 3, 8, 8)
+    for pool, behind in (("avg", False), ("avg_norm", True)):
+        network = vit_mini(8, width=16, depth=1, pool=pool).eval()
+        torch.nn.init.uniform_(network.fc_norm.weight if behind else network.norm.weight)  # type: ignore[union-attr, arg-type]
+        mean = network.forward_features(image)[:, 1:].mean(1)  # type: ignore[operator]
+        assert torch.allclose(network(image), network.fc_norm(mean) if behind else mean, atol=1e-6)  # type: ignore[operator]
+        assert isinstance(network.norm, torch.nn.Identity) is behind
+
+
+def test_an_unknown_way_to_pool_names_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="called 'average': known are token, avg, avg_norm; did you mean avg"):
+        vit_mini(8, width=16, depth=1, pool="average")
+
+
+def test_paths_are_dropped_more_often_in_later_blocks() -> None:
+    network = vit_mini(8, width=16, depth=3, drop_path=0.2, layer_scale=1e-4)
+    blocks = list(network.blocks)  # type: ignore[arg-type]
+    assert [getattr(block.drop_path1, "drop_prob", 0.0) for block in blocks] == pytest.approx([0.0, 0.1, 0.2])
+    assert (blocks[0].ls1.gamma == 1e-4).all()
+
+
 def test_features_are_the_class_token_after_the_norm() -> None:
     network = vit_mini(8, width=16, depth=1).eval()
     image = torch.rand(2, 3, 8, 8)

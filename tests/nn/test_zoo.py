@@ -1,4 +1,5 @@
 import pytest
+import torch
 
 from longtail.nn import zoo
 
@@ -15,3 +16,14 @@ def test_a_vit_follows_the_image_size() -> None:
 def test_errors_of_timm_itself_pass_through() -> None:
     with pytest.raises(RuntimeError, match="Invalid pretrained tag"):
         zoo.timm_model("resnet18.no_such_tag", 32)
+
+
+def test_pooling_and_dropped_paths_can_be_asked_for() -> None:
+    network = zoo.timm_model("test_vit", 32, patch=8, pool="avg_norm", drop_path=0.3)
+    assert isinstance(network.fc_norm, torch.nn.LayerNorm)
+    assert network.blocks[-1].drop_path1.drop_prob == pytest.approx(0.3)  # type: ignore[index, union-attr]
+
+
+def test_a_size_that_the_patch_does_not_divide_is_refused() -> None:
+    with pytest.raises(ValueError, match="got size 30 and patch 4: try 28"):
+        zoo.timm_model("test_vit", 30, patch=4)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from longtail.cli import tables
 
 RUNS = {"plain": "cross_entropy", "balanced": "balanced_softmax"}
-BATCH = 32  # 364 images: the usual 128 would leave two steps in an epoch
+KEYWORDS: Mapping[str, Any] = {"batch": 32}  # 364 images: the usual 128 would leave two steps in an epoch
 
 
-def perform(out: Path, *, threads: int | None = None) -> None:
+def perform(out: Path, *, threads: int = 1) -> None:
     """Train both into `out` and print the table."""
     from longtail.runs import train
 
@@ -18,6 +20,6 @@ def perform(out: Path, *, threads: int | None = None) -> None:
     rows = {}
     for name, recipe in RUNS.items():
         tables.say(f"\n{name}: {recipe}")
-        rows[name] = train(recipe, "digits-lt", out / name, threads=threads, batch=BATCH).row
+        rows[name] = train(recipe, "digits-lt", out / name, threads=threads, **KEYWORDS).row
     tables.scores({name: row["test"] for name, row in rows.items() if row is not None}, title="accuracy on test images, in percent")
     tables.say(f"runs: {', '.join(str(out / name) for name in RUNS)}")

@@ -211,7 +211,7 @@ def doctor() -> None:
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="The folder of the two runs.")] = Path("runs/demo"),
-    threads: flags.Threads = None,
+    threads: Annotated[int, typer.Option(help="Threads of torch; images this small gain nothing from more than one.")] = 1,
 ) -> None:
     """Train a plain and a balanced classifier on long-tailed digits, in about a minute, and compare them."""
     from longtail.cli.demo import perform

@@ -27,7 +27,7 @@ class Job:
 
 def plan(values: Mapping[str, Any]) -> list[Job]:
     """The runs that the flags of `longtail sweep`, or a named sweep, ask for; everything is checked before anything runs."""
-    spec: dict[str, Any] = {"recipes": (), "data": None, "seeds": (0,), "set": {}, "with": {}}
+    spec: dict[str, Any] = {"recipes": (), "data": None, "seeds": (0,), "set": {}, "each": ({},), "with": {}}
     if values["name"] is not None:
         if values["name"] not in SWEEPS:
             raise unknown("sweep", values["name"], SWEEPS)
@@ -43,11 +43,12 @@ def plan(values: Mapping[str, Any]) -> list[Job]:
     folder = values["out"] or Path("runs") / (values["name"] or "sweep")
     shared = {name: values[name] for name in flags.SWEEP if name in flags.SHARED and name not in ("data", "out")} | spec["with"]
     jobs = []
-    for recipe in map(read, names):
+    for recipe, together in itertools.product(map(read, names), spec["each"]):
         grid = [[(name, value) for value in _values(recipe, name, given)] for name, given in settings.items()]
         for choice in itertools.product(*grid):
-            keywords = recipe.keywords(dict(choice))  # refuses here, not after an hour
-            varied = [f"{name}={_short(value)}" for (name, value), own in zip(choice, grid, strict=True) if len(own) > 1]
+            keywords = recipe.keywords({**together, **dict(choice)})  # refuses here, not after an hour
+            varied = [f"{name}={_short(value)}" for name, value in together.items()]
+            varied += [f"{name}={_short(value)}" for (name, value), own in zip(choice, grid, strict=True) if len(own) > 1]
             for seed in seeds:
                 inner = "-".join([recipe.name.rpartition(":")[2], *varied, f"seed={seed}"])
                 jobs.append(Job(recipe, data, seed, folder / inner, keywords, shared))

@@ -64,7 +64,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int =
     for position, column in enumerate(columns):
         words = position < left or len(column) > 12  # may be broken where the terminal is narrow; numbers may not
         heading = Text(column, style="bold" if column == "balanced" else "")
-        table.add_column(heading, justify="left" if position < left else "right", no_wrap=not words)
+        table.add_column(heading, justify="left" if position < left else "right", no_wrap=not words, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
     return table

@@ -38,4 +38,4 @@ def digits(*, imbalance: float | None = None, profile: Profile = "exp") -> Sourc
         )
         for name, rows in {"train": train, "test": test}.items()
     }
-    return Source("digits-lt", tuple("0123456789"), splits, partial(rank_groups, cuts=(3, 4, 3)), size=8)
+    return Source("digits-lt", tuple("0123456789"), splits, partial(rank_groups, cuts=(3, 4, 3)), size=8, mirror=False)

@@ -123,6 +123,7 @@ def _assembled(source: Source, protocol: Protocol, seed: int) -> Dataset:
         size=source.size,
         hash=split_hash({"train": train, "val": val, "test": test}),
         protocol=protocol,
+        mirror=source.mirror,
         marks=source.marks,
         warnings=tuple(warnings),
     )

@@ -7,6 +7,7 @@ BatchFormer (unless its scope is global) and the weighted mean of a re-weighted 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -46,7 +47,11 @@ def wrapped(method: Method[Any], machine: Machine) -> tuple[Look, Callable[[], c
     if machine.sync_batchnorm:
         nn.SyncBatchNorm.convert_sync_batchnorm(method)
     # Buffers are broadcast by hand before they are read (`share_statistics`): DDP would write over queues at every step.
-    parallel = DistributedDataParallel(method, broadcast_buffers=False)
+    known = inspect.signature(DistributedDataParallel).parameters
+    buffers: dict[str, Any] = {
+        "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False
+    }  # renamed in torch 2.15
+    parallel = DistributedDataParallel(method, **buffers)
     return parallel, parallel.no_sync
 
 

@@ -8,6 +8,8 @@ import random
 import numpy as np
 import torch
 
+MPS = torch.backends.mps.is_available()
+
 
 def seed_all(*parts: object) -> None:
     """Seed torch, numpy and `random` from anything with a stable repr.
@@ -18,6 +20,11 @@ def seed_all(*parts: object) -> None:
     """
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
     seed = int.from_bytes(digest, "big")
-    torch.manual_seed(seed)
+    # Not torch.manual_seed, which formats a stack trace for devices that are not there: a millisecond, at every step.
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
+    if MPS:
+        torch.mps.manual_seed(seed)
     np.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002 - libraries draw from the legacy stream
     random.seed(seed)

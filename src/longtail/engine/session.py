@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +47,19 @@ class Session:
 
     def train(self) -> None:
         """Train to the end, or until asked to stop."""
+        for _ in self.steps():
+            pass
+        self._complete()
+
+    def steps(self) -> Iterator[Clock]:
+        """Train, handing over the time of each step once it is recorded and, where due, saved."""
         self._began = self._saved = time.monotonic()
+        began_at, images = self.step, 0
         path = self.folder / "journal.jsonl" if self.first else None
         self.journal = Journal(path, length=self.journal_length, tensorboard=self.tensorboard if self.first else None)
         try:
             with listening() as request:
-                began_at, images = self.step, 0
-                for clock, outcome, rows in train(self.fitting, step=self.step):
+                for clock, outcome, rows in train(self.fitting, step=began_at):
                     if clock.step == began_at:
                         images = rows * processes.world()
                         announce(self.fitting, self.display, images, after=began_at)
@@ -67,9 +73,9 @@ class Session:
                             f"stopped after step {self.step} of {clock.steps} (epoch {clock.epoch + 1} of {clock.epochs}) of stage "
                             f"{self.stage.name!r}; everything is saved. Continue with: {self.command}"
                         )
+                    yield clock
         finally:
             self.journal.close()
-        self._complete()
 
     @property
     def _epoch_ended(self) -> bool:

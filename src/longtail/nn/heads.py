@@ -50,11 +50,41 @@ class Cosine(nn.Module):
         return self.scale * F.linear(F.normalize(features, dim=1), F.normalize(self.weight, dim=1))
 
 
-Head = Linear | Cosine
+class CosineExperts(nn.Module):
+    """One cosine classifier for each expert, and the mean of their logits as the answer (RIDE, Wang et al. 2021).
+
+    Takes the experts' features side by side, as `resnet32_experts` and `fast_cnn_experts` give them.
+
+    >>> head = CosineExperts(12, 5, experts=3)
+    >>> head(torch.randn(2, 12)).shape, head.apart(torch.randn(2, 12)).shape
+    (torch.Size([2, 5]), torch.Size([3, 2, 5]))
+    """
+
+    def __init__(self, dim: int, classes: int, *, experts: int = 3, scale: float = 30.0) -> None:
+        super().__init__()
+        if experts < 2:
+            raise ValueError(f"expected at least two experts, got {experts}: one alone is a Cosine head")
+        if dim % experts:
+            raise ValueError(f"expected features of {experts} experts side by side, got dim {dim}, which {experts} does not divide")
+        self.parts = nn.ModuleList(Cosine(dim // experts, classes, scale=scale) for _ in range(experts))
+        self.spec: dict[str, Any] = {"name": "cosine_experts", "dim": dim, "classes": classes, "experts": experts, "scale": scale}
+
+    def apart(self, features: Tensor) -> Tensor:
+        """The logits of each expert (experts, N, classes)."""
+        own = features.chunk(len(self.parts), 1)
+        return torch.stack([part(rows) for part, rows in zip(self.parts, own, strict=True)])
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits (N, classes)."""
+        return self.apart(features).mean(0)
+
+
+Head = Linear | Cosine | CosineExperts
 
 HEADS: dict[str, Callable[..., Head]] = {
     "linear": Linear,
     "cosine": Cosine,
+    "cosine_experts": CosineExperts,
 }
 
 

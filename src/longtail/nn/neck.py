@@ -50,7 +50,7 @@ class Neck(nn.Module, ABC):
 
 
 class PassThrough(Neck):
-    """No neck: the rows as they came.
+    """No neck: the rows as they came. A `weight` other than 1 scales their loss, as a control for necks that do.
 
     >>> import torch
     >>> features, streams, (target,) = PassThrough()(torch.zeros(2, 8), torch.tensor([1, 0]))
@@ -58,6 +58,12 @@ class PassThrough(Neck):
     ['class']
     """
 
+    def __init__(self, weight: float = 1.0) -> None:
+        super().__init__()
+        if weight <= 0:
+            raise ValueError(f"expected a positive weight for the loss, got {weight}")
+        self.weight = weight
+
     def forward(self, features: Tensor, *aligned: Tensor) -> Streamed:
         """One stream, called "class"."""
-        return Streamed(features, {"class": Stream(slice(None), 1.0)}, aligned)
+        return Streamed(features, {"class": Stream(slice(None), self.weight)}, aligned)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from longtail.nn import zoo
+from longtail.nn.experts import fast_cnn_experts, resnet32_experts
 from longtail.nn.fast_cnn import fast_cnn
 from longtail.nn.heads import Head, build_head
 from longtail.nn.normalize import Normalize
@@ -24,6 +25,8 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "fast_cnn": fast_cnn,
     "vit_mini": vit_mini,
     "vit_tiny": vit_tiny,
+    "resnet32_experts": resnet32_experts,
+    "fast_cnn_experts": fast_cnn_experts,
 }
 
 # CIFAR's statistics, as the long-tailed literature uses them.
@@ -85,9 +88,9 @@ def build(spec: Mapping[str, Any]) -> Network:
     >>> network = build({"name": "resnet32"})
     >>> network.dim, network(torch.zeros(2, 3, 32, 32)).shape
     (64, torch.Size([2, 64]))
-    >>> build({"name": "resnet23"})
+    >>> build({"name": "resnet23"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: no network is called 'resnet23': known are resnet32, fast_cnn, vit_mini, vit_tiny, timm:NAME; did you mean resnet32?
+    ValueError: no network is called 'resnet23': known are resnet32, fast_cnn, ..., timm:NAME; did you mean resnet32?
     """
     keywords = dict(spec)
     name = str(keywords.pop("name", None))

@@ -44,13 +44,18 @@ class CifarResNet(nn.Module):
         for before, after, stride in ((width, width, 1), (width, 2 * width, 2), (2 * width, 4 * width, 2)):
             stages += [Block(before, after, stride=stride), *(Block(after, after, stride=1) for _ in range(blocks - 1))]
         self.stages = nn.Sequential(*stages)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight)
+        initialise(self)
 
     def forward(self, image: Tensor) -> Tensor:
         """Features (N, 4 * width)."""
         return self.stages(self.stem(image)).mean((2, 3))  # type: ignore[no-any-return]
+
+
+def initialise(network: nn.Module) -> None:
+    """Draw the weights of all convolutions as in He et al. (2015)."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight)
 
 
 def resnet32(size: int, *, width: int = 16) -> nn.Module:

@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
+import difflib
+from typing import Any
+
 from torch import nn
 
+POOLS: dict[str, dict[str, Any]] = {
+    "token": {"global_pool": "token", "fc_norm": False},
+    "avg": {"global_pool": "avg", "fc_norm": False},
+    "avg_norm": {"global_pool": "avg", "fc_norm": True},
+}
+"""How tokens become features, as timm says it."""
 
-def vit(size: int, *, patch: int | None, width: int, depth: int, heads: int) -> nn.Module:
-    """A plain vision transformer whose features are the class token after the last norm."""
+
+def pooling(pool: str) -> dict[str, Any]:
+    """timm's keywords for a way to pool.
+
+    "token" is the class token after the last norm, "avg" the mean of the patch tokens after it; "avg_norm" takes the mean first and has
+    its norm there, as masked autoencoders are fine-tuned.
+    """
+    if pool not in POOLS:
+        close = difflib.get_close_matches(pool, POOLS, n=1)
+        raise ValueError(f"no way to pool is called {pool!r}: known are {', '.join(POOLS)}{f'; did you mean {close[0]}?' if close else ''}")
+    return POOLS[pool]
+
+
+def vit(
+    size: int,
+    *,
+    patch: int | None,
+    width: int,
+    depth: int,
+    heads: int,
+    pool: str = "token",
+    drop_path: float = 0.0,
+    layer_scale: float | None = None,
+) -> nn.Module:
+    """A plain vision transformer. `drop_path` rises to its value from block to block; `layer_scale` is where each block's scale begins."""
     from timm.models.vision_transformer import VisionTransformer  # here, because timm and torchvision take seconds to import
 
     if patch is None:
@@ -16,15 +48,43 @@ def vit(size: int, *, patch: int | None, width: int, depth: int, heads: int) -> 
     if width % heads:
         raise ValueError(f"expected a width divisible by the heads, got width {width} and heads {heads}: take a divisor of {width}")
     return VisionTransformer(
-        img_size=size, patch_size=patch, embed_dim=width, depth=depth, num_heads=heads, num_classes=0, global_pool="token"
+        img_size=size,
+        patch_size=patch,
+        embed_dim=width,
+        depth=depth,
+        num_heads=heads,
+        num_classes=0,
+        drop_path_rate=drop_path,
+        init_values=layer_scale,
+        **pooling(pool),
     )
 
 
-def vit_mini(size: int, *, patch: int | None = None, width: int = 128, depth: int = 6, heads: int = 4) -> nn.Module:
+def vit_mini(
+    size: int,
+    *,
+    patch: int | None = None,
+    width: int = 128,
+    depth: int = 6,
+    heads: int = 4,
+    pool: str = "token",
+    drop_path: float = 0.0,
+    layer_scale: float | None = None,
+) -> nn.Module:
     """A ViT of 1.2 M parameters; about 64 patches unless `patch` says otherwise (4 pixels at 32)."""
-    return vit(size, patch=patch, width=width, depth=depth, heads=heads)
+    return vit(size, patch=patch, width=width, depth=depth, heads=heads, pool=pool, drop_path=drop_path, layer_scale=layer_scale)
 
 
-def vit_tiny(size: int, *, patch: int | None = None, width: int = 192, depth: int = 12, heads: int = 3) -> nn.Module:
+def vit_tiny(
+    size: int,
+    *,
+    patch: int | None = None,
+    width: int = 192,
+    depth: int = 12,
+    heads: int = 3,
+    pool: str = "token",
+    drop_path: float = 0.0,
+    layer_scale: float | None = None,
+) -> nn.Module:
     """ViT-Ti of DeiT (Touvron et al. 2021), 5.4 M parameters; about 64 patches unless `patch` says otherwise (4 pixels at 32)."""
-    return vit(size, patch=patch, width=width, depth=depth, heads=heads)
+    return vit(size, patch=patch, width=width, depth=depth, heads=heads, pool=pool, drop_path=drop_path, layer_scale=layer_scale)

@@ -9,6 +9,12 @@ RECIPES: Mapping[str, str] = {
     "cross_entropy": "longtail.recipes.supervised:cross_entropy",
     "balanced_softmax": "longtail.recipes.supervised:balanced_softmax",
     "logit_adjustment": "longtail.recipes.supervised:balanced_softmax",
+    "ride": "longtail.recipes.ride:ride",
+    "paco": "longtail.recipes.paco:paco",
+    "livt": "longtail.recipes.livt:livt",
+    "masked_autoencoder": "longtail.recipes.livt:masked_autoencoder",
+    "vit_scratch": "longtail.recipes.livt:vit_scratch",
+    "deit3": "longtail.recipes.livt:deit3",
 }
 """Every recipe by name. Two names for one function are one recipe, known by the function's name."""
 
@@ -26,11 +32,125 @@ CITATIONS: Mapping[str, tuple[str, ...]] = {
   booktitle = {International Conference on Learning Representations},
   year = {2021}
 }""",
+        """@inproceedings{hou2022batchformer,
+  title = {BatchFormer: Learning to Explore Sample Relationships for Robust Representation Learning},
+  author = {Hou, Zhi and Yu, Baosheng and Tao, Dacheng},
+  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  year = {2022}
+}""",
+    ),
+    "ride": (
+        """@inproceedings{wang2021longtailed,
+  title = {Long-tailed Recognition by Routing Diverse Distribution-Aware Experts},
+  author = {Wang, Xudong and Lian, Long and Miao, Zhongqi and Liu, Ziwei and Yu, Stella X.},
+  booktitle = {International Conference on Learning Representations},
+  year = {2021}
+}""",
+        """@inproceedings{hou2022batchformer,
+  title = {BatchFormer: Learning to Explore Sample Relationships for Robust Representation Learning},
+  author = {Hou, Zhi and Yu, Baosheng and Tao, Dacheng},
+  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  year = {2022}
+}""",
+    ),
+    "paco": (
+        """@inproceedings{cui2021parametric,
+  title = {Parametric Contrastive Learning},
+  author = {Cui, Jiequan and Zhong, Zhisheng and Liu, Shu and Yu, Bei and Jia, Jiaya},
+  booktitle = {Proceedings of the IEEE/CVF International Conference on Computer Vision},
+  year = {2021}
+}""",
+        """@inproceedings{hou2022batchformer,
+  title = {BatchFormer: Learning to Explore Sample Relationships for Robust Representation Learning},
+  author = {Hou, Zhi and Yu, Baosheng and Tao, Dacheng},
+  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  year = {2022}
+}""",
     ),
 }
 """What to cite for a recipe, as BibTeX."""
 
+_CIFAR100 = {"data": "cifar100-lt", "seeds": (0, 1, 2), "with": {"imbalance": 100.0, "protocol": "paper"}}
+
+# Balanced Softmax's settings for CIFAR-100-LT: 591 epochs of 21 steps, 37 of them warming up from 0.05 to 0.1.
+_HOU_2022 = {
+    "network": ("resnet32",),
+    "epochs": (591,),
+    "batch": (512,),
+    "warmup": (0.0626,),
+    "warmup_start": (0.5,),
+    "augment": ("autoaugment",),
+    "ema": (0.0,),
+}
+
 SWEEPS: Mapping[str, Mapping[str, Any]] = {
     "plain-against-balanced": {"recipes": ("cross_entropy", "balanced_softmax"), "data": "digits-lt", "seeds": (0, 1, 2)},
+    # Table 1: the baseline, Algorithm 1, and the loss of the released code with the baseline that has its scale.
+    "batchformer-paper": {
+        "recipes": ("balanced_softmax",),
+        **_CIFAR100,
+        "set": _HOU_2022,
+        "each": (
+            {"batchformer": "off"},
+            {"batchformer": "on"},
+            {"batchformer": "on", "plain": 1.5, "attended": 1.5},
+            {"batchformer": "off", "loss_scale": 1.5},
+        ),
+    },
+    # What nobody published: is it the attention, the learning of it, the scale of the loss?
+    "batchformer-controls": {
+        "recipes": ("balanced_softmax",),
+        **_CIFAR100,
+        "set": {"epochs": (30,)},
+        "each": (
+            {"batchformer": "off"},
+            {"batchformer": "off", "loss_scale": 1.5},
+            {"batchformer": "off", "loss_scale": 0.5},
+            {"batchformer": "on"},
+            {"batchformer": "frozen"},
+            {"batchformer": "self"},
+            {"batchformer": "on", "plain": 0.0, "attended": 1.0},
+        ),
+    },
+    # Table 10 of the paper.
+    "batchformer-shared-classifier": {
+        "recipes": ("balanced_softmax", "ride", "paco"),
+        **_CIFAR100,
+        "set": {"epochs": (30,), "batchformer": ("on",)},
+        "each": ({"plain": 0.5, "attended": 0.5}, {"plain": 0.0, "attended": 1.0}),
+    },
+    # Table 9 of the appendix.
+    "batchformer-layers": {
+        "recipes": ("balanced_softmax",),
+        **_CIFAR100,
+        "set": {"epochs": (30,), "batchformer": ("on",), "batchformer_layers": (1, 2, 4, 8, 16)},
+    },
+    # Table 9 of the paper: the rate follows the batch.
+    "batchformer-batch": {
+        "recipes": ("balanced_softmax",),
+        **_CIFAR100,
+        "set": {"epochs": (30,), "batchformer": ("off", "on")},
+        "each": (
+            {"batch": 16, "lr": 0.0125},
+            {"batch": 32, "lr": 0.025},
+            {"batch": 64, "lr": 0.05},
+            {"batch": 128, "lr": 0.1},
+            {"batch": 256, "lr": 0.2},
+            {"batch": 512, "lr": 0.4},
+        ),
+    },
+    # Table 10 of the appendix: the view that PaCo's classifier sees, and its rate, without PaCo's loss.
+    "batchformer-without-paco-loss": {
+        "recipes": ("balanced_softmax",),
+        **_CIFAR100,
+        "set": {"epochs": (30,), "augment": ("autoaugment",), "lr": (0.05,), "batchformer": ("off", "on")},
+    },
+    # Tables 1 and 2: every baseline with and without.
+    "batchformer-baselines": {
+        "recipes": ("balanced_softmax", "ride", "paco"),
+        **_CIFAR100,
+        "set": {"epochs": (30,), "batchformer": ("off", "on")},
+    },
 }
-"""Ablations by name: `recipes`, `data`, `seeds`, `set` (keyword -> values) and `with` (data flags); `longtail sweep --name` runs them."""
+"""Ablations by name, run by `longtail sweep --name`: `recipes`, `data`, `seeds`, `set` (keyword -> values, in every combination),
+`each` (keywords that change together) and `with` (data flags)."""

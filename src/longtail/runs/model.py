@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 from PIL import Image
-from safetensors import SafetensorError
-from safetensors.torch import load_model, save_model
+from safetensors.torch import save_model
 from torch import Tensor, nn
 
 from longtail.data.dataset import Dataset
@@ -19,6 +18,7 @@ from longtail.data.decoding import decode
 from longtail.data.views import Plain
 from longtail.engine.machine import choose
 from longtail.metrics.row import Row
+from longtail.nn.files import filled
 from longtail.nn.networks import build
 from longtail.report.rows import read_row
 from longtail.runs.files import FORMAT, read_json, write_json, write_text
@@ -89,15 +89,7 @@ def load(run: str | Path, *, device: str = "auto") -> Loaded:
     folder = Path(run)
     row = read_row(folder)
     spec = read_json(folder / "model" / "spec.json")
-    network = build(spec["network"])
-    weights = folder / "model" / "model.safetensors"
-    if not weights.exists():
-        raise ValueError(f"expected the weights of the run, got nothing at {weights}: train it again into another folder")
-    try:
-        load_model(network, weights)
-    except (SafetensorError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"expected whole weights of the network in spec.json, got others or a part in {weights}: {reason}") from error
+    network = filled(build(spec["network"]), folder / "model" / "model.safetensors")
     network.eval().requires_grad_(False).to(choose(device=device, precision="fp32").device)
     return Loaded(folder, network, tuple(spec["classes"]), spec["size"], row)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -173,7 +174,7 @@ def _conclude(
         "minutes": sum(stage["minutes"] for stage in history),
         "test": summaries["test"],
         "val": summaries["val"],
-        "best_validation": _best(history),
+        "best_validation": _best(out, history),
         "versions": versions(),
         "hardware": hardware(machine),
     }
@@ -182,6 +183,13 @@ def _conclude(
     return row
 
 
-def _best(history: Sequence[Mapping[str, Any]]) -> Best | None:
-    best = history[-1]["best"] if history else None
-    return None if best is None or not best["metric"].endswith("val/balanced") else {"epoch": best["epoch"], "balanced": best["value"]}
+def _best(out: Path, history: Sequence[Mapping[str, Any]]) -> Best | None:
+    """The best epoch of the last stage by validation, of the weights that were kept: the average, where one was."""
+    if not history:
+        return None
+    kept = history[-1]["keep"].partition(", ")[2]
+    metric = f"{kept}/val/balanced" if kept else "val/balanced"
+    journal = out / history[-1]["name"] / "journal.jsonl"
+    lines = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()] if journal.exists() else []
+    judged = [(line[metric], -line["epoch"]) for line in lines if metric in line]
+    return {"epoch": -max(judged)[1], "balanced": max(judged)[0]} if judged else None

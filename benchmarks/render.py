@@ -1,0 +1,147 @@
+"""Write docs/results.md from the plans and the results.
+
+    python benchmarks/render.py [--check]
+
+Every number in the docs comes from a JSON file here. With `--check` nothing is written: it fails if the page says something else.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "results.md"
+
+HEAD = """# Results
+
+Written by `benchmarks/render.py` from `benchmarks/plans` and `benchmarks/results`; nobody types numbers here. A plan says what is asked and
+what is expected before its first run. Accuracies are percent of test images at the weights that the plan selects, as the mean ± sample
+standard deviation over seeds; *balanced* is the mean over classes, *many*, *medium* and *few* are means over the classes of a group.
+Minutes are those of a machine that often did something else as well: read them as sizes.
+"""
+
+
+def page(folder: Path = HERE) -> str:
+    """The whole page, from the plans and results in a folder."""
+    plans = {path.stem: _read(path) for path in sorted((folder / "plans").glob("*.json"))}
+    parts = [HEAD]
+    for name, plan in plans.items():
+        found = [_read(path) for path in sorted((folder / "results" / name).glob("*.json"))]
+        parts.append("\n".join(_accuracy(name, plan, found)))
+    speed = {path.stem: _read(path) for path in sorted((folder / "results" / "speed").glob("*.json"))}
+    if speed:
+        parts.append("\n".join(_speed(speed)))
+    if len(parts) == 1:
+        parts.append("No plan has been written yet.\n")
+    return "\n".join(parts)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def _accuracy(name: str, plan: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield f"## {name.replace('_', ' ')}\n"
+    yield from (f"**{what.capitalize()}.** {plan[what]}\n" for what in ("question", "expected", "selection", "tuning") if what in plan)
+    by_arm: dict[str, list[Mapping[str, Any]]] = {arm: [] for arm in plan["arms"]}
+    for result in found:
+        by_arm.setdefault(result["arm"], []).append(result)
+    ran = {arm: own for arm, own in by_arm.items() if own}
+    if ran:
+        yield from _table(plan, ran)
+        yield "Commands, one seed of each:\n"
+        yield "```bash"
+        yield from (own[0]["command"] for own in ran.values())
+        yield "```\n"
+        yield f"{_facts([result['row'] for result in found])}. Commits: {', '.join(sorted({result['commit'] for result in found}))}.\n"
+    seeds = {arm: {result["row"]["seed"] for result in own} for arm, own in by_arm.items()}
+    missing = {arm: [str(seed) for seed in plan["seeds"] if seed not in seeds[arm]] for arm in plan["arms"]}
+    absent = [f"`{arm}` with seed {', '.join(own)}" for arm, own in missing.items() if own]
+    if absent:
+        yield f"Not run yet: {'; '.join(absent)}.\n"
+
+
+def _table(plan: Mapping[str, Any], ran: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    groups = list(next(iter(ran.values()))[0]["row"]["test"]["groups"])
+    columns = ["arm", "seeds", "top-1", "balanced", *groups, "ECE", "minutes"]
+    yield f"| {' | '.join(columns)} |"
+    yield f"|:--|{'--:|' * (len(columns) - 1)}"
+    for arm, own in ran.items():
+        tests = [result["row"]["test"] for result in own]
+        cells = [
+            f"`{arm}`" if arm in plan["arms"] else f"`{arm}` (no longer in the plan)",
+            str(len(own)),
+            _percent([test["top1"] for test in tests]),
+            _percent([test["balanced"] for test in tests]),
+            *(_percent([test["groups"][group] for test in tests]) for group in groups),
+            f"{statistics.fmean(test['ece'] for test in tests):.3f}",
+            f"{statistics.fmean(result['row']['minutes'] for result in own):.1f}",
+        ]
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+
+
+def _percent(values: Sequence[float | None]) -> str:
+    """Mean ± sample standard deviation over seeds.
+
+    >>> _percent([0.801, 0.803]), _percent([0.5]), _percent([None])
+    ('80.2 ± 0.1', '50.0', '-')
+    """
+    numbers = [100 * value for value in values if value is not None]
+    if not numbers:
+        return "-"
+    deviation = f" ± {statistics.stdev(numbers):.1f}" if len(numbers) > 1 else ""
+    return f"{statistics.fmean(numbers):.1f}{deviation}"
+
+
+def _facts(rows: Sequence[Mapping[str, Any]]) -> str:
+    def every(what: str, values: Iterator[object]) -> str:
+        return f"{what}: {', '.join(dict.fromkeys(map(str, values)))}"
+
+    return "; ".join(
+        [
+            every("Test images", (row["test"]["images"] for row in rows)),
+            every("training images", (row["data"]["train_images"] for row in rows)),
+            every("parameters", (row["parameters"] for row in rows)),
+            every("groups by", (row["test"]["group_rule"] for row in rows)),
+            every("test-time averaging", (row["tta"] for row in rows)),
+            every("marks", (mark for row in rows for mark in row["data"]["marks"] or ["none"])),
+            every("torch", (row["versions"]["torch"] for row in rows)),
+        ]
+    )
+
+
+def _speed(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    yield "## speed\n"
+    for name, result in found.items():
+        yield f"**{name.replace('_', ' ')}.** {result['question']}\n"
+        yield "| figure | value |"
+        yield "|:--|--:|"
+        yield from (f"| {what} | {value} |" for what, value in _flat({**result["figures"], **result["machine"]}))
+        yield f"\n`{result['command']}`\n"
+
+
+def _flat(figures: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in figures.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}, ")
+        else:
+            yield f"{before}{name}".replace("_", " "), f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def main() -> None:
+    """Write the page, or check it."""
+    if "--check" not in sys.argv[1:]:
+        PAGE.write_text(page(), encoding="utf-8")
+    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page():
+        sys.exit(f"{PAGE} does not say what the results say: run python benchmarks/render.py")
+
+
+if __name__ == "__main__":
+    main()

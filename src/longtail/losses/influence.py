@@ -1,0 +1,43 @@
+"""Rows count the less, the more they pull on the decision boundary."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from longtail.losses.reduction import distribution, full, prior, weighted_mean
+
+
+class InfluenceBalanced(nn.Module):
+    """Cross entropy of each row divided by its influence, and rarer classes weighted up (IB, Park et al. 2021).
+
+    The influence is |softmax - target|_1 * |features|_1: the size of the gradient in the last layer. Class weights are as 1 / counts and
+    sum to C. `alpha` scales the loss. As in the released code the gradient goes through the influence as well, so a row that is
+    learnt stops pulling instead of counting ever more.
+
+    >>> loss = InfluenceBalanced(torch.tensor([1, 1]), alpha=1.0, epsilon=0.0)
+    >>> loss(torch.zeros(1, 2), torch.tensor([1]), features=torch.tensor([[2.0, -2.0]]))  # log 2 / (1 * 4)
+    tensor(0.1733)
+    """
+
+    columns: Tensor
+
+    def __init__(self, counts: Tensor, *, alpha: float = 1000.0, epsilon: float = 1e-3) -> None:
+        super().__init__()
+        inverse = 1 / prior(counts)
+        self.register_buffer("columns", (inverse * len(counts) / inverse.sum()).to(torch.get_default_dtype()), persistent=False)
+        self.alpha, self.epsilon = alpha, epsilon
+
+    def forward(
+        self, logits: Tensor, target: Tensor, *, weight: Tensor | None = None, rows: Tensor | None = None, features: Tensor | None = None
+    ) -> Tensor:
+        """The mean over rows; see `longtail.losses.reduction` for `weight` and `rows`. `features` (N, dim) are needed."""
+        if features is None or len(features) != len(logits):
+            got = "none" if features is None else f"{len(features)} rows"
+            raise ValueError(f"expected the features of {len(logits)} rows, which the head turned into logits, got {got}: pass features=")
+        logits = full(logits)
+        target = distribution(target, logits)
+        influence = (logits.softmax(1) - target).abs().sum(1) * full(features).abs().flatten(1).sum(1)
+        losses = self.columns * -F.log_softmax(logits, 1) * (self.alpha / (influence + self.epsilon))[:, None]
+        return weighted_mean(losses, target, weight=weight, rows=rows)

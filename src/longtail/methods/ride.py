@@ -1,0 +1,95 @@
+"""Experts that share a trunk and are kept apart (RIDE, Wang et al., ICLR 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from longtail.core import Clock, Labelled, Method, Outcome
+from longtail.losses.experts import Diversity, sum_of_divergences
+from longtail.nn import Classifier, CosineExperts, Frozen, Neck, Network, PassThrough
+
+
+class Ride(Method[Labelled]):
+    """Train experts, each with its own loss, away from their mean, and answer with the mean of their logits.
+
+    The loss is the sum over experts of `loss` (RIDE: margins that widen for rare classes, re-weighted late) and `diversity`. `weights` of
+    the classes in the loss and their `temperature` in the diversity are functions of the clock such as `schedules.Deferred`.
+    A neck such as `Streams(BatchFormer(dim))` is one for all experts; each stream has the whole loss. A `teacher` adds the divergence of
+    the experts' mean from its answer.
+
+    >>> from longtail.losses import LDAM
+    >>> from longtail.nn import build
+    >>> network = build({"name": "fast_cnn_experts", "size": 8, "width": 8, "experts": 2})
+    >>> counts, image = torch.tensor([9, 3, 1]), torch.rand(4, 3, 8, 8)
+    >>> head, loss = CosineExperts(network.dim, 3, experts=2), LDAM(counts, max_margin=15.0, scale=1.0)
+    >>> method = Ride(network, head, loss, diversity=Diversity(-0.45))
+    >>> batch: Labelled = {"image": image, "target": torch.tensor([0, 0, 1, 2]), "draw": torch.arange(4)}
+    >>> list(method(batch, Clock(0, 1, 0, 1)).terms)
+    ['class', 'class_diversity']
+    >>> list(method.eval().heads(image))
+    ['logits', 'expert1', 'expert2']
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        head: CosineExperts,
+        loss: nn.Module,
+        *,
+        diversity: Diversity,
+        neck: Neck | None = None,
+        weights: nn.Module | None = None,
+        temperature: nn.Module | None = None,
+        teacher: Frozen | None = None,
+        distill_temperature: float = 1.0,
+    ) -> None:
+        super().__init__()
+        if neck is not None and not isinstance(neck, Neck):
+            raise ValueError(f"expected a neck such as Streams(BatchFormer(dim)), got {type(neck).__name__}: wrap it in Streams")
+        if network.dim != head.spec["dim"]:
+            raise ValueError(f"expected a head for the {network.dim} features of the network, got one for {head.spec['dim']}")
+        self.network, self.head, self.loss, self.diversity = network, head, loss, diversity
+        self.neck, self.weights, self.temperature = neck or PassThrough(), weights, temperature
+        self.teacher, self.distill_temperature = teacher, distill_temperature
+
+    def forward(self, batch: Labelled, clock: Clock) -> Outcome:
+        """For each stream of the neck its loss, "STREAM_diversity" and, with a teacher, "STREAM_distill"."""
+        target, weight, temperature = batch["target"], self._now(self.weights, clock), self._now(self.temperature, clock)
+        answers = self.teacher(batch["image"]) if self.teacher is not None else None
+        # One neck for all experts, and each expert's rows attend to each other only.
+        parts = [self.neck(rows) for rows in self.network(batch["image"]).chunk(len(self.head.parts), 1)]
+        logits = torch.stack([head(own.features) for head, own in zip(self.head.parts, parts, strict=True)])
+        terms, notes = {}, {}
+        for name, (rows, factor) in parts[0].streams.items():
+            own = logits[:, rows]
+            classes = torch.stack([self.loss(expert, target, weight=weight) for expert in own]).sum()
+            if factor == 0:
+                notes[name] = classes.detach()
+                continue
+            terms[name] = factor * classes
+            terms[f"{name}_diversity"] = factor * self.diversity(own, temperature=temperature)
+            if answers is not None:
+                terms[f"{name}_distill"] = factor * sum_of_divergences(
+                    answers, own.mean(0, keepdim=True), temperature=self.distill_temperature
+                )
+        return Outcome(terms, notes=notes)
+
+    @staticmethod
+    def _now(part: nn.Module | None, clock: Clock) -> Tensor | None:
+        return None if part is None else part(clock)
+
+    def predict(self, image: Tensor) -> Tensor:
+        """The mean of the experts' logits."""
+        return self.head(self.network(image))  # type: ignore[no-any-return]
+
+    def heads(self, image: Tensor) -> Mapping[str, Tensor]:
+        """What `predict` answers as "logits", and the logits of each expert."""
+        features = self.network(image)
+        return {"logits": self.head(features), **{f"expert{k}": own for k, own in enumerate(self.head.apart(features), start=1)}}
+
+    def deploy(self) -> Classifier:
+        """The network and the head, sharing their weights with this method."""
+        return Classifier(self.network, self.head)

@@ -1,0 +1,40 @@
+"""A network in a folder: `spec.json` says how to build it, `model.safetensors` holds its weights. Nothing in the files is executed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from safetensors import SafetensorError
+from safetensors.torch import load_model
+
+from longtail.nn.networks import Network, build
+
+
+class Saved(NamedTuple):
+    """What a finished run left in its folder `model/`."""
+
+    network: Network
+    classes: tuple[str, ...]  # names, in the order of the logits
+    size: int  # pixels: the side of the images it was trained on
+
+
+def read(folder: Path) -> Saved:
+    """Read a finished run's folder `model/`."""
+    if not (folder / "spec.json").exists():
+        raise ValueError(f"expected a finished run, got no network at {folder}: pass the folder that a run was given as --out")
+    spec = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
+    return Saved(filled(build(spec["network"]), folder / "model.safetensors"), tuple(spec["classes"]), int(spec["size"]))
+
+
+def filled(network: Network, weights: Path) -> Network:
+    """Give a network the weights in a file, which must be all of its own and no others."""
+    if not weights.exists():
+        raise ValueError(f"expected the weights of the run, got nothing at {weights}: train it again into another folder")
+    try:
+        load_model(network, weights)
+    except (SafetensorError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"expected whole weights of the network in spec.json, got others or a part in {weights}: {reason}") from error
+    return network

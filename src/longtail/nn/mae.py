@@ -1,0 +1,242 @@
+"""Masked autoencoding: most patches of an image are hidden, and a transformer learns to paint them from the rest (He et al. 2022)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from longtail.nn.networks import Backbone, Network
+
+
+def sincos_positions(width: int, grid: int, *, prefix: int = 1) -> Tensor:
+    """Where each patch of a grid is, as fixed sines and cosines (1, prefix + grid * grid, width); tokens before the patches have zeros.
+
+    A quarter of the width each: sines and cosines of the column, then of the row, at wavelengths from 2 pi to 20,000 pi.
+
+    >>> sincos_positions(8, 2)[0, 2].round(decimals=3).tolist()  # row 0, column 1
+    [0.8410000205039978, 0.009999999776482582, 0.5400000214576721, 1.0, 0.0, 0.0, 1.0, 1.0]
+    """
+    if width % 4:
+        raise ValueError(f"expected a width divisible by 4 for positions in two dimensions, got {width}")
+    rates = 10000.0 ** (-torch.arange(width // 4, dtype=torch.float64) / (width // 4))
+    row, column = torch.meshgrid(*[torch.arange(grid, dtype=torch.float64)] * 2, indexing="ij")
+    angles = [own.flatten()[:, None] * rates for own in (column, row)]
+    waves = torch.cat([wave for own in angles for wave in (own.sin(), own.cos())], dim=1)
+    return torch.cat([torch.zeros(prefix, width, dtype=torch.float64), waves])[None].to(torch.get_default_dtype())
+
+
+class Masked(NamedTuple):
+    """The visible patches of each image, and what is needed to put them back."""
+
+    visible: Tensor  # (N, V, D), in random order
+    hidden: Tensor  # bool (N, L): which patches are missing
+    restore: Tensor  # (N, L): where each patch stands among the visible ones followed by the hidden ones
+
+
+def visible_patches(patches: int, ratio: float) -> int:
+    """How many of `patches` stay visible when the share `ratio` is hidden, rounded down.
+
+    >>> visible_patches(64, 0.75), visible_patches(10, 0.9)
+    (16, 1)
+    """
+    if not 0 < ratio < 1:
+        raise ValueError(f"expected a mask ratio between 0 and 1, got {ratio}: masked autoencoders hide 0.75")
+    visible = int(patches * (1 - ratio) + 1e-9)  # 10 * (1 - 0.9) is a little less than 1
+    if not 0 < visible < patches:
+        raise ValueError(f"expected a mask ratio that hides some of {patches} patches and not all, got {ratio}: take smaller patches")
+    return visible
+
+
+def random_masking(tokens: Tensor, ratio: float) -> Masked:
+    """Hide the same share of every image's patches, drawn anew for each: those with the largest random numbers.
+
+    >>> masked = random_masking(torch.zeros(2, 8, 3), 0.75)
+    >>> masked.visible.shape, masked.hidden.sum(1).tolist()
+    (torch.Size([2, 2, 3]), [6, 6])
+    """
+    rows, patches, dim = tokens.shape
+    visible = visible_patches(patches, ratio)
+    order = torch.rand(rows, patches, device=tokens.device).argsort(1)
+    restore = order.argsort(1)
+    return Masked(tokens.gather(1, order[:, :visible, None].expand(-1, -1, dim)), restore >= visible, restore)
+
+
+def to_patches(image: Tensor, patch: int) -> Tensor:
+    """Cut images (N, 3, H, W) into patches (N, L, patch * patch * 3), row by row; within one, the channels of a pixel are neighbours.
+
+    >>> to_patches(torch.arange(12.0).view(1, 3, 2, 2), 1).tolist()
+    [[[0.0, 4.0, 8.0], [1.0, 5.0, 9.0], [2.0, 6.0, 10.0], [3.0, 7.0, 11.0]]]
+    """
+    rows, channels, height, width = image.shape
+    cut = image.reshape(rows, channels, height // patch, patch, width // patch, patch)
+    return cut.permute(0, 2, 4, 3, 5, 1).reshape(rows, -1, patch * patch * channels)
+
+
+def to_images(patches: Tensor, patch: int) -> Tensor:
+    """Put the patches of square images back together: the inverse of `to_patches`.
+
+    >>> image = torch.rand(2, 3, 8, 8)
+    >>> torch.equal(to_images(to_patches(image, 4), 4), image)
+    True
+    """
+    rows, count, pixels = patches.shape
+    side = round(count**0.5)
+    cut = patches.reshape(rows, side, side, patch, patch, pixels // patch**2)
+    return cut.permute(0, 5, 1, 3, 2, 4).reshape(rows, -1, side * patch, side * patch)
+
+
+def transformer(network: Network) -> Any:
+    """The timm vision transformer inside a network, with its patches, blocks and tokens."""
+    from timm.models.vision_transformer import VisionTransformer  # here, because timm and torchvision take seconds to import
+
+    if not isinstance(network, Backbone) or not isinstance(network.body, VisionTransformer):
+        name = network.spec.get("name") if isinstance(network, Network) else type(network).__name__
+        raise ValueError(f"expected a vision transformer, got {name}: take vit_mini, vit_tiny or timm's, such as timm:vit_base_patch16_224")
+    return network.body
+
+
+def initialise(network: Network) -> Network:
+    """Give a vision transformer the first weights of a masked autoencoder: Xavier for every linear map, sines for the positions.
+
+    The patch embedding counts as a linear map of a patch's pixels. Written in place; the network comes back for convenience.
+
+    >>> from longtail.nn import build
+    >>> network = initialise(build({"name": "vit_mini", "size": 8, "patch": 4, "width": 16, "depth": 1}))
+    >>> network.body.pos_embed[0, 0].abs().sum().item()  # the class token has no place
+    0.0
+    """
+    body = transformer(network)
+    grid = body.patch_embed.grid_size[0]
+    body.apply(_linear_maps)
+    with torch.no_grad():
+        nn.init.xavier_uniform_(body.patch_embed.proj.weight.flatten(1))
+        for token in (body.cls_token, body.reg_token):
+            if token is not None:
+                nn.init.normal_(token, std=0.02)
+        body.pos_embed.copy_(sincos_positions(body.embed_dim, grid, prefix=body.pos_embed.shape[1] - grid * grid))
+    return network
+
+
+def _linear_maps(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear):
+        nn.init.xavier_uniform_(module.weight)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+
+class Decoder(nn.Module):
+    """A light transformer from the encoder's tokens to the pixels of every patch; hidden patches begin as one learnt token.
+
+    >>> decoder = Decoder(16, grid=2, pixels=48, width=8, depth=1, heads=2)
+    >>> decoder(torch.zeros(3, 2, 16), torch.arange(4).expand(3, 4)).shape  # a class token and one visible patch of four
+    torch.Size([3, 4, 48])
+    """
+
+    positions: Tensor
+
+    def __init__(self, dim: int, *, grid: int, pixels: int, width: int = 512, depth: int = 8, heads: int = 16, prefix: int = 1) -> None:
+        super().__init__()
+        from timm.models.vision_transformer import Block
+
+        if width % heads:
+            raise ValueError(
+                f"expected a decoder width divisible by its heads, got width {width} and heads {heads}: take a divisor of {width}"
+            )
+        self.embed = nn.Linear(dim, width)
+        self.mask_token = nn.Parameter(torch.empty(1, 1, width))
+        self.blocks = nn.Sequential(*(Block(width, heads, qkv_bias=True) for _ in range(depth)))
+        self.norm = nn.LayerNorm(width, eps=1e-6)
+        self.pixels = nn.Linear(width, pixels)
+        self.register_buffer("positions", sincos_positions(width, grid, prefix=prefix))
+        self.prefix = prefix
+        self.apply(_linear_maps)
+        nn.init.normal_(self.mask_token, std=0.02)
+
+    def forward(self, tokens: Tensor, restore: Tensor) -> Tensor:
+        """Pixels (N, L, patch * patch * 3) from the prefix and the visible tokens; `restore` as in `Masked`."""
+        tokens = self.embed(tokens)
+        prefix, visible = tokens[:, : self.prefix], tokens[:, self.prefix :]
+        hidden = self.mask_token.to(tokens.dtype).expand(len(tokens), restore.shape[1] - visible.shape[1], -1)
+        patches = torch.cat([visible, hidden], 1).gather(1, restore[..., None].expand(-1, -1, visible.shape[2]))
+        tokens = self.blocks(torch.cat([prefix, patches], 1) + self.positions)
+        return self.pixels(self.norm(tokens)[:, self.prefix :])  # type: ignore[no-any-return]
+
+
+class Reconstruction(NamedTuple):
+    """What a masked autoencoder made of images."""
+
+    loss: Tensor
+    predicted: Tensor  # (N, L, patch * patch * 3): every patch, of mean 0 and deviation 1
+    hidden: Tensor  # bool (N, L)
+
+
+class MaskedAutoencoder(nn.Module):
+    """Paint the hidden patches from the visible ones, which are all that the encoder sees (He et al. 2022; LiVT, equation 4).
+
+    The loss is the squared error on hidden patches, each brought to mean 0 and deviation 1. The encoder is any vision transformer with a
+    norm after its blocks (`pool` "avg" or "token"); its positions are fixed here. The paper's decoder is 512 wide with 8 blocks.
+
+    >>> from longtail.nn import build
+    >>> network = initialise(build({"name": "vit_mini", "size": 8, "patch": 2, "width": 16, "depth": 1, "pool": "avg"}))
+    >>> autoencoder = MaskedAutoencoder(network, width=8, depth=1, heads=2)
+    >>> found = autoencoder(torch.rand(3, 3, 8, 8))
+    >>> found.predicted.shape, found.hidden.sum(1).tolist()
+    (torch.Size([3, 16, 12]), [12, 12, 12])
+    """
+
+    def __init__(self, network: Network, *, ratio: float = 0.75, width: int = 512, depth: int = 8, heads: int = 16) -> None:
+        super().__init__()
+        body = transformer(network)
+        if not isinstance(body.fc_norm, nn.Identity):
+            pool = network.spec.get("pool")
+            raise ValueError(f"expected an encoder whose norm follows its blocks, got pool {pool!r}: build it with pool 'avg' or 'token'")
+        self.patch, grid = body.patch_embed.patch_size[0], body.patch_embed.grid_size[0]
+        visible_patches(grid * grid, ratio)  # refuses
+        assert isinstance(network, Backbone)
+        self.network, self.ratio = network, ratio
+        body.pos_embed.requires_grad_(False)
+        self.decoder = Decoder(
+            body.embed_dim,
+            grid=grid,
+            pixels=3 * self.patch**2,
+            width=width,
+            depth=depth,
+            heads=heads,
+            prefix=body.num_prefix_tokens,
+        )
+
+    def encode(self, normal: Tensor) -> tuple[Tensor, Masked]:
+        """The tokens of the visible patches, after the prefix; `normal` are normalised images."""
+        body = transformer(self.network)
+        tokens = body._pos_embed(body.patch_embed(normal))
+        prefix, patches = tokens[:, : body.num_prefix_tokens], tokens[:, body.num_prefix_tokens :]
+        masked = random_masking(patches, self.ratio)
+        return body.norm(body.blocks(body.norm_pre(torch.cat([prefix, masked.visible], 1)))), masked
+
+    def forward(self, image: Tensor) -> Reconstruction:
+        """Hide, encode and paint images in [0, 1]."""
+        normal = self.network.normalize(image)
+        tokens, masked = self.encode(normal)
+        predicted = self.decoder(tokens, masked.restore)
+        patches, mean, deviation = self._patches(normal)
+        error = (predicted - (patches - mean) / deviation).square().mean(-1)
+        return Reconstruction((error * masked.hidden).sum() / masked.hidden.sum(), predicted, masked.hidden)
+
+    def _patches(self, normal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The patches, and each one's mean and deviation."""
+        patches = to_patches(normal, self.patch)
+        return patches, patches.mean(-1, keepdim=True), (patches.var(-1, keepdim=True) + 1e-6).sqrt()
+
+    @torch.no_grad()
+    def show(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """The images with grey in the place of hidden patches, and with what was painted there.
+
+        Painted patches get the mean and the deviation of the true ones, for which the autoencoder was never asked.
+        """
+        found, normalize = self(image), self.network.normalize
+        _, mean, deviation = self._patches(normalize(image))
+        painted = to_images(found.predicted.to(image.dtype) * deviation + mean, self.patch) * normalize.std + normalize.mean
+        hidden = to_images(found.hidden[..., None].expand(-1, -1, 3 * self.patch**2), self.patch)
+        return torch.where(hidden, 0.5, image), torch.where(hidden, painted.clamp(0, 1), image)

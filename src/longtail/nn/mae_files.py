@@ -1,0 +1,201 @@
+"""Weights of masked autoencoders in the layout people have: the public MAE and LiVT checkpoints, which is also timm's for the encoder."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pickle
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from longtail.nn.heads import Linear
+from longtail.nn.mae import MaskedAutoencoder, transformer
+from longtail.nn.networks import Classifier, Network
+
+DECODER = {
+    "decoder_embed.": "embed.",
+    "mask_token": "mask_token",
+    "decoder_pos_embed": "positions",
+    "decoder_blocks.": "blocks.",
+    "decoder_norm.": "norm.",
+    "decoder_pred.": "pixels.",
+}
+"""The decoder's parts: their public names, and ours."""
+
+_BESIDE = (*DECODER, "head.", "norm.", "fc_norm.")
+_PATCHES = "patch_embed.proj.weight"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights of a vision transformer, where they came from, and its spec where that is known."""
+
+    source: Path
+    tensors: Mapping[str, Tensor]
+    spec: Mapping[str, Any] | None = None
+
+    @property
+    def patch(self) -> int:
+        """The side of a patch in pixels."""
+        return int(self.tensors[_PATCHES].shape[-1])
+
+
+def read_weights(source: Path) -> Weights:
+    """Read the transformer that `source` holds: the folder of a run, or a .safetensors, .pth or .pt file.
+
+    Of a run, this is the encoder before fine-tuning (`encoder/`, which `masked_autoencoder` and `livt` write); of a run without one, the
+    trained network in `model/`. A file may hold a whole checkpoint, as the public MAE and LiVT ones do; nothing in it is executed.
+    """
+    if source.is_dir():
+        for folder in (source / "encoder", source / "model", source):
+            if (folder / "model.safetensors").exists():
+                spec = json.loads((folder / "spec.json").read_text(encoding="utf-8"))["network"]
+                return Weights(source, _bare(_tensors(folder / "model.safetensors"), source), spec.get("network", spec))
+        raise ValueError(f"expected a run with an encoder or a trained network, got none at {source}: pass a finished run's folder")
+    if not source.exists():
+        raise ValueError(f"expected a run or a file of weights, got nothing at {source}")
+    return Weights(source, _bare(_tensors(source), source))
+
+
+def _tensors(path: Path) -> Mapping[str, Tensor]:
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        # The public checkpoints carry the arguments of their training, which are a Namespace.
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError, OSError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"expected weights, got something else or a part of it in {path}: {reason}") from error
+    for key in ("model", "state_dict"):
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
+    if not isinstance(content, Mapping) or not all(isinstance(own, Tensor) for own in content.values()):
+        raise ValueError(f"expected a state dict, or a checkpoint with one under 'model' or 'state_dict', got neither in {path}")
+    return content
+
+
+def _bare(tensors: Mapping[str, Tensor], source: Path) -> dict[str, Tensor]:
+    """The tensors without what a wrapper wrote in front of their names; a classifier's head is no part of a transformer."""
+    found = [name.removesuffix(_PATCHES) for name in tensors if name.endswith(_PATCHES)]
+    if len(found) != 1:
+        raise ValueError(f"expected the weights of one vision transformer, got {len(found)} patch embeddings in {source}")
+    return {name.removeprefix(found[0]): own for name, own in tensors.items() if name.startswith(found[0])}
+
+
+def load_encoder(network: Network, weights: Weights) -> Network:
+    """Give a vision transformer the weights of another of its width, depth and patch; the image size may differ.
+
+    Positions are interpolated (bicubic) to the new grid. A norm that only one of the two has begins anew: masked autoencoders have theirs
+    before pooling, fine-tuned transformers behind it. Decoders and classifiers are left behind. Written in place.
+    """
+    body, found, source = transformer(network), weights.tensors, weights.source
+    own: dict[str, Tensor] = body.state_dict()
+    asked = {"patch": own[_PATCHES].shape[-1], "width": own[_PATCHES].shape[0], "depth": _depth(own)}
+    given = {"patch": found[_PATCHES].shape[-1], "width": found[_PATCHES].shape[0], "depth": _depth(found)}
+    heads = (weights.spec or {}).get("heads")
+    if heads is not None:  # the only number that no shape tells
+        asked["heads"], given["heads"] = body.blocks[0].attn.num_heads, heads
+    for name, wanted in asked.items():
+        if wanted != given[name]:
+            raise ValueError(
+                f"expected weights of {name} {wanted}, as {network.spec['name']} has here, got {name} {given[name]} in {source}: "
+                f"give the network the keywords that those weights were trained with, or take others"
+            )
+    strange = [name for name in found if name not in own and not name.startswith(_BESIDE)]
+    missing = [name for name in own if name not in found and not name.startswith(("norm.", "fc_norm."))]
+    if strange or missing:
+        raise ValueError(
+            f"expected the weights of a {network.spec['name']}, got {len(strange)} others ({', '.join(strange[:3]) or 'none'}) and "
+            f"{len(missing)} missing ({', '.join(missing[:3]) or 'none'}) in {source}"
+        )
+    loaded = {**own, **{name: tensor for name, tensor in found.items() if name in own}}
+    if "pos_embed" in own:
+        loaded["pos_embed"] = _interpolated(found["pos_embed"], own["pos_embed"], body.patch_embed.grid_size[0], source)
+    body.load_state_dict(loaded)
+    return network
+
+
+def _depth(tensors: Mapping[str, Tensor]) -> int:
+    return 1 + max((int(own[1]) for own in (re.match(r"blocks\.(\d+)\.", name) for name in tensors) if own), default=-1)
+
+
+def _interpolated(found: Tensor, own: Tensor, grid: int, source: Path) -> Tensor:
+    from timm.layers.pos_embed import resample_abs_pos_embed
+
+    prefix = own.shape[1] - grid * grid
+    side = round(max(found.shape[1] - prefix, 0) ** 0.5)
+    if side * side + prefix != found.shape[1] or not side:
+        raise ValueError(
+            f"expected positions of a square grid and {prefix} tokens before it, got {found.shape[1]} positions in {source}: "
+            "take a network with the same class and register tokens"
+        )
+    positions: Tensor = resample_abs_pos_embed(found, [grid, grid], [side, side], num_prefix_tokens=prefix)
+    return positions
+
+
+def write_encoder(folder: Path, network: Network, *, data: str) -> None:
+    """Write an encoder and its spec into a folder, in timm's layout; `data` says what it was pretrained on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / "model.safetensors.part"
+    save_file({name: own.contiguous() for name, own in timm_layout(network).items()}, part)
+    os.replace(part, folder / "model.safetensors")
+    (folder / "spec.json").write_text(json.dumps({"format": 1, "network": network.spec, "data": data}, indent=1) + "\n", encoding="utf-8")
+
+
+def timm_layout(network: Network) -> dict[str, Tensor]:
+    """The weights under the names that timm knows: of a transformer, or of a classifier made of one and a linear head.
+
+    They fill `timm.create_model(NAME, num_classes=..., global_pool=...)` of the same architecture. Normalisation is not among them: give
+    timm the mean and the deviation of the network's spec.
+    """
+    if not isinstance(network, Classifier):
+        return {name: own.detach().cpu() for name, own in transformer(network).state_dict().items()}
+    if not isinstance(network.head, Linear):
+        raise ValueError(f"expected a linear head, which timm has, got {network.head.spec['name']}: export the network alone")
+    # timm has no scale: it goes into the weights.
+    head = {f"head.{name}": network.head.scale * own.detach().cpu() for name, own in network.head.state_dict().items()}
+    return {**timm_layout(network.network), **head}
+
+
+def mae_layout(autoencoder: MaskedAutoencoder) -> dict[str, Tensor]:
+    """The weights of encoder and decoder under the names of the public MAE and LiVT checkpoints (their entry "model")."""
+    decoder = {_renamed(name): own.detach().cpu() for name, own in autoencoder.decoder.state_dict().items()}
+    return {**timm_layout(autoencoder.network), **decoder}
+
+
+def load_mae(autoencoder: MaskedAutoencoder, weights: Weights) -> MaskedAutoencoder:
+    """Give an autoencoder the weights of a public MAE or LiVT checkpoint, decoder included. Written in place."""
+    found = {
+        ours + name.removeprefix(public): own
+        for public, ours in DECODER.items()
+        for name, own in weights.tensors.items()
+        if name.startswith(public)
+    }
+    own = autoencoder.decoder.state_dict()
+    wrong = [
+        f"{_renamed(name)} {tuple(tensor.shape)} instead of {tuple(found[name].shape) if name in found else 'nothing'}"
+        for name, tensor in own.items()
+        if name not in found or found[name].shape != tensor.shape
+    ]
+    strange = [_renamed(name) for name in found if name not in own]
+    if wrong or strange:
+        differences = "; ".join([*wrong, *strange][:3])
+        raise ValueError(f"expected a decoder of the same width, depth and image size, got another in {weights.source}: {differences}")
+    load_encoder(autoencoder.network, weights)
+    autoencoder.decoder.load_state_dict(found)
+    return autoencoder
+
+
+def _renamed(name: str) -> str:
+    public, ours = next((public, ours) for public, ours in DECODER.items() if name.startswith(ours))
+    return public + name.removeprefix(ours)

@@ -1,0 +1,40 @@
+"""Three groups of flags that never collide: data, run, and the recipe's own."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from longtail import runs
+from longtail.cli import flags
+from longtail.data.opening import open_data
+from longtail.recipes import RECIPES
+from longtail.recipes.signatures import RESERVED, read
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_no_recipe_takes_a_name_of_the_data_or_the_run(name: str) -> None:
+    assert not set(read(name).parameters) & RESERVED
+    assert not set(read(name).parameters) & set(flags.SWEEP)
+
+
+def test_the_flags_are_the_parameters_of_train() -> None:
+    train = inspect.signature(runs.train, eval_str=True).parameters
+    named = {name: own for name, own in train.items() if name not in ("recipe", "keywords")}
+    assert set(flags.SHARED) == set(named)
+    assert set(flags.SHARED) <= RESERVED
+    defaults = {name: own.default for name, own in flags.SHARED.items() if name not in ("data", "out")}
+    assert defaults == {name: named[name].default for name in defaults}
+
+
+def test_the_data_flags_are_those_of_the_data() -> None:
+    own = {name: parameter.default for name, parameter in inspect.signature(open_data).parameters.items() if name not in ("name", "size")}
+    assert own == {name: flags.SHARED[name].default for name in own}
+
+
+def test_flags_of_a_recipe_come_back_as_its_defaults() -> None:
+    for name in RECIPES:
+        recipe = read(name)
+        values = {key: flags.option(own).default for key, own in recipe.parameters.items() if not own.required}
+        assert flags.keywords(recipe, values) == {key: own.default for key, own in recipe.parameters.items() if not own.required}

@@ -1,0 +1,179 @@
+"""Verbs: what they print, what they refuse, and that help needs no torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longtail.cli import main
+from longtail.recipes import RECIPES
+
+SMALL = ("--data", "digits-lt", "--epochs", 1, "--threads", 1, "--network", "fast_cnn", "--device", "cpu")
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [["--help"], ["list"], ["show", "balanced_softmax"], ["train", "--help"], ["train", "cross_entropy", "--help"], ["sweep", "--help"]],
+)
+def test_help_needs_no_torch(verb: list[str]) -> None:
+    code = f"""
+import sys
+from longtail.cli.main import app
+try:
+    app({verb!r})
+except SystemExit as end:
+    assert not end.code, end.code
+assert not any(name.partition(".")[0] in ("torch", "torchvision", "timm", "numpy") for name in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_list_knows_what_there_is(longtail: Any) -> None:
+    from longtail.data.names import KNOWN
+    from longtail.nn.networks import NETWORKS
+
+    said = longtail("list")
+    assert said.code == 0
+    assert all(name in said.out for name in (*RECIPES, *KNOWN, *NETWORKS))
+    assert main.networks() == list(NETWORKS)
+    assert "next: longtail" in said.out
+
+
+def test_show_says_everything(longtail: Any) -> None:
+    said = longtail("show", "logit_adjustment")
+    assert "def balanced_softmax(" in said.out
+    assert "--tau" in said.out
+    assert "next: longtail train balanced_softmax" in said.out
+    assert "ren2020balanced" in longtail("show", "balanced_softmax", "--cite").out
+
+
+def test_recipe_help_lists_its_keywords(longtail: Any) -> None:
+    said = longtail("train", "balanced_softmax", "--help")
+    assert all(flag in said.out for flag in ("--tau", "--epochs", "--data", "--seed"))
+    assert "--tau" not in longtail("train", "cross_entropy", "--help").out
+
+
+def test_inspect_prints_the_histogram(longtail: Any) -> None:
+    said = longtail("inspect", "digits-lt")
+    assert said.code == 0
+    assert all(word in said.out for word in ("█", "imbalance 20.0", "Gini", "many 3 classes", "next: longtail train"))
+
+
+def test_a_run_from_train_to_compare(longtail: Any, tmp_path: Path) -> None:
+    for recipe in ("cross_entropy", "balanced_softmax"):
+        said = longtail("train", recipe, *SMALL, "--out", tmp_path / recipe)
+        assert said.code == 0, said.err
+        assert "balanced" in said.out
+        assert "next: longtail" in said.out
+    assert "finished before" in longtail("train", "balanced_softmax", *SMALL, "--out", tmp_path / "balanced_softmax").out
+    other = longtail("train", "balanced_softmax", *SMALL, "--tau", 2, "--seed", 1, "--out", tmp_path / "balanced_softmax")
+    assert other.code == 2
+    assert "tau: 1.0 in the folder, 2.0 asked" in other.err
+    assert "seed: 0 in the folder, 1 asked" in other.err
+    table = longtail("compare", tmp_path)
+    assert table.code == 0, table.err
+    assert "cross_entropy" in table.out
+    assert "balanced_softmax" in table.out
+    written = longtail("compare", tmp_path, "--format", "csv", "--out", tmp_path / "table.csv")
+    assert written.code == 0
+    assert len((tmp_path / "table.csv").read_text().splitlines()) == 3
+    (tmp_path / "unfinished").mkdir()
+    (tmp_path / "unfinished" / "recipe.json").write_text("{}")
+    assert "unfinished is unfinished" in longtail("compare", tmp_path).out
+
+
+def test_dry_run_writes_nothing(longtail: Any, tmp_path: Path) -> None:
+    said = longtail("train", "cross_entropy", *SMALL, "--dry-run", "--out", tmp_path / "run")
+    assert said.code == 0
+    assert "ms a step" in said.err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("train", "cros_entropy", "--data", "digits-lt"), "did you mean cross_entropy"),
+        (("train", "--data", "digits-lt"), "expected the recipe first"),
+        (("train", "cross_entropy", "--data", "digits"), "digits-lt"),
+        (("train", "cross_entropy", "--data", "digits-lt", "--epochs", "many"), "expected epochs to be int, got 'many'"),
+        (("train", "cross_entropy", "--data", "digits-lt", "--epoch", "3"), "--epochs"),
+        (("train", "cross_entropy", "--data", "digits-lt", "--augment", "weka"), "did you mean weak"),
+        (("train", "cross_entropy", "--data", "digits-lt", "--seed", "x"), "--seed"),
+        (("train", "cross_entropy"), "--data"),
+        (("train", "cross_entropy", "--data", "digits-lt", "--device", "tpu"), "tpu"),
+        (("show", "nothing"), "unknown recipe"),
+        (("eval", "nowhere"), "expected a run folder"),
+        (("compare", "nowhere"), "expected a run folder"),
+        (("sweep", "cross_entropy"), "expected data"),
+        (("sweep", "--name", "nothing"), "unknown sweep"),
+        (("sweep", "cross_entropy", "--data", "digits-lt", "--seeds", "0,0"), "each seed once"),
+        (("sweep", "cross_entropy", "--data", "digits-lt", "--set", "epoch=1"), "did you mean epochs"),
+        (("sweep", "cross_entropy", "--data", "digits-lt", "--set", "epochs"), "KEYWORD=VALUE"),
+        (("sweep", "cross_entropy", "--data", "digits-lt", "--set", "epochs=1,x"), "expected epochs to be int"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(
+    longtail: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = longtail(*words)
+    assert said.code == 2
+    assert message in said.err
+    assert "Traceback" not in said.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_network_leaves_a_folder_that_can_be_used(longtail: Any, tmp_path: Path) -> None:
+    words = ("train", "cross_entropy", "--data", "digits-lt", "--epochs", 1, "--threads", 1, "--out", tmp_path / "run")
+    wrong = longtail(*words, "--network", "fastcnn")
+    assert wrong.code == 2
+    assert "fast_cnn" in wrong.err
+    assert longtail(*words, "--network", "fast_cnn").code == 0
+    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["keywords"]["network"] == "fast_cnn"
+
+
+def test_debug_shows_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["longtail", "show", "nothing", "--debug"])
+    with pytest.raises(ValueError, match="unknown recipe"):
+        main.run()
+
+
+def test_our_own_mistakes_are_not_dressed_up() -> None:
+    from longtail.engine.stopping import Stopped
+
+    assert main.explained(KeyError("x")) is None
+    assert main.explained(Stopped("stopped; continue with x")) == ("stopped; continue with x", 130)
+    assert main.explained(ValueError("x")) == ("error: x", 2)
+
+
+def test_sweep_is_a_grid_that_resumes(longtail: Any, tmp_path: Path) -> None:
+    words = ("sweep", "cross_entropy,balanced_softmax", "--data", "digits-lt", "--seeds", "0,1", "--set", "epochs=1")
+    said = longtail(*words, "--threads", 1, "--out", tmp_path)
+    assert said.code == 0, said.err
+    expected = [f"{recipe}-seed={seed}" for recipe in ("balanced_softmax", "cross_entropy") for seed in (0, 1)]
+    assert sorted(own.parent.name for own in tmp_path.glob("*/row.json")) == expected
+    before = {own: own.stat().st_mtime_ns for own in tmp_path.glob("*/row.json")}
+    again = longtail(*words, "--threads", 1, "--out", tmp_path)
+    assert again.out.count("finished before") == 4
+    assert before == {own: own.stat().st_mtime_ns for own in tmp_path.glob("*/row.json")}
+
+
+def test_doctor_tells_what_is_here(longtail: Any) -> None:
+    said = longtail("doctor")
+    assert said.code == 0
+    assert all(word in said.out for word in ("cpu", "bf16 on cpu", "torch", "pyarrow", "tensorboard", "next: longtail demo"))
+
+
+def test_demo_compares_plain_with_balanced(longtail: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from longtail.cli import demo
+
+    monkeypatch.setattr(demo, "KEYWORDS", {"batch": 128, "epochs": 1})
+    said = longtail("demo", "--out", tmp_path, "--threads", 1)
+    assert said.code == 0, said.err
+    assert all(word in said.out for word in ("plain", "overall", "medium", "few", str(tmp_path / "balanced"), "next: longtail compare"))

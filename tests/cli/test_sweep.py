@@ -1,0 +1,55 @@
+"""The plan of a sweep, without training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longtail.cli import flags
+from longtail.cli.sweep import plan
+from longtail.recipes import SWEEPS
+
+
+def given(**values: Any) -> dict[str, Any]:
+    return {name: None if own.default is own.empty else own.default for name, own in flags.SWEEP.items()} | values
+
+
+def test_a_grid_of_recipes_keywords_and_seeds() -> None:
+    jobs = plan(
+        given(recipes="cross_entropy,balanced_softmax", data="digits-lt", seeds="0,3", set=["lr=0.1,none", "epochs=2"], out=Path("out"))
+    )
+    assert len(jobs) == 8
+    assert len({job.folder for job in jobs}) == 8
+    assert jobs[0].folder == Path("out/cross_entropy-lr=0.1-seed=0")
+    assert jobs[3].folder == Path("out/cross_entropy-lr=None-seed=3")
+    assert {job.keywords["epochs"] for job in jobs} == {2}
+    assert {job.keywords["lr"] for job in jobs} == {0.1, None}
+    assert "data" not in jobs[0].flags
+    assert jobs[0].flags["tta"] == "none"
+
+
+def test_a_named_sweep_and_what_overrides_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = {"recipes": ("balanced_softmax",), "data": "digits-lt", "seeds": (1, 2), "set": {"tau": (0.5, 1.0)}, "with": {"imbalance": 10.0}}
+    monkeypatch.setattr("longtail.cli.sweep.SWEEPS", {**SWEEPS, "tau": spec})
+    jobs = plan(given(name="tau"))
+    assert [(job.keywords["tau"], job.seed) for job in jobs] == [(0.5, 1), (0.5, 2), (1.0, 1), (1.0, 2)]
+    assert jobs[0].flags["imbalance"] == 10.0
+    assert jobs[0].folder.parent == Path("runs/tau")
+    assert [job.seed for job in plan(given(name="tau", seeds="7", set=["tau=2"]))] == [7]
+
+
+def test_keywords_that_change_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    each = ({}, {"batch": 16, "lr": 0.0125}, {"batch": 32, "lr": 0.025})
+    spec = {"recipes": ("balanced_softmax",), "data": "digits-lt", "each": each, "set": {"tau": (0.5, 1.0)}}
+    monkeypatch.setattr("longtail.cli.sweep.SWEEPS", {**SWEEPS, "batch": spec})
+    jobs = plan(given(name="batch"))
+    assert len({job.folder for job in jobs}) == 6
+    assert {(job.keywords["batch"], job.keywords["lr"]) for job in jobs} == {(128, None), (16, 0.0125), (32, 0.025)}
+    assert jobs[2].folder.name == "balanced_softmax-batch=16-lr=0.0125-tau=0.5-seed=0"
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_named_sweeps_can_be_planned(name: str) -> None:
+    assert plan(given(name=name))

@@ -1,0 +1,44 @@
+import math
+
+import pytest
+import torch
+
+from longtail.losses import InfluenceBalanced
+
+COUNTS = [50, 20, 5, 2]
+
+
+def test_features_are_needed() -> None:
+    loss = InfluenceBalanced(torch.tensor(COUNTS))
+    with pytest.raises(ValueError, match=r"expected the features of 2 rows.*got none: pass features="):
+        loss(torch.zeros(2, 4), torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="got 3 rows"):
+        loss(torch.zeros(2, 4), torch.tensor([0, 1]), features=torch.zeros(3, 8))
+
+
+def test_against_a_slow_reference() -> None:
+    torch.manual_seed(0)
+    logits, features = torch.randn(5, 4, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)
+    hard = [0, 1, 1, 2, 3]
+    inverse = [1 / n for n in COUNTS]
+    weights = [4 * w / sum(inverse) for w in inverse]
+    total = 0.0
+    for z, h, c in zip(logits.tolist(), features.tolist(), hard, strict=True):
+        whole = sum(math.exp(own) for own in z)
+        p = [math.exp(own) / whole for own in z]
+        influence = sum(abs(own - (k == c)) for k, own in enumerate(p)) * sum(abs(own) for own in h)
+        total += weights[c] * -math.log(p[c]) * 1000 / (influence + 1e-3) / 5
+    assert InfluenceBalanced(torch.tensor(COUNTS)).double()(logits, torch.tensor(hard), features=features).item() == pytest.approx(
+        total, rel=1e-6
+    )
+
+
+def test_a_row_that_is_learnt_stops_pulling() -> None:
+    loss, features = InfluenceBalanced(torch.ones(2), alpha=1.0), torch.ones(1, 4)
+    pulls = []
+    for size in (0.0, 3.0, 6.0):
+        logits = torch.tensor([[size, 0.0]], requires_grad=True)
+        loss(logits, torch.tensor([0]), features=features).backward()
+        assert logits.grad is not None
+        pulls.append(logits.grad.abs().max().item())
+    assert max(pulls[1:]) < 0.2 * pulls[0]

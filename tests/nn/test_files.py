@@ -1,0 +1,36 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_model
+
+from longtail.nn import Classifier, Linear, build, files
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    network = build({"name": "fast_cnn", "size": 8, "width": 4})
+    classifier = Classifier(network, Linear(network.dim, 2))
+    save_model(classifier, str(tmp_path / "model.safetensors"))
+    (tmp_path / "spec.json").write_text(json.dumps({"format": 1, "network": classifier.spec, "classes": ["cat", "dog"], "size": 8}))
+    torch.save(classifier.state_dict(), tmp_path / "expected.pt")
+    return tmp_path
+
+
+def test_a_network_comes_back_with_its_classes(folder: Path) -> None:
+    network, classes, size = files.read(folder)
+    assert (classes, size) == (("cat", "dog"), 8)
+    expected = torch.load(folder / "expected.pt")
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in network.state_dict().items())
+
+
+def test_what_is_not_a_model_is_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected a finished run, got no network at"):
+        files.read(tmp_path / "nowhere")
+    (folder / "model.safetensors").write_bytes(b"half")
+    with pytest.raises(ValueError, match="got others or a part"):
+        files.read(folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="expected the weights of the run, got nothing"):
+        files.read(folder)

@@ -1,0 +1,171 @@
+"""What a recipe asks for is read from its source, and held against what Python itself says."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longtail.recipes import CITATIONS, RECIPES, SWEEPS
+from longtail.recipes.signatures import RESERVED, Parameter, read
+
+SOURCE = '''
+"""Mine."""
+from pathlib import Path
+from typing import Literal
+Kind = Literal["a", "b"]
+
+def mine(run, data, *, flag: bool = True, count: int = 3, rate: float = 0.1, where: Path | None = None, kind: Kind = "a",
+         points: tuple[float, ...] = (0.5, 0.8), level: Literal[1, 2] = 1, text: "str | None" = None, needed: int):
+    """Do it my way.
+
+    And more.
+    """
+    return run
+
+def taken(run, data, *, seed: int = 0): ...
+def untyped(run, data, *, rate=0.1): ...
+def strange(run, data, *, rate: dict[str, int] | None = None): ...
+def computed(run, data, *, rate: float = 1 / 3): ...
+def positional(run, data, rate: float = 0.1): ...
+'''
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "my_recipes.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "my_recipes"
+
+
+def test_a_recipe_of_ones_own_is_read(module: str) -> None:
+    recipe = read(f"{module}:mine")
+    assert recipe.headline == "Do it my way."
+    assert recipe.source.startswith("def mine(")
+    assert recipe.module_source == SOURCE
+    kinds = {name: own.kind for name, own in recipe.parameters.items()}
+    assert kinds == {
+        "flag": "bool",
+        "count": "int",
+        "rate": "float",
+        "where": "Path | none",
+        "kind": "a | b",
+        "points": "list of float",
+        "level": "1 | 2",
+        "text": "str | none",
+        "needed": "int",
+    }
+    assert recipe.keywords({"needed": 4, "points": (1, 2), "where": Path("x")}) == {
+        "flag": True,
+        "count": 3,
+        "rate": 0.1,
+        "where": "x",
+        "kind": "a",
+        "points": [1.0, 2.0],
+        "level": 1,
+        "text": None,
+        "needed": 4,
+    }
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("taken", "rename"),
+        ("untyped", "annotate"),
+        ("strange", "expected bool, int"),
+        ("computed", "literal"),
+        ("positional", "keywords only"),
+        ("min", "did you mean mine"),
+    ],
+)
+def test_a_recipe_that_cannot_become_flags_is_refused(module: str, function: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read(f"{module}:{function}")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "expects needed"),
+        ({"needed": 1, "cout": 2}, "did you mean count"),
+        ({"needed": "1"}, "needed to be int, got '1'"),
+        ({"needed": True}, "needed to be int, got True"),
+        ({"needed": 1, "kind": "c"}, r"kind to be a \| b, got 'c'"),
+        ({"needed": 1, "level": "1"}, "level"),
+        ({"needed": 1, "points": "0.5"}, "points to be list of float"),
+        ({"needed": 1, "points": [0.5, "x"]}, "points"),
+        ({"needed": None}, "needed to be int, got None"),
+        ({"needed": 1, "flag": 1}, "flag to be bool"),
+    ],
+)
+def test_wrong_keywords_are_refused(module: str, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read(f"{module}:mine").keywords(given)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("flag", "false", False),
+        ("count", "-3", -3),
+        ("rate", "1e-3", 1e-3),
+        ("where", "none", None),
+        ("where", "a/b", "a/b"),
+        ("points", "0.1, 0.2", [0.1, 0.2]),
+        ("level", "2", 2),
+    ],
+)
+def test_text_is_read(module: str, name: str, text: str, value: Any) -> None:
+    assert read(f"{module}:mine").parameters[name].parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("flag", "maybe"), ("count", "1.5"), ("rate", "fast"), ("kind", "A"), ("points", "0.1,x"), ("count", "none")]
+)
+def test_text_of_another_type_is_refused(module: str, name: str, text: str) -> None:
+    with pytest.raises(ValueError, match=f"expected {name} to be .*got '{text}'"):
+        read(f"{module}:mine").parameters[name].parse(text)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_source_says_what_the_function_says(name: str) -> None:
+    recipe = read(name)
+    module, _, function = recipe.target.partition(":")
+    own = inspect.signature(getattr(importlib.import_module(module), function)).parameters
+    said = {key: list(p.default) if isinstance(p.default, tuple) else p.default for key, p in own.items() if p.kind is p.KEYWORD_ONLY}
+    assert {key: parameter.default for key, parameter in recipe.parameters.items()} == said
+    assert recipe.headline.endswith(".")
+
+
+def test_every_default_is_of_its_type() -> None:
+    for name in RECIPES:
+        for parameter in read(name).parameters.values():
+            if not parameter.required:
+                assert parameter.check(parameter.default) == parameter.default
+
+
+def test_names_and_aliases() -> None:
+    assert read("logit_adjustment") == read("balanced_softmax")
+    assert read("longtail.recipes.supervised:balanced_softmax").name == "balanced_softmax"
+    assert set(CITATIONS) <= set(RECIPES)
+    with pytest.raises(ValueError, match="did you mean balanced_softmax"):
+        read("balanced_sofmax")
+    with pytest.raises(ValueError, match="not found"):
+        read("no.such.module:recipe")
+
+
+def test_named_sweeps_ask_for_what_there_is() -> None:
+    for spec in SWEEPS.values():
+        for name in spec["recipes"]:
+            assert set(spec.get("set", {})) <= set(read(name).parameters)
+            for together in spec.get("each", ()):
+                read(name).keywords(together)
+        assert set(spec.get("with", {})) <= RESERVED
+
+
+def test_no_keyword_is_none_by_accident() -> None:
+    assert Parameter("rate", "float", 0.1, optional=True).parse("None") is None

@@ -1,0 +1,144 @@
+"""The docs say what is true: the tutorial runs, links lead somewhere, generated pages are fresh."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import picture
+import pytest
+import render
+
+from longtail.cli.main import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    return FENCE.findall(page.read_text(encoding="utf-8"))
+
+
+def typed(command: str) -> None:
+    program, *words = shlex.split(command)
+    assert program == "longtail", f"expected commands of longtail only, got {command!r}"
+    app(words, standalone_mode=False)
+
+
+def test_the_tutorial_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    printed = ""
+    for language, text in blocks(ROOT / "docs" / "tutorial.md"):
+        if language == "python":
+            exec(compile(text, "tutorial.md", "exec"), names)
+        elif language == "bash":
+            for command in text.splitlines():
+                typed(command)
+        elif language == "text" and text.startswith("runs/"):
+            for line in text.splitlines()[1:]:
+                for name in line[: line.index("   ")].split():
+                    assert (tmp_path / "runs" / "balanced" / name).exists(), f"the tutorial promises {name}"
+        else:
+            for line in text.splitlines():
+                assert line in printed, f"the tutorial promises {line!r}, which was not printed"
+        printed += capsys.readouterr().out
+    assert names["model"].row["test"]["images"] == 500
+    assert names["answers"].probabilities.shape == (2, 10)
+    assert "balanced_softmax" in (tmp_path / "comparison.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_in_the_docs_compiles_and_commands_are_known(page: Path) -> None:
+    verbs = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback} | {"train"}
+    for language, text in blocks(page):
+        if language == "python":
+            ast.parse(text)
+        for verb in re.findall(r"^longtail (\S+)", text, re.MULTILINE):
+            assert verb in verbs, f"{page.name} speaks of `longtail {verb}`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_pictures_of_a_page_are_there(page: Path) -> None:
+    # The strict build knows about links between pages, but neither about pictures nor about the pages outside docs.
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) + re.findall(r'(?:src|href)="([^"#]+)"', text):
+        if not target.startswith(("http://", "https://")):
+            assert (page.parent / target).exists(), f"{page.name} points at {target}"
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    navigation = re.findall(r"^  - .*?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(navigation) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
+
+
+def test_the_loop_on_the_design_page_is_the_loop() -> None:
+    source = [line.partition("  # noqa")[0].strip() for line in (ROOT / "src" / "longtail" / "engine" / "fit.py").read_text().splitlines()]
+    (shown,) = [text for language, text in blocks(ROOT / "docs" / "design.md") if language == "python"]
+    lines = [line.strip() for line in shown.splitlines()]
+    begin = source.index(lines[0])
+    assert source[begin : begin + len(lines)] == lines
+
+
+def test_every_part_on_the_api_page_exists() -> None:
+    # The build fails for an unknown module, and leaves an unknown member out.
+    asked = re.findall(r"^::: (\S+)(?:\n    options:\n      members: \[(.*?)\])?", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    assert len(asked) > 20
+    for module, members in asked:
+        for name in members.split(", ") if members else ():
+            assert hasattr(importlib.import_module(module), name), f"api.md asks for {name} of {module}"
+
+
+def test_the_readme_shows_how_to_use_a_part(capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = [text for language, text in blocks(ROOT / "README.md") if language == "python" and "LogitAdjusted" in text]
+    exec(compile(example, "README.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("tensor(")
+
+
+def test_the_results_page_says_what_the_results_say() -> None:
+    assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == render.page(), "run python benchmarks/render.py"
+
+
+def test_the_first_picture_shows_what_the_results_say() -> None:
+    assert (ROOT / "docs" / "images" / "digits-recall.svg").read_text(encoding="utf-8") == picture.picture(), "run benchmarks/picture.py"
+
+
+def test_the_license_is_whole_and_the_version_is_one() -> None:
+    import longtail
+
+    assert len((ROOT / "LICENSE").read_text()) == 11358
+    assert f"\nversion: {longtail.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"## [{longtail.__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def result(arm: str, seed: int, top1: float, few: float | None) -> dict[str, Any]:
+    groups = {"many": 0.9, "medium": 0.8, "few": few}
+    test = {"top1": top1, "balanced": 0.5, "groups": groups, "ece": 0.1, "images": 100, "group_rule": "ranks: 3/4/3"}
+    data = {"train_images": 50, "marks": []}
+    row = {"seed": seed, "test": test, "data": data, "minutes": 2.0, "parameters": 7, "tta": "none", "versions": {"torch": "2"}}
+    return {"plan": "p", "arm": arm, "command": f"longtail train {arm} --seed {seed}", "commit": "abc", "row": row, "curve": {}}
+
+
+def test_a_page_of_results_has_means_deviations_and_what_is_missing(tmp_path: Path) -> None:
+    assert "No plan" in render.page(tmp_path)
+    for folder in ("plans", "results/p", "results/speed"):
+        (tmp_path / folder).mkdir(parents=True)
+    plan = {"question": "Why?", "expected": "Because.", "arms": {"a": {}, "b": {}, "c": {}}, "seeds": [0, 1]}
+    (tmp_path / "plans" / "p.json").write_text(json.dumps(plan))
+    assert "Not run yet: `a` with seed 0, 1; `b` with seed 0, 1" in render.page(tmp_path)
+    for own in (result("a", 0, 0.5, None), result("a", 1, 0.52, None), result("b", 1, 0.4, 0.25)):
+        (tmp_path / "results" / "p" / f"{own['arm']}-seed{own['row']['seed']}.json").write_text(json.dumps(own))
+    figures = {"bare loop": {"microseconds_per_step": 123.5}}
+    speed = {"plan": "speed", "question": "How fast?", "command": "python x.py", "figures": figures, "machine": {"cores": 2}}
+    (tmp_path / "results" / "speed" / "loop.json").write_text(json.dumps(speed))
+    page = render.page(tmp_path)
+    assert "| `a` | 2 | 51.0 ± 1.4 | 50.0 ± 0.0 | 90.0 ± 0.0 | 80.0 ± 0.0 | - | 0.100 | 2.0 |" in page
+    assert "| `b` | 1 | 40.0 | 50.0 | 90.0 | 80.0 | 25.0 | 0.100 | 2.0 |" in page
+    assert "Not run yet: `b` with seed 0; `c` with seed 0, 1." in page
+    assert "| bare loop, microseconds per step | 123.5 |" in page

@@ -1,0 +1,224 @@
+"""A run folder: what is in it, who it belongs to, what comes back from it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import longtail
+from longtail.data.opening import open_data
+from longtail.metrics.files import read_predictions
+from longtail.recipes.signatures import read
+from longtail.runs import evaluate, load, train
+from longtail.runs.identity import DATA_DEFAULTS, Asked
+
+QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    train("balanced_softmax", "digits-lt", folder, **QUICK)
+    return folder
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def changed(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_the_folder_is_readable_without_us(finished: Path) -> None:
+    names = {str(own.relative_to(finished)) for own in finished.rglob("*") if own.is_file()}
+    assert {"recipe.json", "recipe.py", "row.json", "predictions/val.npz", "predictions/test.npz"} <= names
+    assert {"model/model.safetensors", "model/spec.json", "model/README.md", "train/journal.jsonl"} <= names
+    assert not [name for name in names if name.endswith(".part")]
+    record = json.loads((finished / "recipe.json").read_text())
+    assert record["keywords"]["epochs"] == 1
+    assert record["keywords"]["tau"] == 1.0
+    assert record["command"] == f"longtail train balanced_softmax --data digits-lt --out {finished} --epochs 1 --batch 64"
+    row = json.loads((finished / "row.json").read_text())
+    assert row["test"]["images"] == 500
+    assert row["val"]["images"] == 41
+    assert row["selection"] == "last epoch, ema"
+    assert row["data"]["hash"] == record["data"]["hash"] == open_data("digits-lt").hash
+    assert row["best_validation"]["epoch"] == 1
+    assert "folder" not in row
+
+
+def test_the_same_call_again_is_done_and_another_is_refused(finished: Path) -> None:
+    again = train("balanced_softmax", "digits-lt", finished, **QUICK | {"device": "auto", "workers": 1})
+    assert not again.fresh
+    assert again.row is not None
+    assert again.row["folder"] == str(finished)
+    train("logit_adjustment", Path("digits-lt"), finished, **QUICK, imbalance=20.0)  # other words for the same run
+    for other, message in (
+        ({"tau": 0.5}, "tau: 1.0 in the folder, 0.5 asked"),
+        ({"seed": 3}, "seed: 0 in the folder, 3 asked"),
+        ({"view_seed": 3}, "view_seed"),
+        ({"tta": "flip"}, "tta: none in the folder, flip asked"),
+        ({"imbalance": 10.0}, "data imbalance"),
+        ({"protocol": "paper"}, "data protocol"),
+        ({"split_seed": 1}, "data split_seed"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            train("balanced_softmax", "digits-lt", finished, **QUICK | other)
+    with pytest.raises(ValueError, match="recipe: balanced_softmax in the folder, cross_entropy asked"):
+        train("cross_entropy", "digits-lt", finished, **QUICK)
+
+
+def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(ValueError, match=r"other files \(thesis.tex\)"):
+        train("cross_entropy", "digits-lt", tmp_path, **QUICK)
+    with pytest.raises(ValueError, match="got a file"):
+        train("cross_entropy", "digits-lt", tmp_path / "thesis.tex", **QUICK)
+
+
+def test_killed_before_its_row_a_run_is_concluded(copied: Path) -> None:
+    before = (copied / "model" / "model.safetensors").read_bytes()
+    row = json.loads((copied / "row.json").read_text())
+    (copied / "row.json").unlink()
+    (copied / "predictions" / "test.npz").unlink()
+    result = train("balanced_softmax", "digits-lt", copied, **QUICK)
+    assert result.fresh
+    assert result.row is not None
+    assert result.row["test"] == row["test"]
+    assert (copied / "model" / "model.safetensors").read_bytes() == before
+
+
+def test_loading_gives_the_network_that_was_tested(finished: Path) -> None:
+    loaded = load(finished, device="cpu")
+    test = open_data("digits-lt").test
+    saved, _ = read_predictions(finished / "predictions" / "test.npz")
+    images = [test.pictures.image(index) for index in range(20)]
+    answers = loaded.predict(images)
+    assert torch.allclose(answers.probabilities, torch.from_numpy(saved.logits["logits"][:20]).softmax(dim=1), atol=1e-5)
+    assert answers.labels == tuple(loaded.classes[int(i)] for i in saved.logits["logits"][:20].argmax(axis=1))
+    assert loaded.classes == tuple("0123456789")
+    assert loaded.row["recipe"] == "balanced_softmax"
+    assert longtail.load is load
+    assert longtail.train is train
+
+
+def test_loaded_networks_take_paths_pictures_and_tensors(finished: Path, tmp_path: Path) -> None:
+    loaded = load(finished, device="cpu")
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (8, 8, 3), dtype=np.uint8))
+    picture.save(tmp_path / "a.png")
+    tensor = torch.from_numpy(np.asarray(picture).copy()).permute(2, 0, 1).float() / 255
+    ways = [
+        loaded.predict(given).probabilities
+        for given in (picture, tmp_path / "a.png", str(tmp_path / "a.png"), [picture], tensor, tensor[None])
+    ]
+    assert all(torch.equal(way, ways[0]) for way in ways)
+    (tmp_path / "b.png").write_bytes((tmp_path / "a.png").read_bytes()[:40])
+    strange: list[Any] = [tensor * 255, tensor[:1], torch.zeros(0, 3, 8, 8), tmp_path / "b.png", tmp_path / "none.png", []]
+    for given in strange:
+        with pytest.raises(ValueError, match="expected"):
+            loaded.predict(given)
+
+
+@pytest.mark.parametrize(
+    "kind", ["unfinished", "empty", "newer row", "newer spec", "truncated", "other network", "no weights", "no spec", "broken"]
+)
+def test_a_folder_that_cannot_be_loaded_says_why(copied: Path, tmp_path: Path, kind: str) -> None:
+    weights, spec = copied / "model" / "model.safetensors", copied / "model" / "spec.json"
+    if kind == "unfinished":
+        (copied / "row.json").unlink()
+    elif kind == "empty":
+        (copied := tmp_path / "empty").mkdir()
+    elif kind == "newer row":
+        changed(copied / "row.json", format=99)
+    elif kind == "newer spec":
+        changed(spec, format=99)
+    elif kind == "truncated":
+        weights.write_bytes(weights.read_bytes()[:-100])
+    elif kind == "other network":
+        network = json.loads(spec.read_text())["network"]
+        network["network"]["width"] = 8
+        network["head"]["dim"] = 32
+        changed(spec, network=network)
+    elif kind == "no weights":
+        weights.unlink()
+    elif kind == "no spec":
+        spec.unlink()
+    elif kind == "broken":
+        spec.write_text(spec.read_text()[:50])
+    words = {"unfinished": "unfinished", "empty": "empty", "newer row": "newer", "newer spec": "newer", "no weights": "nothing at"}
+    with pytest.raises(ValueError, match=words.get(kind, "expected")):
+        load(copied, device="cpu")
+
+
+def test_evaluating_again_gives_the_row_and_leaves_it(copied: Path) -> None:
+    row, text = json.loads((copied / "row.json").read_text()), (copied / "row.json").read_text()
+    found = evaluate(copied, device="cpu", threads=1)
+    assert found["test"] is not None
+    assert found["test"]["top1"] == row["test"]["top1"]
+    evaluate(copied, tta="flip", device="cpu", threads=1)
+    assert (copied / "row.json").read_text() == text
+    assert sorted(own.name for own in copied.glob("eval-*")) == ["eval-digits-lt-flip.json", "eval-digits-lt-none.json"]
+    changed(copied / "row.json", test=None)
+    (copied / "predictions" / "test.npz").unlink()
+    evaluate(copied, rewrite=True, device="cpu", threads=1)
+    assert json.loads((copied / "row.json").read_text())["test"] == found["test"]
+    assert (copied / "predictions" / "test.npz").exists()
+    with pytest.raises(ValueError, match="leave --data and --tta out"):
+        evaluate(copied, rewrite=True, tta="flip", device="cpu")
+
+
+def test_evaluating_on_other_data_goes_by_class_names(copied: Path, tmp_path: Path) -> None:
+    test = open_data("digits-lt").test
+    for index in range(0, 500, 5):
+        label = int(test.target[index])
+        if label in (3, 7):  # fewer classes, and so other numbers
+            path = tmp_path / "data" / "test" / str(label) / f"{index}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            test.pictures.image(index).save(path)
+            shutil.copytree(path.parent, tmp_path / "data" / "train" / str(label), dirs_exist_ok=True)
+    found = evaluate(copied, data=tmp_path / "data", device="cpu", threads=1)["test"]
+    assert found is not None
+    assert [i for i, value in enumerate(found["recall"]) if value is not None] == [3, 7]
+    (tmp_path / "data" / "train" / "7").rename(tmp_path / "data" / "train" / "seven")
+    (tmp_path / "data" / "test" / "7").rename(tmp_path / "data" / "test" / "seven")
+    with pytest.raises(ValueError, match=r"1 others \(seven\)"):
+        evaluate(copied, data=tmp_path / "data", device="cpu", threads=1)
+
+
+def test_evaluating_notices_that_the_data_changed(copied: Path) -> None:
+    record = json.loads((copied / "recipe.json").read_text())
+    changed(copied / "recipe.json", data=record["data"] | {"hash": "0" * 64})
+    with pytest.raises(ValueError, match="expected the data of the run"):
+        evaluate(copied, device="cpu")
+
+
+def test_the_command_is_one_that_asks_for_the_same() -> None:
+    recipe = read("balanced_softmax")
+    asked = Asked(
+        recipe=recipe,
+        keywords=recipe.keywords({"lr": 0.5, "tau": 2}),
+        data="my data",
+        flags={**DATA_DEFAULTS, "imbalance": 50.0},
+        seed=1,
+        view_seed=1,
+        tta="flip",
+    )
+    assert asked.command(Path("runs/x")) == (
+        "longtail train balanced_softmax --data 'my data' --out runs/x --imbalance 50.0 --seed 1 --tta flip --tau 2.0 --lr 0.5"
+    )
+
+
+def test_a_recipe_that_returns_no_method_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "forgetful.py").write_text("def forget(run, data, *, where: 'Path | None' = None):\n    print(type(where).__name__)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ValueError, match=r"return what `run\.fit` gave"):
+        train("forgetful:forget", "digits-lt", tmp_path / "run", where=tmp_path, device="cpu")
