@@ -2,7 +2,8 @@
 
     python benchmarks/accuracy.py benchmarks/plans/cifar10_lt_baselines.json --root DATA --work runs/benchmarks [--jobs 2] [--only ARM]
 
-A plan says question, data, settings, arms, seeds and what is expected; it is committed before its first run. Runs resume where
+A plan says question, data, settings, arms, seeds and what is expected; it is committed before its first run. An arm may begin with the
+run of another, as in "pretrained": "{work}/PLAN/ARM-seed{seed}"; such arms come after all others. Runs resume where
 they were stopped, and a finished one is `benchmarks/results/PLAN/ARM-seedN.json`, to be committed. Accuracy does not depend on how
 busy the machine is: `--jobs 2` runs two side by side with one thread each.
 """
@@ -20,14 +21,19 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results"
 
 
-def command(plan: dict[str, Any], arm: dict[str, Any], *, seed: int, out: Path) -> list[str]:
+def command(plan: dict[str, Any], arm: dict[str, Any], *, seed: int, out: Path, work: Path) -> list[str]:
     settings = {**plan["settings"], **arm}
     recipe = settings.pop("recipe")
     words = ["longtail", "train", recipe, "--data", str(plan["data"]), "--seed", str(seed), "--out", str(out)]
     for name, value in settings.items():
         flag = name.replace("_", "-")
-        words += [f"--{flag}" if value else f"--no-{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+        words += [f"--{flag}" if value else f"--no-{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value).format(work=work, seed=seed)]
     return words
+
+
+def waits(plan: dict[str, Any], arm: str) -> bool:
+    """Whether an arm begins with the run of another one."""
+    return any("{work}" in str(value) for value in plan["arms"][arm].values())
 
 
 def curve(folder: Path) -> dict[str, list[dict[str, Any]]]:
@@ -42,7 +48,7 @@ def run(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, wor
     result, out = RESULTS / name / f"{arm}-seed{seed}.json", work / name / f"{arm}-seed{seed}"
     if result.exists():
         return f"{result} was there"
-    words = command(plan, plan["arms"][arm], seed=seed, out=out)
+    words = command(plan, plan["arms"][arm], seed=seed, out=out, work=work)
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.with_suffix(".log").open("a") as log:
         machine = ["--root", str(root), "--threads", "1", "--device", "cpu"]
@@ -52,7 +58,8 @@ def run(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, wor
     if done.returncode:
         return f"{out} failed: see {out.with_suffix('.log')}"
     row = json.loads((out / "row.json").read_text())
-    shown = " ".join(command(plan, plan["arms"][arm], seed=seed, out=Path("runs") / f"{arm}-seed{seed}"))
+    runs = Path("runs")
+    shown = " ".join(command(plan, plan["arms"][arm], seed=seed, out=runs / name / f"{arm}-seed{seed}", work=runs))
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
     result.parent.mkdir(parents=True, exist_ok=True)
     whole = {"plan": name, "arm": arm, "command": f"{shown} --root DATA --threads 1", "commit": commit, "row": row, "curve": curve(out)}
@@ -73,8 +80,10 @@ def main() -> None:
     wanted = [(arm, seed) for seed in plan["seeds"] for arm in plan["arms"]]
     wanted = [(a, s) for a, s in wanted if (not asked.only or a in asked.only) and (not asked.seeds or s in asked.seeds)]
     with ThreadPoolExecutor(asked.jobs) as pool:
-        for said in pool.map(lambda job: run(plan, asked.plan.stem, *job, root=asked.root, work=asked.work), wanted):
-            print(said, flush=True)
+        for late in (False, True):
+            jobs = [job for job in wanted if waits(plan, job[0]) is late]
+            for said in pool.map(lambda job: run(plan, asked.plan.stem, *job, root=asked.root, work=asked.work), jobs):
+                print(said, flush=True)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,28 @@ def test_keywords_that_change_together(monkeypatch: pytest.MonkeyPatch) -> None:
     assert jobs[2].folder.name == "balanced_softmax-batch=16-lr=0.0125-tau=0.5-seed=0"
 
 
+def test_runs_that_others_begin_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = {"lt": {"recipe": "masked_autoencoder"}, "bal": {"recipe": "masked_autoencoder", "data": "other", "set": {"images": 50}}}
+    spec = {"recipes": ("livt",), "data": "digits-lt", "seeds": (0, 1), "first": first, "set": {"pretrained": ("{lt}", "{bal}")}}
+    monkeypatch.setattr("longtail.cli.sweep.SWEEPS", {**SWEEPS, "transfer": spec})
+    jobs = plan(given(name="transfer", out=Path("out")))
+    assert [(job.recipe.name, job.data, job.folder.name, job.compared) for job in jobs[:4]] == [
+        ("masked_autoencoder", "digits-lt", "lt-seed=0", False),
+        ("masked_autoencoder", "digits-lt", "lt-seed=1", False),
+        ("masked_autoencoder", "other", "bal-seed=0", False),
+        ("masked_autoencoder", "other", "bal-seed=1", False),
+    ]
+    assert jobs[2].keywords["images"] == 50
+    assert [(job.folder.name, job.keywords["pretrained"]) for job in jobs[4:]] == [
+        ("livt-pretrained=lt-seed=0", str(Path("out/lt-seed=0"))),
+        ("livt-pretrained=lt-seed=1", str(Path("out/lt-seed=1"))),
+        ("livt-pretrained=bal-seed=0", str(Path("out/bal-seed=0"))),
+        ("livt-pretrained=bal-seed=1", str(Path("out/bal-seed=1"))),
+    ]
+    given_one = plan(given(name="transfer", set=["pretrained=runs/mine"]))
+    assert [job.keywords["pretrained"] for job in given_one] == ["runs/mine", "runs/mine"]
+
+
 @pytest.mark.parametrize("name", SWEEPS)
 def test_named_sweeps_can_be_planned(name: str) -> None:
     assert plan(given(name=name))

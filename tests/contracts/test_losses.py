@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longtail.losses import LDAM, BalancedBCE, BinaryCrossEntropy, ClassBalancedBCE, CrossEntropy, LogitAdjusted
+from longtail.losses import LADE, LDAM, BalancedBCE, BinaryCrossEntropy, ClassBalancedBCE, CrossEntropy, InfluenceBalanced, LogitAdjusted
 
 Rows = list[list[float]]
 COUNTS = [50, 20, 5, 2]
@@ -24,6 +24,21 @@ class Case:
         [list[float], list[float], int], float
     ]  # (logits of a row, target of a row, class) -> its loss if it were that class
     by_hand: float  # for counts [3, 1], logits [0, log 2], target 1
+    beside: Callable[[Rows, Rows], float] = lambda logits, target: 0.0  # a term of the whole batch, outside of the weighted mean
+
+
+class GivenFeatures(nn.Module):
+    """A loss that needs features, with features of size 1."""
+
+    def __init__(self, loss: nn.Module) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(
+        self, logits: Tensor, target: Tensor, *, weight: Tensor | None = None, rows: Tensor | None = None, features: Tensor | None = None
+    ) -> Tensor:
+        value: Tensor = self.loss(logits, target, weight=weight, rows=rows, features=torch.ones(len(logits), 1))
+        return value
 
 
 def softmax_loss(logits: list[float], at: int) -> float:
@@ -65,6 +80,22 @@ def slow_class_balanced(logits: list[float], target: list[float], at: int) -> fl
     return sum(4 * w / sum(raw) * binary_loss(z, t) for z, t, w in zip(logits, target, raw, strict=True))
 
 
+def slow_influence(logits: list[float], target: list[float], at: int) -> float:
+    p = [math.exp(-softmax_loss(logits, c)) for c in range(4)]
+    weights = [4 / n / sum(1 / own for own in COUNTS) for n in COUNTS]
+    return weights[at] * softmax_loss(logits, at) / (sum(abs(a - b) for a, b in zip(p, target, strict=True)) + 1e-3)
+
+
+def slow_lade(logits: Rows, target: Rows) -> float:
+    total = 0.0
+    for c, prior in enumerate(shares()):
+        balanced = [sum(t / 4 / p for t, p in zip(row, shares(), strict=True)) for row in target]
+        log_z = math.log(sum(b * math.exp(z[c]) for b, z in zip(balanced, logits, strict=True)) / len(logits))
+        mean = sum(t[c] * z[c] for t, z in zip(target, logits, strict=True)) / sum(t[c] for t in target)
+        total += 0.1 * prior * (log_z + 0.1 * log_z**2 - mean)
+    return total
+
+
 CASES = [
     # exp(z) is 1 to 2
     Case("cross entropy", lambda n: CrossEntropy(), CrossEntropy, lambda z, t, c: softmax_loss(z, c), math.log(3 / 2)),
@@ -92,6 +123,23 @@ CASES = [
         slow_class_balanced,
         2 * (math.log(2) * 0.1 + math.log(3 / 2) * 0.271) / 0.371,
     ),
+    # balanced softmax, and 0.1 of the regulariser with Z = [2, 4]
+    Case(
+        "LADE",
+        LADE,
+        lambda: LADE(torch.ones(4)),
+        slow_adjusted,
+        math.log(5 / 2) + 0.1 * (math.log(2) + 0.175 * math.log(2) ** 2),
+        beside=slow_lade,
+    ),
+    # class weights 0.5 and 1.5, |softmax - target| = 2/3
+    Case(
+        "influence balanced",
+        lambda n: GivenFeatures(InfluenceBalanced(n, alpha=1.0)),
+        lambda: GivenFeatures(InfluenceBalanced(torch.ones(4), alpha=1.0)),
+        slow_influence,
+        1.5 * math.log(3 / 2) / (2 / 3 + 1e-3),
+    ),
 ]
 every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
@@ -109,7 +157,7 @@ def slow_mean(case: Case, logits: Tensor, target: Tensor, weight: list[float], r
         for c, share in enumerate(t):
             above += factor * weight[c] * share * case.reference(z, t, c)
             below += weight[c] * share
-    return above / below
+    return above / below + case.beside(logits.tolist(), target.tolist())
 
 
 @every

@@ -37,6 +37,17 @@ def test_a_narrow_terminal_gets_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(terminal.getvalue().removeprefix("\r\x1b[2K")) < 40
 
 
+def test_short_epochs_do_not_flood_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("longtail.engine.display.time.monotonic", lambda: now[0])
+    stream = io.StringIO()
+    display = Display("finetune", stream=stream)
+    for epoch in range(10):
+        display.milestone(f"epoch {epoch}", final=epoch == 9)
+        now[0] += 4
+    assert stream.getvalue().splitlines() == ["epoch 0", "epoch 3", "epoch 6", "epoch 9"]
+
+
 def test_other_processes_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "rank", lambda: 1)
     stream = io.StringIO()

@@ -30,7 +30,9 @@ def test_the_regulariser_against_a_slow_reference(hard: list[int]) -> None:
     slow = slow_regulariser(logits.tolist(), target.tolist(), lam=0.3)
     assert loss.regulariser(logits, torch.tensor(hard)).item() == pytest.approx(slow, rel=1e-6, abs=1e-6)
     soft = 0.7 * target + 0.3 * target.roll(1, 0)
-    assert loss.regulariser(logits, soft).item() == pytest.approx(slow_regulariser(logits.tolist(), soft.tolist(), lam=0.3), rel=1e-6, abs=1e-6)
+    assert loss.regulariser(logits, soft).item() == pytest.approx(
+        slow_regulariser(logits.tolist(), soft.tolist(), lam=0.3), rel=1e-6, abs=1e-6
+    )
 
 
 def test_without_the_regulariser_it_is_balanced_softmax() -> None:

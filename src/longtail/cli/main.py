@@ -11,7 +11,7 @@ import typer
 
 from longtail import __version__
 from longtail.cli import flags, tables
-from longtail.recipes import CITATIONS, RECIPES
+from longtail.recipes import CITATIONS, RECIPES, SWEEPS
 from longtail.recipes.signatures import Recipe, read
 
 app = typer.Typer(
@@ -222,12 +222,16 @@ def demo(
 
 def _sweep(**values: Any) -> None:
     from longtail.cli.sweep import perform, plan
+    from longtail.report import charts
 
     jobs = plan(values)
     diverged = perform(jobs)
-    finished = [job.folder for job in jobs if job.folder not in diverged]
+    finished = [job.folder for job in jobs if job.folder not in diverged and job.compared]
+    named = SWEEPS.get(values["name"], {})
     if finished:
-        tables.compared(finished, across=[], format="table", out=None)
+        tables.compared(finished, across=list(named.get("across", ())), format="table", out=None)
+    if finished and "plot" in named:
+        tables.say(f"plot: {charts.write(named['plot'], finished, jobs[0].folder.parent / values['name'])}")
     if diverged:
         tables.warn(f"{len(diverged)} of {len(jobs)} runs diverged: {', '.join(map(str, diverged))}")
         raise typer.Exit(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,12 @@ class Job:
     folder: Path
     keywords: Mapping[str, Any]
     flags: Mapping[str, Any]  # of the data and the machine
+    compared: bool = True  # False: others begin with it
 
 
 def plan(values: Mapping[str, Any]) -> list[Job]:
     """The runs that the flags of `longtail sweep`, or a named sweep, ask for; everything is checked before anything runs."""
-    spec: dict[str, Any] = {"recipes": (), "data": None, "seeds": (0,), "set": {}, "each": ({},), "with": {}}
+    spec: dict[str, Any] = {"recipes": (), "data": None, "seeds": (0,), "set": {}, "each": ({},), "with": {}, "first": {}}
     if values["name"] is not None:
         if values["name"] not in SWEEPS:
             raise unknown("sweep", values["name"], SWEEPS)
@@ -42,7 +43,7 @@ def plan(values: Mapping[str, Any]) -> list[Job]:
     settings = {name: list(own) for name, own in spec["set"].items()} | _settings(values["set"] or [])
     folder = values["out"] or Path("runs") / (values["name"] or "sweep")
     shared = {name: values[name] for name in flags.SWEEP if name in flags.SHARED and name not in ("data", "out")} | spec["with"]
-    jobs = []
+    jobs = _first(spec["first"], settings, data=data, seeds=seeds, folder=folder, shared=shared)
     for recipe, together in itertools.product(map(read, names), spec["each"]):
         grid = [[(name, value) for value in _values(recipe, name, given)] for name, given in settings.items()]
         for choice in itertools.product(*grid):
@@ -51,8 +52,34 @@ def plan(values: Mapping[str, Any]) -> list[Job]:
             varied += [f"{name}={_short(value)}" for (name, value), own in zip(choice, grid, strict=True) if len(own) > 1]
             for seed in seeds:
                 inner = "-".join([recipe.name.rpartition(":")[2], *varied, f"seed={seed}"])
-                jobs.append(Job(recipe, data, seed, folder / inner, keywords, shared))
+                begun = {name: _placed(value, spec["first"], folder, seed) for name, value in keywords.items()}
+                jobs.append(Job(recipe, data, seed, folder / inner, begun, shared))
     return jobs
+
+
+def _first(
+    wanted: Mapping[str, Any], settings: Mapping[str, Any], *, data: str, seeds: Sequence[int], folder: Path, shared: Mapping[str, Any]
+) -> list[Job]:
+    """Runs that others begin with, one for each seed; not those that no keyword speaks of, because it was set to something else."""
+    spoken = {value for given in settings.values() for value in given if isinstance(value, str)}
+    jobs = []
+    for name, own in wanted.items():
+        if f"{{{name}}}" in spoken:
+            recipe = read(own["recipe"])
+            keywords, others = recipe.keywords(own.get("set", {})), {**shared, **own.get("with", {})}
+            where = own.get("data", data)
+            jobs += [Job(recipe, where, seed, _place(name, folder, seed), keywords, others, compared=False) for seed in seeds]
+    return jobs
+
+
+def _place(name: str, folder: Path, seed: int) -> Path:
+    return folder / f"{name}-seed={seed}"
+
+
+def _placed(value: Any, first: Iterable[str], folder: Path, seed: int) -> Any:
+    """The folder of a first run in the place of its {name}."""
+    found = [name for name in first if value == f"{{{name}}}"]
+    return str(_place(found[0], folder, seed)) if found else value
 
 
 def perform(jobs: Sequence[Job]) -> list[Path]:
@@ -103,4 +130,4 @@ def _values(recipe: Recipe, name: str, given: str | Sequence[Any]) -> Sequence[A
 
 
 def _short(value: Any) -> str:
-    return "+".join(map(str, value)) if isinstance(value, list) else str(value).replace("/", "_")
+    return "+".join(map(str, value)) if isinstance(value, list) else str(value).strip("{}").replace("/", "_")

@@ -12,6 +12,7 @@ from longtail import processes
 from longtail.core import Clock
 
 REFRESH = 0.2  # seconds between two updates of the live line
+MILESTONES = 10.0  # seconds between two lines that stay
 QUIET = 20.0  # seconds between two lines where nobody is watching (a log file)
 
 
@@ -37,7 +38,7 @@ class Display:
         self.stream = stream or sys.stderr
         self.live = self.stream.isatty()
         self.silent = processes.rank() != 0
-        self._next = 0.0
+        self._next = self._milestone = 0.0
         self._began: tuple[float, int] | None = None
 
     def due(self) -> bool:
@@ -58,6 +59,12 @@ class Display:
         terms = "  ".join(f"{name.partition('/')[2]} {value:.3f}" for name, value in means.items() if name.startswith("terms/"))
         bar = "█" * int(20 * done) + "░" * (20 - int(20 * done))
         self._line(f"{self.stage} {bar} {done:4.0%}  epoch {clock.epoch + 1}/{clock.epochs}  {terms}  rate {rate:.2g}  {speed}")
+
+    def milestone(self, text: str, *, final: bool) -> None:
+        """Print a line that stays, unless the last one did so a moment ago: short epochs would flood the screen."""
+        if final or time.monotonic() >= self._milestone:
+            self._milestone = time.monotonic() + MILESTONES
+            self.say(text)
 
     def say(self, text: str) -> None:
         """Print a line that stays."""

@@ -89,6 +89,7 @@ def choose(
         precision="bf16" if mixed else "fp32",
         threads=threads or torch.get_num_threads(),
         workers=workers,
+        channels_last=not kind.startswith("mps"),
         compile=compile,
         sync_batchnorm=sync_batchnorm,
     )

@@ -103,7 +103,7 @@ class Session:
             line |= results
             self._keep_best(results, clock)
             self.meter = Meter()
-            self.display.say(_sentence(self.stage, clock, line))
+            self.display.milestone(_sentence(self.stage, clock, line), final=self.step == clock.steps)
         line |= {"seconds": round(self._elapsed, 2), "images_per_second": round(images * self.step / self._elapsed, 1)}
         self.journal.write(line)
 

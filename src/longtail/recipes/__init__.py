@@ -67,6 +67,56 @@ CITATIONS: Mapping[str, tuple[str, ...]] = {
   year = {2022}
 }""",
     ),
+    "livt": (
+        """@inproceedings{xu2023learning,
+  title = {Learning Imbalanced Data with Vision Transformers},
+  author = {Xu, Zhengzhuo and Liu, Ruikang and Yang, Shuo and Chai, Zenghao and Yuan, Chun},
+  booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  year = {2023}
+}""",
+        """@inproceedings{he2022masked,
+  title = {Masked Autoencoders Are Scalable Vision Learners},
+  author = {He, Kaiming and Chen, Xinlei and Xie, Saining and Li, Yanghao and Doll{\\'a}r, Piotr and Girshick, Ross},
+  booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  year = {2022}
+}""",
+    ),
+    "masked_autoencoder": (
+        """@inproceedings{he2022masked,
+  title = {Masked Autoencoders Are Scalable Vision Learners},
+  author = {He, Kaiming and Chen, Xinlei and Xie, Saining and Li, Yanghao and Doll{\\'a}r, Piotr and Girshick, Ross},
+  booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  year = {2022}
+}""",
+        """@inproceedings{xu2023learning,
+  title = {Learning Imbalanced Data with Vision Transformers},
+  author = {Xu, Zhengzhuo and Liu, Ruikang and Yang, Shuo and Chai, Zenghao and Yuan, Chun},
+  booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  year = {2023}
+}""",
+    ),
+    "vit_scratch": (
+        """@inproceedings{xu2023learning,
+  title = {Learning Imbalanced Data with Vision Transformers},
+  author = {Xu, Zhengzhuo and Liu, Ruikang and Yang, Shuo and Chai, Zenghao and Yuan, Chun},
+  booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  year = {2023}
+}""",
+    ),
+    "deit3": (
+        """@inproceedings{touvron2022deit,
+  title = {{DeiT III}: Revenge of the {ViT}},
+  author = {Touvron, Hugo and Cord, Matthieu and J{\\'e}gou, Herv{\\'e}},
+  booktitle = {European Conference on Computer Vision},
+  year = {2022}
+}""",
+        """@inproceedings{xu2023learning,
+  title = {Learning Imbalanced Data with Vision Transformers},
+  author = {Xu, Zhengzhuo and Liu, Ruikang and Yang, Shuo and Chai, Zenghao and Yuan, Chun},
+  booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  year = {2023}
+}""",
+    ),
 }
 """What to cite for a recipe, as BibTeX."""
 
@@ -81,6 +131,13 @@ _HOU_2022 = {
     "warmup_start": (0.5,),
     "augment": ("autoaugment",),
     "ema": (0.0,),
+}
+
+_LIVT: Mapping[str, Any] = {
+    "recipes": ("livt",),
+    "data": "cifar100-lt",
+    "seeds": (0, 1, 2),
+    "first": {"mgp": {"recipe": "masked_autoencoder"}},
 }
 
 SWEEPS: Mapping[str, Mapping[str, Any]] = {
@@ -151,6 +208,44 @@ SWEEPS: Mapping[str, Mapping[str, Any]] = {
         **_CIFAR100,
         "set": {"epochs": (30,), "batchformer": ("off", "on")},
     },
+    # LiVT's table 7, with the two variants of table 6 that it leaves out.
+    "livt-losses": {
+        **_LIVT,
+        "set": {
+            "pretrained": ("{mgp}",),
+            "epochs": (20,),
+            "loss": ("ce", "bce", "cb", "cb_bce", "ldam", "lade", "ib", "bal_ce", "bal_bce"),
+        },
+    },
+    # Theorem 2, as released, against equation 10, as printed.
+    "livt-test-prior": {**_LIVT, "set": {"pretrained": ("{mgp}",), "epochs": (20,), "test_prior": (None, "uniform")}},
+    # Figure 3.
+    "livt-tau": {
+        **_LIVT,
+        "set": {"pretrained": ("{mgp}",), "epochs": (20,), "tau": (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)},
+        "plot": {"x": "tau"},
+    },
+    # Figure 2.
+    "livt-convergence": {
+        **_LIVT,
+        "set": {"pretrained": ("{mgp}",), "epochs": (20,), "loss": ("ce", "bal_ce", "bce", "bal_bce")},
+        "plot": {"x": "epoch", "lines": "loss"},
+    },
+    # Table 5: pretraining on long-tailed and on balanced data, equally many images, none of which is learnt from afterwards.
+    "livt-transfer": {
+        "recipes": ("livt",),
+        "data": "cifar10-lt",
+        "seeds": (0, 1, 2),
+        "first": {
+            "lt": {"recipe": "masked_autoencoder", "data": "cifar100-lt"},
+            "bal": {"recipe": "masked_autoencoder", "data": "cifar100", "set": {"images": 9754}, "with": {"imbalance": None}},
+        },
+        "set": {"pretrained": ("{lt}", "{bal}"), "epochs": (20,), "loss": ("ce", "bal_bce")},
+        "across": ("pretraining",),
+    },
+    # Table 1: three ways to train a transformer from scratch.
+    "livt-from-scratch": {"recipes": ("vit_scratch", "deit3", "livt"), "data": "cifar100-lt", "seeds": (0, 1, 2), "set": {"loss": ("ce",)}},
 }
 """Ablations by name, run by `longtail sweep --name`: `recipes`, `data`, `seeds`, `set` (keyword -> values, in every combination),
-`each` (keywords that change together) and `with` (data flags)."""
+`each` (keywords that change together) and `with` (data flags). Runs under `first`, one for each seed, come before: a keyword of the value
+"{name}" is the folder of that one. `across` lets a field of the comparison differ; `plot` draws accuracy over a keyword or the epochs."""

@@ -1,0 +1,90 @@
+"""The arrays of a run, in its folder `analysis/`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from longtail.analysis.gradcam import enlarged, grad_cam
+from longtail.analysis.relations import relations
+from longtail.core import Method
+from longtail.data.dataset import Dataset
+from longtail.data.loader import InOrder, Loader
+from longtail.data.views import Plain
+from longtail.methods.classify import Classify
+from longtail.nn import Streams
+
+
+def analyse(
+    method: Method[Any],
+    data: Dataset,
+    folder: str | Path,
+    *,
+    batch: int = 128,
+    batches: int = 8,
+    at: Literal["features", "image"] = "features",
+    group: str = "few",
+    images: int = 8,
+) -> list[Path]:
+    """Write what a trained method does on test images: `gradcam.npz` and, if it was trained with BatchFormer, `relations.npz`.
+
+    Grad-CAM is of the first `images` test images of a `group`, one of each class, for their true class. `longtail.runs.again` gives the
+    method and the data of a finished run. Draw the arrays with `longtail.analysis.figures.draw`.
+    """
+    split = data.test if len(data.test) else data.val
+    if not len(split):
+        raise ValueError(f"expected test or validation images to analyse, got none in {data.name}")
+    if group not in data.groups.members:
+        raise ValueError(f"expected a group of {', '.join(data.groups.members)}, got {group!r}")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [folder / "gradcam.npz"]
+    _write(written[0], _looks(method, data, [*_first(split.target.tolist(), data.groups.members[group])][:images]))
+    if isinstance(method, Classify) and isinstance(method.neck, Streams):
+        shuffled = Loader(split, view=Plain(_size(method)), batch=batch, seed=0)
+        found = relations(method, islice(shuffled.epoch(0), batches), classes=len(data.classes), at=at)
+        written.append(folder / "relations.npz")
+        _write(written[1], {**found, "counts": data.counts.numpy(), "classes": np.array(data.classes), "at": np.array(at)})
+    return written
+
+
+def _size(method: Method[Any]) -> int:
+    """The side of the images that a method's network was built for."""
+    spec: Any = method.deploy().spec
+    while "size" not in spec:
+        spec = spec["network"]
+    return int(spec["size"])
+
+
+def _first(target: list[int], members: Iterable[int]) -> Iterable[int]:
+    """The first row of each class that has one."""
+    return (target.index(own) for own in members if own in target)
+
+
+def _looks(method: Method[Any], data: Dataset, rows: list[int]) -> dict[str, Any]:
+    split = data.test if len(data.test) else data.val
+    network, size = method.deploy(), _size(method)
+    everyone = InOrder(split, size=size, batch=len(split)).view
+    image = torch.stack([everyone(split.pictures.image(row)) for row in rows]).float() / 255
+    target = split.target[rows]
+    with torch.no_grad():
+        answer = network.eval()(image).argmax(1)
+    return {
+        "image": image.numpy(),
+        "map": enlarged(grad_cam(network, image, target=target), size).numpy(),
+        "target": target.numpy(),
+        "answer": answer.numpy(),
+        "id": np.array([split.ids[row] for row in rows]),
+        "classes": np.array(data.classes),
+    }
+
+
+def _write(path: Path, arrays: dict[str, Any]) -> None:
+    part = path.with_suffix(".part.npz")
+    np.savez_compressed(part, **arrays)
+    part.replace(path)

@@ -1,0 +1,94 @@
+"""BatchFormer as keywords: what each says, and that a recipe follows them to the end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from longtail.data.opening import open_data
+from longtail.engine.run import Run
+from longtail.nn import BatchFormer, PassThrough, Streams
+from longtail.recipes.batchformer import Use, neck, rates
+from longtail.recipes.supervised import balanced_softmax
+from longtail.runs import load, train
+
+QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}
+
+
+@pytest.mark.parametrize(
+    ("use", "given", "weights", "trains"),
+    [
+        ("on", {}, (0.5, 0.5), True),
+        ("on", {"plain": 1.5, "attended": 1.5, "layers": 2}, (1.5, 1.5), True),
+        ("on", {"plain": 0.0, "attended": 1.0}, (0.0, 1.0), True),
+        ("on", {"loss_scale": 2.0}, (1.0, 1.0), True),
+        ("frozen", {}, (0.5, 0.5), False),
+        ("self", {}, (0.5, 0.5), True),
+    ],
+)
+def test_keywords_become_streams(use: Use, given: dict[str, Any], weights: tuple[float, float], trains: bool) -> None:
+    own = neck(8, use, **given)
+    assert isinstance(own, Streams)
+    assert (own.plain, own.attended) == weights
+    assert own.batchformer.attention == ("self" if use == "self" else "batch")
+    assert len(own.batchformer.layers) == given.get("layers", 1)
+    assert rates(own, 0.1) == ({"neck": 0.1} if trains else {})
+
+
+def test_off_is_no_neck_and_perhaps_another_scale() -> None:
+    own = neck(8, "off", loss_scale=1.5)
+    assert isinstance(own, PassThrough)
+    assert own.weight == 1.5
+    assert rates(own, 0.1) == {}
+    with pytest.raises(ValueError, match=r"expected --batchformer on with --plain and --attended, got it off with 1\.5 and 0\.5"):
+        neck(8, "off", plain=1.5)
+
+
+def test_a_dim_that_heads_do_not_divide_is_refused() -> None:
+    with pytest.raises(ValueError, match="dim divisible by heads, got dim 10 and heads 4"):
+        neck(10, "on")
+
+
+def begun(tmp_path: Path, **keywords: Any) -> Any:
+    """The method of a recipe before its first step."""
+
+    class Waiting(Run):
+        def fit(self, stage: Any) -> Any:
+            self.stage = stage
+            return stage.method
+
+    run = Waiting(tmp_path, seed=3)
+    method = balanced_softmax(run, open_data("digits-lt"), **keywords)
+    return method, run.stage
+
+
+def test_one_seed_gives_one_network_with_and_without_it(tmp_path: Path) -> None:
+    plain, _ = begun(tmp_path)
+    attended, stage = begun(tmp_path, batchformer="on")
+    for name, tensor in plain.state_dict().items():
+        assert torch.equal(tensor, attended.state_dict()[name]), name
+    assert isinstance(attended.neck.batchformer, BatchFormer)
+    groups = stage.optimizer(attended).param_groups
+    slow = {id(p) for group in groups if group["lr_scale"] == 0.1 for p in group["params"]}
+    assert slow == {id(p) for p in attended.neck.parameters()}
+
+
+@pytest.mark.parametrize(
+    ("keywords", "terms"),
+    [
+        ({"batchformer": "on"}, {"plain", "attended"}),
+        ({"batchformer": "self", "plain": 0.0, "attended": 1.0}, {"attended"}),
+        ({"batchformer": "frozen", "plain": 1.5, "attended": 1.5}, {"plain", "attended"}),
+        ({"loss_scale": 0.5}, {"class"}),
+    ],
+)
+def test_it_trains_and_leaves_a_plain_network(tmp_path: Path, keywords: dict[str, Any], terms: set[str]) -> None:
+    result = train("balanced_softmax", "digits-lt", tmp_path / "run", **QUICK, **keywords)
+    (line,) = [json.loads(text) for text in (tmp_path / "run" / "train" / "journal.jsonl").read_text().splitlines()]
+    assert {name.removeprefix("terms/") for name in line if name.startswith("terms/")} == terms
+    assert result.row is not None
+    assert result.row["parameters"] == sum(p.numel() for p in load(result.folder, device="cpu").network.parameters()) == 495_696

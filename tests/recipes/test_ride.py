@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from longtail.runs import load, train
+
+QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ride") / "run"
+    train("ride", "digits-lt", folder, **QUICK)
+    return folder
+
+
+def test_it_trains_and_every_expert_is_judged(finished: Path) -> None:
+    (line,) = [json.loads(text) for text in (finished / "train" / "journal.jsonl").read_text().splitlines()]
+    assert {"terms/class", "terms/class_diversity", "val/balanced", "val/expert1/balanced", "ema/val/expert3/top1"} <= set(line)
+    with np.load(finished / "predictions" / "test.npz") as stored:
+        assert sum("expert" in name for name in stored) == 3
+    assert json.loads((finished / "model" / "spec.json").read_text())["network"]["head"]["experts"] == 3
+
+
+def test_two_stages_with_batchformer_and_a_teacher(finished: Path, tmp_path: Path) -> None:
+    result = train("ride", "digits-lt", tmp_path / "run", **QUICK, batchformer="on", init=finished, teacher=finished)
+    (line,) = [json.loads(text) for text in (tmp_path / "run" / "train" / "journal.jsonl").read_text().splitlines()]
+    assert {"terms/plain", "terms/attended", "terms/plain_distill", "terms/attended_diversity"} <= set(line)
+    assert result.row is not None
+    assert result.row["keywords"]["init"] == str(finished)
+
+
+def test_it_begins_with_the_weights_of_a_finished_run(finished: Path, tmp_path: Path) -> None:
+    train("ride", "digits-lt", tmp_path / "run", **QUICK, lr=0.0, ema=0.0, init=finished)
+    before, after = (dict(load(folder, device="cpu").network.named_parameters()) for folder in (finished, tmp_path / "run"))
+    assert all((before[name] == own).all() for name, own in after.items())
+
+
+def test_resnet_experts_with_a_cosine_rate(tmp_path: Path) -> None:
+    result = train("ride", "digits-lt", tmp_path / "run", **QUICK, network="resnet32", experts=2, schedule="cosine", batchformer="on")
+    assert result.row is not None
+    assert result.row["test"] is not None
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"experts": 1}, "expected at least two experts, got 1"),
+        ({"network": "vit_mini"}, r"network to be fast_cnn \| resnet32, got 'vit_mini'"),
+        ({"init": "nowhere"}, "expected a finished run, got no network at nowhere"),
+        ({"teacher": "nowhere"}, "expected a finished run, got no network at nowhere"),
+    ],
+)
+def test_bad_input_is_refused(tmp_path: Path, keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        train("ride", "digits-lt", tmp_path / "run", **QUICK, **keywords)
+
+
+def test_runs_of_other_networks_and_classes_are_refused(finished: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected a run of the same network in --init"):
+        train("ride", "digits-lt", tmp_path / "run", **QUICK, experts=2, init=finished)
+    other = tmp_path / "other"
+    (other / "model").mkdir(parents=True)
+    for own in (finished / "model").iterdir():
+        (other / "model" / own.name).write_bytes(own.read_bytes())
+    spec = json.loads((other / "model" / "spec.json").read_text())
+    (other / "model" / "spec.json").write_text(json.dumps(spec | {"classes": spec["classes"][::-1]}))
+    with pytest.raises(ValueError, match="expected a teacher of these 10 classes in their order"):
+        train("ride", "digits-lt", tmp_path / "third", **QUICK, teacher=other)
