@@ -27,7 +27,11 @@ def command(plan: dict[str, Any], arm: dict[str, Any], *, seed: int, out: Path, 
     words = ["longtail", "train", recipe, "--data", str(plan["data"]), "--seed", str(seed), "--out", str(out)]
     for name, value in settings.items():
         flag = name.replace("_", "-")
-        words += [f"--{flag}" if value else f"--no-{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value).format(work=work, seed=seed)]
+        words += (
+            [f"--{flag}" if value else f"--no-{flag}"]
+            if isinstance(value, bool)
+            else [f"--{flag}", str(value).format(work=work, seed=seed)]
+        )
     return words
 
 

@@ -29,13 +29,15 @@ Minutes are those of a machine that often did something else as well: read them 
 def page(folder: Path = HERE) -> str:
     """The whole page, from the plans and results in a folder."""
     plans = {path.stem: _read(path) for path in sorted((folder / "plans").glob("*.json"))}
-    parts = [HEAD]
+    parts, speed = [HEAD], {path.stem: _read(path) for path in sorted((folder / "results" / "speed").glob("*.json"))}
     for name, plan in plans.items():
-        found = [_read(path) for path in sorted((folder / "results" / name).glob("*.json"))]
-        parts.append("\n".join(_accuracy(name, plan, found)))
-    speed = {path.stem: _read(path) for path in sorted((folder / "results" / "speed").glob("*.json"))}
+        found = {path.stem: _read(path) for path in sorted((folder / "results" / name).glob("*.json"))}
+        if "arms" not in plan and name in speed:
+            found[name] = speed.pop(name)
+        body = _accuracy(plan, list(found.values())) if "arms" in plan else _figures(found)
+        parts.append("\n".join([f"## {name.replace('_', ' ')}\n", *_asked(plan), *body]))
     if speed:
-        parts.append("\n".join(_speed(speed)))
+        parts.append("\n".join(["## speed\n", *_figures(speed)]))
     if len(parts) == 1:
         parts.append("No plan has been written yet.\n")
     return "\n".join(parts)
@@ -46,9 +48,11 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-def _accuracy(name: str, plan: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    yield f"## {name.replace('_', ' ')}\n"
+def _asked(plan: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"**{what.capitalize()}.** {plan[what]}\n" for what in ("question", "expected", "selection", "tuning") if what in plan)
+
+
+def _accuracy(plan: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     by_arm: dict[str, list[Mapping[str, Any]]] = {arm: [] for arm in plan["arms"]}
     for result in found:
         by_arm.setdefault(result["arm"], []).append(result)
@@ -74,17 +78,19 @@ def _table(plan: Mapping[str, Any], ran: Mapping[str, Sequence[Mapping[str, Any]
     yield f"|:--|{'--:|' * (len(columns) - 1)}"
     for arm, own in ran.items():
         tests = [result["row"]["test"] for result in own]
-        cells = [
-            f"`{arm}`" if arm in plan["arms"] else f"`{arm}` (no longer in the plan)",
-            str(len(own)),
-            _percent([test["top1"] for test in tests]),
-            _percent([test["balanced"] for test in tests]),
-            *(_percent([test["groups"][group] for test in tests]) for group in groups),
-            f"{statistics.fmean(test['ece'] for test in tests):.3f}",
-            f"{statistics.fmean(result['row']['minutes'] for result in own):.1f}",
-        ]
-        yield f"| {' | '.join(cells)} |"
+        named = f"`{arm}`" if arm in plan["arms"] else f"`{arm}` (no longer in the plan)"
+        minutes = f"{statistics.fmean(result['row']['minutes'] for result in own):.1f}"
+        yield f"| {' | '.join([named, str(len(own)), *_scores(tests, groups), minutes])} |"
+        for head in tests[0].get("heads", {}):
+            yield f"| {' | '.join([f'{named}, {head} alone', '', *_scores([test['heads'][head] for test in tests], groups), ''])} |"
     yield ""
+
+
+def _scores(tests: Sequence[Mapping[str, Any]], groups: Sequence[str]) -> Iterator[str]:
+    yield _percent([test["top1"] for test in tests])
+    yield _percent([test["balanced"] for test in tests])
+    yield from (_percent([test["groups"][group] for test in tests]) for group in groups)
+    yield f"{statistics.fmean(test['ece'] for test in tests):.3f}"
 
 
 def _percent(values: Sequence[float | None]) -> str:
@@ -117,14 +123,15 @@ def _facts(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _speed(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    yield "## speed\n"
+def _figures(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    if not found:
+        yield "Not run yet.\n"
     for name, result in found.items():
-        yield f"**{name.replace('_', ' ')}.** {result['question']}\n"
+        yield f"**{name.replace('_', ' ')}.** {result.get('question', '')}\n"
         yield "| figure | value |"
         yield "|:--|--:|"
-        yield from (f"| {what} | {value} |" for what, value in _flat({**result["figures"], **result["machine"]}))
-        yield f"\n`{result['command']}`\n"
+        yield from (f"| {what} | {value} |" for what, value in _flat({**result["figures"], **result.get("machine", {})}))
+        yield f"\n`{result['command']}`\n" if "command" in result else ""
 
 
 def _flat(figures: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:

@@ -72,6 +72,20 @@ def test_runs_that_others_begin_with(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [job.keywords["pretrained"] for job in given_one] == ["runs/mine", "runs/mine"]
 
 
+def test_runs_that_others_begin_with_may_change_together_with_other_keywords(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = {"flat": {"recipe": "ldam"}, "strong": {"recipe": "ldam", "set": {"rho": 0.0}}, "unused": {"recipe": "ldam"}}
+    each = ({"teacher": "{strong}", "defer": 1.0}, {"teacher": "{flat}"})
+    spec = {"recipes": ("deit_lt",), "data": "digits-lt", "first": first, "each": each}
+    monkeypatch.setattr("longtail.cli.sweep.SWEEPS", {**SWEEPS, "teachers": spec})
+    jobs = plan(given(name="teachers", out=Path("out")))
+    assert [job.folder.name for job in jobs[:2]] == ["flat-seed=0", "strong-seed=0"]
+    assert [(job.folder.name, job.keywords["teacher"]) for job in jobs[2:]] == [
+        ("deit_lt-teacher=strong-defer=1.0-seed=0", str(Path("out/strong-seed=0"))),
+        ("deit_lt-teacher=flat-seed=0", str(Path("out/flat-seed=0"))),
+    ]
+    assert [job.keywords["teacher"] for job in plan(given(name="teachers", set=["teacher=runs/mine"]))] == ["runs/mine"] * 2
+
+
 @pytest.mark.parametrize("name", SWEEPS)
 def test_named_sweeps_can_be_planned(name: str) -> None:
     assert plan(given(name=name))

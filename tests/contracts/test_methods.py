@@ -27,8 +27,23 @@ from longtail.losses import (
     effective_number,
     expert_temperature,
 )
-from longtail.methods import Classify, MaskedAutoencode, PaCo, Ride
-from longtail.nn import BatchFormer, Classifier, Cosine, CosineExperts, Frozen, Linear, Neck, Network, Queue, Streams, Teacher, build
+from longtail.methods import Classify, DistillTokens, MaskedAutoencode, PaCo, Ride
+from longtail.methods.distill_tokens import Release
+from longtail.nn import (
+    BatchFormer,
+    Classifier,
+    Cosine,
+    CosineExperts,
+    Frozen,
+    Linear,
+    Neck,
+    Network,
+    Queue,
+    Streams,
+    Teacher,
+    TokenHeads,
+    build,
+)
 from longtail.nn.mae import MaskedAutoencoder, initialise
 from longtail.schedules import Deferred
 
@@ -53,6 +68,14 @@ def views() -> Batch:
     return {"view1": batch["image"], "view2": batch["image"].flip(-1), "target": batch["target"], "draw": batch["draw"]}
 
 
+def taught() -> Batch:
+    return {**hard(), "teacher_target": torch.tensor([0, 0, 1, 4, 1, 2, 1, 2, 3, 0])}
+
+
+def taught_softly() -> Batch:
+    return {**soft(), "teacher_target": taught()["teacher_target"]}
+
+
 @dataclass(frozen=True)
 class Case:
     name: str
@@ -74,22 +97,18 @@ def deferred() -> Deferred:
     return Deferred(effective_number(COUNTS), start=0.8)
 
 
-def ride(neck: Neck | None = None, *, diversity: float = -0.45, teacher: Frozen | None = None) -> Ride:
+def ride(neck: Neck | None = None, *, teacher: Frozen | None = None) -> Ride:
     network = build({"name": "fast_cnn_experts", "size": 8, "width": 8, "experts": 2})
     return Ride(
         network,
         CosineExperts(network.dim, 5, experts=2),
         LDAM(COUNTS, max_margin=15.0, scale=1.0),
-        diversity=Diversity(diversity),
+        diversity=Diversity(-0.45),
         neck=neck,
         weights=deferred(),
         temperature=Deferred(expert_temperature(COUNTS), start=0.8),
         teacher=teacher,
     )
-
-
-def attentive(diversity: float = -0.45) -> Ride:
-    return ride(Streams(BatchFormer(24, heads=1)), diversity=diversity, teacher=Teacher(Classifier(cnn(), Linear(32, 5)), size=8))
 
 
 def paco(neck: Neck | None = None) -> PaCo:
@@ -124,8 +143,11 @@ CASES = [
     Case(
         "masked autoencoder", lambda: MaskedAutoencode(MaskedAutoencoder(initialise(vit(pool="avg")), width=8, depth=1, heads=2)), (hard,)
     ),
-    Case("RIDE", ride, first_order=lambda: ride(diversity=0.0)),
-    Case("RIDE, BatchFormer, teacher", attentive, first_order=lambda: attentive(0.0)),
+    Case("RIDE", ride),
+    Case(
+        "RIDE, BatchFormer, teacher",
+        lambda: ride(Streams(BatchFormer(24, heads=1)), teacher=Teacher(Classifier(cnn(), Linear(32, 5)), size=8)),
+    ),
     Case("PaCo", paco, batches=(views,), moving=("key",)),
     Case(
         "PaCo, BatchFormer",
@@ -134,6 +156,14 @@ CASES = [
         moving=("key",),
         # The keys' branch uses the trained BatchFormer without gradient.
         first_order=lambda: paco(Streams(BatchFormer(32).requires_grad_(False))),
+    ),
+    Case("DeiT", lambda: DistillTokens(vit(pool="tokens"), TokenHeads(32, 5), CrossEntropy()), batches=(taught, taught_softly)),
+    Case(
+        "DeiT-LT, released",
+        lambda: DistillTokens(
+            vit(pool="tokens", drop_path=0.2), TokenHeads(32, 5), CrossEntropy(smoothing=0.1), weights=deferred(), trust=Release(0.4)
+        ),
+        batches=(taught, taught_softly),
     ),
     Case("linear probe", lambda: Classify(Frozen(cnn()), Linear(32, 5), LogitAdjusted(COUNTS))),
 ]

@@ -35,12 +35,14 @@ def test_diversity_equals_a_slow_reference(temperature: list[float] | None) -> N
     assert expected < 0
 
 
-def test_no_gradient_goes_through_the_mean() -> None:
+def test_the_gradient_is_as_for_a_fixed_mean_which_is_also_the_whole_one() -> None:
     logits = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(Diversity(1.0)(logits), logits)
     # For a fixed aim p, the gradient of KL(p || softmax(z)) is softmax(z) - p.
     expected = (logits.softmax(-1) - logits.mean(0).softmax(-1)) / 3
     assert torch.allclose(gradient, expected)
+    temperature = torch.tensor([1.0, 0.9, 0.6, 0.5], dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda z: Diversity(-0.45)(z, temperature=temperature), (logits,))
 
 
 def test_a_negative_factor_pushes_experts_apart() -> None:

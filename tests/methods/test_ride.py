@@ -19,14 +19,14 @@ def network(experts: int = 3) -> Network:
     return build({"name": "fast_cnn_experts", "size": 8, "width": 8, "experts": experts})
 
 
-def ride(*, neck: Streams | None = None, teacher: Frozen | None = None, diversity: float = -0.45) -> Ride:
+def ride(*, neck: Streams | None = None, teacher: Frozen | None = None) -> Ride:
     """As the recipe makes it."""
     counts, own = torch.tensor(COUNTS), network()
     return Ride(
         own,
         CosineExperts(own.dim, 3),
         LDAM(counts, max_margin=15.0, scale=1.0),
-        diversity=Diversity(diversity),
+        diversity=Diversity(-0.45),
         neck=neck,
         weights=Deferred(effective_number(counts), 0.8),
         temperature=Deferred(expert_temperature(counts), 0.8),

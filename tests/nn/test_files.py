@@ -34,3 +34,13 @@ def test_what_is_not_a_model_is_refused(folder: Path, tmp_path: Path) -> None:
     (folder / "model.safetensors").unlink()
     with pytest.raises(ValueError, match="expected the weights of the run, got nothing"):
         files.read(folder)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    network = build({"name": "fast_cnn", "size": 8, "width": 4})
+    classifier = Classifier(network, Linear(network.dim, 2))
+    files.write(tmp_path / "model", classifier, classes=("cat", "dog"), size=8)
+    assert sorted(own.name for own in (tmp_path / "model").iterdir()) == ["model.safetensors", "spec.json"]
+    again, classes, size = files.read(tmp_path / "model")
+    assert (classes, size, again.spec) == (("cat", "dog"), 8, classifier.spec)
+    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in classifier.state_dict().items())

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from longtail.nn import HEADS, Cosine, CosineExperts, Linear, build_head
+from longtail.nn import HEADS, Classifier, Cosine, CosineExperts, Head, Linear, TokenHeads, build, build_head
 
 
 def test_linear_scales_weight_and_bias() -> None:
@@ -41,3 +41,24 @@ def test_a_head_comes_back_from_its_spec(name: str) -> None:
 def test_unknown_heads_are_refused() -> None:
     with pytest.raises(ValueError, match=r"no head is called 'cosin': known are linear, cosine, .*; did you mean cosine\?"):
         build_head({"name": "cosin"})
+
+
+def test_two_tokens_answer_with_the_mean_of_their_own_features() -> None:
+    head, features = TokenHeads(6, 3), torch.randn(5, 6)
+    cls, dist = (features[:, :3] @ head.cls.weight.T + head.cls.bias, features[:, 3:] @ head.dist.weight.T + head.dist.bias)
+    named = head.named(features)
+    assert torch.allclose(named["cls"], cls, atol=1e-6)
+    assert torch.allclose(named["dist"], dist, atol=1e-6)
+    assert torch.allclose(head(features), (cls + dist) / 2, atol=1e-6)
+    with pytest.raises(ValueError, match="two tokens side by side, got dim 7"):
+        TokenHeads(7, 3)
+
+
+def test_a_classifier_tells_the_parts_of_its_head_apart() -> None:
+    image = torch.rand(2, 3, 8, 8)
+    network = build({"name": "fast_cnn", "size": 8, "width": 8}).eval()
+    parts: dict[str, Head] = {"linear": Linear(32, 3), "experts": CosineExperts(32, 3, experts=2), "tokens": TokenHeads(32, 3)}
+    heads = {name: Classifier(network, head).heads(image) for name, head in parts.items()}
+    assert [list(own) for own in heads.values()] == [["logits"], ["logits", "expert1", "expert2"], ["logits", "cls", "dist"]]
+    for name, head in parts.items():
+        assert torch.equal(heads[name]["logits"], Classifier(network, head)(image))

@@ -129,6 +129,24 @@ def test_the_encoder_sees_visible_patches_only() -> None:
     assert not torch.equal(method(to_images(changed, 2)).predicted, found.predicted)
 
 
+def test_the_decoder_puts_every_patch_in_its_place() -> None:
+    torch.manual_seed(0)
+    decoder = Decoder(16, grid=2, pixels=12, width=8, depth=1, heads=2).double()
+    masked = random_masking(torch.randn(3, 4, 16, dtype=torch.float64), 0.5)
+    prefix = torch.randn(3, 1, 16, dtype=torch.float64)
+    painted = decoder(torch.cat([prefix, masked.visible], 1), masked.restore)
+    for n in range(3):
+        line = [decoder.embed(prefix[n, 0])]
+        for patch in range(4):
+            place = int(masked.restore[n, patch])
+            line.append(decoder.mask_token[0, 0] if place >= 2 else decoder.embed(masked.visible[n, place]))
+        tokens = torch.stack(line) + sincos_positions(8, 2)[0].double()
+        slow = decoder.pixels(decoder.norm(decoder.blocks(tokens[None])))[0, 1:]
+        assert torch.allclose(painted[n], slow, atol=1e-6)
+    first, second = masked.hidden[0].nonzero().flatten().tolist()
+    assert not torch.allclose(painted[0, first], painted[0, second])
+
+
 def test_nothing_hidden_is_the_plain_encoder() -> None:
     """Order does not matter to a transformer: with all patches visible, the tokens are those of the network itself, shuffled."""
     method, image = autoencoder(), torch.rand(2, 3, 8, 8, dtype=torch.float64)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from longtail.nn.vit import vit_mini
+from longtail.nn.vit import Tokens, vit_mini
 
 
 @pytest.mark.parametrize(("size", "patch"), [(32, 4), (64, 8), (224, 28), (8, 1), (28, 2), (4, 1)])
@@ -21,7 +21,7 @@ def test_features_may_be_the_mean_of_the_patches() -> None:
 
 
 def test_an_unknown_way_to_pool_names_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="called 'average': known are token, avg, avg_norm; did you mean avg"):
+    with pytest.raises(ValueError, match=r"called 'average': known are token, avg, avg_norm, tokens; did you mean avg"):
         vit_mini(8, width=16, depth=1, pool="average")
 
 
@@ -38,3 +38,14 @@ def test_features_are_the_class_token_after_the_norm() -> None:
     tokens = network.forward_features(image)  # type: ignore[operator]
     assert torch.equal(network(image), tokens[:, 0])
     assert torch.allclose(tokens.mean(-1), torch.zeros(2, 65), atol=1e-5)
+
+
+def test_a_distillation_token_stands_beside_the_class_token() -> None:
+    network = vit_mini(8, width=16, depth=1, pool="tokens").eval()
+    assert isinstance(network, Tokens)
+    image = torch.rand(2, 3, 8, 8)
+    tokens = network.transformer.forward_features(image)  # type: ignore[operator]
+    assert tokens.shape == (2, 66, 16)
+    assert torch.equal(network(image), torch.cat([tokens[:, 0], tokens[:, 1]], 1))
+    with pytest.raises(ValueError, match="transformer with a distillation token, got one without"):
+        Tokens(vit_mini(8, width=16, depth=1))

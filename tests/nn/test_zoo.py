@@ -1,7 +1,11 @@
+from typing import Any
+
 import pytest
+import timm
 import torch
 
-from longtail.nn import zoo
+from longtail.nn import Teacher, build, zoo
+from longtail.nn.vit import Tokens
 
 
 def test_defaults_are_what_the_model_was_made_for() -> None:
@@ -27,3 +31,35 @@ def test_pooling_and_dropped_paths_can_be_asked_for() -> None:
 def test_a_size_that_the_patch_does_not_divide_is_refused() -> None:
     with pytest.raises(ValueError, match="got size 30 and patch 4: try 28"):
         zoo.timm_model("test_vit", 30, patch=4)
+
+
+def test_a_distilled_transformer_gives_both_tokens() -> None:
+    network = build({"name": "timm:deit_tiny_distilled_patch16_224", "size": 32, "patch": 8, "pool": "tokens"})
+    assert (network.dim, network.spec["pool"]) == (384, "tokens")
+    assert isinstance(network.body, Tokens)
+    assert network(torch.rand(2, 3, 32, 32)).shape == (2, 384)
+
+
+@pytest.mark.parametrize("model", ["test_vit", "resnet18"])
+def test_a_model_without_a_distillation_token_is_refused(model: str) -> None:
+    with pytest.raises(ValueError, match=f"timm model with a distillation token, got {model}, which has none: take deit_tiny"):
+        zoo.timm_model(model, 32, pool="tokens")
+
+
+def test_a_pretrained_classifier_brings_its_classes_and_normalisation(monkeypatch: pytest.MonkeyPatch) -> None:
+    create: Any = timm.create_model
+    monkeypatch.setattr("timm.create_model", lambda model, *, pretrained: create(model, pretrained=not pretrained))
+    network, names, size = zoo.timm_classifier("resnet18")
+    assert names is not None
+    assert (len(names), names[0], size) == (1000, "n01440764", 224)
+    body: Any = network.eval()[1]  # type: ignore[index]
+    image = torch.rand(1, 3, 32, 32)
+    mean, std = torch.tensor([0.485, 0.456, 0.406]).view(-1, 1, 1), torch.tensor([0.229, 0.224, 0.225]).view(-1, 1, 1)
+    assert torch.allclose(Teacher(network, size=32)(image), body((image - mean) / std), atol=1e-6)
+
+    def offline(model: str, *, pretrained: bool) -> Any:
+        raise OSError("no network here.")
+
+    monkeypatch.setattr("timm.create_model", offline)
+    with pytest.raises(ValueError, match="expected pretrained weights of resnet18, got: no network here"):
+        zoo.timm_classifier("resnet18")

@@ -286,3 +286,13 @@ def test_the_cells_fit_the_columns_and_repeat_to_the_letter(finished: Finished) 
     assert {len(cells) for cells in table.cells()} == {len(table.columns())}
     again = compare(rows(*plain, *even), across=["tta"])
     assert (to_markdown(table), to_csv(table)) == (to_markdown(again), to_csv(again))
+
+
+def test_runs_that_began_with_the_run_of_their_own_seed_are_one_line(finished: Finished) -> None:
+    runs = [finished(f"s{seed}", seed=seed, keywords={"teacher": f"out/flat-seed={seed}"}) for seed in (0, 1)]
+    other = finished("other", seed=0, keywords={"teacher": "out/strong-seed=0"})
+    table = compare(rows(*runs, other))
+    assert sorted((line.label, line.seeds) for line in table.lines) == [
+        ("cross_entropy teacher=out/flat-seed=*", (0, 1)),
+        ("cross_entropy teacher=out/strong-seed=*", (0,)),
+    ]

@@ -1,9 +1,18 @@
 """What a trained network does, as arrays, and figures of them. Arrays go to the folder `analysis/` of a run."""
 
+from longtail.analysis.distillation import analyse_teacher as analyse_teacher
+from longtail.analysis.distillation import analyse_tokens as analyse_tokens
+from longtail.analysis.distillation import analyse_training as analyse_training
+from longtail.analysis.distillation import curves as curves
 from longtail.analysis.gradcam import enlarged as enlarged
 from longtail.analysis.gradcam import grad_cam as grad_cam
 from longtail.analysis.relations import ByClass as ByClass
 from longtail.analysis.relations import attention as attention
 from longtail.analysis.relations import cross_gradients as cross_gradients
 from longtail.analysis.relations import relations as relations
+from longtail.analysis.transformers import attention_distance as attention_distance
+from longtail.analysis.transformers import entropy as entropy
+from longtail.analysis.transformers import feature_rank as feature_rank
+from longtail.analysis.transformers import look as look
+from longtail.analysis.transformers import rollout as rollout
 from longtail.analysis.writing import analyse as analyse

@@ -11,10 +11,18 @@ import numpy as np
 def draw(folder: str | Path) -> list[Path]:
     """Draw whatever arrays a folder `analysis/` holds, as SVG files beside them."""
     folder = Path(folder)
-    known = {"relations.npz": (gradient, by_pairs), "gradcam.npz": (looks,)}
+    known = {
+        "relations.npz": (gradient, by_pairs),
+        "gradcam.npz": (looks,),
+        "rollout.npz": (attended,),
+        "attention_distance.npz": (locality,),
+        "rank.npz": (ranks,),
+        "entropy.npz": (uncertainty,),
+        "training.npz": (experts, convergence),
+    }
     found = [name for name in known if (folder / name).exists()]
     if not found:
-        raise ValueError(f"expected {' or '.join(known)}, got neither at {folder}: write them with longtail.analysis.analyse")
+        raise ValueError(f"expected {' or '.join(known)}, got neither at {folder}: longtail.analysis writes them")
     drawn = []
     for name in found:
         with np.load(folder / name) as stored:
@@ -67,6 +75,92 @@ def looks(arrays: dict[str, Any]) -> Any:
         grid[0, column].set_title(str(names[arrays["target"][column]]), fontsize=8)
         if arrays["answer"][column] != arrays["target"][column]:
             grid[1, column].set_title(f"taken for {names[arrays['answer'][column]]}", fontsize=7)
+    return figure
+
+
+def attended(arrays: dict[str, Any]) -> Any:
+    """DeiT-LT, figure 5: images, and below them what reaches the class token and the distillation token."""
+    count, tokens = arrays["map"].shape[:2]
+    figure = _figure(1.4 * count, 1.6 * (1 + tokens))
+    grid = figure.subplots(1 + tokens, count, squeeze=False)
+    for column in range(count):
+        picture = arrays["image"][column].transpose(1, 2, 0)
+        side = picture.shape[0]
+        for row in range(1 + tokens):
+            grid[row, column].imshow(picture)
+            grid[row, column].set_xticks([])
+            grid[row, column].set_yticks([])
+            if row:
+                extent = (-0.5, side - 0.5, side - 0.5, -0.5)
+                grid[row, column].imshow(arrays["map"][column, row - 1], cmap="jet", alpha=0.5, extent=extent, interpolation="bilinear")
+        grid[0, column].set_title(str(arrays["classes"][arrays["target"][column]]), fontsize=8)
+    for row, name in enumerate(("CLS", "DIST")[:tokens], start=1):
+        grid[row, 0].set_ylabel(name)
+    return figure
+
+
+def locality(arrays: dict[str, Any]) -> Any:
+    """DeiT-LT, figure 4b: how far each head looks, the most local first, a line for each block."""
+    figure = _figure(5, 3.5)
+    axes = figure.subplots()
+    for block, distances in enumerate(arrays["distance"], start=1):
+        axes.plot(np.sort(distances), marker="o", label=f"block {block}", color=str(0.8 * (block - 1) / len(arrays["distance"])))
+    axes.set_xlabel("heads, sorted")
+    axes.set_ylabel(f"mean attention distance, pixels ({arrays['group']})")
+    axes.legend(fontsize=7, ncols=2)
+    return figure
+
+
+def ranks(arrays: dict[str, Any]) -> Any:
+    """DeiT-LT, figures 4c and S.4: directions needed for the features of rare classes, after each block."""
+    figure = _figure(5, 3.5)
+    axes = figure.subplots()
+    for name, values in zip(arrays["tokens"], arrays["rank"].T, strict=True):
+        axes.plot(np.arange(1, len(values) + 1), values, marker="o", label=str(name).upper())
+    axes.set_xlabel("blocks")
+    axes.set_ylabel(f"rank of features ({arrays['group']})")
+    axes.legend()
+    return figure
+
+
+def uncertainty(arrays: dict[str, Any]) -> Any:
+    """DeiT-LT, figure 3: the entropy of a teacher's answers in and out of its distribution, from frequent to rare classes."""
+    order = np.argsort(-arrays["counts"], kind="stable")
+    figure = _figure(6, 3.5)
+    axes = figure.subplots()
+    for name, label in (("inside", "in distribution"), ("outside", "out of distribution")):
+        axes.plot(arrays[name][order], marker="o", label=f"{label} ({float(arrays[f'{name}_accuracy']):.1%} right)")
+    axes.set_xlabel("classes, from frequent to rare")
+    axes.set_ylabel("entropy of the teacher, nats")
+    axes.legend()
+    return figure
+
+
+def experts(arrays: dict[str, Any]) -> Any:
+    """DeiT-LT, figure 4a: the distance between class token and distillation token; a line where re-weighting begins."""
+    figure = _over_epochs(arrays, {"notes/distance": "-"}, "1 - cosine of CLS and DIST")
+    begin, last = float(arrays["begin"]), max(float(values[-1]) for name, values in arrays.items() if name.endswith("/epoch"))
+    if not np.isnan(begin):
+        figure.axes[0].axvline(begin * last, color="gray", linestyle="--")
+    return figure
+
+
+def convergence(arrays: dict[str, Any]) -> Any:
+    """DeiT-LT, figure S.5: validation accuracy over epochs; dashed for the class token alone, dotted for the distillation token."""
+    return _over_epochs(arrays, {"val/top1": "-", "val/cls/top1": "--", "val/dist/top1": ":"}, "validation accuracy")
+
+
+def _over_epochs(arrays: dict[str, Any], lines: dict[str, str], y: str) -> Any:
+    figure = _figure(6, 3.5)
+    axes = figure.subplots()
+    for number, run in enumerate(arrays["runs"]):
+        for name, style in lines.items():
+            if f"{number}/{name}" in arrays:
+                label = str(run) if style == "-" else None
+                axes.plot(arrays[f"{number}/epoch"], arrays[f"{number}/{name}"], style, color=f"C{number}", label=label)
+    axes.set_xlabel("epochs")
+    axes.set_ylabel(y)
+    axes.legend()
     return figure
 
 

@@ -43,7 +43,9 @@ def plan(values: Mapping[str, Any]) -> list[Job]:
     settings = {name: list(own) for name, own in spec["set"].items()} | _settings(values["set"] or [])
     folder = values["out"] or Path("runs") / (values["name"] or "sweep")
     shared = {name: values[name] for name in flags.SWEEP if name in flags.SHARED and name not in ("data", "out")} | spec["with"]
-    jobs = _first(spec["first"], settings, data=data, seeds=seeds, folder=folder, shared=shared)
+    spoken = [value for given in settings.values() for value in given]
+    spoken += [value for together in spec["each"] for name, value in together.items() if name not in settings]
+    jobs = _first(spec["first"], spoken, data=data, seeds=seeds, folder=folder, shared=shared)
     for recipe, together in itertools.product(map(read, names), spec["each"]):
         grid = [[(name, value) for value in _values(recipe, name, given)] for name, given in settings.items()]
         for choice in itertools.product(*grid):
@@ -58,10 +60,10 @@ def plan(values: Mapping[str, Any]) -> list[Job]:
 
 
 def _first(
-    wanted: Mapping[str, Any], settings: Mapping[str, Any], *, data: str, seeds: Sequence[int], folder: Path, shared: Mapping[str, Any]
+    wanted: Mapping[str, Any], values: Iterable[Any], *, data: str, seeds: Sequence[int], folder: Path, shared: Mapping[str, Any]
 ) -> list[Job]:
     """Runs that others begin with, one for each seed; not those that no keyword speaks of, because it was set to something else."""
-    spoken = {value for given in settings.values() for value in given if isinstance(value, str)}
+    spoken = {value for value in values if isinstance(value, str)}
     jobs = []
     for name, own in wanted.items():
         if f"{{{name}}}" in spoken:

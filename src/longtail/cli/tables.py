@@ -92,8 +92,12 @@ def scores(found: Mapping[str, Summary | None], *, title: str | None = None) -> 
 
 
 def summaries(found: Mapping[str, Summary | None]) -> None:
-    """Print what was found on validation and test, with what the numbers mean."""
-    scores(found, title="accuracy in percent")
+    """Print what was found on validation and test, for each part of a head that has several, with what the numbers mean."""
+    whole: dict[str, Summary | None] = {}
+    for name, own in found.items():
+        whole[name] = own
+        whole |= {f"{name}, {head} alone": part for head, part in (own.get("heads", {}) if own else {}).items()}
+    scores(whole, title="accuracy in percent")
     for name, own in found.items():
         if own is None:
             say(f"{name}: no images")

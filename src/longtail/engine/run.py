@@ -44,6 +44,7 @@ class Run:
         self.machine, self.save_minutes = machine or Machine(), save_minutes
         self.dry, self.tensorboard, self.command = dry, tensorboard, command
         self.history: list[dict[str, Any]] = []  # one record per finished stage
+        self.pretraining: str | None = None  # other data that the weights have seen; a recipe that begins with such weights says so
         torch.set_num_threads(self.machine.threads)
         seed_all(seed, "start")
 

@@ -13,8 +13,8 @@ class Diversity(nn.Module):
     """Push each expert away from the mean of all: `factor` times the divergence, summed over experts (RIDE).
 
     For experts k with logits z_k and mean z, factor * mean(T) ** 2 * sum_k KL(softmax(z / T) || softmax(z_k / T)), averaged over rows. A
-    negative factor rewards difference: -0.45 for CIFAR, -0.2 for ImageNet-LT. No gradient goes through the mean. `temperature` (C,) has one
-    number for each class, see `expert_temperature`; without it, 1.
+    negative factor rewards difference: -0.45 for CIFAR, -0.2 for ImageNet-LT. `temperature` (C,) has one number for each class, see
+    `expert_temperature`; without it, 1. The mean is held fixed, as in the released code; summed over experts its gradient is zero anyway.
 
     >>> Diversity(-1.0)(torch.tensor([[[0.0, 0.0]], [[0.0, 0.0]]]))  # two experts that agree
     tensor(-0.)

@@ -32,6 +32,7 @@ class Summary(TypedDict):
     bins: int
     confidence: str  # "softmax" | "sigmoid"
     images: int
+    heads: NotRequired[dict[str, Summary]]  # the same numbers for each part of a head that has several, such as cls and dist
 
 
 class Data(TypedDict):

@@ -7,6 +7,7 @@ from longtail.nn.heads import Cosine as Cosine
 from longtail.nn.heads import CosineExperts as CosineExperts
 from longtail.nn.heads import Head as Head
 from longtail.nn.heads import Linear as Linear
+from longtail.nn.heads import TokenHeads as TokenHeads
 from longtail.nn.heads import build_head as build_head
 from longtail.nn.memory import Frozen as Frozen
 from longtail.nn.memory import Queue as Queue

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from safetensors import SafetensorError
-from safetensors.torch import load_model
+from safetensors.torch import load_model, save_model
 
 from longtail.nn.networks import Network, build
 
@@ -26,6 +28,16 @@ def read(folder: Path) -> Saved:
         raise ValueError(f"expected a finished run, got no network at {folder}: pass the folder that a run was given as --out")
     spec = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
     return Saved(filled(build(spec["network"]), folder / "model.safetensors"), tuple(spec["classes"]), int(spec["size"]))
+
+
+def write(folder: Path, network: Network, *, classes: Sequence[str], size: int) -> None:
+    """Write a network so that `read` finds it: the weights first, each file whole or not there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    weights, spec = folder / "model.safetensors.part", folder / "spec.json.part"
+    save_model(network, str(weights))
+    spec.write_text(json.dumps({"format": 1, "network": network.spec, "classes": list(classes), "size": size}) + "\n", encoding="utf-8")
+    os.replace(weights, folder / "model.safetensors")
+    os.replace(spec, folder / "spec.json")
 
 
 def filled(network: Network, weights: Path) -> Network:

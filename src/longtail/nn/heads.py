@@ -74,17 +74,49 @@ class CosineExperts(nn.Module):
         own = features.chunk(len(self.parts), 1)
         return torch.stack([part(rows) for part, rows in zip(self.parts, own, strict=True)])
 
+    def named(self, features: Tensor) -> dict[str, Tensor]:
+        """The logits of each expert by its name."""
+        return {f"expert{number}": logits for number, logits in enumerate(self.apart(features), start=1)}
+
     def forward(self, features: Tensor) -> Tensor:
         """Logits (N, classes)."""
         return self.apart(features).mean(0)
 
 
-Head = Linear | Cosine | CosineExperts
+class TokenHeads(nn.Module):
+    """A linear classifier for the class token, one for the distillation token, and the mean of their logits as the answer (DeiT).
+
+    Takes the features of both side by side, as a transformer with `pool="tokens"` gives them.
+
+    >>> head = TokenHeads(8, 5)
+    >>> list(head.named(torch.randn(2, 8))), head(torch.randn(2, 8)).shape
+    (['cls', 'dist'], torch.Size([2, 5]))
+    """
+
+    def __init__(self, dim: int, classes: int, *, scale: float = 1.0) -> None:
+        super().__init__()
+        if dim % 2:
+            raise ValueError(f"expected the features of two tokens side by side, got dim {dim}, which 2 does not divide")
+        self.cls, self.dist = Linear(dim // 2, classes, scale=scale), Linear(dim // 2, classes, scale=scale)
+        self.spec: dict[str, Any] = {"name": "token_heads", "dim": dim, "classes": classes, "scale": scale}
+
+    def named(self, features: Tensor) -> dict[str, Tensor]:
+        """The logits for each token by its name."""
+        first, second = features.chunk(2, 1)
+        return {"cls": self.cls(first), "dist": self.dist(second)}
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits (N, classes)."""
+        return torch.stack([*self.named(features).values()]).mean(0)
+
+
+Head = Linear | Cosine | CosineExperts | TokenHeads
 
 HEADS: dict[str, Callable[..., Head]] = {
     "linear": Linear,
     "cosine": Cosine,
     "cosine_experts": CosineExperts,
+    "token_heads": TokenHeads,
 }
 
 

@@ -42,6 +42,7 @@ class Weights:
     source: Path
     tensors: Mapping[str, Tensor]
     spec: Mapping[str, Any] | None = None
+    data: str | None = None  # what they were trained on, where that is known
 
     @property
     def patch(self) -> int:
@@ -58,8 +59,9 @@ def read_weights(source: Path) -> Weights:
     if source.is_dir():
         for folder in (source / "encoder", source / "model", source):
             if (folder / "model.safetensors").exists():
-                spec = json.loads((folder / "spec.json").read_text(encoding="utf-8"))["network"]
-                return Weights(source, _bare(_tensors(folder / "model.safetensors"), source), spec.get("network", spec))
+                about = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
+                tensors, spec = _bare(_tensors(folder / "model.safetensors"), source), about["network"]
+                return Weights(source, tensors, spec.get("network", spec), about.get("data"))
         raise ValueError(f"expected a run with an encoder or a trained network, got none at {source}: pass a finished run's folder")
     if not source.exists():
         raise ValueError(f"expected a run or a file of weights, got nothing at {source}")

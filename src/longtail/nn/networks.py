@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from longtail.nn import zoo
 from longtail.nn.experts import fast_cnn_experts, resnet32_experts
 from longtail.nn.fast_cnn import fast_cnn
-from longtail.nn.heads import Head, build_head
+from longtail.nn.heads import CosineExperts, Head, TokenHeads, build_head
 from longtail.nn.normalize import Normalize
 from longtail.nn.resnet_cifar import resnet32
 from longtail.nn.vit import vit_mini, vit_tiny
@@ -77,6 +77,12 @@ class Classifier(Network):
     def forward(self, image: Tensor) -> Tensor:
         """Logits (N, classes)."""
         return self.head(self.network(image))  # type: ignore[no-any-return]
+
+    def heads(self, image: Tensor) -> dict[str, Tensor]:
+        """Logits as "logits" and, where the head has parts that are worth judging alone, theirs by name."""
+        features = self.network(image)
+        named = self.head.named(features) if isinstance(self.head, CosineExperts | TokenHeads) else {}
+        return {"logits": self.head(features), **named}
 
 
 def build(spec: Mapping[str, Any]) -> Network:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 POOLS: dict[str, dict[str, Any]] = {
     "token": {"global_pool": "token", "fc_norm": False},
     "avg": {"global_pool": "avg", "fc_norm": False},
     "avg_norm": {"global_pool": "avg", "fc_norm": True},
+    "tokens": {"global_pool": "token", "fc_norm": False},
 }
 """How tokens become features, as timm says it."""
 
@@ -19,12 +20,36 @@ def pooling(pool: str) -> dict[str, Any]:
     """timm's keywords for a way to pool.
 
     "token" is the class token after the last norm, "avg" the mean of the patch tokens after it; "avg_norm" takes the mean first and has
-    its norm there, as masked autoencoders are fine-tuned.
+    its norm there, as masked autoencoders are fine-tuned. "tokens" is the class token and the distillation token beside it (see `Tokens`).
     """
     if pool not in POOLS:
         close = difflib.get_close_matches(pool, POOLS, n=1)
         raise ValueError(f"no way to pool is called {pool!r}: known are {', '.join(POOLS)}{f'; did you mean {close[0]}?' if close else ''}")
     return POOLS[pool]
+
+
+class Tokens(nn.Module):
+    """A transformer with a distillation token (DeiT, Touvron et al. 2021): features are the class token's, then the distillation token's.
+
+    timm's own forward gives their mean. `longtail.nn.TokenHeads` is the head for both.
+
+    >>> import torch
+    >>> vit_mini(8, width=16, depth=1, pool="tokens")(torch.zeros(2, 3, 8, 8)).shape
+    torch.Size([2, 32])
+    """
+
+    def __init__(self, transformer: nn.Module) -> None:
+        super().__init__()
+        if not hasattr(transformer, "dist_token"):
+            raise ValueError(
+                "expected a transformer with a distillation token, got one without: take vit_mini, vit_tiny or one of timm's, such as "
+                "timm:deit_tiny_distilled_patch16_224"
+            )
+        self.transformer = transformer
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Features (N, 2 * width)."""
+        return self.transformer.forward_features(image)[:, :2].flatten(1)  # type: ignore[operator, no-any-return]
 
 
 def vit(
@@ -39,7 +64,8 @@ def vit(
     layer_scale: float | None = None,
 ) -> nn.Module:
     """A plain vision transformer. `drop_path` rises to its value from block to block; `layer_scale` is where each block's scale begins."""
-    from timm.models.vision_transformer import VisionTransformer  # here, because timm and torchvision take seconds to import
+    from timm.models.deit import VisionTransformerDistilled  # here, because timm and torchvision take seconds to import
+    from timm.models.vision_transformer import VisionTransformer
 
     if patch is None:
         patch = max((p for p in range(1, size // 8 + 1) if size % p == 0), default=1)
@@ -47,7 +73,8 @@ def vit(
         raise ValueError(f"expected an image size divisible by the patch, got size {size} and patch {patch}: take a divisor of {size}")
     if width % heads:
         raise ValueError(f"expected a width divisible by the heads, got width {width} and heads {heads}: take a divisor of {width}")
-    return VisionTransformer(
+    distilled = pool == "tokens"
+    transformer = (VisionTransformerDistilled if distilled else VisionTransformer)(
         img_size=size,
         patch_size=patch,
         embed_dim=width,
@@ -58,6 +85,7 @@ def vit(
         init_values=layer_scale,
         **pooling(pool),
     )
+    return Tokens(transformer) if distilled else transformer
 
 
 def vit_mini(

@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from longtail.nn.vit import pooling
+from longtail.nn.normalize import Normalize
+from longtail.nn.vit import Tokens, pooling
 
 
 def defaults(model: str) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def timm_model(
     import timm
 
     keywords: dict[str, Any] = {} if patch is None else {"patch_size": patch}
-    keywords |= {} if pool is None else pooling(pool)
+    keywords |= {} if pool in (None, "tokens") else pooling(str(pool))
     keywords |= {"drop_path_rate": drop_path} if drop_path else {}
     if _config(model).fixed_input_size:
         keywords["img_size"] = size
@@ -49,4 +50,29 @@ def timm_model(
     side = getattr(getattr(body, "patch_embed", None), "patch_size", (1, 1))[0]
     if size % side:
         raise ValueError(f"expected an image size divisible by the patch, got size {size} and patch {side}: try {size // side * side}")
-    return body
+    if pool != "tokens":
+        return body
+    if not hasattr(body, "dist_token"):
+        raise ValueError(
+            f"expected a timm model with a distillation token, got {model}, which has none: take deit_tiny, deit_small or "
+            "deit_base_distilled_patch16_224"
+        )
+    return Tokens(body)
+
+
+def timm_classifier(model: str) -> tuple[nn.Module, tuple[str, ...] | None, int]:
+    """A pretrained timm model with its own classifier and normalisation, the names of its classes where timm knows them, and its size.
+
+    ImageNet's classes are named by their WordNet identifiers, such as n01440764.
+    """
+    import timm
+    from timm.data.imagenet_info import ImageNetInfo, infer_imagenet_subset
+
+    own = defaults(model)
+    try:
+        body: nn.Module = timm.create_model(model, pretrained=True)
+    except (OSError, RuntimeError) as error:
+        raise ValueError(f"expected pretrained weights of {model}, got: {error} Fetch them once online, or train a teacher") from error
+    subset = infer_imagenet_subset(body)
+    names = tuple(ImageNetInfo(subset).label_names()) if subset else None  # type: ignore[no-untyped-call]
+    return nn.Sequential(Normalize(own["mean"], own["std"]), body), names, own["size"]

@@ -15,6 +15,11 @@ RECIPES: Mapping[str, str] = {
     "masked_autoencoder": "longtail.recipes.livt:masked_autoencoder",
     "vit_scratch": "longtail.recipes.livt:vit_scratch",
     "deit3": "longtail.recipes.livt:deit3",
+    "deit_lt": "longtail.recipes.deit_lt:deit_lt",
+    "ldam": "longtail.recipes.deit_lt:ldam",
+    "deit": "longtail.recipes.deit_lt:deit",
+    "vit": "longtail.recipes.deit_lt:vit",
+    "vit_crt": "longtail.recipes.deit_lt:vit_crt",
 }
 """Every recipe by name. Two names for one function are one recipe, known by the function's name."""
 
@@ -117,6 +122,78 @@ CITATIONS: Mapping[str, tuple[str, ...]] = {
   year = {2023}
 }""",
     ),
+    "deit_lt": (
+        """@inproceedings{rangwani2024deitlt,
+  title = {{DeiT-LT}: Distillation Strikes Back for Vision Transformer Training on Long-Tailed Datasets},
+  author = {Rangwani, Harsh and Mondal, Pradipto and Mishra, Mayank and Asokan, Ashish Ramayee and Babu, R. Venkatesh},
+  booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  year = {2024}
+}""",
+        """@inproceedings{touvron2021training,
+  title = {Training data-efficient image transformers \\& distillation through attention},
+  author = {Touvron, Hugo and Cord, Matthieu and Douze, Matthijs and Massa, Francisco and Sablayrolles, Alexandre
+            and J{\\'e}gou, Herv{\\'e}},
+  booktitle = {International Conference on Machine Learning},
+  year = {2021}
+}""",
+        """@inproceedings{rangwani2022escaping,
+  title = {Escaping Saddle Points for Effective Generalization on Class-Imbalanced Data},
+  author = {Rangwani, Harsh and Aithal, Sumukh K. and Mishra, Mayank and Babu, R. Venkatesh},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year = {2022}
+}""",
+    ),
+    "ldam": (
+        """@inproceedings{cao2019learning,
+  title = {Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss},
+  author = {Cao, Kaidi and Wei, Colin and Gaidon, Adrien and Arechiga, Nikos and Ma, Tengyu},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year = {2019}
+}""",
+        """@inproceedings{rangwani2022escaping,
+  title = {Escaping Saddle Points for Effective Generalization on Class-Imbalanced Data},
+  author = {Rangwani, Harsh and Aithal, Sumukh K. and Mishra, Mayank and Babu, R. Venkatesh},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year = {2022}
+}""",
+    ),
+    "deit": (
+        """@inproceedings{touvron2021training,
+  title = {Training data-efficient image transformers \\& distillation through attention},
+  author = {Touvron, Hugo and Cord, Matthieu and Douze, Matthijs and Massa, Francisco and Sablayrolles, Alexandre
+            and J{\\'e}gou, Herv{\\'e}},
+  booktitle = {International Conference on Machine Learning},
+  year = {2021}
+}""",
+        """@inproceedings{rangwani2024deitlt,
+  title = {{DeiT-LT}: Distillation Strikes Back for Vision Transformer Training on Long-Tailed Datasets},
+  author = {Rangwani, Harsh and Mondal, Pradipto and Mishra, Mayank and Asokan, Ashish Ramayee and Babu, R. Venkatesh},
+  booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  year = {2024}
+}""",
+    ),
+    "vit": (
+        """@inproceedings{rangwani2024deitlt,
+  title = {{DeiT-LT}: Distillation Strikes Back for Vision Transformer Training on Long-Tailed Datasets},
+  author = {Rangwani, Harsh and Mondal, Pradipto and Mishra, Mayank and Asokan, Ashish Ramayee and Babu, R. Venkatesh},
+  booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  year = {2024}
+}""",
+    ),
+    "vit_crt": (
+        """@inproceedings{kang2020decoupling,
+  title = {Decoupling Representation and Classifier for Long-Tailed Recognition},
+  author = {Kang, Bingyi and Xie, Saining and Rohrbach, Marcus and Yan, Zhicheng and Gordo, Albert and Feng, Jiashi and Kalantidis, Yannis},
+  booktitle = {International Conference on Learning Representations},
+  year = {2020}
+}""",
+        """@inproceedings{rangwani2024deitlt,
+  title = {{DeiT-LT}: Distillation Strikes Back for Vision Transformer Training on Long-Tailed Datasets},
+  author = {Rangwani, Harsh and Mondal, Pradipto and Mishra, Mayank and Asokan, Ashish Ramayee and Babu, R. Venkatesh},
+  booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  year = {2024}
+}""",
+    ),
 }
 """What to cite for a recipe, as BibTeX."""
 
@@ -139,6 +216,24 @@ _LIVT: Mapping[str, Any] = {
     "seeds": (0, 1, 2),
     "first": {"mgp": {"recipe": "masked_autoencoder"}},
 }
+
+# The teachers that DeiT-LT's ablations share: trained on mild views, as the paper's, without SAM, and on the student's own views.
+_TEACHERS: Mapping[str, Any] = {
+    "flat": {"recipe": "ldam"},
+    "sharp": {"recipe": "ldam", "set": {"rho": 0.0}},
+    "strong": {
+        "recipe": "ldam",
+        "set": {"margin": 0.0, "defer": 1.0, "rho": 0.0, "augment": "randaugment", "mixup": 0.8, "cutmix": 1.0},
+    },
+}
+_DEIT_LT: Mapping[str, Any] = {
+    "recipes": ("deit_lt",),
+    "data": "cifar10-lt",
+    "seeds": (0, 1, 2),
+    "with": {"imbalance": 100.0},
+    "first": _TEACHERS,
+}
+_UNMIXED = {"mixup": 0.0, "cutmix": 0.0}
 
 SWEEPS: Mapping[str, Mapping[str, Any]] = {
     "plain-against-balanced": {"recipes": ("cross_entropy", "balanced_softmax"), "data": "digits-lt", "seeds": (0, 1, 2)},
@@ -245,6 +340,64 @@ SWEEPS: Mapping[str, Mapping[str, Any]] = {
     },
     # Table 1: three ways to train a transformer from scratch.
     "livt-from-scratch": {"recipes": ("vit_scratch", "deit3", "livt"), "data": "cifar100-lt", "seeds": (0, 1, 2), "set": {"loss": ("ce",)}},
+    # DeiT-LT as it was published for CIFAR, with both teachers: ViT-B at 224 pixels, an effective batch of 1,024. Not for a CPU.
+    "deit-lt-paper": {
+        "recipes": ("deit_lt",),
+        "data": "cifar10-lt",
+        "seeds": (0, 1, 2),
+        "with": {"imbalance": 100.0, "protocol": "paper"},
+        "set": {
+            "network": ("timm:deit_base_distilled_patch16_224",),
+            "size": (224,),
+            "epochs": (1200,),
+            "batch": (128,),
+            "accumulate": (8,),
+            "lr": (1.25e-4,),
+            "warmup": (0.0042,),
+            "teacher_network": ("resnet32",),
+        },
+        "each": ({"teacher_method": "ldam", "teacher_epochs": 200}, {"teacher_method": "paco", "teacher_epochs": 400}),
+    },
+    # Table 1: what the teacher sees. Without re-weighting; the first teacher was trained on the student's own views.
+    "deit-lt-augmentation": {
+        **_DEIT_LT,
+        "set": {"epochs": (30,), "defer": (1.0,)},
+        "each": (
+            {"teacher": "{strong}"},
+            {"teacher": "{flat}", "teacher_view": "weak", **_UNMIXED},
+            {"teacher": "{flat}", **_UNMIXED},
+            {"teacher": "{flat}"},
+        ),
+    },
+    # Table 5: from DeiT by out-of-distribution images, re-weighting and a flat teacher to DeiT-LT.
+    "deit-lt-components": {
+        **_DEIT_LT,
+        "set": {"epochs": (30,)},
+        "each": (
+            {"teacher": "{strong}", "defer": 1.0},
+            {"teacher": "{sharp}", "defer": 1.0},
+            {"teacher": "{sharp}"},
+            {"teacher": "{flat}"},
+        ),
+    },
+    # Table 6, at 32 pixels; the paper's are timm:deit_tiny, deit_small and deit_base_distilled_patch16_224 at 224.
+    "deit-lt-students": {**_DEIT_LT, "set": {"epochs": (30,), "teacher": ("{flat}",), "network": ("vit_mini", "vit_tiny")}},
+    # Table 2.
+    "deit-lt-baselines": {
+        "recipes": ("vit", "vit_crt", "deit", "deit3", "deit_lt"),
+        "data": "cifar10-lt",
+        "seeds": (0, 1, 2),
+        "with": {"imbalance": 100.0},
+        "set": {"epochs": (30,)},
+    },
+    # Figure S.5: does a student of a flat teacher learn faster?
+    "deit-lt-convergence": {
+        **_DEIT_LT,
+        "set": {"epochs": (30,), "teacher_rho": (0.0, 0.8)},
+        "plot": {"x": "epoch", "lines": "teacher_rho"},
+    },
+    # Beyond the paper: from some point of training on, the distillation token learns the labels more and more.
+    "deit-lt-release": {**_DEIT_LT, "set": {"epochs": (30,), "teacher": ("{flat}",), "release": (None, 0.75, 0.5, 0.25)}},
 }
 """Ablations by name, run by `longtail sweep --name`: `recipes`, `data`, `seeds`, `set` (keyword -> values, in every combination),
 `each` (keywords that change together) and `with` (data flags). Runs under `first`, one for each seed, come before: a keyword of the value

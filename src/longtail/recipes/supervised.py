@@ -154,7 +154,7 @@ def balanced_softmax(
             schedule=Cosine(warmup, start=warmup_start),
             mix=Mixup(mixup, classes) if mixup else nothing,
             averages=averages,
-            evals=validation(data, size),
+            evals=validation(data, size, workers=run.machine.workers),
             keep=chosen,
         )
     )
@@ -198,8 +198,9 @@ def training_view(augment: Augment, size: int, *, flip: bool) -> View:
     return view
 
 
-def validation(data: Dataset, size: int) -> dict[str, Evaluator]:
+def validation(data: Dataset, size: int, *, workers: int = 0) -> dict[str, Evaluator]:
     """Judge on the validation images after every epoch, where there are any."""
     if not len(data.val):
         return {}
-    return {"val": Accuracy(InOrder(data.val, size=size, batch=256), classes=len(data.classes), groups=data.groups)}
+    rows = InOrder(data.val, size=size, batch=256, workers=workers)
+    return {"val": Accuracy(rows, classes=len(data.classes), groups=data.groups)}

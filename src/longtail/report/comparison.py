@@ -7,6 +7,7 @@ import difflib
 import hashlib
 import io
 import json
+import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -119,7 +120,7 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
 
     members: dict[str, list[int]] = {}
     for position, row in enumerate(rows):
-        identity = [row["recipe"], row["keywords"], [values[position][0] for values in fields.values()]]
+        identity = [row["recipe"], _keywords(row), [values[position][0] for values in fields.values()]]
         members.setdefault(json.dumps(identity, sort_keys=True), []).append(position)
     groups = list(members.values())
     for group in groups:
@@ -299,9 +300,15 @@ def _epochs(epochs: Mapping[str, int]) -> str:
     return " + ".join(map(str, epochs.values()))
 
 
+def _keywords(row: Row) -> dict[str, Any]:
+    """A run's keywords, but for its own seed in the folder of another run, as sweeps name it: each seed begins with its own teacher."""
+    own = re.compile(rf"seed={row['seed']}$")
+    return {name: own.sub("seed=*", value) if isinstance(value, str) else value for name, value in row["keywords"].items()}
+
+
 def _labels(rows: Sequence[Row]) -> list[str]:
     """The recipe, and those keywords that tell the lines apart."""
-    texts = [{name: _word(value) for name, value in row["keywords"].items()} for row in rows]
+    texts = [{name: _word(value) for name, value in _keywords(row).items()} for row in rows]
     telling = []
     for name in dict.fromkeys(name for text in texts for name in text):
         recipes = {row["recipe"] for row, text in zip(rows, texts, strict=True) if name in text}

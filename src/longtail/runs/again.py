@@ -13,7 +13,7 @@ from longtail.recipes.signatures import read
 from longtail.report.rows import read_row
 from longtail.runs.evaluating import opened
 from longtail.runs.identity import DATA_DEFAULTS, Asked, read_record
-from longtail.runs.training import _follow
+from longtail.runs.training import follow
 
 
 def again(run: str | Path, *, root: str | Path | None = None, device: str = "cpu") -> tuple[Method[Any], Dataset]:
@@ -34,4 +34,4 @@ def again(run: str | Path, *, root: str | Path | None = None, device: str = "cpu
     if dataset.hash != record["data"]["hash"]:
         raise ValueError(f"expected the data of the run ({record['data']['hash'][:12]}), got other images or labels ({dataset.hash[:12]})")
     following = Run(folder, seed=asked.seed, view_seed=asked.view_seed, machine=machine, command=asked.command(folder))
-    return _follow(asked, dataset, following), dataset
+    return follow(asked, dataset, following), dataset

@@ -21,6 +21,7 @@ from longtail.metrics.evaluators import collect, flipped
 from longtail.metrics.files import Predictions, write_predictions
 from longtail.metrics.row import Summary
 from longtail.metrics.summary import summarise
+from longtail.nn import Classifier
 from longtail.runs.files import FORMAT, write_json
 from longtail.runs.identity import DATA_DEFAULTS, Tta, read_record, versions
 from longtail.runs.model import BATCH, load
@@ -48,8 +49,10 @@ def answers(method: Method[Any], split: Split, *, size: int, tta: Tta, machine: 
 
 
 def summary(predictions: Predictions, *, classes: int, groups: Groups) -> Summary:
-    """The numbers of the main head."""
-    return summarise(predictions.logits["logits"], predictions.target, classes=classes, groups=groups)
+    """The numbers of the main head and, as `heads`, those of every other one."""
+    each = {name: summarise(logits, predictions.target, classes=classes, groups=groups) for name, logits in predictions.logits.items()}
+    main = each.pop("logits")
+    return {**main, "heads": each} if each else main
 
 
 class _Deployed(Method[Any]):
@@ -64,6 +67,9 @@ class _Deployed(Method[Any]):
 
     def predict(self, image: Tensor) -> Tensor:
         return cast(Tensor, self.network(image))
+
+    def heads(self, image: Tensor) -> Mapping[str, Tensor]:
+        return self.network.heads(image) if isinstance(self.network, Classifier) else {"logits": self.predict(image)}
 
     def deploy(self) -> nn.Module:
         return self.network

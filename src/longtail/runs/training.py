@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -92,7 +93,7 @@ def train(
             print(f"warning: --tta flip mirrors images, and mirrored images of {dataset.name} are not of their class", file=sys.stderr)
         if dry_run:
             with tempfile.TemporaryDirectory() as folder:
-                _follow(asked, dataset, Run(Path(folder), seed=seed, view_seed=asked.view_seed, machine=machine, dry=True))
+                follow(asked, dataset, Run(Path(folder), seed=seed, view_seed=asked.view_seed, machine=machine, dry=True))
             return Result(out, None)
         record, first = asked.record(dataset, machine, out), processes.rank() == 0
         check_identity(out, record)
@@ -110,13 +111,15 @@ def train(
             tensorboard=tensorboard,
             command=asked.command(out),
         )
-        row = _conclude(asked, dataset, out, machine, _follow(asked, dataset, run), run.history)
+        if first:
+            _note_session(out, machine)
+        row = _conclude(asked, dataset, machine, follow(asked, dataset, run), run)
         if first:
             write_json(out / "row.json", row)
         return Result(out, row | {"folder": str(out)})
 
 
-def _follow(asked: Asked, dataset: Dataset, run: Run) -> Method[Any]:
+def follow(asked: Asked, dataset: Dataset, run: Run) -> Method[Any]:
     """Call the recipe."""
     module, _, function = asked.recipe.target.partition(":")
     keywords = {
@@ -134,11 +137,17 @@ def _as_path(value: Any) -> Any:
     return None if value is None else [Path(item) for item in value] if isinstance(value, list) else Path(value)
 
 
-def _conclude(
-    asked: Asked, dataset: Dataset, out: Path, machine: Machine, method: Method[Any], history: Sequence[Mapping[str, Any]]
-) -> Row:
+def _note_session(out: Path, machine: Machine) -> None:
+    """Add to sessions.jsonl when and on what this run was worked on: machines may change when it is resumed."""
+    line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "hardware": hardware(machine), "versions": versions()}
+    with (out / "sessions.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def _conclude(asked: Asked, dataset: Dataset, machine: Machine, method: Method[Any], run: Run) -> Row:
     """Evaluate, write predictions and model, and sum up. The test images are looked at here and nowhere else."""
     first, network = processes.rank() == 0, method.eval().deploy()
+    out, history = run.folder, run.history
     size = size_of(spec_of(network))
     summaries: dict[str, Summary | None] = {"val": None, "test": None}
     for name, split in (("val", dataset.val), ("test", dataset.test)):
@@ -168,7 +177,7 @@ def _conclude(
         "selection": history[-1]["keep"] if history else "not trained",
         "tta": asked.tta,
         "size": size,
-        "pretraining": None,
+        "pretraining": run.pretraining,
         "parameters": sum(own.numel() for own in network.parameters()),
         "epochs": {stage["name"]: stage["epochs"] for stage in history},
         "minutes": sum(stage["minutes"] for stage in history),

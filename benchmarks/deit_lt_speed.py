@@ -1,0 +1,140 @@
+"""What a teacher costs a student's step: alive, and remembered.
+
+    python benchmarks/deit_lt_speed.py [--threads 2]       # run it alone on the machine
+
+Steps of the same student take turns within one process, so that a busy neighbour slows all of them: with classes that cost nothing, with
+those of the store, and with those of a living teacher. Large networks are counted and not run: the forward pass of the teacher over the
+three times as expensive step of the student. Writes `benchmarks/results/speed/deit_lt_speed.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from longtail.core import BatchTransform, Clock, Stage
+from longtail.data.mixing import MixupCutMix
+from longtail.data.teaching import InTurn, Labelled, Remembered, Store
+from longtail.engine.fit import train
+from longtail.engine.machine import Machine
+from longtail.engine.optim import adamw
+from longtail.engine.run import Run
+from longtail.losses import CrossEntropy
+from longtail.methods import DistillTokens
+from longtail.nn import Classifier, Cosine, Teacher, TokenHeads, build
+from longtail.runs.identity import versions
+
+RESULT = Path(__file__).parent / "results" / "speed" / "deit_lt_speed.json"
+BATCH, CLASSES = 128, 10
+
+
+class Batches:
+    """The same few batches over and over, with draws that go on."""
+
+    def __init__(self, steps: int) -> None:
+        torch.manual_seed(0)
+        self.images, self.steps = [torch.rand(BATCH, 3, 32, 32) for _ in range(4)], steps
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def epoch(self, index: int, *, start: int = 0) -> Iterator[Any]:
+        for number in range(start, self.steps):
+            draw = torch.arange(number * BATCH, (number + 1) * BATCH)
+            yield {"image": self.images[number % 4], "target": draw % CLASSES, "draw": draw, "index": draw}
+
+
+def free(batch: Any, clock: Clock) -> Any:
+    """Classes that nobody is asked for."""
+    return {**batch, "teacher_target": batch["draw"] % CLASSES}
+
+
+def turns(student: str, teacher: str, *, block: int, blocks: int, machine: Machine) -> dict[str, Any]:
+    steps = block * (blocks + 1)
+    own = build({"name": teacher, "size": 32})
+    labelled = Labelled(Teacher(Classifier(own, Cosine(own.dim, CLASSES)), size=32))
+    machine.place(labelled.teacher)  # type: ignore[arg-type]
+    times: dict[str, list[float]] = {"free": [], "remembered": [], "alive": []}
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder) / "labels.bin", epochs=1, draws=steps * BATCH, classes=CLASSES)
+        every = torch.arange(steps * BATCH)
+        store.write(0, every, every % CLASSES)
+        kinds: dict[str, BatchTransform] = {"free": free, "remembered": Remembered(labelled, store), "alive": labelled}
+        loops = {}
+        for kind, transform in kinds.items():
+            torch.manual_seed(0)
+            network = build({"name": student, "size": 32, "pool": "tokens"})
+            method = DistillTokens(network, TokenHeads(network.dim, CLASSES), CrossEntropy(smoothing=0.1))
+            machine.place(method)
+            mix = InTurn(MixupCutMix(classes=CLASSES), transform)
+            stage = Stage(name=kind, method=method, data=Batches(steps), epochs=1, optimizer=adamw(lr=1e-4), mix=mix)
+            loops[kind] = train(Run(Path(folder), machine=machine)._prepare(stage))
+        for number in range(blocks + 1):
+            for kind, loop in loops.items():
+                before = time.perf_counter()
+                assert len([*islice(loop, block)]) == block
+                if number:  # the first block warms up
+                    times[kind].append((time.perf_counter() - before) / block)
+    step = statistics.median(times["free"])
+    over = {kind: statistics.median(o / f - 1 for o, f in zip(times[kind], times["free"], strict=True)) for kind in ("remembered", "alive")}
+    return {"step_ms": round(1000 * step, 1), **{f"{kind}_over_percent": round(100 * value, 2) for kind, value in over.items()}}
+
+
+def counted(student: dict[str, Any], teacher: dict[str, Any]) -> dict[str, Any]:
+    """The living teacher's share of a step by floating point operations, of which a step has three forward passes' worth."""
+    flops = {}
+    for name, spec in (("student", student), ("teacher", teacher)):
+        network = build(spec).eval()
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            network(torch.zeros(1, 3, spec["size"], spec["size"]))
+        flops[name] = counter.get_total_flops()
+    return {
+        "student_gflop": round(flops["student"] / 1e9, 2),
+        "teacher_gflop": round(flops["teacher"] / 1e9, 2),
+        "alive_over_percent": round(100 * flops["teacher"] / (3 * flops["student"]), 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--block", type=int, default=2, help="steps in a turn")
+    parser.add_argument("--blocks", type=int, default=15, help="turns of each")
+    asked = parser.parse_args()
+    machine = replace(Machine(), threads=asked.threads)
+    figures: dict[str, Any] = {
+        f"{student}, {teacher} teacher": turns(student, teacher, block=asked.block, blocks=asked.blocks, machine=machine)
+        for student in ("vit_mini", "vit_tiny")
+        for teacher in ("fast_cnn", "resnet32")
+    }
+    for size in ("tiny", "small", "base"):
+        student = {"name": f"timm:deit_{size}_distilled_patch16_224", "size": 224, "pool": "tokens"}
+        figures[f"counted: deit_{size} at 224, resnet50 teacher"] = counted(student, {"name": "timm:resnet50", "size": 224})
+    whole = {
+        "plan": "deit_lt_speed",
+        "question": "What does a teacher cost a step of its student (batch 128), over the same step with classes that cost nothing?",
+        "command": "python benchmarks/deit_lt_speed.py",
+        "figures": figures,
+        "machine": {"cores": os.cpu_count(), "threads": asked.threads, "kind": platform.machine()},
+        "versions": versions(),
+    }
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    RESULT.write_text(json.dumps(whole, indent=1) + "\n")
+    print(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()

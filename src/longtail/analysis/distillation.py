@@ -1,0 +1,168 @@
+"""The arrays behind DeiT-LT's figures, written into the folder `analysis/` of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from longtail.analysis.transformers import attention_distance, entropy, feature_rank, look, rollout
+from longtail.analysis.writing import _first, _write
+from longtail.core import BatchTransform, Clock, nothing
+from longtail.data.dataset import Dataset, Split
+from longtail.data.loader import Loader
+from longtail.data.views import Plain, View
+
+
+def analyse_tokens(
+    network: nn.Module, data: Dataset, folder: str | Path, *, group: str = "few", images: int = 8, at_most: int = 1024, batch: int = 64
+) -> list[Path]:
+    """Write what a transformer's tokens attend to and hold: `rollout.npz`, `attention_distance.npz` and `rank.npz`.
+
+    Rollouts are of the first test image of each class of a `group` (figure 5); distances are of that group's training images (figure 4b,
+    figure S.3); ranks of every block's class token and, where there is one, distillation token are of that group's training images among
+    all (figures 4c and S.4). At most `at_most` images of each are looked at, evenly chosen. `longtail.load(RUN).network` is a network.
+    Draw the arrays with `longtail.analysis.figures.draw`.
+    """
+    if group not in data.groups.members:
+        raise ValueError(f"expected a group of {', '.join(data.groups.members)}, got {group!r}")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    size = _size(network)
+    split = data.test if len(data.test) else data.val
+    shown = [*_first(split.target.tolist(), data.groups.members[group])][:images]
+    if not shown:
+        raise ValueError(f"expected a test or validation image of group {group}, got none in {data.name}")
+    pictures = _images(split, shown, size)
+    seen = look(network, pictures)
+    arrays: dict[str, Any] = {"image": pictures.numpy(), "map": rollout(seen.attention, prefix=seen.prefix).numpy()}
+    arrays |= {"target": split.target[shown].numpy(), "classes": np.array(data.classes), "id": np.array([split.ids[row] for row in shown])}
+    _write(folder / "rollout.npz", arrays)
+
+    target = data.train.target.numpy()
+    rare = np.isin(target, data.groups.members[group])
+    chosen = _evenly(np.flatnonzero(rare), at_most)
+    distances = [
+        (attention_distance(part.attention, prefix=part.prefix, patch=part.patch) * len(part.attention), len(part.attention))
+        for part in (look(network, _images(data.train, rows, size)) for rows in _batches(chosen, batch))
+    ]
+    mean = torch.stack([total for total, _ in distances]).sum(0) / sum(rows for _, rows in distances)
+    _write(folder / "attention_distance.npz", {"distance": mean.numpy(), "group": np.array(group)})
+
+    among = np.union1d(_evenly(np.arange(len(target)), at_most), chosen)
+    tokens = np.concatenate([_front(network, _images(data.train, rows, size)) for rows in _batches(among, batch)])
+    ranks = np.array(
+        [[feature_rank(tokens[:, b, t], tokens[rare[among], b, t]) for t in range(tokens.shape[2])] for b in range(tokens.shape[1])]
+    )
+    _write(folder / "rank.npz", {"rank": ranks, "tokens": np.array(["cls", "dist"][: ranks.shape[1]]), "group": np.array(group)})
+    return [folder / name for name in ("rollout.npz", "attention_distance.npz", "rank.npz")]
+
+
+def analyse_teacher(
+    teacher: nn.Module,
+    data: Dataset,
+    folder: str | Path,
+    *,
+    inside: View,
+    outside: View,
+    mix: BatchTransform = nothing,
+    batch: int = 128,
+    batches: int = 16,
+    seed: int = 0,
+) -> Path:
+    """Write `entropy.npz`: how unsure a teacher is, class by class, of images as it was trained on, and of those that it teaches on.
+
+    Figure 3. `inside` is the teacher's own view, such as `Weak(32)`; `outside` the student's, which `mix` mixes; a mixed image counts for
+    the class that has most of it. Also writes the share of images whose class it finds, in and out (the teacher's accuracy of table 1).
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    found: dict[str, Any] = {"classes": np.array(data.classes), "counts": data.counts.numpy()}
+    for name, view, transform in (("inside", inside, nothing), ("outside", outside, mix)):
+        torch.manual_seed(seed)
+        np.random.seed(seed)  # noqa: NPY002 - mixing draws from numpy's global generator
+        loader: Any = Loader(data.train, view=view, batch=batch, seed=seed)
+        logits, target = _answers(teacher, islice(loader.epoch(0), batches), transform)
+        found[name] = _by_class(entropy(logits), target, len(data.classes))
+        found[f"{name}_accuracy"] = np.array((logits.argmax(1) == target).mean())
+    _write(folder / "entropy.npz", found)
+    return folder / "entropy.npz"
+
+
+def curves(run: str | Path, *, stage: str = "student") -> dict[str, NDArray[np.float64]]:
+    """Every number that the journal of a stage has for each epoch, by name, with `epoch` itself.
+
+    `notes/distance` is figure 4a, the cosine distance between class token and distillation token; `val/top1`, `val/cls/top1` and
+    `val/dist/top1` are figure S.5's convergence. Where an epoch has no such number it is nan.
+    """
+    path = Path(run) / stage / "journal.jsonl"
+    if not path.exists():
+        raise ValueError(f"expected a run with a stage {stage!r}, got no journal at {path}")
+    lines = [own for own in map(json.loads, path.read_text(encoding="utf-8").splitlines()) if own["kind"] == "epoch"]
+    names = dict.fromkeys(name for line in lines for name, value in line.items() if isinstance(value, int | float))
+    return {name: np.array([line.get(name, np.nan) for line in lines], dtype=np.float64) for name in names}
+
+
+def analyse_training(runs: Mapping[str, str | Path], folder: str | Path, *, stage: str = "student", begin: float | None = None) -> Path:
+    """Write `training.npz`: the distance between the tokens and the validation accuracies over epochs, of runs by name.
+
+    Figure 4a, with `begin` of training (the start of re-weighting) marked, and figure S.5.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, Any] = {"runs": np.array([*runs]), "begin": np.array(np.nan if begin is None else begin)}
+    for number, run in enumerate(runs.values()):
+        found = curves(run, stage=stage)
+        wanted = ("epoch", "notes/distance", "val/top1", "val/cls/top1", "val/dist/top1")
+        arrays |= {f"{number}/{name}": found[name] for name in wanted if name in found}
+    _write(folder / "training.npz", arrays)
+    return folder / "training.npz"
+
+
+def _size(network: nn.Module) -> int:
+    spec: Any = network.spec
+    while "size" not in spec:
+        spec = spec["network"]
+    return int(spec["size"])
+
+
+def _evenly(rows: NDArray[Any], at_most: int) -> NDArray[Any]:
+    return rows if len(rows) <= at_most else rows[np.linspace(0, len(rows) - 1, at_most).astype(int)]
+
+
+def _batches(rows: NDArray[Any], batch: int) -> Iterable[list[int]]:
+    return (rows[first : first + batch].tolist() for first in range(0, len(rows), batch))
+
+
+def _images(split: Split, rows: list[int], size: int) -> Tensor:
+    view = Plain(size)
+    return torch.stack([view(split.pictures.image(row)) for row in rows]).float() / 255
+
+
+def _front(network: nn.Module, image: Tensor) -> NDArray[Any]:
+    seen = look(network, image)
+    return seen.tokens[:, :, : seen.prefix].numpy()
+
+
+@torch.no_grad()
+def _answers(teacher: nn.Module, batches: Iterable[Any], transform: BatchTransform) -> tuple[NDArray[Any], NDArray[Any]]:
+    logits, targets = [], []
+    for batch in batches:
+        mixed = transform(batch, Clock(0, 1, 0, 1))
+        logits.append(teacher(mixed["image"]).float().numpy())
+        target = mixed["target"]
+        targets.append((target if target.ndim == 1 else target.argmax(1)).numpy())
+    return np.concatenate(logits), np.concatenate(targets)
+
+
+def _by_class(values: NDArray[Any], target: NDArray[Any], classes: int) -> NDArray[np.float64]:
+    counts = np.bincount(target, minlength=classes)
+    with np.errstate(invalid="ignore"):
+        return np.bincount(target, weights=values, minlength=classes) / counts

@@ -1,0 +1,120 @@
+"""DeiT-LT's figures: from a network and data to arrays to pictures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from longtail.analysis import analyse_teacher, analyse_tokens, analyse_training, curves, entropy, feature_rank, look
+from longtail.analysis.figures import draw
+from longtail.data.dataset import Dataset
+from longtail.data.mixing import Mixup
+from longtail.data.opening import open_data
+from longtail.data.views import Plain, Weak
+from longtail.nn import Classifier, TokenHeads, build
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    return open_data("digits-lt")
+
+
+def network(pool: str = "tokens") -> Classifier:
+    torch.manual_seed(0)
+    own = build({"name": "vit_mini", "size": 8, "patch": 2, "width": 16, "depth": 2, "pool": pool})
+    return Classifier(own, TokenHeads(own.dim, 10))
+
+
+def test_tokens_become_arrays_and_pictures(data: Dataset, tmp_path: Path) -> None:
+    own = network()
+    written = analyse_tokens(own, data, tmp_path, at_most=60, batch=7)
+    assert [path.name for path in written] == ["rollout.npz", "attention_distance.npz", "rank.npz"]
+    with np.load(tmp_path / "rollout.npz") as stored:
+        assert stored["map"].shape == (3, 2, 4, 4)
+        assert stored["target"].tolist() == list(data.groups.members["few"])
+        assert data.test.target[[data.test.ids.index(name) for name in stored["id"].tolist()]].tolist() == stored["target"].tolist()
+    few = np.isin(data.train.target.numpy(), data.groups.members["few"])
+    images = torch.stack([Plain(8)(data.train.pictures.image(row)) for row in np.flatnonzero(few).tolist()]).float() / 255
+    seen = look(own, images)
+    with np.load(tmp_path / "attention_distance.npz") as stored:
+        i, j = np.divmod(np.arange(16), 4)
+        far = 2 * np.hypot(i[:, None] - i, j[:, None] - j)
+        slow = (seen.attention[:, 1, 3, 2:, 2:].numpy() * far).sum(-1).mean()
+        assert stored["distance"][1, 3] == pytest.approx(slow, rel=1e-4)
+    with np.load(tmp_path / "rank.npz") as stored:
+        assert stored["rank"].shape == (2, 2)
+        assert stored["tokens"].tolist() == ["cls", "dist"]
+        assert (stored["rank"] >= 1).all()
+    assert [path.name for path in draw(tmp_path)] == ["attended.svg", "locality.svg", "ranks.svg"]
+
+
+def test_ranks_are_of_rare_classes_among_all(data: Dataset, tmp_path: Path) -> None:
+    own = network()
+    analyse_tokens(own, data, tmp_path, at_most=10_000, batch=200)
+    images = torch.stack([Plain(8)(data.train.pictures.image(row)) for row in range(len(data.train))]).float() / 255
+    tokens = look(own, images).tokens[:, 1, 1].numpy()
+    few = np.isin(data.train.target.numpy(), data.groups.members["few"])
+    with np.load(tmp_path / "rank.npz") as stored:
+        assert stored["rank"][1, 1] == feature_rank(tokens, tokens[few])
+
+
+def test_a_transformer_with_a_class_token_alone_has_one_map(data: Dataset, tmp_path: Path) -> None:
+    analyse_tokens(network("token"), data, tmp_path, at_most=20, images=2)
+    with np.load(tmp_path / "rollout.npz") as stored:
+        assert stored["map"].shape == (2, 1, 4, 4)
+    with np.load(tmp_path / "rank.npz") as stored:
+        assert stored["tokens"].tolist() == ["cls"]
+    draw(tmp_path)
+    with pytest.raises(ValueError, match="expected a group of many, medium, few, got 'tail'"):
+        analyse_tokens(network("token"), data, tmp_path, group="tail")
+
+
+class Dim(nn.Module):
+    """Says the number of the class that is as bright as the image; mixed images are unlike any."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        return 10 * image.flatten(1)[:, :10]
+
+
+def test_a_teacher_is_judged_in_and_out_of_distribution(data: Dataset, tmp_path: Path) -> None:
+    path = analyse_teacher(Dim(), data, tmp_path, inside=Plain(8), outside=Weak(8, pad=1), mix=Mixup(1.0, 10), batch=91, batches=4)
+    images = torch.stack([Plain(8)(data.train.pictures.image(row)) for row in range(len(data.train))]).float() / 255
+    values, target = entropy(Dim()(images).numpy()), data.train.target.numpy()
+    with np.load(path) as stored:
+        assert stored["inside"][3] == pytest.approx(values[target == 3].mean())
+        assert stored["outside"].shape == (10,)
+        assert stored["inside_accuracy"] == pytest.approx((Dim()(images).numpy().argmax(1) == target).mean())
+    before = path.read_bytes()
+    analyse_teacher(Dim(), data, tmp_path, inside=Plain(8), outside=Weak(8, pad=1), mix=Mixup(1.0, 10), batch=91, batches=4)
+    with np.load(path) as stored, np.load(tmp_path / "entropy.npz") as again:
+        assert all(np.array_equal(stored[name], again[name], equal_nan=stored[name].dtype.kind == "f") for name in stored.files)
+    assert before
+    assert [own.name for own in draw(tmp_path)] == ["uncertainty.svg"]
+
+
+def journal(folder: Path, distances: list[float]) -> Path:
+    (folder / "student").mkdir(parents=True)
+    lines: list[dict[str, Any]] = [{"kind": "steps", "epoch": 1, "notes/distance": 9.0}]
+    for epoch, distance in enumerate(distances, start=1):
+        lines.append({"kind": "epoch", "epoch": epoch, "notes/distance": distance} | ({"val/top1": 0.1 * epoch} if epoch > 1 else {}))
+    (folder / "student" / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def test_journals_become_curves(tmp_path: Path) -> None:
+    flat, sharp = journal(tmp_path / "flat", [0.1, 0.2, 0.4]), journal(tmp_path / "sharp", [0.1, 0.1, 0.1])
+    found = curves(flat)
+    assert found["notes/distance"].tolist() == [0.1, 0.2, 0.4]
+    assert np.isnan(found["val/top1"][0])
+    assert found["val/top1"][1:].tolist() == pytest.approx([0.2, 0.3])
+    analyse_training({"SAM": flat, "no SAM": sharp}, tmp_path / "analysis", begin=0.9)
+    drawn = draw(tmp_path / "analysis")
+    assert [path.name for path in drawn] == ["experts.svg", "convergence.svg"]
+    with pytest.raises(ValueError, match="expected a run with a stage 'student', got no journal"):
+        curves(tmp_path)

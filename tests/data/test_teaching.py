@@ -1,0 +1,195 @@
+"""A teacher is asked once, about the very image, and what it said is kept for those circumstances alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from longtail.core import BatchTransform, Clock, nothing
+from longtail.data import teaching
+from longtail.data.dataset import Dataset
+from longtail.data.loader import Loader
+from longtail.data.mixing import MixupCutMix
+from longtail.data.opening import open_data
+from longtail.data.samplers import RepeatedAugmentation
+from longtail.data.views import TwoViews, Weak
+from longtail.schedules import Until
+
+CLOCK = Clock(0, 4, 0, 2)
+
+
+class Brightest(nn.Module):
+    """Sees the class that has the brightest channel; counts how often it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(3), requires_grad=False)
+        self.asked = 0
+        self.eval()
+
+    def forward(self, image: Tensor) -> Tensor:
+        self.asked += 1
+        return image.mean((2, 3)) @ self.weight
+
+
+def batch(rows: int = 4, first: int = 0) -> dict[str, Tensor]:
+    image = torch.rand(rows, 3, 4, 4, generator=torch.Generator().manual_seed(first))
+    return {"image": image, "target": torch.zeros(rows, dtype=torch.long), "draw": torch.arange(first, first + rows)}
+
+
+def test_the_teacher_sees_the_image_as_it_is_after_mixing() -> None:
+    teacher, given = Brightest(), batch(64)
+    mix = MixupCutMix(classes=3)
+    np.random.seed(0)  # noqa: NPY002
+    mixed = mix(given, CLOCK)  # type: ignore[arg-type]
+    np.random.seed(0)  # noqa: NPY002
+    taught = teaching.InTurn(mix, teaching.Labelled(teacher))(given, CLOCK)
+    assert torch.equal(taught["image"], mixed["image"])
+    assert not torch.equal(taught["teacher_target"], given["image"].mean((2, 3)).argmax(1))
+    assert torch.equal(taught["teacher_target"], mixed["image"].mean((2, 3)).argmax(1))
+    assert "teacher_target" not in given
+
+
+def test_in_distribution_the_teacher_sees_its_own_view() -> None:
+    given = batch()
+    views = {"view1": given["image"], "view2": given["image"].flip(1), "target": given["target"], "draw": given["draw"]}
+    mix = teaching.InTurn(teaching.Apart(), teaching.Labelled(Brightest()))
+    taught = mix(views, CLOCK)
+    assert torch.equal(taught["image"], given["image"])
+    assert torch.equal(taught["teacher_target"], given["image"].flip(1).mean((2, 3)).argmax(1))
+    assert set(taught) == {"image", "target", "draw", "teacher_target"}
+
+
+def test_a_teacher_in_train_mode_is_refused() -> None:
+    with pytest.raises(ValueError, match="never in train mode, got one that is"):
+        teaching.Labelled(Brightest().train())(batch(), CLOCK)
+
+
+def test_what_was_asked_once_is_remembered(tmp_path: Path) -> None:
+    teacher = Brightest()
+    labelled = teaching.Labelled(teacher)
+    remember = teaching.Remembered(labelled, teaching.Store(tmp_path / "x.bin", epochs=2, draws=10, classes=3))
+    first = remember(batch(), CLOCK)
+    assert teacher.asked == 1
+    again = teaching.Remembered(labelled, teaching.Store(tmp_path / "x.bin", epochs=2, draws=10, classes=3))
+    known = again(batch(), CLOCK)
+    assert teacher.asked == 1
+    assert torch.equal(known["teacher_target"], first["teacher_target"])
+    assert known["teacher_target"].dtype == first["teacher_target"].dtype == torch.int64
+    again(batch(), Clock(2, 4, 1, 2))  # another epoch
+    again(batch(4, first=3), CLOCK)  # one draw is known, three are not
+    assert teacher.asked == 3
+    assert (tmp_path / "x.bin").stat().st_size == 20
+
+
+def test_a_torn_file_is_made_whole_and_asked_again(tmp_path: Path) -> None:
+    path = tmp_path / "x.bin"
+    teaching.Store(path, epochs=1, draws=8, classes=3).write(0, torch.arange(8), torch.ones(8, dtype=torch.long))
+    path.write_bytes(path.read_bytes()[:6])
+    store = teaching.Store(path, epochs=1, draws=8, classes=3)
+    assert store.read(0, torch.arange(6)) is not None
+    assert store.read(0, torch.arange(8)) is None
+    path.write_bytes(bytes([9] * 8))
+    assert teaching.Store(path, epochs=1, draws=8, classes=3).read(0, torch.arange(8)) is None, "there is no class 8 of 3"
+
+
+def test_many_classes_take_two_bytes_each(tmp_path: Path) -> None:
+    store = teaching.Store(tmp_path / "x.bin", epochs=1, draws=4, classes=1000)
+    store.write(0, torch.arange(4), torch.tensor([0, 254, 255, 999]))
+    found = store.read(0, torch.tensor([3, 1]))
+    assert found is not None
+    assert found.tolist() == [999, 254]
+    assert (tmp_path / "x.bin").stat().st_size == 8
+    with pytest.raises(ValueError, match="up to 65,534 classes"):
+        teaching.Store(tmp_path / "y.bin", epochs=1, draws=4, classes=70_000)
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    return open_data("digits-lt")
+
+
+MIX = Until(0.9, MixupCutMix(classes=10))
+
+
+def key(data: Dataset, *, teacher: nn.Module | None = None, mix: BatchTransform = MIX, **changed: Any) -> dict[str, Any]:
+    loader: dict[str, Any] = {"view": Weak(8, pad=1), "batch": 32, "seed": 0, "sampler": RepeatedAugmentation(3)}
+    other: dict[str, Any] = {"seed": 0, "stage": "student", "epochs": 3, "accumulate": 1}
+    for name, value in changed.items():
+        (loader if name in ("view", "batch", "sampler", "view_seed") else other)["seed" if name == "view_seed" else name] = value
+    own: Any = Loader(data.train, **loader)
+    return teaching.circumstances(teacher or Brightest(), own, data, mix=mix, **other)
+
+
+def test_any_change_of_what_determines_the_labels_makes_another_file(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = key(data)
+    assert key(data) == usual
+    json.dumps(usual)
+    teacher = Brightest()
+    nn.init.constant_(teacher.weight[0, 0], 1.0 + 1e-6)
+    shorter = replace(data, train=replace(data.train, target=data.train.target.flip(0)))
+    others = [
+        key(data, teacher=teacher),
+        key(shorter),
+        key(replace(data, hash="other")),
+        key(data, view=Weak(8, pad=2)),
+        key(data, view=TwoViews(Weak(8, pad=1), Weak(8, pad=1))),
+        key(data, batch=64),
+        key(data, view_seed=1),
+        key(data, sampler=RepeatedAugmentation(2)),
+        key(data, mix=Until(0.8, MixupCutMix(classes=10))),
+        key(data, mix=Until(0.9, MixupCutMix(classes=10, mixup=0.2))),
+        key(data, mix=nothing),
+        key(data, seed=1),
+        key(data, stage="other"),
+        key(data, epochs=4),
+        key(data, accumulate=2),
+    ]
+    monkeypatch.setattr("longtail.processes.world", lambda: 2)
+    others.append(key(data))
+    texts = {json.dumps(own, sort_keys=True) for own in (usual, *others)}
+    assert len(texts) == 1 + len(others)
+
+
+def test_without_mixing_runs_of_other_seeds_share_a_file(data: Dataset) -> None:
+    assert key(data, mix=nothing, seed=1) == key(data, mix=nothing, seed=0)
+
+
+def test_the_file_lies_in_the_cache_and_says_what_it_is() -> None:
+    labelled = teaching.Labelled(Brightest())
+    for number in (1, 1, 2):
+        kept: Any = teaching.remembered(labelled, {"number": number}, epochs=1, draws=4, classes=3)
+        assert isinstance(kept, teaching.Remembered)
+    folder = Path(os.environ["XDG_CACHE_HOME"]) / "longtail" / "labels"
+    assert sorted(own.suffix for own in folder.iterdir()) == [".bin", ".bin", ".json", ".json"]
+    assert json.loads(kept.store.path.with_suffix(".json").read_text()) == {"number": 2}
+
+
+def test_where_nothing_can_be_kept_the_teacher_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    labelled = teaching.Labelled(Brightest())
+    assert teaching.remembered(labelled, {}, epochs=1, draws=4, classes=3) is labelled
+    assert "cannot be kept" in capsys.readouterr().err
+
+
+@dataclass(frozen=True)
+class Odd:
+    part: Any
+
+
+def test_parts_are_described_to_the_last_field_or_refused() -> None:
+    assert teaching.described(Odd((1, "a", None, nothing)))["part"] == [1, "a", None, "longtail.core.nothing"]
+    for part in (object(), lambda batch, clock: batch, Odd(lambda: 0)):
+        with pytest.raises(ValueError, match="expected parts that say what they are"):
+            teaching.described(part)

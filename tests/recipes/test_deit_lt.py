@@ -1,0 +1,213 @@
+"""DeiT-LT from teacher to student, its baselines, and what it refuses, on digits."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from longtail.core import Clock
+from longtail.data.loader import Loader
+from longtail.data.opening import open_data
+from longtail.data.teaching import Labelled
+from longtail.metrics.files import read_predictions
+from longtail.nn import Linear, build, files
+from longtail.nn.networks import Classifier
+from longtail.recipes.deit_lt import read_teacher
+from longtail.runs import evaluate, load, train
+from longtail.runs.again import again
+
+QUICK: dict[str, Any] = {"epochs": 2, "batch": 64, "threads": 1, "device": "cpu"}
+STUDENT: dict[str, Any] = {**QUICK, "patch": 4}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "ldam"
+    train("ldam", "digits-lt", folder, **{**QUICK, "batch": 128})
+    return folder
+
+
+def labels() -> list[Path]:
+    return sorted((Path(os.environ["XDG_CACHE_HOME"]) / "longtail" / "labels").glob("*.bin"))
+
+
+def weights(folder: Path, stage: str = "student") -> dict[str, Any]:
+    found: dict[str, Any] = torch.load(folder / stage / "last.pt")["method"]
+    return found
+
+
+def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def test_teacher_and_student_in_one_command(teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = train("deit_lt", "digits-lt", tmp_path / "whole", teacher_epochs=2, **STUDENT)
+    assert result.row is not None
+    assert result.row["epochs"] == {"teacher": 2, "student": 2}
+    test = result.row["test"]
+    assert test is not None
+    assert list(test["heads"]) == ["cls", "dist"]
+    saved, _ = read_predictions(tmp_path / "whole" / "predictions" / "test.npz")
+    assert np.allclose(saved.logits["logits"], (saved.logits["cls"] + saved.logits["dist"]) / 2, atol=1e-5)
+    assert test["heads"]["dist"]["top1"] == (saved.logits["dist"].argmax(1) == saved.target).mean()
+    assert set(test["heads"]["cls"]["groups"]) == {"many", "medium", "few"}
+    (line, _) = [json.loads(text) for text in (tmp_path / "whole" / "student" / "journal.jsonl").read_text().splitlines()]
+    assert {"terms/cls", "terms/dist", "notes/distance", "val/cls/few", "val/dist/few"} <= set(line)
+
+    # The teacher is the one that its own recipe trains.
+    assert equal(files.read(tmp_path / "whole" / "teacher" / "model").network.state_dict(), load(teacher).network.state_dict())
+    assert len(labels()) == 1
+
+    # Reused, and never asked again, it makes the same student to the bit.
+    def asleep(self: Any, batch: Any, clock: Clock) -> Any:
+        raise AssertionError("the teacher was asked again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Labelled, "__call__", asleep)
+        train("deit_lt", "digits-lt", tmp_path / "reused", teacher=str(teacher), **STUDENT)
+        train("deit_lt", "digits-lt", tmp_path / "again", teacher=str(tmp_path / "whole" / "teacher"), **STUDENT)
+    assert equal(weights(tmp_path / "whole"), weights(tmp_path / "reused"))
+    assert equal(weights(tmp_path / "whole"), weights(tmp_path / "again"))
+    assert len(labels()) == 1
+
+    found = evaluate(tmp_path / "whole", device="cpu", threads=1)["test"]
+    assert found is not None
+    assert found["heads"] == test["heads"]
+    method, _ = again(tmp_path / "whole")
+    assert equal(method.state_dict(), weights(tmp_path / "whole"))
+
+
+def test_killed_and_resumed_within_an_epoch_it_is_the_same(teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, Any] = {**STUDENT, "teacher": str(teacher), "save_every": 0.0}
+    whole = Loader.epoch
+
+    def deadly(self: Any, index: int, *, start: int = 0) -> Iterator[Any]:
+        for number, batch in enumerate(whole(self, index, start=start), start):
+            if (index, number) == (1, 2):
+                raise KeyboardInterrupt
+            yield batch
+
+    monkeypatch.setattr(Loader, "epoch", deadly)
+    with pytest.raises(KeyboardInterrupt):
+        train("deit_lt", "digits-lt", tmp_path / "parts", **settings)
+    monkeypatch.setattr(Loader, "epoch", whole)
+    train("deit_lt", "digits-lt", tmp_path / "parts", **settings)
+    labels()[0].unlink()  # the uninterrupted one asks a living teacher
+    train("deit_lt", "digits-lt", tmp_path / "whole", **settings)
+    assert equal(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+
+
+def test_a_paco_teacher_a_weak_view_of_its_own_and_a_release(tmp_path: Path) -> None:
+    keywords: dict[str, Any] = {"teacher_method": "paco", "teacher_view": "weak", "release": 0.5, "repeats": 1, "mixup": 0.0, "cutmix": 0.0}
+    result = train("deit_lt", "digits-lt", tmp_path / "run", teacher_epochs=1, **keywords, **STUDENT)
+    assert result.row is not None
+    assert result.row["epochs"] == {"teacher": 1, "student": 2}
+    terms = json.loads((tmp_path / "run" / "teacher" / "journal.jsonl").read_text().splitlines()[0])
+    assert "terms/class" in terms
+
+
+@pytest.mark.parametrize(
+    ("recipe", "given", "epochs"),
+    [
+        ("deit", {"teacher_epochs": 1}, {"teacher": 1, "student": 2}),
+        ("vit", {}, {"train": 2}),
+        ("vit_crt", {"retrain_epochs": 1}, {"train": 2, "retrain": 1}),
+    ],
+)
+def test_the_baselines_of_table_2_train(recipe: str, given: dict[str, Any], epochs: dict[str, int], tmp_path: Path) -> None:
+    result = train(recipe, "digits-lt", tmp_path / "run", **given, **STUDENT)
+    assert result.row is not None
+    assert result.row["epochs"] == epochs
+
+
+def test_retraining_leaves_the_features_as_they_were(tmp_path: Path) -> None:
+    train("vit_crt", "digits-lt", tmp_path / "run", retrain_epochs=1, **STUDENT)
+    before = weights(tmp_path / "run", "train")
+    after: Any = load(tmp_path / "run").network
+    for name, tensor in after.network.state_dict().items():
+        assert torch.equal(tensor, before[f"network.{name}"])
+    assert not torch.equal(after.head.weight, before["head.weight"])
+
+
+def test_a_dry_run_writes_no_labels(tmp_path: Path) -> None:
+    train("deit_lt", "digits-lt", tmp_path / "run", dry_run=True, teacher_epochs=1, **STUDENT)
+    assert not (tmp_path / "run").exists()
+    assert not labels()
+
+
+def test_another_teacher_is_another_file(teacher: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(teacher, tmp_path / "other"))
+    network, classes, size = files.read(other / "model")
+    with torch.no_grad():
+        next(network.parameters()).flatten()[0] += 1e-3
+    files.write(other / "model", network, classes=classes, size=size)
+    for name, own in (("a", teacher), ("b", other)):
+        train("deit_lt", "digits-lt", tmp_path / name, teacher=str(own), **{**STUDENT, "epochs": 1})
+    assert len(labels()) == 2
+
+
+@pytest.mark.parametrize(
+    ("keywords", "said"),
+    [
+        ({"network": "fast_cnn"}, "network with a distillation token, got fast_cnn"),
+        ({"network": "timm:test_vit"}, "timm model with a distillation token, got test_vit"),
+        ({"defer": 1.1}, r"fraction of training in \[0, 1\], got 1.1"),
+        ({"defer": -0.1}, r"fraction of training in \[0, 1\], got -0.1"),
+        ({"mix_until": 2.0}, r"fraction of training in \[0, 1\], got 2.0"),
+        ({"release": 1.0}, "0 <= start < end <= 1, got start 1.0"),
+        ({"teacher": "nowhere"}, "expected a run folder, got nothing at nowhere"),
+        ({"teacher": "timm:no_such_model"}, "timm has no model 'no_such_model'"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_learnt(keywords: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=said):
+        train("deit_lt", "digits-lt", tmp_path / "run", **{**STUDENT, **keywords})
+    assert not list((tmp_path / "run").glob("*/last.pt"))
+
+
+def test_best_needs_validation_images_and_says_so_first(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="--keep best needs validation images"):
+        train("deit_lt", "digits-lt", tmp_path / "run", protocol="paper", keep="best", **STUDENT)
+    assert not list((tmp_path / "run").glob("*/last.pt"))
+
+
+def test_an_unfinished_teacher_is_refused(teacher: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(teacher, tmp_path / "copy"))
+    (copy / "row.json").unlink()
+    with pytest.raises(ValueError, match="expected a finished run, got an unfinished one at"):
+        train("deit_lt", "digits-lt", tmp_path / "run", teacher=str(copy), **STUDENT)
+    with pytest.raises(ValueError, match="expected a finished teacher, got an unfinished one or none at"):
+        train("deit_lt", "digits-lt", tmp_path / "run", teacher=str(copy / "train"), **STUDENT)
+
+
+def test_a_teacher_of_other_classes_or_another_order_is_refused_with_both(tmp_path: Path) -> None:
+    data = open_data("digits-lt")
+    network = build({"name": "fast_cnn", "size": 8, "width": 4})
+    for name, classes in (("few", ("cat", "dog")), ("order", tuple("0123465789"))):
+        files.write(tmp_path / name / "model", Classifier(network, Linear(network.dim, len(classes))), classes=classes, size=8)
+    with pytest.raises(ValueError, match=r"classes of digits-lt, 10 \(0, 1, 2, 3, 4, \.\.\.\), got one with 2 \(cat, dog\)"):
+        read_teacher(str(tmp_path / "few"), data)
+    with pytest.raises(ValueError, match="another order: class 5 is '5' in the data and '6' for"):
+        read_teacher(str(tmp_path / "order"), data)
+
+
+def test_a_teacher_of_timm_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    import timm
+
+    create: Any = timm.create_model
+    monkeypatch.setattr("timm.create_model", lambda model, *, pretrained: create(model, pretrained=not pretrained))
+    with pytest.raises(ValueError, match=r"10 \(0, 1, 2, 3, 4, \.\.\.\), got one with 1000 \(n01440764, "):
+        read_teacher("timm:resnet18", open_data("digits-lt"))

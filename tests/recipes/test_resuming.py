@@ -1,0 +1,44 @@
+"""Recipes with more state than weights: killed within an epoch and resumed, equal to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from longtail.data.loader import Loader
+from longtail.runs import train
+
+QUICK: dict[str, Any] = {"epochs": 2, "batch": 64, "threads": 1, "device": "cpu", "save_every": 0.0, "batchformer": "on"}
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize(("recipe", "keywords"), [("balanced_softmax", {}), ("ride", {"defer": 0.5}), ("paco", {"queue": 128})])
+def test_killed_and_resumed_equals_the_uninterrupted_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str, keywords: dict[str, Any]
+) -> None:
+    train(recipe, "digits-lt", tmp_path / "whole", **QUICK, **keywords)
+    whole = Loader.epoch
+
+    def deadly(self: Any, index: int, *, start: int = 0) -> Iterator[Any]:
+        for number, batch in enumerate(whole(self, index, start=start), start):
+            if (index, number) == (1, 2):
+                raise Killed
+            yield batch
+
+    monkeypatch.setattr(Loader, "epoch", deadly)
+    with pytest.raises(Killed):
+        train(recipe, "digits-lt", tmp_path / "parts", **QUICK, **keywords)
+    monkeypatch.setattr(Loader, "epoch", whole)
+    train(recipe, "digits-lt", tmp_path / "parts", **QUICK, **keywords)
+    for name in ("last.pt", "kept.pt"):
+        one, other = (torch.load(tmp_path / folder / "train" / name) for folder in ("whole", "parts"))
+        weights = "method" if name == "last.pt" else "weights"
+        assert one[weights].keys() == other[weights].keys()
+        assert all(torch.equal(tensor, other[weights][key]) for key, tensor in one[weights].items())

@@ -1,0 +1,33 @@
+"""The page about BatchFormer points at lines that exist, and at sweeps and keywords by their names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from longtail.recipes import SWEEPS
+from longtail.recipes.signatures import read
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "batchformer.md").read_text(encoding="utf-8")
+
+
+def test_every_equation_leads_to_a_line() -> None:
+    found = re.findall(r"\| `(src/[^`]+)`: `([^`]+)` \|", PAGE)
+    assert len(found) == 9
+    for path, line in found:
+        assert line in (ROOT / path).read_text(encoding="utf-8"), f"{path} has no line {line!r}"
+
+
+def test_sweeps_and_flags_have_their_names() -> None:
+    assert set(re.findall(r"^\| `(batchformer-[a-z-]+)` \|", PAGE, re.MULTILINE)) == {
+        name for name in SWEEPS if name.startswith("batchformer-")
+    }
+    known = {name for recipe in ("balanced_softmax", "ride", "paco") for name in read(recipe).parameters}
+    said = {flag.replace("-", "_") for flag in re.findall(r"--([a-z-]+)", PAGE)}
+    assert said - known == {"data", "root", "name"}
+
+
+def test_our_numbers_are_on_the_page_of_results() -> None:
+    for plan in re.findall(r"results\.md#([a-z0-9-]+)", PAGE):
+        assert (ROOT / "benchmarks" / "plans" / f"{plan.replace('-', '_')}.json").exists()
