@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from typing import Any, Generic, Protocol, TypedDict, TypeVar
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -73,7 +74,7 @@ class Outcome:
     @property
     def loss(self) -> Tensor:
         """The sum of the terms."""
-        return torch.stack(list(self.terms.values())).sum()
+        return reduce(add, self.terms.values())
 
 
 class Method(nn.Module, ABC, Generic[B]):

@@ -41,7 +41,7 @@ def test_a_named_sweep_and_what_overrides_it(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_keywords_that_change_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    each = ({}, {"batch": 16, "lr": 0.0125}, {"batch": 32, "lr": 0.025})
+    each: tuple[dict[str, Any], ...] = ({}, {"batch": 16, "lr": 0.0125}, {"batch": 32, "lr": 0.025})
     spec = {"recipes": ("balanced_softmax",), "data": "digits-lt", "each": each, "set": {"tau": (0.5, 1.0)}}
     monkeypatch.setattr("longtail.cli.sweep.SWEEPS", {**SWEEPS, "batch": spec})
     jobs = plan(given(name="batch"))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from longtail.cli import tables
+from longtail.core import Groups
+from longtail.metrics.row import Summary
+from longtail.metrics.summary import summarise
 
 
 def facts(classes: int, tested: bool = True) -> dict[str, object]:
@@ -46,6 +50,17 @@ def test_many_classes_are_cut_in_the_middle(capsys: pytest.CaptureFixture[str]) 
 def test_nothing_to_evaluate_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     tables.summaries({"val": None, "test": None})
     assert "no images to evaluate" in capsys.readouterr().out
+
+
+def test_the_parts_of_a_head_stand_below_it(capsys: pytest.CaptureFixture[str]) -> None:
+    groups = Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)})
+    logits, target = np.eye(2)[[0, 0, 1, 1]], np.array([0, 0, 1, 1])
+    part = summarise(np.eye(2)[[0, 0, 0, 0]], target, classes=2, groups=groups)
+    whole: Summary = {**summarise(logits, target, classes=2, groups=groups), "heads": {"cls": part}}
+    tables.summaries({"val": None, "test": whole})
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["test", "100.0", "100.0", "100.0", "-", "100.0"] in lines
+    assert ["test,", "cls", "alone", "50.0", "50.0", "100.0", "-", "0.0"] in lines
 
 
 def test_other_processes_are_silent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

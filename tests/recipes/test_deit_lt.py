@@ -20,7 +20,7 @@ from longtail.data.teaching import Labelled
 from longtail.metrics.files import read_predictions
 from longtail.nn import Linear, build, files
 from longtail.nn.networks import Classifier
-from longtail.recipes.deit_lt import read_teacher
+from longtail.recipes.deit_lt import _seen, read_teacher
 from longtail.runs import evaluate, load, train
 from longtail.runs.again import again
 
@@ -57,6 +57,7 @@ def test_teacher_and_student_in_one_command(teacher: Path, tmp_path: Path, monke
     result = train("deit_lt", "digits-lt", tmp_path / "whole", teacher_epochs=2, **STUDENT)
     assert result.row is not None
     assert result.row["epochs"] == {"teacher": 2, "student": 2}
+    assert result.row["pretraining"] is None
     test = result.row["test"]
     assert test is not None
     assert list(test["heads"]) == ["cls", "dist"]
@@ -157,6 +158,17 @@ def test_another_teacher_is_another_file(teacher: Path, tmp_path: Path) -> None:
     for name, own in (("a", teacher), ("b", other)):
         train("deit_lt", "digits-lt", tmp_path / name, teacher=str(own), **{**STUDENT, "epochs": 1})
     assert len(labels()) == 2
+    assert _seen(str(other), open_data("digits-lt")) is None
+
+
+def test_a_teacher_that_has_seen_other_images_stands_on_the_row(teacher: Path, tmp_path: Path) -> None:
+    data = open_data("digits-lt")
+    whole = train("deit_lt", "digits-lt", tmp_path / "run", protocol="paper", teacher=str(teacher), **{**STUDENT, "epochs": 1})
+    assert whole.row is not None
+    assert whole.row["pretraining"] == f"digits-lt, {data.hash[:12]} (teacher)"  # without the validation images
+    assert _seen(str(teacher / "train"), data) is None
+    assert _seen("timm:resnet18", data) == "timm:resnet18 (teacher)"
+    assert _seen(str(tmp_path), data) == "unknown data (teacher)"
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from longtail.data.loader import Loader
 
 @dataclass(frozen=True)
 class InTurn:
-    """Several batch transforms, one after the other."""
+    """Two batch transforms, one after the other."""
 
     first: BatchTransform
     then: BatchTransform

@@ -15,7 +15,7 @@ from longtail import processes
 from longtail.core import Clock, Outcome, Stage
 from longtail.engine.distributed import Look
 from longtail.engine.machine import Machine
-from longtail.engine.seeding import seed_all
+from longtail.engine.seeding import seed_all, seed_torch
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def gradient(fitting: Fitting, batches: Sequence[Any], clock: Clock) -> Outcome:
     """Look at one step's batches and leave the gradient of their mean loss, by rows, in the parameters."""
     fitting.optimizer.zero_grad(set_to_none=True)
     # Every look of a step draws the same masks, so that SAM's two looks are at one function.
-    seed_all(fitting.seed, fitting.stage.name, clock.step, processes.rank(), "look")
+    seed_torch(fitting.seed, fitting.stage.name, clock.step, processes.rank(), "look")
     shares = rows_share(batches)
     outcomes = []
     for i, (batch, share) in enumerate(zip(batches, shares, strict=True)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -381,7 +382,7 @@ class _Named(Run):
 def _teacher(run: Run, data: Dataset, asked: str | None, train: Callable[[Run], Method[Any]]) -> Teacher:
     """The teacher that was asked for, or one that is trained here and left in `teacher/model`."""
     if asked is not None:
-        teacher = read_teacher(asked, data)
+        teacher, run.pretraining = read_teacher(asked, data), _seen(asked, data)
     else:
         network = train(_Named(run, "teacher")).deploy()
         assert isinstance(network, Classifier)
@@ -407,6 +408,17 @@ def read_teacher(asked: str, data: Dataset) -> Teacher:
     saved = files.read(folder / "model")
     _check_classes(asked, saved.classes, data)
     return Teacher(saved.network, size=saved.size)
+
+
+def _seen(teacher: str, data: Dataset) -> str | None:
+    """Other data that a teacher has learnt from, or other splits of the same: a student of it is not comparable with others."""
+    if teacher.startswith("timm:"):
+        return f"{teacher} (teacher)"
+    records = [folder / "recipe.json" for folder in (Path(teacher), Path(teacher).parent) if (folder / "recipe.json").exists()]
+    if not records:
+        return "unknown data (teacher)"
+    learnt = json.loads(records[0].read_text(encoding="utf-8"))["data"]
+    return None if learnt["hash"] == data.hash else f"{learnt['name']}, {learnt['hash'][:12]} (teacher)"
 
 
 def _check_classes(teacher: str, names: Sequence[str] | None, data: Dataset) -> None:

@@ -1,0 +1,72 @@
+"""The page about DeiT-LT points at lines that exist, at sweeps and keywords by their names, and its example runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import deit_lt_gap
+import render
+
+from longtail.recipes import SWEEPS
+from longtail.recipes.signatures import read
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "deit-lt.md").read_text(encoding="utf-8")
+
+
+def test_every_equation_leads_to_a_line() -> None:
+    found = re.findall(r"\| `(src/[^`]+)`: `([^`]+)` \|", PAGE)
+    assert len(found) == 15
+    for path, line in found:
+        assert line in (ROOT / path).read_text(encoding="utf-8"), f"{path} has no line {line!r}"
+
+
+def test_sweeps_and_flags_have_their_names() -> None:
+    assert set(re.findall(r"^\| `(deit-lt-[a-z-]+)` \|", PAGE, re.MULTILINE)) == {name for name in SWEEPS if name.startswith("deit-lt-")}
+    known = {name for recipe in ("deit_lt", "ldam", "paco", "vit_crt") for name in read(recipe).parameters}
+    said = {flag.replace("-", "_") for flag in re.findall(r"(?<![\w-])--([a-z-]+)", PAGE)}
+    assert said - known == {"data", "root", "out", "name", "drw"}  # drw is the released code's
+
+
+def test_our_numbers_are_on_the_page_of_results() -> None:
+    plans = re.findall(r"results\.md#([a-z0-9-]+)", PAGE)
+    assert len(plans) == 5
+    for plan in plans:
+        assert (ROOT / "benchmarks" / "plans" / f"{plan.replace('-', '_')}.json").exists()
+
+
+def test_the_example_runs() -> None:
+    example = next(text for text in re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) if "DistillTokens" in text)
+    names: dict[str, object] = {}
+    exec(compile(example, "deit-lt.md", "exec"), names)
+
+
+def test_results_show_each_token_below_their_mean(tmp_path: Path) -> None:
+    numbers = {"top1": 0.5, "balanced": 0.5, "groups": {"few": 0.4}, "ece": 0.1, "images": 100, "group_rule": "ranks: 3/4/3"}
+    test = {**numbers, "heads": {"cls": {**numbers, "groups": {"few": 0.1}}, "dist": {**numbers, "groups": {"few": 0.7}}}}
+    data = {"train_images": 50, "marks": []}
+    row = {"seed": 0, "test": test, "data": data, "minutes": 2.0, "parameters": 7, "tta": "none", "versions": {"torch": "2"}}
+    result = {"plan": "p", "arm": "student", "command": "longtail", "commit": "abc", "row": row, "curve": {}}
+    for folder, content in (("plans/p", {"question": "Why?", "arms": {"student": {}}, "seeds": [0]}), ("results/p/student-seed0", result)):
+        path = tmp_path / f"{folder}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+    page = render.page(tmp_path)
+    assert "| `student` | 1 | 50.0 | 50.0 | 40.0 | 0.100 | 2.0 |\n| `student`, cls alone |  | 50.0 | 50.0 | 10.0 | 0.100 |  |" in page
+    assert "| `student`, dist alone |  | 50.0 | 50.0 | 70.0 | 0.100 |  |" in page
+
+
+def test_the_gap_is_to_the_teachers_last_epoch(tmp_path: Path) -> None:
+    lines = [{"epoch": 1, "val/balanced": 0.3, "val/cls/balanced": 0.2, "val/dist/balanced": 0.1}, {"epoch": 2, "val/balanced": 0.8}]
+    for name, content in {
+        "deit_lt_teachers/flat": {"row": {"val": {"balanced": 0.5}}},
+        "deit_lt_cifar10_lt/student": {"curve": {"student": lines}},
+        "deit_lt_cifar10_lt/vit": {"curve": {"train": lines[:1]}},
+    }.items():
+        path = tmp_path / f"{name}-seed0.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+    gaps = {name: [(x, round(y, 6)) for x, y in line] for name, line in deit_lt_gap.gaps(tmp_path).items()}
+    assert gaps == {"student": [(1, -20), (2, 30)], "CLS alone": [(1, -30)], "DIST alone": [(1, -40)], "no teacher": [(1, -20)]}
