@@ -187,9 +187,10 @@ def announce(fitting: Fitting, display: Display, images: int, *, after: int = 0)
 
 
 def _sentence(stage: Stage[Any], clock: Clock, line: Mapping[str, Any]) -> str:
-    """The epoch's terms, and the evaluations of the weights that the stage means to keep."""
+    """The epoch's terms, and the evaluations of the weights that the stage means to keep; those of single heads are in the journal."""
     kept = f"{stage.keep.average}/" if stage.keep.average else ""
     shown = {name.removeprefix("terms/"): value for name, value in line.items() if name.startswith("terms/")}
-    shown |= {name.removeprefix(kept): line[name] for name in line if any(name.startswith(f"{kept}{own}/") for own in stage.evals)}
+    judged = [name for name in line if any(name.startswith(f"{kept}{own}/") for own in stage.evals)]
+    shown |= {name.removeprefix(kept): line[name] for name in judged if name.removeprefix(kept).count("/") == 1}
     numbers = [f"{name} {value:.3f}" for name, value in shown.items()]
     return f"{stage.name}: epoch {clock.epoch + 1}/{clock.epochs}  " + "  ".join(numbers)
