@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from longtail.recipes import SWEEPS
 from longtail.recipes.signatures import read
+from longtail.recipes.sweeps import SWEEPS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "batchformer.md").read_text(encoding="utf-8")

@@ -9,8 +9,8 @@ from pathlib import Path
 import deit_lt_gap
 import render
 
-from longtail.recipes import SWEEPS
 from longtail.recipes.signatures import read
+from longtail.recipes.sweeps import SWEEPS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "deit-lt.md").read_text(encoding="utf-8")

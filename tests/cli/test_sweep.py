@@ -9,7 +9,7 @@ import pytest
 
 from longtail.cli import flags
 from longtail.cli.sweep import plan
-from longtail.recipes import SWEEPS
+from longtail.recipes.sweeps import SWEEPS
 
 
 def given(**values: Any) -> dict[str, Any]:

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from longtail.recipes import CITATIONS, RECIPES, SWEEPS
+from longtail.recipes import RECIPES
+from longtail.recipes.citations import CITATIONS
 from longtail.recipes.signatures import RESERVED, Parameter, read
+from longtail.recipes.sweeps import SWEEPS
 
 SOURCE = '''
 """Mine."""

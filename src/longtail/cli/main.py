@@ -11,8 +11,10 @@ import typer
 
 from longtail import __version__
 from longtail.cli import flags, tables
-from longtail.recipes import CITATIONS, RECIPES, SWEEPS
+from longtail.recipes import RECIPES
+from longtail.recipes.citations import CITATIONS
 from longtail.recipes.signatures import Recipe, read
+from longtail.recipes.sweeps import SWEEPS
 
 app = typer.Typer(
     name="longtail",

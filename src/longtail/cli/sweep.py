@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from longtail.cli import flags, tables
-from longtail.recipes import SWEEPS
 from longtail.recipes.signatures import Recipe, read, unknown
+from longtail.recipes.sweeps import SWEEPS
 
 
 @dataclass(frozen=True)
