@@ -20,7 +20,7 @@ from longtail.data.teaching import Labelled
 from longtail.metrics.files import read_predictions
 from longtail.nn import Linear, build, files
 from longtail.nn.networks import Classifier
-from longtail.recipes.deit_lt import _seen, read_teacher
+from longtail.recipes.teachers import data_seen, read_teacher
 from longtail.runs import evaluate, load, train
 from longtail.runs.again import again
 
@@ -158,7 +158,7 @@ def test_another_teacher_is_another_file(teacher: Path, tmp_path: Path) -> None:
     for name, own in (("a", teacher), ("b", other)):
         train("deit_lt", "digits-lt", tmp_path / name, teacher=str(own), **{**STUDENT, "epochs": 1})
     assert len(labels()) == 2
-    assert _seen(str(other), open_data("digits-lt")) is None
+    assert data_seen(str(other), open_data("digits-lt")) is None
 
 
 def test_a_teacher_that_has_seen_other_images_stands_on_the_row(teacher: Path, tmp_path: Path) -> None:
@@ -166,9 +166,9 @@ def test_a_teacher_that_has_seen_other_images_stands_on_the_row(teacher: Path, t
     whole = train("deit_lt", "digits-lt", tmp_path / "run", protocol="paper", teacher=str(teacher), **{**STUDENT, "epochs": 1})
     assert whole.row is not None
     assert whole.row["pretraining"] == f"digits-lt, {data.hash[:12]} (teacher)"  # without the validation images
-    assert _seen(str(teacher / "train"), data) is None
-    assert _seen("timm:resnet18", data) == "timm:resnet18 (teacher)"
-    assert _seen(str(tmp_path), data) == "unknown data (teacher)"
+    assert data_seen(str(teacher / "train"), data) is None
+    assert data_seen("timm:resnet18", data) == "timm:resnet18 (teacher)"
+    assert data_seen(str(tmp_path), data) == "unknown data (teacher)"
 
 
 @pytest.mark.parametrize(

@@ -171,3 +171,8 @@ def test_named_sweeps_ask_for_what_there_is() -> None:
 
 def test_no_keyword_is_none_by_accident() -> None:
     assert Parameter("rate", "float", 0.1, optional=True).parse("None") is None
+
+
+def test_a_type_may_be_taken_from_a_neighbour() -> None:
+    assert read("ldam").parameters["augment"].choices == read("balanced_softmax").parameters["augment"].choices
+    assert "autoaugment" in read("ldam").parameters["augment"].choices

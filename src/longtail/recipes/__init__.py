@@ -15,7 +15,7 @@ RECIPES: Mapping[str, str] = {
     "vit_scratch": "longtail.recipes.livt:vit_scratch",
     "deit3": "longtail.recipes.livt:deit3",
     "deit_lt": "longtail.recipes.deit_lt:deit_lt",
-    "ldam": "longtail.recipes.deit_lt:ldam",
+    "ldam": "longtail.recipes.ldam:ldam",
     "deit": "longtail.recipes.deit_lt:deit",
     "vit": "longtail.recipes.deit_lt:vit",
     "vit_crt": "longtail.recipes.deit_lt:vit_crt",

@@ -2,101 +2,29 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
-from longtail import processes
-from longtail.core import B, BatchTransform, Keep, Labelled, Method, Stage, best, constant, last, nothing
+from longtail.core import BatchTransform, Keep, Labelled, Method, Stage, constant, nothing
 from longtail.data import teaching
 from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader
 from longtail.data.samplers import ClassBalanced, Instance, RepeatedAugmentation, Sampler
 from longtail.data.views import TwoViews
-from longtail.engine.optim import adamw, sgd
+from longtail.engine.optim import adamw
 from longtail.engine.run import Run
-from longtail.engine.sam import sam
 from longtail.engine.seeding import seed_all
-from longtail.losses import LDAM, CrossEntropy, effective_number
+from longtail.losses import CrossEntropy, effective_number
 from longtail.methods.classify import Classify
 from longtail.methods.distill_tokens import DistillTokens, Release, Taught
-from longtail.metrics.row import read_row
-from longtail.nn import Classifier, Frozen, Linear, Network, Teacher, TokenHeads, build, files
-from longtail.nn import Cosine as CosineHead
-from longtail.nn.zoo import timm_classifier
+from longtail.nn import Frozen, Linear, Network, Teacher, TokenHeads, build
+from longtail.recipes.ldam import ldam
 from longtail.recipes.livt import mixing
 from longtail.recipes.paco import paco
-from longtail.recipes.supervised import kept, training_view, validation
-from longtail.schedules import Cosine, Deferred, Steps, Until
+from longtail.recipes.supervised import Augment, kept, training_view, validation
+from longtail.recipes.teachers import teacher_of
+from longtail.schedules import Cosine, Deferred, Until
 
-Augment = Literal["weak", "cutout", "autoaugment", "randaugment", "threeaugment"]
-SCALE = 30.0  # of the cosine logits, and so of LDAM's margins
 FLOOR = 0.04  # 1e-5 of 2.5e-4 in the released code: re-weighting begins when the rate is nearly there
-
-
-def ldam(
-    run: Run,
-    data: Dataset,
-    *,
-    network: str = "fast_cnn",
-    epochs: int = 60,
-    batch: int = 128,
-    accumulate: int = 1,
-    lr: float = 0.1,
-    weight_decay: float = 2e-4,
-    warmup: float = 0.025,
-    schedule: Literal["steps", "cosine"] = "steps",
-    margin: float = 0.5,
-    defer: float = 0.8,
-    rho: float = 0.8,
-    augment: Augment = "weak",
-    mixup: float = 0.0,
-    cutmix: float = 0.0,
-    ema: float = 0.998,
-    keep: Literal["last", "best"] = "last",
-    size: int | None = None,
-) -> Method[Labelled]:
-    """Train a convolutional network with wider margins for rarer classes, re-weighted late, in a flat minimum: a teacher.
-
-        longtail train ldam --data cifar10-lt --root DATA --out runs/teacher
-        longtail train deit_lt --data cifar10-lt --root DATA --teacher runs/teacher --out runs/student
-
-    LDAM (Cao et al. 2019) on cosine logits times 30, classes re-weighted by their effective numbers from `defer` of training on, and
-    sharpness-aware minimisation of radius `rho` (Rangwani et al. 2022): LDAM + DRW + SAM, the first teacher of DeiT-LT. `--rho 0` is
-    LDAM + DRW, `--defer 1` LDAM, and with `--margin 0` as well cross entropy. The rate falls to a hundredth at 0.8 of training, and to a
-    ten-thousandth at 0.9. Radii published for CIFAR at imbalance 100: 0.8; for ImageNet-LT and iNaturalist 0.05 to 0.5, with margin 0.3.
-
-    Cost: about twice that of `balanced_softmax` with the same network, for sharpness-aware minimisation looks twice.
-    Published: 81.9% with ResNet-32 and 200 epochs on CIFAR-10-LT at imbalance 100, 77.0% without SAM (Rangwani et al. 2024).
-    """
-    size, classes = size or data.size, len(data.classes)
-    backbone = build({"name": network, "size": size})
-    method = Classify(
-        backbone,
-        CosineHead(backbone.dim, classes, scale=SCALE),
-        LDAM(data.counts, max_margin=margin * SCALE, scale=1.0),
-        weights=Deferred(effective_number(data.counts), defer),
-    )
-    averages, chosen = kept(keep, ema=ema, data=data)
-    plain = sgd(lr=lr, weight_decay=weight_decay, nesterov=False)
-    view = training_view(augment, size, flip=data.mirror)
-    return run.fit(
-        Stage(
-            name="train",
-            method=method,
-            data=Loader(data.train, view=view, batch=batch, seed=run.view_seed, workers=run.machine.workers),
-            epochs=epochs,
-            accumulate=accumulate,
-            optimizer=sam(plain, rho=rho) if rho else plain,
-            schedule=Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup) if schedule == "steps" else Cosine(warmup),
-            mix=mixing(classes, mixup=mixup, cutmix=cutmix, smoothing=0.0),
-            averages=averages,
-            evals=validation(data, size),
-            keep=chosen,
-        )
-    )
 
 
 def deit_lt(
@@ -149,7 +77,7 @@ def deit_lt(
     the sweep `deit-lt-paper`. Cost: a second look of the teacher at each image once, then none.
     Published: 84.8% on CIFAR-10-LT at imbalance 100, 87.5% with PaCo + SAM as teacher (teachers: 81.9% and 86.8%).
     """
-    chosen, weights = _keep(keep, data), Deferred(effective_number(data.counts), defer)
+    chosen, weights = kept(keep, ema=0.0, data=data)[1], Deferred(effective_number(data.counts), defer)
     transforms = _late(mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=0.0), defer if mix_until is None else mix_until)
     trust = constant if release is None else Release(release)
     backbone, heads = _student(network, data, size=size, patch=patch, drop_path=drop_path, seed=run.seed)
@@ -162,7 +90,7 @@ def deit_lt(
         run,
         data,
         DistillTokens(backbone, heads, CrossEntropy(smoothing=smoothing), weights=weights, trust=trust),
-        _teacher(run, data, teacher, trained),
+        teacher_of(run, data, teacher, trained),
         epochs=epochs,
         batch=batch,
         accumulate=accumulate,
@@ -210,7 +138,7 @@ def deit(
     Cost: that of `deit_lt` with a teacher that looks once at each batch.
     Published: 70.2% with ViT-B and a RegNetY-16GF teacher on CIFAR-10-LT at imbalance 100 (Rangwani et al. 2024).
     """
-    chosen = _keep(keep, data)
+    chosen = kept(keep, ema=0.0, data=data)[1]
     backbone, heads = _student(network, data, size=size, patch=patch, drop_path=drop_path, seed=run.seed)
 
     def trained(own: Run) -> Method[Any]:
@@ -222,7 +150,7 @@ def deit(
         run,
         data,
         DistillTokens(backbone, heads, CrossEntropy(smoothing=smoothing)),
-        _teacher(run, data, teacher, trained),
+        teacher_of(run, data, teacher, trained),
         epochs=epochs,
         batch=batch,
         accumulate=accumulate,
@@ -280,7 +208,7 @@ def vit(
         repeats=repeats,
         mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=0.0),
         smoothing=smoothing,
-        keep=_keep(keep, data),
+        keep=kept(keep, ema=0.0, data=data)[1],
     )
 
 
@@ -314,7 +242,7 @@ def vit_crt(
     Cost: that of `vit`, and `retrain_epochs` more without a backward pass through the network.
     Published: 68.9% with ViT-B on CIFAR-10-LT at imbalance 100 (Rangwani et al. 2024).
     """
-    size, chosen = size or data.size, _keep(keep, data)
+    size, chosen = size or data.size, kept(keep, ema=0.0, data=data)[1]
     trained = _plain(
         run,
         data,
@@ -366,84 +294,6 @@ def _student(
 
 def _late(mix: BatchTransform, end: float) -> BatchTransform:
     return mix if mix is nothing or end == 1.0 else Until(end, mix)
-
-
-class _Named(Run):
-    """A run in which the one stage of another recipe has this name."""
-
-    def __init__(self, run: Run, name: str) -> None:
-        self.__dict__.update(run.__dict__)  # the same folder, seeds, machine and history
-        self.name = name
-
-    def fit(self, stage: Stage[B]) -> Method[B]:
-        return super().fit(replace(stage, name=self.name))
-
-
-def _teacher(run: Run, data: Dataset, asked: str | None, train: Callable[[Run], Method[Any]]) -> Teacher:
-    """The teacher that was asked for, or one that is trained here and left in `teacher/model`."""
-    if asked is not None:
-        teacher, run.pretraining = read_teacher(asked, data), _seen(asked, data)
-    else:
-        network = train(_Named(run, "teacher")).deploy()
-        assert isinstance(network, Classifier)
-        folder = run.folder / "teacher" / "model"
-        if not run.dry and processes.rank() == 0 and not (folder / "spec.json").exists():
-            files.write(folder, network, classes=data.classes, size=data.size)
-        teacher = Teacher(network, size=data.size)
-    run.machine.place(teacher)
-    return teacher
-
-
-def read_teacher(asked: str, data: Dataset) -> Teacher:
-    """The network of a finished run, or `timm:NAME`; its classes must be those of the data, in their order."""
-    if asked.startswith("timm:"):
-        network, names, size = timm_classifier(asked.removeprefix("timm:"))
-        _check_classes(asked, names, data)
-        return Teacher(network, size=size)
-    folder = Path(asked)
-    if not folder.is_dir() or (folder / "recipe.json").exists():
-        read_row(folder)  # refuses a run that is not finished
-    elif not (folder / "model" / "spec.json").exists():
-        raise ValueError(f"expected a finished teacher, got an unfinished one or none at {folder}: finish the run that trains it")
-    saved = files.read(folder / "model")
-    _check_classes(asked, saved.classes, data)
-    return Teacher(saved.network, size=saved.size)
-
-
-def _seen(teacher: str, data: Dataset) -> str | None:
-    """Other data that a teacher has learnt from, or other splits of the same: a student of it is not comparable with others."""
-    if teacher.startswith("timm:"):
-        return f"{teacher} (teacher)"
-    records = [folder / "recipe.json" for folder in (Path(teacher), Path(teacher).parent) if (folder / "recipe.json").exists()]
-    if not records:
-        return "unknown data (teacher)"
-    learnt = json.loads(records[0].read_text(encoding="utf-8"))["data"]
-    return None if learnt["hash"] == data.hash else f"{learnt['name']}, {learnt['hash'][:12]} (teacher)"
-
-
-def _check_classes(teacher: str, names: Sequence[str] | None, data: Dataset) -> None:
-    if names is None or tuple(names) == data.classes:
-        return
-
-    def said(classes: Sequence[str]) -> str:
-        return f"{len(classes)} ({', '.join(classes[:5])}{', ...' if len(classes) > 5 else ''})"
-
-    if sorted(names) == sorted(data.classes):
-        first = next(i for i, (own, other) in enumerate(zip(names, data.classes, strict=True)) if own != other)
-        raise ValueError(
-            f"expected a teacher with the classes of {data.name} in their order, got another order: class {first} is "
-            f"{data.classes[first]!r} in the data and {names[first]!r} for {teacher}. Train it on this data"
-        )
-    raise ValueError(
-        f"expected a teacher with the classes of {data.name}, {said(data.classes)}, got one with {said(names)}: {teacher}. "
-        "Train it on this data"
-    )
-
-
-def _keep(keep: Literal["last", "best"], data: Dataset) -> Keep:
-    if keep == "best" and not len(data.val):
-        raise ValueError("--keep best needs validation images, and this data has none: use --protocol holdout, or --keep last")
-    return best("val/balanced") if keep == "best" else last
 
 
 def _distilled(

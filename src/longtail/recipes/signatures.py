@@ -8,6 +8,7 @@ import importlib.util
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -136,21 +137,38 @@ def read(name: str) -> Recipe:
         raise unknown("recipe", name, RECIPES, more="; for a recipe of your own pass package.module:function")
     target = RECIPES.get(name, name)
     module, _, function = target.partition(":")
-    text = _source(module)
-    tree = ast.parse(text)
+    text, tree = _parsed(module)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     if function not in functions:
         raise unknown(f"function in {module}", function, (own for own in functions if not own.startswith("_")))
     node = functions[function]
-    aliases = {own.targets[0].id: own.value for own in tree.body if isinstance(own, ast.Assign) and isinstance(own.targets[0], ast.Name)}
     return Recipe(
         name=function if target in RECIPES.values() else target,
         target=target,
-        parameters=_parameters(node, aliases, target),
+        parameters=_parameters(node, _aliases(module), target),
         doc=ast.get_docstring(node) or "",
         source=ast.get_source_segment(text, node) or "",
         module_source=text,
     )
+
+
+@cache
+def _parsed(module: str) -> tuple[str, ast.Module]:
+    text = _source(module)
+    return text, ast.parse(text)
+
+
+@cache
+def _aliases(module: str) -> Mapping[str, ast.expr]:
+    """What a module calls by a name of its own, or takes from a neighbour: `Augment = Literal[...]`."""
+    package, found = module.rpartition(".")[0], dict[str, ast.expr]()
+    for node in _parsed(module)[1].body:
+        if isinstance(node, ast.ImportFrom) and package and (node.module or "").startswith(f"{package}."):
+            theirs = _aliases(str(node.module))
+            found |= {own.asname or own.name: theirs[own.name] for own in node.names if own.name in theirs}
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            found[node.targets[0].id] = node.value
+    return found
 
 
 def _source(module: str) -> str:

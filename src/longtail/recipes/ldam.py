@@ -1,0 +1,84 @@
+"""Margins for rare classes, re-weighted late, in a flat minimum: DeiT-LT's first teacher (Cao et al. 2019, Rangwani et al. 2022)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from longtail.core import Labelled, Method, Stage
+from longtail.data.dataset import Dataset
+from longtail.data.loader import Loader
+from longtail.engine.optim import sgd
+from longtail.engine.run import Run
+from longtail.engine.sam import sam
+from longtail.losses import LDAM, effective_number
+from longtail.methods.classify import Classify
+from longtail.nn import Cosine as CosineHead
+from longtail.nn import build
+from longtail.recipes.livt import mixing
+from longtail.recipes.supervised import Augment, kept, training_view, validation
+from longtail.schedules import Cosine, Deferred, Steps
+
+SCALE = 30.0  # of the cosine logits, and so of LDAM's margins
+
+
+def ldam(
+    run: Run,
+    data: Dataset,
+    *,
+    network: str = "fast_cnn",
+    epochs: int = 60,
+    batch: int = 128,
+    accumulate: int = 1,
+    lr: float = 0.1,
+    weight_decay: float = 2e-4,
+    warmup: float = 0.025,
+    schedule: Literal["steps", "cosine"] = "steps",
+    margin: float = 0.5,
+    defer: float = 0.8,
+    rho: float = 0.8,
+    augment: Augment = "weak",
+    mixup: float = 0.0,
+    cutmix: float = 0.0,
+    ema: float = 0.998,
+    keep: Literal["last", "best"] = "last",
+    size: int | None = None,
+) -> Method[Labelled]:
+    """Train a convolutional network with wider margins for rarer classes, re-weighted late, in a flat minimum: a teacher.
+
+        longtail train ldam --data cifar10-lt --root DATA --out runs/teacher
+        longtail train deit_lt --data cifar10-lt --root DATA --teacher runs/teacher --out runs/student
+
+    LDAM (Cao et al. 2019) on cosine logits times 30, classes re-weighted by their effective numbers from `defer` of training on, and
+    sharpness-aware minimisation of radius `rho` (Rangwani et al. 2022): LDAM + DRW + SAM, the first teacher of DeiT-LT. `--rho 0` is
+    LDAM + DRW, `--defer 1` LDAM, and with `--margin 0` as well cross entropy. The rate falls to a hundredth at 0.8 of training, and to a
+    ten-thousandth at 0.9. Radii published for CIFAR at imbalance 100: 0.8; for ImageNet-LT and iNaturalist 0.05 to 0.5, with margin 0.3.
+
+    Cost: about twice that of `balanced_softmax` with the same network, for sharpness-aware minimisation looks twice.
+    Published: 81.9% with ResNet-32 and 200 epochs on CIFAR-10-LT at imbalance 100, 77.0% without SAM (Rangwani et al. 2024).
+    """
+    size, classes = size or data.size, len(data.classes)
+    backbone = build({"name": network, "size": size})
+    method = Classify(
+        backbone,
+        CosineHead(backbone.dim, classes, scale=SCALE),
+        LDAM(data.counts, max_margin=margin * SCALE, scale=1.0),
+        weights=Deferred(effective_number(data.counts), defer),
+    )
+    averages, chosen = kept(keep, ema=ema, data=data)
+    plain = sgd(lr=lr, weight_decay=weight_decay, nesterov=False)
+    view = training_view(augment, size, flip=data.mirror)
+    return run.fit(
+        Stage(
+            name="train",
+            method=method,
+            data=Loader(data.train, view=view, batch=batch, seed=run.view_seed, workers=run.machine.workers),
+            epochs=epochs,
+            accumulate=accumulate,
+            optimizer=sam(plain, rho=rho) if rho else plain,
+            schedule=Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup) if schedule == "steps" else Cosine(warmup),
+            mix=mixing(classes, mixup=mixup, cutmix=cutmix, smoothing=0.0),
+            averages=averages,
+            evals=validation(data, size),
+            keep=chosen,
+        )
+    )

@@ -1,0 +1,89 @@
+"""Where a teacher comes from: trained in this run, a finished run, or timm; and whether it may teach on this data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from longtail import processes
+from longtail.core import B, Method, Stage
+from longtail.data.dataset import Dataset
+from longtail.engine.run import Run
+from longtail.metrics.row import read_row
+from longtail.nn import Classifier, Teacher, files
+from longtail.nn.zoo import timm_classifier
+
+
+class _Named(Run):
+    """A run in which the one stage of another recipe has this name."""
+
+    def __init__(self, run: Run, name: str) -> None:
+        self.__dict__.update(run.__dict__)  # the same folder, seeds, machine and history
+        self.name = name
+
+    def fit(self, stage: Stage[B]) -> Method[B]:
+        return super().fit(replace(stage, name=self.name))
+
+
+def teacher_of(run: Run, data: Dataset, asked: str | None, train: Callable[[Run], Method[Any]]) -> Teacher:
+    """The teacher that was asked for, or one that is trained here and left in `teacher/model`."""
+    if asked is not None:
+        teacher, run.pretraining = read_teacher(asked, data), data_seen(asked, data)
+    else:
+        network = train(_Named(run, "teacher")).deploy()
+        assert isinstance(network, Classifier)
+        folder = run.folder / "teacher" / "model"
+        if not run.dry and processes.rank() == 0 and not (folder / "spec.json").exists():
+            files.write(folder, network, classes=data.classes, size=data.size)
+        teacher = Teacher(network, size=data.size)
+    run.machine.place(teacher)
+    return teacher
+
+
+def read_teacher(asked: str, data: Dataset) -> Teacher:
+    """The network of a finished run, or `timm:NAME`; its classes must be those of the data, in their order."""
+    if asked.startswith("timm:"):
+        network, names, size = timm_classifier(asked.removeprefix("timm:"))
+        _check_classes(asked, names, data)
+        return Teacher(network, size=size)
+    folder = Path(asked)
+    if not folder.is_dir() or (folder / "recipe.json").exists():
+        read_row(folder)  # refuses a run that is not finished
+    elif not (folder / "model" / "spec.json").exists():
+        raise ValueError(f"expected a finished teacher, got an unfinished one or none at {folder}: finish the run that trains it")
+    saved = files.read(folder / "model")
+    _check_classes(asked, saved.classes, data)
+    return Teacher(saved.network, size=saved.size)
+
+
+def data_seen(teacher: str, data: Dataset) -> str | None:
+    """Other data that a teacher has learnt from, or other splits of the same: a student of it is not comparable with others."""
+    if teacher.startswith("timm:"):
+        return f"{teacher} (teacher)"
+    records = [folder / "recipe.json" for folder in (Path(teacher), Path(teacher).parent) if (folder / "recipe.json").exists()]
+    if not records:
+        return "unknown data (teacher)"
+    learnt = json.loads(records[0].read_text(encoding="utf-8"))["data"]
+    return None if learnt["hash"] == data.hash else f"{learnt['name']}, {learnt['hash'][:12]} (teacher)"
+
+
+def _check_classes(teacher: str, names: Sequence[str] | None, data: Dataset) -> None:
+    if names is None or tuple(names) == data.classes:
+        return
+
+    def said(classes: Sequence[str]) -> str:
+        return f"{len(classes)} ({', '.join(classes[:5])}{', ...' if len(classes) > 5 else ''})"
+
+    if sorted(names) == sorted(data.classes):
+        first = next(i for i, (own, other) in enumerate(zip(names, data.classes, strict=True)) if own != other)
+        raise ValueError(
+            f"expected a teacher with the classes of {data.name} in their order, got another order: class {first} is "
+            f"{data.classes[first]!r} in the data and {names[first]!r} for {teacher}. Train it on this data"
+        )
+    raise ValueError(
+        f"expected a teacher with the classes of {data.name}, {said(data.classes)}, got one with {said(names)}: {teacher}. "
+        "Train it on this data"
+    )
