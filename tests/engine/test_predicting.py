@@ -1,0 +1,35 @@
+"""Asking a method: float32 answers on the CPU, every head by name, no gradient."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from toys import ToyMethod
+
+from longtail.engine.machine import Machine
+from longtail.engine.predicting import predictor
+
+
+class TwoHeads(ToyMethod):
+    def heads(self, image: Tensor) -> Mapping[str, Tensor]:
+        logits = self.predict(image)
+        return {"logits": logits, "first": 2 * logits}
+
+
+def test_answers_are_logits_without_gradient() -> None:
+    method, image = ToyMethod().eval(), torch.randn(4, 6)
+    answers = predictor(method, Machine())(image)
+    assert list(answers) == ["logits"]
+    assert not answers["logits"].requires_grad
+    assert torch.equal(answers["logits"], method.predict(image).detach())
+
+
+def test_every_head_is_asked() -> None:
+    method, image = TwoHeads().eval(), torch.randn(4, 6)
+    answers = predictor(method, Machine())(image)
+    assert torch.equal(answers["first"], 2 * answers["logits"])
+
+
+def test_answers_are_float32_whatever_the_method_computes_in() -> None:
+    method = ToyMethod().double().eval()
+    assert predictor(method, Machine())(torch.randn(4, 6, dtype=torch.float64))["logits"].dtype == torch.float32
