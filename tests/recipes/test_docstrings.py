@@ -35,3 +35,9 @@ def test_our_numbers_are_the_means_of_committed_results(name: str) -> None:
         rows = [json.loads(path.read_text())["row"] for path in (RESULTS / plan).glob(f"{arm}-seed*.json")]
         assert rows, f"no results of {plan}/{arm}"
         assert f"{100 * statistics.mean(row['test']['top1'] for row in rows):.1f}" == number
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(RECIPES) if "Ours: " not in read(name).doc])
+def test_a_recipe_that_was_never_measured_states_no_cost_in_numbers(name: str) -> None:
+    doc = " ".join(read(name).doc.split())
+    assert not re.search(r"\d", doc.partition("Cost: ")[2].partition(". ")[0])

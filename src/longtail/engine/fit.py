@@ -58,8 +58,9 @@ def train(fitting: Fitting, *, step: int = 0) -> Iterator[Step]:
         batches = iter(stage.data.epoch(epoch, start=done * stage.accumulate))
         while group := list(islice(batches, stage.accumulate)):
             clock = fitting.clock(step)
+            factor = stage.schedule(clock)
             for parameters, rate in zip(fitting.optimizer.param_groups, fitting.rates, strict=True):
-                parameters["lr"] = rate * stage.schedule(clock)
+                parameters["lr"] = rate * factor
             seed_all(fitting.seed, stage.name, step, processes.rank())
             mixed = [stage.mix(fitting.machine.receive(batch), clock) for batch in group]
             outcome = optimize(lambda: gradient(fitting, mixed, clock))  # noqa: B023 - called before the loop moves on

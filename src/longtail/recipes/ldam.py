@@ -53,7 +53,7 @@ def ldam(
     LDAM + DRW, `--defer 1` LDAM, and with `--margin 0` as well cross entropy. The rate falls to a hundredth at 0.8 of training, and to a
     ten-thousandth at 0.9. Radii published for CIFAR at imbalance 100: 0.8; for ImageNet-LT and iNaturalist 0.05 to 0.5, with margin 0.3.
 
-    Cost: about twice that of `balanced_softmax` with the same network, for sharpness-aware minimisation looks twice.
+    Cost: not measured yet; sharpness-aware minimisation looks at each batch twice, and `--dry-run` estimates it.
     Published: 81.9% with ResNet-32 and 200 epochs on CIFAR-10-LT at imbalance 100, 77.0% without SAM (Rangwani et al. 2024).
     """
     size, classes = size or data.size, len(data.classes)

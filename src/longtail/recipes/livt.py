@@ -74,7 +74,7 @@ def masked_autoencoder(
     trained with balanced softmax for `probe_epochs`. `lr` is for 256 images a step and grows with them. `images` takes so many training
     images, equally many of each class: how LiVT's table 5 makes balanced data of the size of long-tailed data.
 
-    Cost: about 3 hours for CIFAR-100-LT (imbalance 100) and `vit_mini` on one core of a busy machine.
+    Cost: not measured yet; `--dry-run` estimates it.
     Paper: 800 epochs, effective batch 4,096, rate 1.5e-4, warmup 40 epochs, mask 0.75, decoder 512 wide with 8 blocks and 16 heads.
     """
     size = size or data.size
@@ -153,7 +153,7 @@ def livt(
     step and grow with them; with `layer_decay` d, block b of n has d ** (n - b) of the rate. `loss` is any of the paper's table 7: ce is
     the paper's MAE, bal_bce its LiVT (`test_prior` uniform adds equation 10's log(C - 1)), the others are its baselines.
 
-    Cost: about 3 hours of pretraining and 2.5 of fine-tuning for CIFAR-100-LT (imbalance 100) and `vit_mini` on one core of a busy machine.
+    Cost: not measured yet; `--dry-run` estimates it.
     Paper: 800 epochs of pretraining at an effective batch of 4,096 and rate 1.5e-4, then 100 at 1,024 and 1e-3; decoder 512 wide, 8 blocks,
     16 heads. Published: ViT-B 60.9% on ImageNet-LT; on CIFAR-100-LT (imbalance 100) 58.2%, pretrained on ImageNet-1K.
     """
@@ -230,7 +230,7 @@ def vit_scratch(
 
     LiVT's second stage from random weights, with one rate for all layers; `lr` is for 256 images a step and grows with them.
 
-    Cost: about 2.5 hours for CIFAR-100-LT (imbalance 100) and `vit_mini` on one core of a busy machine.
+    Cost: not measured yet; `--dry-run` estimates it.
     Published: ViT-B 31.6% on ImageNet-LT after 800 epochs (Xu et al. 2023, table 2).
     """
     size = size or data.size
@@ -282,7 +282,7 @@ def deit3(
     Touvron et al. 2022: class token, scaled layers, LAMB (rate 3e-3 whatever the batch, clipped at norm 1), one of grey, solarize and blur,
     mixup and CutMix. Without its repeated augmentation, which shows an epoch a third of the images.
 
-    Cost: about 2.5 hours for CIFAR-100-LT (imbalance 100) and `vit_mini` on one core of a busy machine.
+    Cost: not measured yet; `--dry-run` estimates it.
     Published: ViT-B 48.4% on ImageNet-LT after 800 epochs (Xu et al. 2023, table 2).
     """
     size = size or data.size

@@ -59,7 +59,7 @@ def paco(
 
     `--batchformer on` puts one BatchFormer after both networks; its released code has none for PaCo, so this follows the appendix.
 
-    Cost: about 1.8 times that of `balanced_softmax` with the same network.
+    Cost: not measured yet; `--dry-run` estimates it.
     Published: 51.9% with ResNet-32 and 400 epochs on CIFAR-100-LT at imbalance 100, with BatchFormer 52.4% (Hou et al. 2022).
     """
     if queue < batch * accumulate:

@@ -61,7 +61,7 @@ def ride(
     author reports to fail on CIFAR-100-LT. `--init RUN` begins with the weights of a finished `ride`: BatchFormer's two stages are a run
     without it and another from there with it. `--teacher RUN` distils from a finished run, of more experts in RIDE.
 
-    Cost: about 1.7 times that of `balanced_softmax` with the same network.
+    Cost: not measured yet; `--dry-run` estimates it.
     Published: 48.0% with ResNet-32, 3 experts and 200 epochs on CIFAR-100-LT at imbalance 100 (one stage, Hou et al. 2022).
     """
     size, classes = size or data.size, len(data.classes)
