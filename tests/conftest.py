@@ -1,9 +1,40 @@
-"""One thread for every test: two cores shared by several processes are slower than one."""
+"""One thread for every test: two cores shared by several processes are slower than one. And a browser, for tests that are marked so."""
 
 import os
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import pytest
 import torch
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 torch.set_num_threads(1)
+
+QUIET = (
+    "--no-sandbox",  # containers run as root
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="session")
+def browser() -> "Iterator[Browser]":
+    """The machine's own Chromium, headless; tests that ask for it are skipped where there is none."""
+    found = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip("no Chromium on this machine: install it (Debian: apt install chromium) to run the browser tests")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=found, args=list(QUIET))
+        yield started
+        started.close()
