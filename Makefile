@@ -2,13 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check lint types imports doctest docs
+.PHONY: demo test browser check lint types imports doctest docs
 
 demo: .venv/core
 	$(BIN)/longtail demo
 
 test: .venv/dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m 'not browser'
+	@echo "The tests in a browser were left out: make browser runs them, and needs Chromium (Debian: apt install chromium)."
+
+browser: .venv/dev
+	$(BIN)/python -m pytest -m browser tests
 
 check: lint types imports doctest docs
 
