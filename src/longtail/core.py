@@ -77,6 +77,10 @@ class Outcome:
         return reduce(add, self.terms.values())
 
 
+class NonFinite(RuntimeError):
+    """The loss, or an answer, is not a number any more: training diverged."""
+
+
 class Method(nn.Module, ABC, Generic[B]):
     """A paper: (weights, batch, clock) -> loss. No optimizer, no device, no logging, no files."""
 

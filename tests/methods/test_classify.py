@@ -3,9 +3,9 @@ import torch
 from torch import nn
 
 from longtail.core import Clock, Labelled
-from longtail.losses import CrossEntropy, LogitAdjusted
+from longtail.losses import BalancedBCE, BinaryCrossEntropy, ClassBalancedBCE, CrossEntropy, LogitAdjusted
 from longtail.methods import Classify
-from longtail.nn import BatchFormer, Frozen, Linear, Network, Streams, build
+from longtail.nn import BatchFormer, Classifier, Frozen, Linear, Network, Streams, build
 from longtail.schedules import Deferred
 
 COUNTS = torch.tensor([40, 8, 2])
@@ -90,3 +90,21 @@ def test_a_bare_batchformer_is_refused() -> None:
 def test_a_network_without_a_spec_cannot_be_deployed() -> None:
     with pytest.raises(ValueError, match=r"got Flatten: use longtail\.nn\.build"):
         Classify(Frozen(nn.Flatten()), Linear(192, 3), CrossEntropy()).deploy()
+
+
+@pytest.mark.parametrize(
+    ("loss", "confidence"),
+    [
+        (CrossEntropy(), "softmax"),
+        (LogitAdjusted(COUNTS), "softmax"),
+        (BinaryCrossEntropy(), "sigmoid"),
+        (BalancedBCE(COUNTS), "sigmoid"),
+        (ClassBalancedBCE(COUNTS), "sigmoid"),
+    ],
+)
+def test_a_deployed_network_says_how_its_logits_are_meant(loss: nn.Module, confidence: str) -> None:
+    deployed = Classify(network(), Linear(16, 3), loss).deploy()
+    again = build(deployed.spec)
+    assert isinstance(again, Classifier)
+    assert deployed.confidence == again.confidence == confidence
+    assert again.spec == deployed.spec

@@ -1,15 +1,31 @@
 from __future__ import annotations
 
 import math
+import statistics
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from longtail.core import Groups
-from longtail.metrics.accuracy import balanced, by_group, hits, recall, top
+from longtail.metrics.accuracy import (
+    balanced,
+    blocks,
+    broken,
+    by_group,
+    g_mean,
+    group_of,
+    h_mean,
+    hits,
+    macro_f1,
+    recall,
+    top,
+    zero_recall,
+)
 
 
 def sorted_by_hand(logits: NDArray[np.float64], target: NDArray[np.int64], k: int) -> list[bool]:
@@ -74,7 +90,8 @@ def test_a_group_that_fails_everywhere_is_zero_and_not_none() -> None:
         (np.zeros((2, 2)), np.zeros(2), "class indices"),
         (np.zeros((2, 2)), np.array([0, 2]), r"0\.\.1, got 0\.\.2"),
         (np.zeros((2, 2)), np.array([-1, 0]), r"got -1\.\.0"),
-        (np.array([[0.0, math.nan], [0.0, 0.0]]), np.array([1, 0]), "NaN in 1 of 2 rows"),
+        (np.array([[0.0, math.nan], [0.0, 0.0]]), np.array([1, 0]), "NaN or infinity in 1 of 2 rows"),
+        (np.array([[0.0, math.inf], [0.0, 0.0]]), np.array([1, 0]), "NaN or infinity in 1 of 2 rows"),
     ],
 )
 def test_bad_input_is_refused(logits: NDArray[np.float64], target: NDArray[np.int64], message: str) -> None:
@@ -82,7 +99,55 @@ def test_bad_input_is_refused(logits: NDArray[np.float64], target: NDArray[np.in
         top(logits, target)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_means_of_recalls_equal_their_formulas(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    recalls = rng.uniform(0.01, 1, size=9)
+    recalls[rng.integers(9)] = math.nan
+    seen = [value for value in recalls.tolist() if not math.isnan(value)]
+    assert h_mean(recalls) == pytest.approx(statistics.harmonic_mean(seen))
+    assert g_mean(recalls) == pytest.approx(math.prod(seen) ** (1 / len(seen)))
+    assert h_mean(recalls) <= g_mean(recalls) <= balanced(recalls)  # as of all positive numbers
+    assert zero_recall(recalls) == 0
+
+
+def test_a_class_that_is_never_recognised_makes_means_zero_and_is_counted() -> None:
+    recalls = np.array([1.0, 0.0, 0.0, math.nan])
+    assert (h_mean(recalls), g_mean(recalls), zero_recall(recalls)) == (0.0, 0.0, 2)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_macro_f1_by_hand_and_by_torchmetrics(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    logits, target = rng.normal(size=(300, 8)), rng.integers(0, 7, size=300)  # class 7 is answered but has no images
+    answer = logits.argmax(1).tolist()
+    scores = []
+    for index in range(7):
+        right = sum(a == t == index for a, t in zip(answer, target.tolist(), strict=True))
+        precision, own = right / max(answer.count(index), 1), right / target.tolist().count(index)
+        scores.append(2 * precision * own / (precision + own) if right else 0.0)
+    assert macro_f1(logits, target) == pytest.approx(sum(scores) / 7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its imports
+        from torchmetrics.classification import MulticlassF1Score
+    theirs = MulticlassF1Score(num_classes=8, average=None)(torch.from_numpy(logits), torch.from_numpy(target))
+    assert macro_f1(logits, target) == pytest.approx(float(theirs[:7].mean()), abs=1e-6)
+
+
+def test_groups_and_blocks() -> None:
+    assert group_of(Groups("r", {"many": (2,), "few": (0,)}), 4).tolist() == [1, -1, 0, -1]
+    logits = np.arange(70).reshape(10, 7)
+    parts = list(blocks(logits, 21))
+    assert len(parts) == 4
+    assert np.array_equal(np.concatenate([own for _, own in parts]), logits)
+    assert all(np.array_equal(logits[rows], own) for rows, own in parts)
+    assert broken(np.array([[0.0, -math.inf], [-math.inf, -math.inf]])) == 1
+
+
 def test_other_mistakes_are_refused() -> None:
+    for mean in (h_mean, g_mean, zero_recall):
+        with pytest.raises(ValueError, match="at least one class"):
+            mean(np.array([math.nan]))
     with pytest.raises(ValueError, match="k of at least 1"):
         top(np.zeros((1, 2)), np.array([0]), 0)
     with pytest.raises(ValueError, match="expected 3 logits"):

@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 
-from longtail.metrics.accuracy import hits
-from longtail.metrics.calibration import confidence, ece, mce, sigmoid, softmax
+from longtail.metrics import calibration
+from longtail.metrics.accuracy import blocks, hits
+from longtail.metrics.calibration import CONFIDENCES, classwise_ece, confidence, ece, mce, reliability, sigmoid, softmax
 
 
 def guo(sure: NDArray[np.float64], correct: NDArray[np.bool_], bins: int) -> tuple[float, float]:
@@ -82,3 +84,50 @@ def test_mistakes_are_refused() -> None:
         mce(np.array([0.5]), np.array([True, False]))
     with pytest.raises(ValueError, match="one confidence and one correct"):
         mce(np.array([]), np.array([]))
+    with pytest.raises(ValueError, match="at least 1 bin"):
+        classwise_ece(np.zeros((1, 2)), np.array([0]), bins=0)
+    with pytest.raises(ValueError, match="unknown confidence"):
+        classwise_ece(np.zeros((1, 2)), np.array([0]), confidence="soft")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_reliability_diagram_equals_looking_into_each_bin(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    sure = np.concatenate([rng.uniform(0.3, 1, size=200), np.linspace(0, 1, 11)])
+    correct = rng.uniform(size=len(sure)) < sure
+    found = reliability(sure, correct, bins=10)
+    for index, (low, high) in enumerate(itertools.pairwise(np.linspace(0, 1, 11))):
+        inside = [i for i, value in enumerate(sure) if low < value <= high or (index == 0 and value == 0)]
+        assert found["images"][index] == len(inside)
+        if inside:
+            assert found["confidence"][index] == pytest.approx(sum(sure[i] for i in inside) / len(inside))
+            assert found["accuracy"][index] == pytest.approx(sum(bool(correct[i]) for i in inside) / len(inside))
+    assert (found["ece"], found["mce"]) == (ece(sure, correct, 10), mce(sure, correct, 10))
+    alone = reliability(np.array([0.95]), np.array([True]), bins=10)
+    assert alone["confidence"][:9] == alone["accuracy"][:9] == [None] * 9
+
+
+@pytest.mark.parametrize("name", ["softmax", "sigmoid"])
+@pytest.mark.parametrize("seed", range(2))
+def test_class_wise_calibration_equals_the_slow_reference(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    logits, target = 2 * rng.normal(size=(120, 5)), rng.integers(0, 4, size=120)  # class 4 has no images
+    probabilities = CONFIDENCES[name](logits)
+    expected = []
+    for index in range(5):
+        total = 0.0
+        for low, high in itertools.pairwise(np.linspace(0, 1, 8)):
+            inside = [i for i in range(120) if low < probabilities[i, index] <= high]
+            share = sum(target[i] == index for i in inside)
+            total += abs(share - sum(probabilities[i, index] for i in inside)) / 120
+        expected.append(total)
+    assert classwise_ece(logits, target, confidence=name, bins=7) == pytest.approx(expected, abs=1e-12)
+    monkeypatch.setattr(calibration, "blocks", partial(blocks, entries=33))  # in small pieces
+    assert classwise_ece(logits, target, confidence=name, bins=7) == pytest.approx(expected, abs=1e-12)
+    assert confidence(logits, name) == pytest.approx(probabilities.max(axis=1))
+
+
+def test_a_network_that_says_the_prior_is_calibrated_for_every_class() -> None:
+    target = np.repeat(np.arange(3), [70, 20, 10])
+    logits = np.tile(np.log([0.7, 0.2, 0.1]), (100, 1))
+    assert classwise_ece(logits, target) == pytest.approx([0, 0, 0], abs=1e-12)

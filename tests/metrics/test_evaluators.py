@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from longtail.core import Groups
+from longtail.core import Groups, NonFinite
 from longtail.metrics.evaluators import Accuracy, collect, flipped
 from longtail.metrics.files import read_predictions
 
@@ -77,6 +77,16 @@ def test_flipped_averages_both_looks() -> None:
 def test_nothing_to_evaluate_is_refused() -> None:
     with pytest.raises(ValueError, match="this split is empty"):
         collect(Rows([], [0]), answer)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_answers_that_are_not_finite_say_that_training_diverged(wrong: float) -> None:
+    def diverged(image: Tensor) -> Mapping[str, Tensor]:
+        logits = image[:, 0, 0]
+        return {"logits": logits, "cls": torch.where(torch.arange(len(logits))[:, None] == 0, wrong, logits)}
+
+    with pytest.raises(NonFinite, match=r"answers \(cls\) stopped being finite for 2 of 3 images"):
+        collect(Rows([[0, 1], [2]], [0, 1, 2]), diverged)
 
 
 def test_a_head_cannot_be_called_target() -> None:

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from longtail.metrics.intervals import paired
+from longtail.metrics.intervals import paired, wilson
 
 
 def drawn_by_hand(
@@ -82,3 +86,34 @@ def test_mistakes_are_refused() -> None:
         paired(np.zeros(0), np.zeros(0), np.zeros(0))
     with pytest.raises(ValueError, match="at least 1 resample"):
         paired(np.zeros(1), np.zeros(1), np.zeros(1), resamples=0)
+
+
+@given(st.integers(1, 5000), st.floats(0, 1))
+def test_wilson_solves_its_equation_and_holds_the_share(images: int, part: float) -> None:
+    right = round(part * images)
+    (low,), (high,) = wilson(np.array([right]), np.array([images]))
+    share = right / images
+    assert 0 <= low <= share <= high <= 1
+    for bound in (low, high):  # the shares from which the found one is just 1.96 of their own deviations away
+        assert abs(share - bound) == pytest.approx(1.959964 * math.sqrt(bound * (1 - bound) / images), abs=1e-6)
+
+
+def test_wilson_covers_about_95_of_100_where_the_usual_interval_does_not() -> None:
+    rng = np.random.default_rng(0)
+    images = np.full(20_000, 20)
+    right = rng.binomial(images, 0.9)
+    low, high = wilson(right, images)
+    assert ((low <= 0.9) & (high >= 0.9)).mean() == pytest.approx(0.95, abs=0.02)
+    share = right / images
+    spread = 1.96 * np.sqrt(share * (1 - share) / images)
+    assert (np.abs(share - 0.9) <= spread).mean() < 0.9
+
+
+def test_wilson_of_few_none_and_nonsense() -> None:
+    low, high = wilson(np.array([3, 0, 0]), np.array([3, 3, 0]))
+    np.testing.assert_allclose(low, [0.4385, 0, math.nan], atol=1e-4)
+    np.testing.assert_allclose(high, [1, 0.5615, math.nan], atol=1e-4)
+    with pytest.raises(ValueError, match="0 <= right <= images"):
+        wilson(np.array([2]), np.array([1]))
+    with pytest.raises(ValueError, match="0 <= right <= images"):
+        wilson(np.array([2, 1]), np.array([2]))

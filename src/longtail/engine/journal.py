@@ -12,10 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from longtail.core import Clock, Outcome
-
-
-class NonFinite(RuntimeError):
-    """The loss is not a number any more."""
+from longtail.core import NonFinite as NonFinite
 
 
 class Meter:

@@ -19,6 +19,8 @@ class BinaryCrossEntropy(nn.Module):
     tensor(2.7726)
     """
 
+    confidence = "sigmoid"  # of a network trained with it: each logit answers a question of its own
+
     def __init__(self, *, smoothing: float = 0.0) -> None:
         super().__init__()
         self.smoothing = smoothing

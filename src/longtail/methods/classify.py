@@ -55,4 +55,4 @@ class Classify(Method[Labelled]):
         network = self.network.module if isinstance(self.network, Frozen) else self.network
         if not isinstance(network, Network):
             raise ValueError(f"expected a network built from a spec, got {type(network).__name__}: use longtail.nn.build")
-        return Classifier(network, self.head)
+        return Classifier(network, self.head, confidence=getattr(self.loss, "confidence", "softmax"))

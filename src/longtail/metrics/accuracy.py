@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:  # numbers need no torch; only the name of the type comes from there
-    from longtail.core import Groups
+
+class Grouped(Protocol):
+    """Classes by how often they were seen in training, and the rule that says so: `core.Groups`, without its torch."""
+
+    @property
+    def rule(self) -> str:
+        """Such as "threshold: many > 100, few < 20"."""
+        ...
+
+    @property
+    def members(self) -> Mapping[str, tuple[int, ...]]:
+        """Class indices by the name of their group: many, medium, few."""
+        ...
 
 
-def _check(logits: NDArray[Any], target: NDArray[Any]) -> None:
+def check(logits: NDArray[Any], target: NDArray[Any]) -> None:
+    """Refuse what no number can be made of: shapes that do not match, no images, targets that are not classes, broken logits.
+
+    >>> check(np.array([[0.0, np.nan]]), np.array([1]))
+    Traceback (most recent call last):
+    ValueError: expected numbers, got NaN or infinity in 1 of 1 rows of logits: training diverged, lower the rate
+    """
     if logits.ndim != 2 or target.shape != logits.shape[:1]:
         raise ValueError(f"expected logits (N, C) and target (N,), got {logits.shape} and {target.shape}: pass one row for each image")
     if not len(target):
@@ -21,9 +39,31 @@ def _check(logits: NDArray[Any], target: NDArray[Any]) -> None:
     if target.min() < 0 or target.max() >= logits.shape[1]:
         got = f"{target.min()}..{target.max()}"
         raise ValueError(f"expected targets in 0..{logits.shape[1] - 1}, got {got}: logits and target must speak of the same classes")
-    broken = np.isnan(logits).any(axis=1).sum()
-    if broken:
-        raise ValueError(f"expected numbers, got NaN in {broken} of {len(logits)} rows of logits: training diverged, lower the rate")
+    amount = broken(logits)
+    if amount:
+        raise ValueError(
+            f"expected numbers, got NaN or infinity in {amount} of {len(logits)} rows of logits: training diverged, lower the rate"
+        )
+
+
+def broken(logits: NDArray[Any]) -> int:
+    """Count the rows of logits that are no answers. -inf is one: a class that is ruled out; but not for every class.
+
+    >>> broken(np.array([[0.0, np.nan], [0.0, np.inf], [0.0, -np.inf], [-np.inf, -np.inf]]))
+    3
+    """
+    return int((~np.isfinite(logits.max(axis=1))).sum())
+
+
+def blocks(logits: NDArray[Any], entries: int = 4_000_000) -> Iterator[tuple[slice, NDArray[Any]]]:
+    """Cut logits into blocks of rows, so that what is computed from each stays small however many classes there are.
+
+    >>> [rows for rows, _ in blocks(np.zeros((5, 10)), entries=20)]
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 6, None)]
+    """
+    step = max(1, entries // logits.shape[1])
+    for first in range(0, len(logits), step):
+        yield slice(first, first + step), logits[first : first + step]
 
 
 def hits(logits: NDArray[Any], target: NDArray[Any], *, k: int = 1) -> NDArray[np.bool_]:
@@ -34,7 +74,7 @@ def hits(logits: NDArray[Any], target: NDArray[Any], *, k: int = 1) -> NDArray[n
     >>> hits(np.array([[2.0, 1.0, 0.0], [1.0, 1.0, 0.0]]), np.array([1, 1]), k=2).tolist()
     [True, True]
     """
-    _check(logits, target)
+    check(logits, target)
     if k < 1:
         raise ValueError(f"expected k of at least 1, got {k}")
     own = logits[np.arange(len(target)), target][:, None]
@@ -72,13 +112,26 @@ def balanced(recalls: NDArray[Any]) -> float:
     >>> balanced(np.array([1.0, 0.5, np.nan]))
     0.75
     """
-    seen = recalls[~np.isnan(recalls)]
-    if not len(seen):
-        raise ValueError("expected at least one class with images, got none: balanced accuracy is not defined")
-    return float(seen.mean())
+    return float(_seen(recalls).mean())
 
 
-def by_group(recalls: NDArray[Any], groups: Groups) -> dict[str, float | None]:
+def group_of(groups: Grouped, classes: int) -> NDArray[np.int64]:
+    """Give for each class the position of its group in `groups.members`; -1 for a class of none.
+
+    >>> from longtail.core import Groups
+    >>> group_of(Groups("ranks: 1/0/2", {"many": (1,), "medium": (), "few": (0, 2)}), 3).tolist()
+    [2, 0, 2]
+    """
+    unknown = sorted(index for members in groups.members.values() for index in members if not 0 <= index < classes)
+    if unknown:
+        raise ValueError(f"expected groups over classes 0..{classes - 1}, got classes {unknown}: pass groups of the same classes")
+    position = np.full(classes, -1)
+    for number, members in enumerate(groups.members.values()):
+        position[np.asarray(members, dtype=np.int64)] = number
+    return position
+
+
+def by_group(recalls: NDArray[Any], groups: Grouped) -> dict[str, float | None]:
     """Average the recalls over the classes of each group; None, never 0, for a group in which no class has images.
 
     The mean is unweighted over classes, as in OLTR (Liu et al. 2019) and all that follow it.
@@ -87,11 +140,62 @@ def by_group(recalls: NDArray[Any], groups: Groups) -> dict[str, float | None]:
     >>> by_group(np.array([1.0, 0.5, np.nan]), Groups("ranks: 2/1/0", {"many": (0, 1), "medium": (2,), "few": ()}))
     {'many': 0.75, 'medium': None, 'few': None}
     """
-    unknown = sorted(index for members in groups.members.values() for index in members if not 0 <= index < len(recalls))
-    if unknown:
-        raise ValueError(f"expected groups over classes 0..{len(recalls) - 1}, got classes {unknown}: pass groups of the same classes")
+    group_of(groups, len(recalls))
     answer: dict[str, float | None] = {}
     for name, members in groups.members.items():
         own = recalls[np.asarray(members, dtype=np.int64)]
         answer[name] = None if np.isnan(own).all() else balanced(own)
     return answer
+
+
+def h_mean(recalls: NDArray[Any]) -> float:
+    """Give the harmonic mean of the recalls, over the classes that have images: C / sum(1 / recall).
+
+    It is 0 as soon as one class is never recognised: read it with `zero_recall` beside it.
+
+    >>> h_mean(np.array([1.0, 0.5, np.nan])), h_mean(np.array([1.0, 0.0]))
+    (0.6666666666666666, 0.0)
+    """
+    seen = _seen(recalls)
+    return 0.0 if (seen == 0).any() else float(len(seen) / (1 / seen).sum())
+
+
+def g_mean(recalls: NDArray[Any]) -> float:
+    """Give the geometric mean of the recalls, over the classes that have images; 0 as soon as one class is never recognised.
+
+    >>> round(g_mean(np.array([1.0, 0.25, np.nan])), 6), g_mean(np.array([1.0, 0.0]))
+    (0.5, 0.0)
+    """
+    seen = _seen(recalls)
+    return 0.0 if (seen == 0).any() else float(np.exp(np.log(seen).mean()))
+
+
+def zero_recall(recalls: NDArray[Any]) -> int:
+    """Count the classes that have images of which none is recognised.
+
+    >>> zero_recall(np.array([1.0, 0.0, np.nan]))
+    1
+    """
+    return int((_seen(recalls) == 0).sum())
+
+
+def macro_f1(logits: NDArray[Any], target: NDArray[Any]) -> float:
+    """Average F1 = 2 TP / (2 TP + FP + FN) over the classes that have images; a class that is answered too often loses, too.
+
+    >>> round(macro_f1(np.eye(3)[[0, 0, 1]], np.array([0, 1, 1])), 4)
+    0.6667
+    """
+    check(logits, target)
+    classes = logits.shape[1]
+    answer = logits.argmax(axis=1)
+    images, answered = np.bincount(target, minlength=classes), np.bincount(answer, minlength=classes)
+    right = np.bincount(target[answer == target], minlength=classes)
+    seen = images > 0
+    return float((2 * right[seen] / (images[seen] + answered[seen])).mean())
+
+
+def _seen(recalls: NDArray[Any]) -> NDArray[np.float64]:
+    seen = recalls[~np.isnan(recalls)]
+    if not len(seen):
+        raise ValueError("expected at least one class with images, got none: a mean over no class is not defined")
+    return np.asarray(seen, dtype=np.float64)

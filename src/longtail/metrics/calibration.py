@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.metrics.accuracy import blocks, check
+from longtail.metrics.row import Reliability
+
 
 def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
     """Turn logits into probabilities that sum to 1 over the classes.
@@ -38,15 +41,73 @@ def confidence(logits: NDArray[Any], name: str) -> NDArray[np.float64]:
     >>> confidence(np.array([[0.0, np.log(3.0)]]), "softmax").round(2).tolist()
     [0.75]
     """
+    return np.concatenate([_probabilities(own, name).max(axis=1) for _, own in blocks(logits)])
+
+
+def _probabilities(logits: NDArray[Any], name: str) -> NDArray[np.float64]:
     if name not in CONFIDENCES:
         close = difflib.get_close_matches(name, CONFIDENCES, n=1)
         hint = f" (did you mean {close[0]}?)" if close else ""
         raise ValueError(f"unknown confidence {name!r}: use one of {', '.join(CONFIDENCES)}{hint}")
-    return np.asarray(CONFIDENCES[name](logits).max(axis=1))
+    # Probabilities that sum to 1 exceed it by a rounding at times.
+    return np.minimum(CONFIDENCES[name](logits), 1.0)
 
 
-def _gaps(confidence: NDArray[Any], correct: NDArray[Any], bins: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """For each bin that is not empty: its share of the images, and |accuracy - mean confidence| in it."""
+def reliability(confidence: NDArray[Any], correct: NDArray[Any], bins: int = 15) -> Reliability:
+    """Give what a reliability diagram shows: mean confidence, accuracy and images of each of `bins` equal bins (lo, hi].
+
+    Guo et al. 2017, section 2. A bin without images has None.
+
+    >>> found = reliability(np.array([0.9, 0.9, 0.3]), np.array([True, False, True]), bins=2)
+    >>> found["confidence"], found["accuracy"], found["images"]
+    ([0.3, 0.9], [1.0, 0.5], [1, 2])
+    """
+    images, sure, right = _binned(confidence, correct, bins)
+    return {
+        "confidence": [float(total / n) if n else None for total, n in zip(sure, images, strict=True)],
+        "accuracy": [float(total / n) if n else None for total, n in zip(right, images, strict=True)],
+        "images": images.tolist(),
+        "ece": ece(confidence, correct, bins),
+        "mce": mce(confidence, correct, bins),
+    }
+
+
+def classwise_ece(logits: NDArray[Any], target: NDArray[Any], *, confidence: str = "softmax", bins: int = 15) -> NDArray[np.float64]:
+    """Give each class's calibration error: of all images to which it gives a probability near p, is a share p of this class?
+
+    Class-wise ECE is the mean of these (Kull et al. 2019, section 2; Nixon et al. 2019 call it static calibration error). Each class is
+    judged over all images, so that with many classes, which most images rightly give almost nothing, the numbers are small: compare
+    them between groups and runs with the same classes, not with ECE. A class without images is judged, too: it should get nothing.
+
+    >>> classwise_ece(np.log([[0.8, 0.2], [0.8, 0.2]]), np.array([0, 1]), bins=2).round(2).tolist()
+    [0.3, 0.3]
+    """
+    check(logits, target)
+    if bins < 1:
+        raise ValueError(f"expected at least 1 bin, got {bins}")
+    edges, classes = np.linspace(0, 1, bins + 1), logits.shape[1]
+    images, sure, right = (np.zeros(classes * bins) for _ in range(3))
+    total = np.zeros(classes)
+    for rows, own in blocks(logits):
+        probability = _probabilities(own, confidence)
+        total += probability.sum(axis=0)
+        # Nearly all probabilities are in the first bin: it gets what the others leave, which is many times faster.
+        row, column = np.nonzero(probability > edges[1])
+        value = probability[row, column]
+        place = column * bins + np.searchsorted(edges, value, side="left") - 1
+        images += np.bincount(place, minlength=len(images))
+        sure += np.bincount(place, weights=value, minlength=len(images))
+        right += np.bincount(place[target[rows][row] == column], minlength=len(images))
+    images, sure, right = (own.reshape(classes, bins) for own in (images, sure, right))
+    gaps = np.abs(right - sure)[:, 1:].sum(axis=1)
+    first = np.bincount(target, minlength=classes) - right.sum(axis=1) - (total - sure.sum(axis=1))
+    return np.asarray((gaps + np.abs(first)) / len(target))
+
+
+def _binned(
+    confidence: NDArray[Any], correct: NDArray[Any], bins: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """For each bin: its images, the sum of their confidences, and how many of them are right."""
     if bins < 1:
         raise ValueError(f"expected at least 1 bin, got {bins}")
     if confidence.ndim != 1 or confidence.shape != correct.shape or not len(confidence):
@@ -56,10 +117,15 @@ def _gaps(confidence: NDArray[Any], correct: NDArray[Any], bins: int) -> tuple[N
         raise ValueError(f"expected confidences in [0, 1], got {got}: turn logits into probabilities with softmax or sigmoid")
     edges = np.linspace(0, 1, bins + 1)
     own = np.maximum(np.searchsorted(edges, confidence, side="left") - 1, 0)  # a confidence of exactly 0 joins the first bin
-    images = np.bincount(own, minlength=bins)
+    sure, right = (np.bincount(own, weights=values.astype(np.float64), minlength=bins) for values in (confidence, correct))
+    return np.bincount(own, minlength=bins), np.asarray(sure, dtype=np.float64), np.asarray(right, dtype=np.float64)
+
+
+def _gaps(confidence: NDArray[Any], correct: NDArray[Any], bins: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """For each bin that is not empty: its share of the images, and |accuracy - mean confidence| in it."""
+    images, sure, right = _binned(confidence, correct, bins)
     filled = images > 0
-    gap = np.bincount(own, weights=correct.astype(np.float64) - confidence, minlength=bins)
-    return images[filled] / len(confidence), np.abs(gap[filled]) / images[filled]
+    return images[filled] / len(confidence), np.abs(right - sure)[filled] / images[filled]
 
 
 def ece(confidence: NDArray[Any], correct: NDArray[Any], bins: int = 15) -> float:

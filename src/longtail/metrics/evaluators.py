@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from longtail import processes
-from longtail.core import Batches, Groups, Predict
-from longtail.metrics.accuracy import balanced, by_group, recall, top
+from longtail.core import Batches, Groups, NonFinite, Predict
+from longtail.metrics.accuracy import balanced, broken, by_group, recall, top
 from longtail.metrics.files import Predictions
 
 
 def collect(batches: Batches[Mapping[str, Any]], predict: Predict) -> Predictions:
     """Ask about every image once; every process gets all answers, sorted by index, each image once whoever saw it.
 
-    Batches carry "image", "target" and "index" (the image's position in its split).
+    Batches carry "image", "target" and "index" (the image's position in its split). Answers that are not finite are `NonFinite`.
     """
     seen: list[Mapping[str, Tensor]] = []
     for batch in batches.epoch(0):
@@ -36,6 +36,13 @@ def collect(batches: Batches[Mapping[str, Any]], predict: Predict) -> Prediction
     rows = {name: processes.gather(torch.cat([part[name] for part in seen])).numpy() for name in seen[0]}
     index, first = np.unique(rows["index"], return_index=True)  # sorts, and drops the rows that a sampler repeated to fill its shards
     heads = {name: values[first].astype(np.float32) for name, values in rows.items() if name not in ("target", "index")}
+    for name, values in heads.items():
+        # After gathering, so that every process stops here together. A loss in training mode may be finite where these are not.
+        if amount := broken(values):
+            raise NonFinite(
+                f"the network's answers ({name}) stopped being finite for {amount} of {len(values)} images: training diverged. "
+                "Try a lower learning rate (a tenth), a longer warmup, or gradient clipping; with bf16, try --precision fp32"
+            )
     return Predictions(heads, rows["target"][first], index)
 
 

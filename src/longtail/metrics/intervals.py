@@ -43,3 +43,23 @@ def paired(first: NDArray[Any], second: NDArray[Any], target: NDArray[Any], *, r
         drawn += rng.multinomial(len(own), times / len(own), size=resamples) @ gains / len(own)
     low, high = np.quantile(drawn / len(by_class), (0.025, 0.975))
     return Interval(float(np.mean([own.mean() for own in by_class])), float(low), float(high))
+
+
+def wilson(right: NDArray[Any], images: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Give the bounds of Wilson's 95% interval for shares such as recalls: what `right` of `images` images leave possible.
+
+    Wilson 1927; it stays in [0, 1] and is honest for a handful of images, where mean +- 2 deviations is not. Without images: nan.
+
+    >>> low, high = wilson(np.array([3, 0]), np.array([3, 10]))
+    >>> low.round(2).tolist(), high.round(2).tolist()
+    ([0.44, 0.0], [1.0, 0.28])
+    """
+    if right.shape != images.shape or bool((right < 0).any()) or bool((right > images).any()):
+        raise ValueError(f"expected 0 <= right <= images, in equal shapes, got shapes {right.shape} and {images.shape}, or more right")
+    number = np.where(images > 0, images, np.nan).astype(np.float64)
+    share, z = right / number, 1.959963984540054
+    middle = share + z**2 / (2 * number)
+    spread = z * np.sqrt(share * (1 - share) / number + z**2 / (4 * number**2))
+    low, high = (middle - spread) / (1 + z**2 / number), (middle + spread) / (1 + z**2 / number)
+    # Where all or none are right the bound is exact in theory, and off by a rounding here.
+    return np.where(right == 0, np.where(images > 0, 0.0, np.nan), low), np.where((right == images) & (images > 0), 1.0, high)

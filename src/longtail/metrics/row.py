@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict, cast
+from typing import Any, NotRequired, TypedDict, cast, get_origin, get_type_hints
 
 FORMAT = 1
 """Raised when a reader of the old row would misread the new one."""
@@ -17,8 +17,93 @@ class Without(TypedDict):
     indices: list[int]
 
 
+class Worst(TypedDict):
+    """One of the classes that are recognised worst, with everything to be said about it."""
+
+    index: int  # of the class
+    group: str
+    recall: float
+    low: float  # of the 95% interval of the recall
+    high: float
+    images: int  # in this split
+    train: int  # images it was learnt from
+    eater: int | None  # the class that takes most of its images; None where it loses none
+    eater_group: str | None
+    eaten: float | None  # the share of its images that the eater takes
+
+
+class Calibration(TypedDict):
+    """By how much confidence misses accuracy: on average over images, and in the worst bin."""
+
+    ece: float
+    mce: float
+
+
+class Classwise(TypedDict):
+    """Class-wise expected calibration error: the mean over all classes, and over those of each group."""
+
+    mean: float
+    groups: dict[str, float | None]
+
+
+class Reliability(TypedDict):
+    """A reliability diagram: bin i of n holds confidences in (i/n, (i+1)/n]. None in bins without images."""
+
+    confidence: list[float | None]  # mean of each bin
+    accuracy: list[float | None]
+    images: list[int]
+    ece: float
+    mce: float
+
+
+class Confusions(TypedDict):
+    """Which group takes the images of which; each image counts once."""
+
+    groups: list[str]  # the order of rows and columns
+    matrix: list[list[int]]  # images of the row's group that were answered with a class of the column's group
+    right: list[int]  # of the diagonal: images that were answered with their own class
+
+
+class Prior(TypedDict):
+    """Accuracy where classes are as frequent as this long-tailed (forward), uniform or reversed (backward) prior says."""
+
+    direction: str  # "forward" | "uniform" | "backward"
+    k: int  # the most frequent class is k times as frequent as the rarest
+    accuracy: float
+    known: float  # the same when the network is told the prior: log q is added to its logits
+
+
+class WorstCoverage(TypedDict):
+    """The class whose images are most often missing from their sets."""
+
+    index: int
+    coverage: float
+    images: int
+
+
+class Conformal(TypedDict):
+    """Prediction sets that hold the true class with a probability of at least `level`, calibrated on validation."""
+
+    level: float
+    score: str
+    images: int  # that the thresholds were calibrated on
+    calibrated_on: dict[str, int]  # how many classes have a threshold from: class, group, all, nothing (always in the set)
+    coverage: float  # share of images whose set holds their class
+    balanced: float  # mean over classes of the same
+    groups: dict[str, float | None]  # mean over a group's classes of the same
+    worst: WorstCoverage
+    size: float  # classes in a set, on average over images
+    size_groups: dict[str, float | None]  # the same for each group, as a mean over its classes
+    several: float  # share of images with more than one class in their set: where the network should abstain
+    empty: float  # share of images with none
+    single_right: float | None  # of the images with one class in their set, the share for which it is the right one
+
+
 class Summary(TypedDict):
-    """One split's numbers. Accuracies are fractions in [0, 1]; None where there is nothing to measure."""
+    """One split's numbers. Accuracies are fractions in [0, 1]; None where there is nothing to measure.
+
+    What is `NotRequired` is missing from rows of earlier versions; the lists, `worst` and what follows it also from those of single heads.
+    """
 
     top1: float
     top5: float | None  # None with five classes or fewer
@@ -33,6 +118,23 @@ class Summary(TypedDict):
     confidence: str  # "softmax" | "sigmoid"
     images: int
     heads: NotRequired[dict[str, Summary]]  # the same numbers for each part of a head that has several, such as cls and dist
+    h_mean: NotRequired[float]  # harmonic mean of the recalls; 0 as soon as one of them is
+    g_mean: NotRequired[float]  # geometric mean of the recalls; 0 as soon as one of them is
+    zero_recall: NotRequired[int]  # classes of which no image is recognised
+    macro_f1: NotRequired[float]
+    calibration: NotRequired[dict[str, Calibration]]  # by confidence: softmax, sigmoid
+    classwise_ece: NotRequired[Classwise]
+    members: NotRequired[dict[str, list[int]]]  # the classes of each group
+    tested: NotRequired[list[int]]  # images of each class in this split
+    recall_low: NotRequired[list[float | None]]  # of each class: Wilson's 95% interval
+    recall_high: NotRequired[list[float | None]]
+    eater: NotRequired[list[int | None]]  # of each class: the class that takes most of its images; None where it loses none
+    eaten: NotRequired[list[float | None]]  # of each class: the share of its images that the eater takes
+    worst: NotRequired[list[Worst]]  # by recall, then fewer training images, then index
+    reliability: NotRequired[dict[str, Reliability | None]]  # of "all" images, and of those of each group
+    confusions: NotRequired[Confusions]
+    priors: NotRequired[list[Prior]]  # forward 50 to 2, uniform, backward 2 to 50
+    conformal: NotRequired[Conformal]  # of the test images, where there are validation images to calibrate on
 
 
 class Data(TypedDict):
@@ -56,6 +158,15 @@ class Best(TypedDict):
     balanced: float
 
 
+class Adjusting(TypedDict):
+    """What was done to the logits after training, chosen on validation; and the numbers without it."""
+
+    tau: float  # strength of the shift by the log prior
+    temperature: float
+    val: Summary | None
+    test: Summary | None
+
+
 class Row(TypedDict):
     """A finished run in one line of a table."""
 
@@ -66,7 +177,7 @@ class Row(TypedDict):
     seed: int
     view_seed: int
     split_seed: int
-    selection: str  # "last epoch" | "last epoch, ema" | "best val/balanced"
+    selection: str  # "last epoch" | "last epoch, ema" | "best val/balanced", each also with ", adjusted on validation"
     tta: str  # "none" | "flip"
     size: int  # pixels
     pretraining: str | None
@@ -78,6 +189,7 @@ class Row(TypedDict):
     best_validation: Best | None
     versions: dict[str, str]
     hardware: dict[str, Any]
+    adjusting: NotRequired[Adjusting]  # only of runs that were asked to adjust
     folder: NotRequired[str]  # where it was read from; not in the file
 
 
@@ -100,7 +212,8 @@ def read_row(folder: Path) -> Row:
     if content["format"] > FORMAT:
         got = content["format"]
         raise ValueError(f"expected a row of format {FORMAT} or older, got {got} in {path}: a newer longtail wrote it, upgrade this one")
-    missing = [name for name in Row.__annotations__ if name not in content and name != "folder"]
+    kinds = get_type_hints(Row, include_extras=True)
+    missing = [name for name, kind in kinds.items() if name not in content and get_origin(kind) is not NotRequired]
     if missing:
         raise ValueError(
             f"expected a whole row, missing {', '.join(missing)} in {path}: delete it and run the same `longtail train` command again"
