@@ -2,7 +2,8 @@
 
     python benchmarks/accuracy.py benchmarks/plans/cifar10_lt_baselines.json --root DATA --work runs/benchmarks [--jobs 2] [--only ARM]
 
-A plan says question, data, settings, arms, seeds and what is expected; it is committed before its first run. An arm may begin with the
+A plan says question, data, settings, arms, seeds and what is expected; it is committed before its first run. Data that is a folder of
+images is "{root}" in its plan: whatever `--root` says. An arm may begin with the
 run of another, as in "pretrained": "{work}/PLAN/ARM-seed{seed}"; such arms come after all others. Runs resume where
 they were stopped, and a finished one is `benchmarks/results/PLAN/ARM-seedN.json`, to be committed. Accuracy does not depend on how
 busy the machine is: `--jobs 2` runs two side by side with one thread each.
@@ -21,10 +22,10 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results"
 
 
-def command(plan: dict[str, Any], arm: dict[str, Any], *, seed: int, out: Path, work: Path) -> list[str]:
+def command(plan: dict[str, Any], arm: dict[str, Any], *, seed: int, out: Path, work: Path, root: Path) -> list[str]:
     settings = {**plan["settings"], **arm}
     recipe = settings.pop("recipe")
-    words = ["longtail", "train", recipe, "--data", str(plan["data"]), "--seed", str(seed), "--out", str(out)]
+    words = ["longtail", "train", recipe, "--data", str(plan["data"]).format(root=root), "--seed", str(seed), "--out", str(out)]
     for name, value in settings.items():
         flag = name.replace("_", "-")
         words += (
@@ -32,7 +33,7 @@ def command(plan: dict[str, Any], arm: dict[str, Any], *, seed: int, out: Path, 
             if isinstance(value, bool)
             else [f"--{flag}", str(value).format(work=work, seed=seed)]
         )
-    return words
+    return words if plan["data"] == "{root}" else [*words, "--root", str(root)]
 
 
 def waits(plan: dict[str, Any], arm: str) -> bool:
@@ -52,10 +53,10 @@ def run(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, wor
     result, out = RESULTS / name / f"{arm}-seed{seed}.json", work / name / f"{arm}-seed{seed}"
     if result.exists():
         return f"{result} was there"
-    words = command(plan, plan["arms"][arm], seed=seed, out=out, work=work)
+    words = command(plan, plan["arms"][arm], seed=seed, out=out, work=work, root=root)
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.with_suffix(".log").open("a") as log:
-        machine = ["--root", str(root), "--threads", "1", "--device", "cpu"]
+        machine = ["--threads", "1", "--device", "cpu"]
         done = subprocess.run(
             [str(Path(sys.executable).with_name("longtail")), *words[1:], *machine], stdout=log, stderr=subprocess.STDOUT, check=False
         )
@@ -63,10 +64,10 @@ def run(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, wor
         return f"{out} failed: see {out.with_suffix('.log')}"
     row = json.loads((out / "row.json").read_text())
     runs = Path("runs")
-    shown = " ".join(command(plan, plan["arms"][arm], seed=seed, out=runs / name / f"{arm}-seed{seed}", work=runs))
+    shown = " ".join(command(plan, plan["arms"][arm], seed=seed, out=runs / name / f"{arm}-seed{seed}", work=runs, root=Path("DATA")))
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
     result.parent.mkdir(parents=True, exist_ok=True)
-    whole = {"plan": name, "arm": arm, "command": f"{shown} --root DATA --threads 1", "commit": commit, "row": row, "curve": curve(out)}
+    whole = {"plan": name, "arm": arm, "command": f"{shown} --threads 1", "commit": commit, "row": row, "curve": curve(out)}
     result.write_text(json.dumps(whole, indent=1) + "\n")
     return f"{result} is new"
 

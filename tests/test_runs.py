@@ -13,10 +13,13 @@ import torch
 from PIL import Image
 
 import longtail
+from longtail.core import NonFinite
 from longtail.data.opening import open_data
-from longtail.metrics.files import read_predictions
+from longtail.metrics.files import Predictions, read_predictions
+from longtail.nn import build
+from longtail.posthoc import adjustment
 from longtail.recipes.signatures import read
-from longtail.runs import evaluate, load, train
+from longtail.runs import evaluate, load, train, training
 from longtail.runs.identity import DATA_DEFAULTS, Asked
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}
@@ -67,6 +70,7 @@ def test_the_same_call_again_is_done_and_another_is_refused(finished: Path) -> N
         ({"seed": 3}, "seed: 0 in the folder, 3 asked"),
         ({"view_seed": 3}, "view_seed"),
         ({"tta": "flip"}, "tta: none in the folder, flip asked"),
+        ({"adjust": "validation"}, "adjust: none in the folder, validation asked"),
         ({"imbalance": 10.0}, "data imbalance"),
         ({"protocol": "paper"}, "data protocol"),
         ({"split_seed": 1}, "data split_seed"),
@@ -75,6 +79,63 @@ def test_the_same_call_again_is_done_and_another_is_refused(finished: Path) -> N
             train("balanced_softmax", "digits-lt", finished, **QUICK | other)
     with pytest.raises(ValueError, match="recipe: balanced_softmax in the folder, cross_entropy asked"):
         train("cross_entropy", "digits-lt", finished, **QUICK)
+
+
+def test_a_folder_of_an_older_version_is_the_same_run(copied: Path) -> None:
+    record = json.loads((copied / "recipe.json").read_text())
+    del record["adjust"], record["keywords"]["weights"]  # flags and keywords that it did not know
+    (copied / "recipe.json").write_text(json.dumps(record))
+    assert not train("balanced_softmax", "digits-lt", copied, **QUICK).fresh
+    with pytest.raises(ValueError, match="weights: random in the folder, timm asked"):
+        train("balanced_softmax", "digits-lt", copied, **QUICK, weights="timm")
+
+
+@pytest.fixture(scope="module")
+def adjusted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("adjusted") / "run"
+    train("ride", "digits-lt", folder, **QUICK, adjust="validation")
+    return folder
+
+
+def test_an_adjusted_run_differs_from_the_plain_one_by_its_adjustment_only(adjusted: Path, tmp_path: Path) -> None:
+    train("ride", "digits-lt", tmp_path / "plain", **QUICK)
+    plain, row = (json.loads((folder / "row.json").read_text()) for folder in (tmp_path / "plain", adjusted))
+    assert row["selection"] == f"{plain['selection']}, adjusted on validation"
+    assert row["parameters"] == plain["parameters"]
+    for split in ("val", "test"):
+        assert row["adjusting"][split]["recall"] == plain[split]["recall"]
+        assert row["adjusting"][split]["ece"] == plain[split]["ece"]
+        before, _ = read_predictions(tmp_path / "plain" / "predictions" / f"{split}.npz")
+        after, _ = read_predictions(adjusted / "predictions" / f"{split}.npz")
+        if split == "val":
+            chosen = adjustment(before.logits["logits"], before.target, np.array(row["data"]["counts_after"]))
+            assert (chosen.tau, chosen.temperature) == (row["adjusting"]["tau"], row["adjusting"]["temperature"])
+        assert set(after.logits) == {"logits", "expert1", "expert2", "expert3"}
+        for head, logits in before.logits.items():
+            assert np.array_equal(chosen(logits), after.logits[head])
+    assert "adjusting" not in plain
+
+
+def test_an_adjusted_network_is_loaded_and_evaluated_with_its_adjustment(adjusted: Path) -> None:
+    saved, _ = read_predictions(adjusted / "predictions" / "test.npz")
+    test = open_data("digits-lt").test
+    found = load(adjusted, device="cpu").predict([test.pictures.image(index) for index in range(20)])
+    assert torch.allclose(found.probabilities, torch.from_numpy(saved.logits["logits"][:20]).softmax(dim=1), atol=1e-5)
+    row = json.loads((adjusted / "row.json").read_text())
+    again = evaluate(adjusted, device="cpu", threads=1)["test"]
+    assert again is not None
+    assert again["recall"] == row["test"]["recall"]
+    assert again["ece"] == pytest.approx(row["test"]["ece"], abs=1e-4)
+    assert set(again["heads"]) == {"expert1", "expert2", "expert3"}
+
+
+def test_adjusting_needs_validation_images_and_logits(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"expected validation images to adjust on, got none of digits-lt \(protocol paper\)"):
+        train("balanced_softmax", "digits-lt", tmp_path / "run", **QUICK, protocol="paper", adjust="validation")
+    assert not (tmp_path / "run").exists()
+    seen = Predictions({"logits": np.zeros((1, 10), dtype=np.float32)}, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
+    with pytest.raises(ValueError, match="expected a classifier to adjust, got a Backbone, which has no logits: use --adjust none"):
+        training._adjusted(build({"name": "fast_cnn", "size": 8, "width": 8}), seen, open_data("digits-lt"))
 
 
 def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
@@ -211,9 +272,11 @@ def test_the_command_is_one_that_asks_for_the_same() -> None:
         seed=1,
         view_seed=1,
         tta="flip",
+        adjust="validation",
     )
     assert asked.command(Path("runs/x")) == (
-        "longtail train balanced_softmax --data 'my data' --out runs/x --imbalance 50.0 --seed 1 --tta flip --tau 2.0 --lr 0.5"
+        "longtail train balanced_softmax --data 'my data' --out runs/x --imbalance 50.0 --seed 1 --tta flip --adjust validation "
+        "--tau 2.0 --lr 0.5"
     )
 
 
@@ -222,3 +285,98 @@ def test_a_recipe_that_returns_no_method_is_told(tmp_path: Path, monkeypatch: py
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ValueError, match=r"return what `run\.fit` gave"):
         train("forgetful:forget", "digits-lt", tmp_path / "run", where=tmp_path, device="cpu")
+
+
+RECIPES_OF_OUR_OWN = """
+import torch
+from longtail.core import Stage
+from longtail.data.loader import Loader
+from longtail.data.views import Weak
+from longtail.engine.optim import sgd
+from longtail.losses import BinaryCrossEntropy
+from longtail.methods import Classify
+from longtail.nn import Linear, build
+from longtail.recipes.supervised import validation
+
+
+def fit(run, data, method):
+    view = Weak(data.size, pad=0, flip=False)
+    loader = Loader(data.train, view=view, batch=64, seed=run.view_seed, workers=0)
+    return run.fit(Stage(name="train", method=method, data=loader, epochs=1, optimizer=sgd(lr=0.1), evals=validation(data, data.size)))
+
+
+def binary(run, data):
+    network = build({"name": "fast_cnn", "size": data.size, "width": 4})
+    return fit(run, data, Classify(network, Linear(network.dim, len(data.classes)), BinaryCrossEntropy()))
+
+
+class Asleep(Linear):
+    def forward(self, features):
+        return super().forward(features) if self.training else super().forward(features) * float("nan")
+
+
+def silent(run, data):
+    network = build({"name": "fast_cnn", "size": data.size, "width": 4})
+    return fit(run, data, Classify(network, Asleep(network.dim, len(data.classes)), BinaryCrossEntropy()))
+"""
+
+
+def test_a_network_of_a_binary_loss_is_judged_by_its_sigmoid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "our_recipes.py").write_text(RECIPES_OF_OUR_OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    result = train("our_recipes:binary", "digits-lt", tmp_path / "run", device="cpu", threads=1)
+    assert result.row is not None
+    for own in (result.row["val"], result.row["test"]):
+        assert own is not None
+        assert own["confidence"] == "sigmoid"
+        assert own["ece"] == own["calibration"]["sigmoid"]["ece"] != own["calibration"]["softmax"]["ece"]
+    row = json.loads((tmp_path / "run" / "row.json").read_text())
+    evaluate(tmp_path / "run", rewrite=True, device="cpu", threads=1)
+    again = json.loads((tmp_path / "run" / "row.json").read_text())
+    assert again["test"]["confidence"] == "sigmoid"
+    assert again["test"] == row["test"]
+
+
+def test_answers_that_are_not_finite_end_a_run_as_a_diverged_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "our_silent_recipes.py").write_text(RECIPES_OF_OUR_OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(NonFinite, match="training diverged"):
+        train("our_silent_recipes:silent", "digits-lt", tmp_path / "run", device="cpu", threads=1)
+    assert not (tmp_path / "run" / "row.json").exists()
+
+
+def test_prediction_sets_are_calibrated_on_validation_and_tried_on_test(copied: Path) -> None:
+    row = json.loads((copied / "row.json").read_text())
+    found = row["test"]["conformal"]
+    assert "conformal" not in row["val"]
+    assert (found["level"], found["images"]) == (0.9, row["val"]["images"])
+    shipped = json.loads((copied / "model" / "conformal.json").read_text())
+    assert (shipped["level"], shipped["score"], len(shipped["thresholds"])) == (0.9, "1 - softmax probability", 10)
+    val, test = (read_predictions(copied / "predictions" / f"{name}.npz")[0] for name in ("val", "test"))
+    probability = torch.from_numpy(test.logits["logits"]).double().softmax(1)
+    inside = 1 - probability <= torch.tensor(shipped["thresholds"], dtype=torch.double)
+    target = torch.from_numpy(test.target)
+    assert inside[torch.arange(500), target].double().mean().item() == pytest.approx(found["coverage"])
+    own = 1 - torch.from_numpy(val.logits["logits"]).double().softmax(1)
+    most = torch.from_numpy(val.target).bincount(minlength=10).argmax()  # it has images enough for a threshold of its own
+    scores = own[torch.from_numpy(val.target) == most][:, most].sort().values
+    assert shipped["thresholds"][most] == pytest.approx(scores[-(-(len(scores) + 1) * 9 // 10) - 1].item())
+    (copied / "model" / "conformal.json").unlink()
+    evaluate(copied, rewrite=True, device="cpu", threads=1)
+    assert json.loads((copied / "model" / "conformal.json").read_text()) == shipped
+
+
+def test_other_data_is_judged_by_the_thresholds_of_the_run(copied: Path, tmp_path: Path) -> None:
+    test = open_data("digits-lt").test
+    for index in range(0, 500, 4):
+        for split in ("train", "test"):
+            path = tmp_path / "data" / split / str(int(test.target[index])) / f"{index}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            test.pictures.image(index).save(path)
+    found = evaluate(copied, data=tmp_path / "data", device="cpu", threads=1)["test"]
+    assert found is not None
+    assert found["conformal"]["images"] == 41  # of the run's own validation
+    (copied / "model" / "conformal.json").unlink()
+    found = evaluate(copied, data=tmp_path / "data", device="cpu", threads=1)["test"]
+    assert found is not None
+    assert "conformal" not in found

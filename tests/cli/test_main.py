@@ -177,3 +177,14 @@ def test_demo_compares_plain_with_balanced(longtail: Any, tmp_path: Path, monkey
     said = longtail("demo", "--out", tmp_path, "--threads", 1)
     assert said.code == 0, said.err
     assert all(word in said.out for word in ("plain", "overall", "medium", "few", str(tmp_path / "balanced"), "next: longtail compare"))
+
+
+def test_eval_shows_what_stands_behind_the_headline_or_all_of_it_as_json(longtail: Any, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert longtail("train", "cross_entropy", *SMALL, "--out", run).code == 0
+    said = longtail("eval", run, "--device", "cpu", "--threads", 1)
+    assert said.code == 0
+    for words in ("macro F1", "worst classes", "by group", "1:50", "Prediction sets promise 90.0%", "next: longtail"):
+        assert words in said.out
+    found = json.loads(longtail("eval", run, "--device", "cpu", "--threads", 1, "--json").out)
+    assert found["test"] == json.loads((run / "row.json").read_text())["test"]

@@ -38,6 +38,7 @@ def test_a_named_sweep_and_what_overrides_it(monkeypatch: pytest.MonkeyPatch) ->
     assert jobs[0].flags["imbalance"] == 10.0
     assert jobs[0].folder.parent == Path("runs/tau")
     assert [job.seed for job in plan(given(name="tau", seeds="7", set=["tau=2"]))] == [7]
+    assert {job.flags["imbalance"] for job in plan(given(name="tau", imbalance=50.0))} == {50.0}
 
 
 def test_keywords_that_change_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +85,13 @@ def test_runs_that_others_begin_with_may_change_together_with_other_keywords(mon
         ("deit_lt-teacher=flat-seed=0", str(Path("out/flat-seed=0"))),
     ]
     assert [job.keywords["teacher"] for job in plan(given(name="teachers", set=["teacher=runs/mine"]))] == ["runs/mine"] * 2
+
+
+def test_at_once_means_one_thread_each() -> None:
+    (job,) = plan(given(recipes="cross_entropy", data="digits-lt"))
+    assert job.flags["threads"] is None
+    (job,) = plan(given(recipes="cross_entropy", data="digits-lt", jobs=2))
+    assert job.flags["threads"] == 1
 
 
 @pytest.mark.parametrize("name", SWEEPS)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torchvision.transforms.functional import rotate
 
 from longtail.data.views import (
     Array,
@@ -13,6 +14,7 @@ from longtail.data.views import (
     Plain,
     RandAugment,
     ResizedCrop,
+    Rotated,
     Seeded,
     SimClr,
     ThreeAugment,
@@ -29,6 +31,7 @@ VIEWS: list[View] = [
     CifarAutoAugment(32),
     RandAugment(32),
     ThreeAugment(32),
+    Rotated(32),
     ResizedCrop(32),
     SimClr(32),
     TwoViews(Weak(32), SimClr(32)),
@@ -162,6 +165,21 @@ def test_three_augment_chooses_one_of_three() -> None:
     assert kinds == {"grey", "solarized", "blurred"}
 
 
+def test_rotated_turns_the_shifted_image_by_up_to_so_many_degrees_as_torchvision_does() -> None:
+    view, image = Rotated(16, pad=0, degrees=15, flip=False), picture(16, 16)
+    found = []
+    for row in drawn(view, 200):
+        looked = view(image, row)
+        random.seed(int(row[0]))
+        random.randint(0, 0), random.randint(0, 0)  # the shift
+        found.append(random.uniform(-15, 15))
+        expected = rotate(image, found[-1])  # nearest, and black corners, as transforms.RandomRotation
+        assert torch.equal(looked, torch.from_numpy(np.array(expected)).permute(2, 0, 1))
+    assert -15 <= min(found) < -14
+    assert 14 < max(found) <= 15
+    assert torch.equal(Rotated(16, pad=0, degrees=0, flip=False)(image, row), Plain(16)(image))
+
+
 def test_the_two_views_are_the_views_they_are_made_of() -> None:
     both = TwoViews(Weak(32), SimClr(32))
     rng = np.random.default_rng(5)
@@ -200,6 +218,8 @@ def test_a_seed_reaches_all_three_generators() -> None:
         (lambda: RandAugment(32, ops="m9"), "timm's spelling"),
         (lambda: RandAugment(32, erase=2), "probability"),
         (lambda: SimClr(32, blur=2), "probability"),
+        (lambda: Rotated(32, degrees=-1), "degrees must be"),
+        (lambda: Rotated(8, pad=8), "pad must be in"),
         (lambda: TwoViews(Plain(8), Plain(9)), "one size"),
     ],
 )

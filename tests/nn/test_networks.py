@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from longtail.nn import NETWORKS, Classifier, Cosine, Linear, build, networks
+from longtail.nn import NETWORKS, Adjusted, Classifier, Cosine, CosineExperts, Linear, build, networks
 
 SPECS: list[dict[str, Any]] = [
     {"name": "resnet32", "size": 16, "width": 4},
@@ -122,3 +122,24 @@ def test_a_classifier_comes_back_with_the_same_keys(head: Linear | Cosine) -> No
     image = torch.rand(2, 3, 8, 8)
     assert torch.equal(classifier.eval()(image), again.eval()(image))
     assert again.dim == 5
+
+
+def test_an_adjusted_classifier_comes_back_with_its_numbers() -> None:
+    adjusted = Adjusted(build(SPECS[1]), Linear(32, 5), bias=torch.arange(5), temperature=2.5)
+    again = build(json.loads(json.dumps(adjusted.spec)))
+    assert isinstance(again, Adjusted)
+    image = torch.rand(2, 3, 8, 8)
+    assert not torch.equal(again.eval()(image), adjusted.eval()(image))
+    again.load_state_dict(adjusted.state_dict())
+    assert torch.equal(again(image), adjusted(image))
+    assert torch.equal(adjusted(image), (Classifier(adjusted.network, adjusted.head)(image) - torch.arange(5)) / 2.5)
+    assert sum(p.numel() for p in adjusted.parameters()) == sum(p.numel() for p in Classifier(adjusted.network, adjusted.head).parameters())
+
+
+def test_every_part_of_a_head_is_adjusted_and_their_mean_is_the_answer() -> None:
+    network = build({"name": "fast_cnn_experts", "size": 8, "width": 8, "experts": 2})
+    adjusted = Adjusted(network, CosineExperts(network.dim, 5, experts=2), bias=torch.randn(5), temperature=0.5).eval()
+    image = torch.rand(2, 3, 8, 8)
+    heads = adjusted.heads(image)
+    assert torch.allclose((heads["expert1"] + heads["expert2"]) / 2, heads["logits"], atol=1e-4)
+    assert torch.equal(heads["logits"], adjusted(image))

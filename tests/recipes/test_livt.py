@@ -18,7 +18,7 @@ from longtail.losses import BalancedBCE
 from longtail.nn import Cosine, Linear
 from longtail.nn.mae import transformer
 from longtail.nn.mae_files import read_weights
-from longtail.recipes.livt import Loss, _evenly, loss_and_head, mixing
+from longtail.recipes.livt import Loss, _evenly, loss_and_head
 from longtail.runs import load, train
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "patch": 4, "threads": 1, "device": "cpu"}
@@ -175,15 +175,3 @@ def test_the_equations_are_where_the_page_says() -> None:
     assert len(lines) == 12
     for path, line in lines:
         assert line in (root / path).read_text(encoding="utf-8"), f"{path} has no line {line}"
-
-
-def test_zero_switches_mixing_off() -> None:
-    batch: Any = {"image": torch.rand(4, 3, 8, 8), "target": torch.tensor([0, 1, 2, 2]), "draw": torch.arange(4)}
-    clock = Clock(0, 1, 0, 1)
-    assert mixing(3, mixup=0.0, cutmix=0.0, smoothing=0.0)(batch, clock) is batch
-    smoothed = mixing(3, mixup=0.0, cutmix=0.0, smoothing=0.3)(batch, clock)
-    assert torch.equal(smoothed["image"], batch["image"])
-    assert smoothed["target"][0].tolist() == pytest.approx([0.8, 0.1, 0.1])
-    for _ in range(5):
-        cut = mixing(3, mixup=0.0, cutmix=1.0, smoothing=0.0)(batch, clock)["image"]
-        assert ((cut == batch["image"]) | (cut == batch["image"].flip(0))).all()

@@ -41,8 +41,9 @@ def test_it_begins_with_the_weights_of_a_finished_run(finished: Path, tmp_path: 
     assert all((before[name] == own).all() for name, own in after.items())
 
 
-def test_resnet_experts_with_a_cosine_rate(tmp_path: Path) -> None:
-    result = train("ride", "digits-lt", tmp_path / "run", **QUICK, network="resnet32", experts=2, schedule="cosine", batchformer="on")
+def test_resnet_experts_with_a_cosine_rate_on_rotated_views(tmp_path: Path) -> None:
+    keywords: dict[str, Any] = {"network": "resnet32", "experts": 2, "schedule": "cosine", "batchformer": "on", "augment": "rotated"}
+    result = train("ride", "digits-lt", tmp_path / "run", **QUICK, **keywords)
     assert result.row is not None
     assert result.row["test"] is not None
 

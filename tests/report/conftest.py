@@ -18,13 +18,30 @@ from longtail.metrics.summary import summarise
 GROUPS = Groups("ranks: 1/1/1", {"many": (0,), "medium": (1,), "few": (2,)})
 TARGET = np.repeat(np.arange(3), [30, 20, 10])
 
+JOURNAL = [
+    {"kind": kind, "epoch": epoch, "step": step, "rate": 0.1 / epoch, "terms/class": 2.0 / epoch, "terms/teacher": 0.5, **judged}
+    for kind, epoch, step, judged in (
+        ("epoch", 1, 10, {"val/balanced": 0.3, "val/many": 0.6, "val/medium": 0.2, "val/few": 0.1}),
+        ("steps", 2, 15, {}),
+        ("epoch", 2, 20, {"val/balanced": 0.5, "val/many": 0.8, "val/medium": 0.4, "val/few": 0.3}),
+        ("epoch", 3, 30, {"val/balanced": 0.6, "val/many": 0.8, "val/medium": 0.6, "val/few": 0.4}),
+        ("epoch", 4, 40, {"val/balanced": 0.6, "val/many": 0.8, "val/medium": 0.6, "val/few": 0.4}),
+    )
+]
+
 
 @pytest.fixture
 def finished(tmp_path: Path) -> Callable[..., Path]:
     """A way to make a run: what differs from the usual is given by name; `right` is the chance to be right, by class."""
 
     def make(
-        name: str, *, right: tuple[float, float, float] = (0.9, 0.5, 0.2), draw: int = 0, predictions: bool = True, **other: Any
+        name: str,
+        *,
+        right: tuple[float, float, float] = (0.9, 0.5, 0.2),
+        draw: int = 0,
+        predictions: bool = True,
+        classes: tuple[str, ...] = ("cat", "dog", "axolotl"),
+        **other: Any,
     ) -> Path:
         folder = tmp_path / name
         rng = np.random.default_rng(draw)
@@ -67,7 +84,13 @@ def finished(tmp_path: Path) -> Callable[..., Path]:
         row["data"] |= data
         row["test"] = None if test is None else row["test"] | test
         folder.mkdir(parents=True)
-        (folder / "recipe.json").write_text("{}")
+        command = f"longtail train {row['recipe']} --data toy-lt --out {folder}"
+        groups = {"rule": GROUPS.rule, "members": GROUPS.members}
+        (folder / "recipe.json").write_text(json.dumps({"format": 1, "command": command, "data": {"groups": groups}}))
+        for inner in ("model", "train", "analysis"):
+            (folder / inner).mkdir()
+        (folder / "model" / "spec.json").write_text(json.dumps({"format": 1, "classes": classes, "size": 8}))
+        (folder / "train" / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in JOURNAL))
         (folder / "row.json").write_text(json.dumps(row))
         if predictions:
             answers = Predictions({"logits": logits}, TARGET, np.arange(len(TARGET)))
@@ -75,3 +98,20 @@ def finished(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return make
+
+
+def write_examples(folder: Path, *, maps: bool = True) -> None:
+    """What `longtail.runs.examples` writes, for the class 2."""
+    rng = np.random.default_rng(0)
+    arrays: dict[str, Any] = {
+        "image": rng.integers(256, size=(2, 8, 8, 3), dtype=np.uint8),
+        "target": np.array([2, 2]),
+        "answer": np.array([0, 0]),
+        "confidence": np.array([0.91, 0.75], dtype=np.float32),
+        "id": np.array(["051.png", "052.png"]),
+        "split": np.array("test"),
+        "kind": np.array("Grad-CAM" if maps else "no maps: expected maps"),
+    }
+    if maps:
+        arrays["map"] = rng.integers(256, size=(2, 4, 4), dtype=np.uint8)
+    np.savez_compressed(folder / "analysis" / "examples.npz", **arrays)

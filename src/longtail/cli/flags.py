@@ -32,6 +32,10 @@ Out = Annotated[Path | None, _flag("The folder of the run; runs/RECIPE-DATA-SEED
 Seed = Annotated[int, _flag("Weights, mixing, dropout, masks.", RUN)]
 ViewSeed = Annotated[int | None, _flag("Order and views of the images; the seed unless given.", RUN)]
 Tta = Annotated[Literal["none", "flip"], _flag("Averaging at test time.", RUN)]
+Adjust = Annotated[
+    Literal["none", "validation"],
+    _flag("Shift logits towards rare classes and calibrate them after training, as far as validation images ask for it.", RUN),
+]
 Device = Annotated[str, _flag("auto, cpu, cuda or mps.", RUN)]
 Precision = Annotated[Literal["auto", "fp32", "bf16"], _flag("auto is bf16 where that is both safe and fast.", RUN)]
 Threads = Annotated[int | None, _flag("Threads of torch on the CPU; its own choice unless given.", RUN)]
@@ -56,6 +60,7 @@ def _shared(
     seed: Seed = 0,
     view_seed: ViewSeed = None,
     tta: Tta = "none",
+    adjust: Adjust = "none",
     device: Device = "auto",
     precision: Precision = "auto",
     threads: Threads = None,
@@ -73,12 +78,31 @@ SHARED: Mapping[str, inspect.Parameter] = inspect.signature(_shared, eval_str=Tr
 """The data and run flags of `longtail train`, which `longtail.train` takes under the same names."""
 
 
+def _auto(*, minutes: Annotated[float, _flag("How long it may take, all in all.", RUN)] = 45.0) -> None:
+    """Only its signature is used."""
+
+
+AUTO: Mapping[str, inspect.Parameter] = {
+    **SHARED,
+    "adjust": SHARED["adjust"].replace(default="validation"),
+    **inspect.signature(_auto, eval_str=True).parameters,
+}
+"""The flags of `longtail train auto`."""
+
+
 def _swept(
     recipes: Annotated[str | None, typer.Argument(help="One recipe or several, separated by commas.")] = None,
     *,
     name: Annotated[str | None, _flag("A sweep that has a name, instead of recipes; other flags override it.", SWEPT)] = None,
     seeds: Annotated[str | None, _flag("Seeds, separated by commas; 0 unless given.", SWEPT)] = None,
     set: Annotated[list[str] | None, _flag("KEYWORD=VALUE,VALUE,...; may be repeated. Lists: KEYWORD=1,2;3,4.", SWEPT, "--set")] = None,
+    search: Annotated[
+        list[str] | None,
+        _flag("KEYWORD=LOW..HIGH, KEYWORD=log:LOW..HIGH or KEYWORD=VALUE,VALUE: search instead, on validation; may be repeated.", SWEPT),
+    ] = None,
+    trials: Annotated[int | None, _flag("How many settings a search tries; 20 unless given.", SWEPT)] = None,
+    metric: Annotated[str | None, _flag("What a search maximises; val/balanced unless given.", SWEPT)] = None,
+    jobs: Annotated[int, _flag("Runs at once, each a process with one thread unless --threads is given.", SWEPT)] = 1,
     data: Annotated[str | None, _flag("A known name, a folder of class folders, or a list file.", DATA)] = None,
 ) -> None:
     """Only its signature is used."""
@@ -118,20 +142,23 @@ def keywords(recipe: Recipe, values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: own.parse(values[name]) if isinstance(values[name], str) else values[name] for name, own in recipe.parameters.items()}
 
 
-def recipe_group(body: Callable[[Recipe, dict[str, Any]], None]) -> type[TyperGroup]:
-    """A group of commands with one command for each recipe, made from its source when it is asked for."""
+def recipe_group(body: Callable[[Recipe, dict[str, Any]], None], auto: Callable[..., None]) -> type[TyperGroup]:
+    """A group of commands with one command for each recipe, made from its source when it is asked for, and one that chooses."""
 
     class Recipes(TyperGroup):
         def list_commands(self, ctx: Any) -> list[str]:
-            return list(RECIPES)
+            return ["auto", *RECIPES]
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+            if cmd_name == "auto":
+                app.command(cmd_name)(signed(auto, AUTO.values()))
+                return typer.main.get_command(app)
             recipe = read(cmd_name)
 
             def command(**values: Any) -> None:
                 body(recipe, values)
 
-            app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
             parameters = [*SHARED.values(), *map(option, recipe.parameters.values())]
             app.command(cmd_name, help=escape(recipe.doc), short_help=escape(recipe.headline))(signed(command, parameters))
             return typer.main.get_command(app)

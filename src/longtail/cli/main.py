@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,11 +11,17 @@ from typing import Annotated, Any, Literal
 import typer
 
 from longtail import __version__
-from longtail.cli import flags, tables
+from longtail.cli import auto, flags, tables
+from longtail.cli.export import export
+from longtail.cli.inspect import inspect
+from longtail.cli.predict import predict
+from longtail.cli.report import report
+from longtail.cli.reproduce import reproduce
+from longtail.cli.serve import serve
+from longtail.cli.sweep import sweep
 from longtail.recipes import RECIPES
 from longtail.recipes.citations import CITATIONS
 from longtail.recipes.signatures import Recipe, read
-from longtail.recipes.sweeps import SWEEPS
 
 app = typer.Typer(
     name="longtail",
@@ -101,26 +108,7 @@ def show(
     tables.next_step(f"longtail train {own.name} --data digits-lt")
 
 
-@app.command()
-def inspect(
-    data: Annotated[str, typer.Argument(help="A known name, a folder of class folders, or a list file.")],
-    root: flags.Root = None,
-    imbalance: flags.Imbalance = None,
-    profile: flags.Profile = "exp",
-    protocol: flags.Protocol = "holdout",
-    split_seed: flags.SplitSeed = 0,
-    on_bad_image: flags.OnBadImage = "refuse",
-) -> None:
-    """Look at data before training: counts, imbalance, groups, what cannot be evaluated."""
-    from longtail.data.facts import facts
-    from longtail.data.opening import open_data
-
-    dataset = open_data(
-        data, root=root, imbalance=imbalance, profile=profile, protocol=protocol, split_seed=split_seed, on_bad_image=on_bad_image
-    )
-    tables.facts(facts(dataset))
-    given = "".join(f" --{name} {value}" for name, value in (("root", root), ("imbalance", imbalance)) if value is not None)
-    tables.next_step(f"longtail train balanced_softmax --data {data}{given}")
+app.command("inspect")(inspect)
 
 
 def _train(recipe: Recipe, values: dict[str, Any]) -> None:
@@ -139,6 +127,8 @@ def _train(recipe: Recipe, values: dict[str, Any]) -> None:
         tables.say(f"{result.folder} was finished before; this is its row.")
     tables.row(result.row)
     tables.say(f"run: {result.folder}")
+    if (result.folder / "report.html").exists():
+        tables.say(f"report: {result.folder / 'report.html'}")
     others = sorted(str(own.parent) for own in result.folder.parent.glob("*/row.json") if own.parent != result.folder)
     tables.next_step(
         f"longtail compare {' '.join([*others[:1], str(result.folder)])}" if others else f"longtail eval {result.folder} --tta flip"
@@ -146,7 +136,7 @@ def _train(recipe: Recipe, values: dict[str, Any]) -> None:
 
 
 app.add_typer(
-    typer.Typer(cls=flags.recipe_group(_train), no_args_is_help=True),
+    typer.Typer(cls=flags.recipe_group(_train, auto.perform), no_args_is_help=True),
     name="train",
     help="Train a recipe on data; the same command again resumes. `longtail train RECIPE --help` lists all flags.",
     subcommand_metavar="RECIPE [FLAGS]...",
@@ -164,6 +154,7 @@ def eval_(
     threads: flags.Threads = None,
     workers: flags.Workers = 0,
     rewrite: Annotated[bool, typer.Option("--rewrite", help="Write the row's numbers and predictions anew.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")] = False,
 ) -> None:
     """Evaluate a finished run again: on its own validation and test images, or on other data."""
     from longtail.runs import evaluate
@@ -171,7 +162,13 @@ def eval_(
     found = evaluate(
         run, data=data, root=root, tta=tta, device=device, precision=precision, threads=threads, workers=workers, rewrite=rewrite
     )
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
     tables.summaries(found)
+    judged = found["test"] or found["val"]
+    if judged is not None:
+        tables.details(judged, json.loads((run / "model" / "spec.json").read_text(encoding="utf-8"))["classes"])
     tables.next_step(f"longtail compare {run} ANOTHER_RUN")
 
 
@@ -179,13 +176,14 @@ def eval_(
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs, or folders of such folders.")],
     across: Annotated[list[str] | None, typer.Option(help="Let this field differ, as a column; may be repeated.")] = None,
-    format: Annotated[Literal["table", "markdown", "csv"], typer.Option(help="How to write it.")] = "table",
-    out: Annotated[Path | None, typer.Option(help="Write to this file instead.")] = None,
+    format: Annotated[Literal["table", "markdown", "csv", "latex"], typer.Option(help="How to write it.")] = "table",
+    out: Annotated[Path | None, typer.Option(help="Write to this file instead; .md, .csv or .tex says how.")] = None,
 ) -> None:
     """Rank finished runs that can be ranked, or say in what they differ."""
     tables.compared(expanded(runs), across=across or [], format=format, out=out)
     if format == "table" and out is None:
-        tables.next_step(f"longtail compare {' '.join(map(str, runs))} --format markdown --out comparison.md")
+        given = " ".join(map(str, runs)) + "".join(f" --across {name}" for name in across or [])
+        tables.next_step(f"longtail report {given} --out comparison.html", f"longtail compare {given} --out comparison.tex")
 
 
 def expanded(folders: list[Path]) -> list[Path]:
@@ -222,28 +220,14 @@ def demo(
     tables.next_step(f"longtail compare {out}", "longtail inspect PATH_OF_YOUR_FOLDER_OF_CLASS_FOLDERS")
 
 
-def _sweep(**values: Any) -> None:
-    from longtail.cli.sweep import perform, plan
-    from longtail.report import charts
-
-    jobs = plan(values)
-    diverged = perform(jobs)
-    finished = [job.folder for job in jobs if job.folder not in diverged and job.compared]
-    named = SWEEPS.get(values["name"], {})
-    if finished:
-        tables.compared(finished, across=list(named.get("across", ())), format="table", out=None)
-    if finished and "plot" in named:
-        tables.say(f"plot: {charts.write(named['plot'], finished, jobs[0].folder.parent / values['name'])}")
-    if diverged:
-        tables.warn(f"{len(diverged)} of {len(jobs)} runs diverged: {', '.join(map(str, diverged))}")
-        raise typer.Exit(1)
-    folder = jobs[0].folder.parent
-    tables.next_step(f"longtail compare {folder} --format csv --out {folder}/comparison.csv")
-
-
-app.command("sweep", help="Train every combination of recipes, keywords and seeds, and compare them; resumable.")(
-    flags.signed(_sweep, flags.SWEEP.values())
+app.command("sweep", help="Train every combination of recipes, keywords and seeds, or search on validation; compares; resumable.")(
+    flags.signed(sweep, flags.SWEEP.values())
 )
+app.command("reproduce")(reproduce)
+app.command("report")(report)
+app.command("predict")(predict)
+app.command("export")(export)
+app.command("serve")(serve)
 
 
 if __name__ == "__main__":

@@ -4,26 +4,42 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from longtail.cli import flags, tables
+from longtail.cli.jobs import Job, machine, perform
 from longtail.recipes.signatures import Recipe, read, unknown
 from longtail.recipes.sweeps import SWEEPS
 
 
-@dataclass(frozen=True)
-class Job:
-    """One run of a sweep."""
+def sweep(**values: Any) -> None:
+    """Train every combination of recipes, keywords and seeds, or search on validation, and compare."""
+    if values["search"]:
+        from longtail.cli import search
 
-    recipe: Recipe
-    data: str
-    seed: int
-    folder: Path
-    keywords: Mapping[str, Any]
-    flags: Mapping[str, Any]  # of the data and the machine
-    compared: bool = True  # False: others begin with it
+        search.perform(values)
+        return
+    for name in ("trials", "metric"):
+        if values[name] is not None:
+            raise ValueError(f"expected --{name} with --search, got it alone: add --search KEYWORD=LOW..HIGH, or leave it out")
+    from longtail.report import charts
+
+    jobs = plan(values)
+    diverged = perform(jobs, at_once=values["jobs"])
+    finished = [job.folder for job in jobs if job.folder not in diverged and job.compared]
+    named = SWEEPS.get(values["name"], {})
+    if finished:
+        tables.compared(finished, across=list(named.get("across", ())), format="table", out=None)
+    if finished and "plot" in named:
+        tables.say(f"plot: {charts.write(named['plot'], finished, jobs[0].folder.parent / values['name'])}")
+    if diverged:
+        tables.warn(f"{len(diverged)} of {len(jobs)} runs diverged: {', '.join(map(str, diverged))}")
+        raise typer.Exit(1)
+    folder = jobs[0].folder.parent
+    tables.next_step(f"longtail compare {folder} --format csv --out {folder}/comparison.csv")
 
 
 def plan(values: Mapping[str, Any]) -> list[Job]:
@@ -39,10 +55,11 @@ def plan(values: Mapping[str, Any]) -> list[Job]:
         raise ValueError(
             f"expected {'data' if names else 'recipes'} to sweep over, got none: write `longtail sweep RECIPE,RECIPE --data DATA`"
         )
-    seeds = _integers(values["seeds"]) if values["seeds"] else list(spec["seeds"])
-    settings = {name: list(own) for name, own in spec["set"].items()} | _settings(values["set"] or [])
+    seeds = integers(values["seeds"]) if values["seeds"] else list(spec["seeds"])
+    settings = {name: list(own) for name, own in spec["set"].items()} | pairs(values["set"] or [], "--set KEYWORD=VALUE,VALUE")
     folder = values["out"] or Path("runs") / (values["name"] or "sweep")
-    shared = {name: values[name] for name in flags.SWEEP if name in flags.SHARED and name not in ("data", "out")} | spec["with"]
+    given = [name for name, value in values.items() if value != flags.SWEEP[name].default]
+    shared = shared_flags(values) | {name: value for name, value in spec["with"].items() if name not in given}
     spoken = [value for given in settings.values() for value in given]
     spoken += [value for together in spec["each"] for name, value in together.items() if name not in settings]
     jobs = _first(spec["first"], spoken, data=data, seeds=seeds, folder=folder, shared=shared)
@@ -57,6 +74,12 @@ def plan(values: Mapping[str, Any]) -> list[Job]:
                 begun = {name: _placed(value, spec["first"], folder, seed) for name, value in keywords.items()}
                 jobs.append(Job(recipe, data, seed, folder / inner, begun, shared))
     return jobs
+
+
+def shared_flags(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags of the data and the machine that every run has."""
+    own = {name: values[name] for name in flags.SWEEP if name in flags.SHARED and name not in ("data", "out")}
+    return machine(own, values["jobs"])
 
 
 def _first(
@@ -84,25 +107,8 @@ def _placed(value: Any, first: Iterable[str], folder: Path, seed: int) -> Any:
     return str(_place(found[0], folder, seed)) if found else value
 
 
-def perform(jobs: Sequence[Job]) -> list[Path]:
-    """Train every job; those that diverged are given back, and did not keep the others from running."""
-    from longtail.engine.journal import NonFinite
-    from longtail.runs import train
-
-    diverged = []
-    for number, job in enumerate(jobs, start=1):
-        tables.say(f"[{number}/{len(jobs)}] {job.folder}")
-        try:
-            result = train(job.recipe.target, job.data, job.folder, seed=job.seed, **job.flags, **job.keywords)
-            if not result.fresh:
-                tables.say("finished before")
-        except NonFinite as error:
-            tables.warn(str(error))
-            diverged.append(job.folder)
-    return diverged
-
-
-def _integers(text: str) -> list[int]:
+def integers(text: str) -> list[int]:
+    """Seeds, separated by commas, each once."""
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
@@ -112,12 +118,13 @@ def _integers(text: str) -> list[int]:
     return numbers
 
 
-def _settings(pairs: Sequence[str]) -> dict[str, str]:
+def pairs(given: Sequence[str], expected: str) -> dict[str, str]:
+    """What flags such as --set say, by keyword."""
     found: dict[str, str] = {}
-    for pair in pairs:
+    for pair in given:
         name, equals, values = pair.partition("=")
         if not equals or not name or not values:
-            raise ValueError(f"expected --set KEYWORD=VALUE,VALUE, got {pair!r}")
+            raise ValueError(f"expected {expected}, got {pair!r}")
         found[name.replace("-", "_")] = values
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -16,9 +16,6 @@ from rich.text import Text
 if TYPE_CHECKING:
     from longtail.metrics.row import Row, Summary
     from longtail.recipes.signatures import Recipe
-
-HISTOGRAM = 30  # bars; beyond that, the head and the tail of the classes are shown
-BAR = 36  # characters
 
 
 def _console() -> Console:
@@ -70,6 +67,14 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int =
     return table
 
 
+def grid(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1, title: str | None = None) -> None:
+    """Print rows of text under their headings; the first `left` columns are words, the others numbers."""
+    console = _console()
+    console.print()
+    console.print(_table(columns, rows, left=left, title=title))
+    console.print()
+
+
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}"
 
@@ -105,7 +110,90 @@ def summaries(found: Mapping[str, Summary | None]) -> None:
         without = own["classes_without_test"]["count"]
         top5 = "" if own["top5"] is None else f", top-5 {_percent(own['top5'])}"
         missing = f", {without} classes without images are not in `balanced`" if without else ""
-        say(f"{name}: {own['images']:,} images, groups by {own['group_rule']}{top5}, ECE {own['ece']:.3f}, MCE {own['mce']:.3f}{missing}")
+        means = ""
+        if "h_mean" in own:  # not in rows of earlier versions
+            never = f" ({own['zero_recall']} classes are never recognised)" if own["zero_recall"] else ""
+            means = f", macro F1 {_percent(own['macro_f1'])}, G-mean {_percent(own['g_mean'])}, H-mean {_percent(own['h_mean'])}{never}"
+        say(
+            f"{name}: {own['images']:,} images, groups by {own['group_rule']}{top5}{means}, "
+            f"ECE {own['ece']:.3f}, MCE {own['mce']:.3f} ({own['confidence']}, {own['bins']} bins){missing}"
+        )
+
+
+def details(own: Summary, names: Sequence[str]) -> None:
+    """Print what stands behind the headline: the worst classes, calibration, other priors, prediction sets; `names` are the classes'."""
+    if "worst" not in own:
+        say("The row has the headline only: it was written by an earlier version.")
+        return
+    console = _console()
+    worst = [
+        [
+            names[one["index"]],
+            one["group"],
+            f"{one['train']:,}",
+            f"{one['images']:,}",
+            _percent(one["recall"]),
+            f"{_percent(one['low'])} to {_percent(one['high'])}",
+            f"{names[one['eater']]} ({one['eater_group']}): {_percent(one['eaten'])}",
+        ]
+        for one in own["worst"]
+        if one["eater"] is not None
+    ]
+    columns = ["class", "group", "trained", "tested", "recall", "95% interval", "most often taken for"]
+    console.print()
+    if worst:
+        console.print(_table(columns, worst, left=2, title=f"the {len(worst)} worst classes, in percent of their images"))
+        console.print()
+    console.print(_table(*_by_group(own), title="by group: whose images go where, in percent, and calibration"))
+    console.print()
+    priors = own["priors"]
+    ratios = {"forward": "{}:1", "uniform": "even", "backward": "1:{}"}
+    headings = [ratios[prior["direction"]].format(prior["k"]) for prior in priors]
+    lines = [
+        ["accuracy", *(_percent(prior["accuracy"]) for prior in priors)],
+        ["told the prior", *(_percent(prior["known"]) for prior in priors)],
+    ]
+    title = "accuracy in percent where classes are as unequal as in training (50:1), alike, or the other way round (1:50)"
+    console.print(_table(["", *headings], lines, title=title))
+    console.print()
+    _conformal(own, names)
+
+
+def _by_group(own: Summary) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows: right, taken by each group, mean confidence, calibration errors."""
+    confusions, rows = own["confusions"], []
+    for position, name in enumerate(confusions["groups"]):
+        taken, right, found = confusions["matrix"][position], confusions["right"][position], own["reliability"][name]
+        images = sum(taken)
+        if not images or found is None:
+            continue
+        lost = [number - right * (to == position) for to, number in enumerate(taken)]
+        sure = sum((mean or 0.0) * number for mean, number in zip(found["confidence"], found["images"], strict=True)) / images
+        by_class = own["classwise_ece"]["groups"][name]
+        errors = [f"{found['ece']:.3f}", "-" if by_class is None else f"{by_class:.4f}"]
+        rows.append([name, *(_percent(number / images) for number in (right, *lost)), _percent(sure), *errors])
+    return ["", "right", *(f"to {name}" for name in confusions["groups"]), "confidence", "ECE", "class-wise"], rows
+
+
+def _conformal(own: Summary, names: Sequence[str]) -> None:
+    if "conformal" not in own:
+        say("Prediction sets: none, because there are no validation images to calibrate them on.")
+        return
+    found = own["conformal"]
+    groups = ", ".join(f"{name} {_percent(value)}" for name, value in found["groups"].items() if value is not None)
+    sizes = ", ".join(f"{name} {value:.1f}" for name, value in found["size_groups"].items() if value is not None)
+    words = {"class": "their own", "group": "their group's", "all": "all", "nothing": "no"}
+    sources = [f"{number:,} by {words[name]} images" for name, number in found["calibrated_on"].items() if number]
+    say(
+        f"Prediction sets promise {_percent(found['level'])}% and hold the class of {_percent(found['coverage'])}% of the images "
+        f"({groups}; worst class {names[found['worst']['index']]} {_percent(found['worst']['coverage'])}), "
+        f"calibrated on {found['images']:,} validation images ({', '.join(sources)})."
+    )
+    single = f"; single classes are right in {_percent(found['single_right'])}%" if found["single_right"] is not None else ""
+    say(
+        f"They have {found['size']:.1f} classes on average ({sizes}): {_percent(found['several'])}% of the images have more than one, "
+        f"{_percent(found['empty'])}% none, and there the network should abstain{single}."
+    )
 
 
 def row(finished: Row) -> None:
@@ -135,71 +223,24 @@ def recipe(own: Recipe) -> None:
     console.print(Syntax(own.source, "python", background_color="default", word_wrap=True))
 
 
-def facts(found: Mapping[str, Any]) -> None:
-    """Print what is to know about data: histogram, imbalance, groups, what cannot be evaluated."""
-    images = found["images"]
-    console = _console()
-    console.print(
-        Text(found["name"], style="bold"), Text(f"{len(found['classes'])} classes, {found['size']} px, split {found['hash'][:12]}")
-    )
-    say(f"images: {images['train']:,} train, {images['val']:,} validation, {images['test']:,} test ({found['protocol']} protocol)")
-    say(f"largest class {found['largest']:,}, smallest {found['smallest']:,}: imbalance {found['imbalance']:.1f}, Gini {found['gini']:.2f}")
-    groups = ", ".join(f"{name} {own['classes']} classes ({own['images']:,} images)" for name, own in found["groups"]["members"].items())
-    say(f"groups by {found['groups']['rule']}: {groups}\n")
-    console.print(_histogram(found["classes"], largest=found["largest"]))
-    for kind, names in (("validation", found["not_validated"]), ("test", found["not_tested"])):
-        if names and images["val" if kind == "validation" else "test"]:
-            shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-            warn(f"too small to evaluate, no {kind} image: {len(names)} of {len(found['classes'])} classes ({shown})")
-        elif names:
-            warn(f"there are no {kind} images")
-    for mark in found["marks"]:
-        say(f"note: {mark}")
-    for warning in found["warnings"]:
-        warn(warning)
-    console.print()
-
-
-def _histogram(classes: Sequence[Mapping[str, Any]], *, largest: int) -> Table:
-    ordered = sorted(classes, key=lambda own: -own["source"])
-    half = HISTOGRAM // 2
-    shown = ordered if len(ordered) <= HISTOGRAM else [*ordered[:half], None, *ordered[-half:]]
-    table = Table(box=None, padding=(0, 1), header_style="dim")
-    for name, justify in (
-        ("class", "left"),
-        ("", "left"),
-        ("all", "right"),
-        ("train", "right"),
-        ("val", "right"),
-        ("test", "right"),
-        ("group", "left"),
-    ):
-        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    colours = {"many": "green", "medium": "yellow", "few": "red"}
-    for own in shown:
-        if own is None:
-            table.add_row(Text(f"... {len(ordered) - 2 * half} more", style="dim"))
-            continue
-        bar = Text("█" * max(round(BAR * own["source"] / largest), 1), style=colours.get(own["group"], ""))
-        numbers = (f"{own[name]:,}" for name in ("source", "train", "val", "test"))
-        table.add_row(Text(own["name"], overflow="ellipsis"), bar, *numbers, own["group"])
-    return table
+def draw(drawing: Table) -> None:
+    """Print a table that a verb made itself."""
+    _console().print(drawing)
 
 
 def compared(folders: Sequence[Path], *, across: Sequence[str], format: str, out: Path | None) -> None:
     """Compare runs and print the table, or write it to a file."""
-    from longtail.report.comparison import compare, to_csv, to_markdown
+    from longtail.report.comparison import compare
+    from longtail.report.formats import FORMATS, write
     from longtail.report.rows import read_row
 
     found = compare([read_row(folder) for folder in folders], across=across)
-    if out is not None or format != "table":
-        text = to_csv(found) if format == "csv" else to_markdown(found)
-        if out is None:
-            print(text, end="")
-            return
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text, encoding="utf-8")
+    if out is not None:
+        write(found, out, format=None if format == "table" else format)
         say(f"written: {out}")
+        return
+    if format != "table":
+        print(FORMATS[format](found), end="")
         return
     console, columns, cells = _console(), found.columns(), found.cells()
     left = 1 + len(found.lines[0].across)

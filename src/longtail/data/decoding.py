@@ -21,7 +21,7 @@ from torch import Tensor
 def decode(content: bytes) -> Image.Image:
     """Decode an image file's bytes: upright, RGB."""
     try:
-        return _rgb(_opened(content))
+        return upright(opened(content))
     except Exception as error:  # decoders fail with many types: OSError, SyntaxError, struct.error, EOFError, ...
         raise ValueError(str(error) or type(error).__name__) from error
 
@@ -29,9 +29,9 @@ def decode(content: bytes) -> Image.Image:
 def check(content: bytes) -> None:
     """Read an image file to its end, as cheaply as its format allows; raises ValueError as `decode` would."""
     try:
-        image = _opened(content)
+        image = opened(content)
         image.draft("RGB", (1, 1))  # a JPEG is then decoded at an eighth of its size, but still to its last byte
-        _rgb(image)
+        upright(image)
     except Exception as error:
         raise ValueError(str(error) or type(error).__name__) from error
 
@@ -122,7 +122,8 @@ class Resized:
         return Resized(self.pixels[torch.from_numpy(rows)], self.size)
 
 
-def _opened(content: bytes) -> Image.Image:
+def opened(content: bytes) -> Image.Image:
+    """An image file's header: kind, size, mode. Its pixels are not unpacked, and refused if they are too many."""
     image = Image.open(io.BytesIO(content))
     limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and image.width * image.height > limit:
@@ -130,7 +131,8 @@ def _opened(content: bytes) -> Image.Image:
     return image
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def upright(image: Image.Image) -> Image.Image:
+    """The pixels of an opened image: upright, RGB, 8 bits."""
     image.load()
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):
@@ -153,3 +155,6 @@ def _eight_bits(values: NDArray[np.float64], mode: str) -> Image.Image:
         raise ValueError(f"pixels of mode {mode} are negative: save them as 8 or 16 bits without sign")
     top = 65535.0 if values.max() <= 65535 else 2.0**31 - 1
     return Image.fromarray(np.round(values / top * 255).astype(np.uint8))
+
+
+_rgb = upright  # its former name

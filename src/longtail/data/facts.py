@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
 from longtail.data.dataset import Dataset, Split
 
+BETA = 0.9999  # of the effective numbers; as in our class-balanced losses
+Z = 1.959963984540054  # 95% of a normal distribution lies within so many deviations
+
 
 def facts(data: Dataset) -> dict[str, Any]:
-    """The class histogram, imbalance factor, Gini coefficient, groups, and classes too small to evaluate; ready for JSON.
+    """The class histogram, imbalance, groups, and how well each class can be evaluated; ready for JSON.
 
-    Imbalance and Gini are of the training images before holdout; `classes` are in the dataset's class order.
+    Imbalance, Gini and effective numbers are of the training images before holdout; `classes` are in the dataset's class order.
+    `known_to` is how far a 95% interval reaches to either side at worst, for a recall (Wilson's) or for a mean of recalls.
     """
     per_split = {name: _counts(data, part) for name, part in (("train", data.train), ("val", data.val), ("test", data.test))}
-    source = data.source_counts.tolist()
+    source = [int(n) for n in data.source_counts]
     group_of = {label: group for group, members in data.groups.members.items() for label in members}
+    tested = per_split["test"]
     classes = [
-        {"name": name, "source": source[i], **{split: counts[i] for split, counts in per_split.items()}, "group": group_of[i]}
+        {
+            "name": name,
+            "source": source[i],
+            **{split: counts[i] for split, counts in per_split.items()},
+            "group": group_of[i],
+            "effective": effective_number(source[i]),
+            "known_to": recall_known_to(tested[i]),
+        }
         for i, name in enumerate(data.classes)
     ]
     return {
@@ -31,13 +45,25 @@ def facts(data: Dataset) -> dict[str, Any]:
         "smallest": min(source),
         "imbalance": max(source) / min(source),
         "gini": gini(data.source_counts),
+        "equal_classes": equal_classes(source),
+        "effective": {
+            "beta": BETA,
+            "largest": effective_number(max(source)),
+            "smallest": effective_number(min(source)),
+            "imbalance": effective_number(max(source)) / effective_number(min(source)),
+        },
         "groups": {
             "rule": data.groups.rule,
             "members": {
-                group: {"classes": len(members), "images": sum(source[i] for i in members)}
+                group: {
+                    "classes": len(members),
+                    "images": sum(source[i] for i in members),
+                    "known_to": mean_known_to([tested[i] for i in members]),
+                }
                 for group, members in data.groups.members.items()
             },
         },
+        "known_to": mean_known_to(tested),
         "classes": classes,
         "not_validated": [entry["name"] for entry in classes if entry["val"] == 0],
         "not_tested": [entry["name"] for entry in classes if entry["test"] == 0],
@@ -56,6 +82,40 @@ def gini(counts: Tensor) -> float:
     ordered = sorted(counts.tolist())
     n = len(ordered)
     return float(sum((2 * i - n - 1) * x for i, x in enumerate(ordered, start=1)) / (n * sum(ordered)))
+
+
+def equal_classes(counts: Sequence[int]) -> float:
+    """How many classes of equal size would be as hard to guess: the perplexity of the prior, e to its entropy.
+
+    >>> equal_classes([5, 5, 5]), round(equal_classes([98, 1, 1]), 2)
+    (3.0, 1.12)
+    """
+    total = sum(counts)
+    return round(math.exp(-sum(n / total * math.log(n / total) for n in counts if n)), 10)
+
+
+def effective_number(count: int, *, beta: float = BETA) -> float:
+    """How many images a class is worth when each new one repeats the others a little: (1 - beta^n) / (1 - beta), Cui et al. 2019, eq. 2.
+
+    >>> round(effective_number(2, beta=0.5), 10), round(effective_number(10_000), 1)
+    (1.5, 6321.4)
+    """
+    return -math.expm1(count * math.log(beta)) / (1 - beta)
+
+
+def recall_known_to(images: int) -> float | None:
+    """How far a recall measured on so many test images may be off: half of Wilson's 95% interval where it is widest, at one half.
+
+    >>> [round(recall_known_to(n), 2) for n in (1, 3, 20, 100)]
+    [0.45, 0.37, 0.2, 0.1]
+    """
+    return Z / (2 * math.sqrt(images + Z * Z)) if images else None
+
+
+def mean_known_to(images: Sequence[int]) -> float | None:
+    """How far the mean of the recalls of classes with so many test images may be off, 95%, at worst; classes without any are not in it."""
+    tested = [n for n in images if n]
+    return Z * math.sqrt(sum(1 / (4 * n) for n in tested)) / len(tested) if tested else None
 
 
 def _counts(data: Dataset, split: Split) -> list[int]:

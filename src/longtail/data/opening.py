@@ -50,26 +50,30 @@ def open_data(
     >>> len(data.train), len(data.val), len(data.test)
     (364, 41, 500)
     """
-    for what, value, choices in (
-        ("protocol", protocol, ("holdout", "paper")),
-        ("on-bad-image", on_bad_image, ("refuse", "skip")),
-        ("profile", profile, ("exp", "step", "pareto")),
-    ):
-        if value not in choices:
-            raise ValueError(f"expected --{what} {' or '.join(choices)}, got {value!r}.")
+    check_asked(protocol=protocol, profile=profile, split_seed=split_seed)
+    if on_bad_image not in ("refuse", "skip"):
+        raise ValueError(f"expected --on-bad-image refuse or skip, got {on_bad_image!r}.")
     if size is not None and size < 1:
         raise ValueError(f"expected a size of at least 1 pixel, got {size}.")
+    source = find(name, root=root, imbalance=imbalance, profile=profile)
+    return assemble(read(source, size=size, on_bad_image=on_bad_image), protocol=protocol, split_seed=split_seed)
+
+
+def check_asked(*, protocol: Protocol, profile: Profile, split_seed: int) -> None:
+    """Refuse what makes no sense before anything is read."""
+    for what, value, choices in (("protocol", protocol, ("holdout", "paper")), ("profile", profile, ("exp", "step", "pareto"))):
+        if value not in choices:
+            raise ValueError(f"expected --{what} {' or '.join(choices)}, got {value!r}.")
     if split_seed < 0:
         raise ValueError(f"expected a split seed of 0 or more, got {split_seed}.")
+
+
+def find(name: str, *, root: Path | None = None, imbalance: float | None = None, profile: Profile = "exp") -> Source:
+    """Find a dataset by name or path; files are listed, not yet read."""
     if (imbalance is not None or profile != "exp") and name not in ("digits-lt", "cifar10-lt", "cifar100-lt"):
         raise ValueError(
             f"expected --imbalance and --profile only with digits-lt, cifar10-lt or cifar100-lt, which are cut; got them with {name}."
         )
-    source = _source(name, root, imbalance, profile)
-    return _assembled(read(source, size=size, on_bad_image=on_bad_image), protocol, split_seed)
-
-
-def _source(name: str, root: Path | None, imbalance: float | None, profile: Profile) -> Source:
     if name == "digits-lt":
         return digits(imbalance=imbalance, profile=profile)
     if name.startswith("cifar") and name in KNOWN:
@@ -90,15 +94,16 @@ def _source(name: str, root: Path | None, imbalance: float | None, profile: Prof
     return parquet(path) if parquet_files(path) else folder(path)
 
 
-def _assembled(source: Source, protocol: Protocol, seed: int) -> Dataset:
+def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int = 0) -> Dataset:
+    """Hold out what the source has not: a source with digests becomes a dataset."""
     source = _classes_to_learn(source)
     classes, train, warnings = source.classes, source.splits["train"], list(source.warnings)
     source_counts = np.bincount(train.target, minlength=len(classes))
     test, val = source.splits.get("test"), source.splits.get("val")
     if test is None:
-        train, test = hold_out(train, classes, share=5, seed=seed, purpose="test")
+        train, test = hold_out(train, classes, share=5, seed=split_seed, purpose="test")
     if val is None and protocol == "holdout":
-        train, val = hold_out(train, classes, share=10, seed=seed, purpose="val")
+        train, val = hold_out(train, classes, share=10, seed=split_seed, purpose="val")
     if val is None:
         val = train.take(np.arange(0))
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import sha256
 from typing import Literal
@@ -18,6 +15,7 @@ from PIL import Image
 from longtail.data import digests
 from longtail.data.dataset import Memory
 from longtail.data.decoding import Blobs, Files, Resized, check, decode, square
+from longtail.data.progress import each
 from longtail.data.source import Rows, Source, several
 
 OnBadImage = Literal["refuse", "skip"]
@@ -31,7 +29,7 @@ def read(source: Source, *, size: int | None = None, on_bad_image: OnBadImage = 
     In memory a picture is padded to a square, not cropped (see `decoding.square`). Without `size`, the side is the smallest of 32, 48, 64,
     96, 128, 160, 224 that is not below the median of the images' longest sides, and at most 224.
     """
-    size = size or source.size or _natural_size(source)
+    size = size or source.size or natural_size(source)
     fits = sum(len(rows) for rows in source.splits.values()) * 3 * size * size <= MEMORY
     splits, bad = {}, []
     for split, rows in source.splits.items():
@@ -60,7 +58,8 @@ def read(source: Source, *, size: int | None = None, on_bad_image: OnBadImage = 
     return replace(source, splits=splits, size=size, warnings=warnings)
 
 
-def _natural_size(source: Source) -> int:
+def natural_size(source: Source) -> int:
+    """The side that fits a source's images: see `read`."""
     pictures = source.splits["train"].pictures
     assert isinstance(pictures, Files | Blobs)
     sides = []
@@ -108,13 +107,13 @@ def _looked_at(rows: Rows, pictures: Files | Blobs, size: int, fits: bool) -> tu
         stamps = {path: digests.stamp(path) for path in pictures.paths}
         known = digests.recall(stamps)
         fresh = [index for index, path in enumerate(pictures.paths) if path not in known]
-        _threaded(look, fresh)
+        each(look, fresh, what="reading images")
         for index, path in enumerate(pictures.paths):
             found[index] = known.get(path, found[index])
         new = ((pictures.paths[i], found[i]) for i in fresh)
         digests.remember((path, stamps[path], digest) for path, digest in new if digest is not None)
     else:
-        _threaded(look, list(range(count)))
+        each(look, range(count), what="reading images")
 
     bad = [(rows.ids[index], reasons[index]) for index in sorted(reasons)]
     good: NDArray[np.int64] = np.array([index for index in range(count) if index not in reasons], dtype=np.int64)
@@ -124,12 +123,3 @@ def _looked_at(rows: Rows, pictures: Files | Blobs, size: int, fits: bool) -> tu
         digests=tuple(digest or b"" for digest in found),
     )
     return (whole.take(good) if bad else whole), bad
-
-
-def _threaded(look: Callable[[int], None], indices: list[int]) -> None:
-    def some(start: int) -> None:
-        for index in indices[start : start + 64]:
-            look(index)
-
-    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-        list(pool.map(some, range(0, len(indices), 64)))

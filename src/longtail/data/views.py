@@ -255,6 +255,27 @@ class CifarAutoAugment(Seeded):
 
 
 @dataclass(frozen=True)
+class Rotated(Seeded):
+    """Shifted crop, flip, then a turn by up to `degrees` either way: RIDE's view of CIFAR (Wang et al., 2021). Corners become black."""
+
+    size: int
+    pad: int = 4
+    degrees: float = 15.0
+    flip: bool = True
+
+    def __post_init__(self) -> None:
+        Weak(self.size, pad=self.pad)  # the same limits
+        if not 0 <= self.degrees <= 180:
+            raise ValueError(f"degrees must be in [0, 180], got {self.degrees}")
+
+    def look(self, image: Image.Image) -> Tensor:
+        """The image as uint8 (3, size, size); draws from the global generators."""
+        image = _shifted(image, self.size, self.pad)
+        image = _flipped(image) if self.flip else image
+        return _tensor(image.rotate(random.uniform(-self.degrees, self.degrees)))
+
+
+@dataclass(frozen=True)
 class ResizedCrop(Seeded):
     """A random part of the image, resized (bicubic) and flipped: the view of masked autoencoding (He et al., 2022)."""
 

@@ -17,6 +17,7 @@ from longtail.nn.neck import PassThrough as PassThrough
 from longtail.nn.neck import Stream as Stream
 from longtail.nn.neck import Streamed as Streamed
 from longtail.nn.networks import NETWORKS as NETWORKS
+from longtail.nn.networks import Adjusted as Adjusted
 from longtail.nn.networks import Classifier as Classifier
 from longtail.nn.networks import Network as Network
 from longtail.nn.networks import build as build

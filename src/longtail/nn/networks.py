@@ -6,7 +6,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -62,6 +62,8 @@ class Backbone(Network):
 class Classifier(Network):
     """A network and its head: images in [0, 1] to logits. What a trained classifier is deployed as.
 
+    `confidence` says how its logits are meant: as a softmax over classes, or each by itself as a sigmoid, where the loss was a binary one.
+
     >>> from longtail.nn import Linear
     >>> network = build({"name": "fast_cnn", "size": 8, "width": 8})
     >>> classifier = Classifier(network, Linear(network.dim, 10))
@@ -70,9 +72,11 @@ class Classifier(Network):
     <All keys matched successfully>
     """
 
-    def __init__(self, network: Network, head: Head) -> None:
+    def __init__(self, network: Network, head: Head, *, confidence: Literal["softmax", "sigmoid"] = "softmax") -> None:
         super().__init__({"name": "classifier", "network": network.spec, "head": head.spec}, head.spec["classes"])
-        self.network, self.head = network, head
+        self.network, self.head, self.confidence = network, head, confidence
+        if confidence != "softmax":
+            self.spec["confidence"] = confidence
 
     def forward(self, image: Tensor) -> Tensor:
         """Logits (N, classes)."""
@@ -85,8 +89,45 @@ class Classifier(Network):
         return {"logits": self.head(features), **named}
 
 
+class Adjusted(Classifier):
+    """A classifier whose logits are shifted and scaled as validation images asked for: (logits - bias) / temperature.
+
+    Every part of its head is adjusted alike, so that their mean still is the answer. Both numbers are in its state, not in its spec.
+    They were chosen for a softmax over classes, and so the adjusted logits are meant, whatever the loss was.
+
+    >>> from longtail.nn import Linear
+    >>> network = build({"name": "fast_cnn", "size": 8, "width": 8})
+    >>> adjusted = Adjusted(network, Linear(network.dim, 2), bias=torch.tensor([1.0, -1.0]), temperature=2.0).eval()
+    >>> image = torch.rand(1, 3, 8, 8)
+    >>> torch.equal(adjusted(image), (Classifier(network, adjusted.head)(image) - torch.tensor([1.0, -1.0])) / 2)
+    True
+    """
+
+    bias: Tensor
+    temperature: Tensor
+
+    def __init__(self, network: Network, head: Head, *, bias: Tensor | None = None, temperature: float = 1.0) -> None:
+        super().__init__(network, head)
+        self.spec["name"] = "adjusted"
+        self.register_buffer("bias", torch.zeros(self.dim) if bias is None else bias.float())
+        self.register_buffer("temperature", torch.tensor(float(temperature)))
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Logits (N, classes)."""
+        return self._adjusted(super().forward(image))
+
+    def heads(self, image: Tensor) -> dict[str, Tensor]:
+        """Logits as "logits" and, where the head has parts that are worth judging alone, theirs by name."""
+        return {name: self._adjusted(logits) for name, logits in super().heads(image).items()}
+
+    def _adjusted(self, logits: Tensor) -> Tensor:
+        return (logits.float() - self.bias) / self.temperature
+
+
 def build(spec: Mapping[str, Any]) -> Network:
     """Build a network from its spec: a name of `NETWORKS`, "timm:NAME", or a "classifier" with specs of its network and head.
+
+    An "adjusted" one is a classifier that takes its shift and temperature from its state too.
 
     Every network takes `size` (the side of its images), `mean` and `std`. The network's own `spec` names every keyword, defaults
     included; it describes the architecture, so `pretrained` is false in it: weights come from a state dict.
@@ -100,8 +141,11 @@ def build(spec: Mapping[str, Any]) -> Network:
     """
     keywords = dict(spec)
     name = str(keywords.pop("name", None))
-    if name == "classifier":
-        return Classifier(build(keywords["network"]), build_head(keywords["head"]))
+    if name in ("classifier", "adjusted"):
+        network, head = build(keywords["network"]), build_head(keywords["head"])
+        return (
+            Adjusted(network, head) if name == "adjusted" else Classifier(network, head, confidence=keywords.get("confidence", "softmax"))
+        )
     if name in NETWORKS:
         builder, defaults = NETWORKS[name], DEFAULTS
     elif name.startswith("timm:"):

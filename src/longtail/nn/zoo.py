@@ -5,8 +5,10 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
+from safetensors import SafetensorError
 from torch import nn
 
+from longtail.nn import pretrained as weights
 from longtail.nn.normalize import Normalize
 from longtail.nn.vit import Tokens, pooling
 
@@ -18,14 +20,8 @@ def defaults(model: str) -> dict[str, Any]:
     if not timm.is_model(model):
         close = difflib.get_close_matches(model, timm.list_models(), n=5)
         raise ValueError(f"timm has no model {model!r}: the closest are {close or 'none'}; timm.list_models() gives all")
-    config = _config(model)
+    config = weights.config(model)
     return {"size": config.input_size[-1], "mean": list(config.mean), "std": list(config.std)}
-
-
-def _config(model: str) -> Any:
-    import timm
-
-    return timm.models.get_pretrained_cfg(model)
 
 
 def timm_model(
@@ -37,11 +33,13 @@ def timm_model(
     keywords: dict[str, Any] = {} if patch is None else {"patch_size": patch}
     keywords |= {} if pool in (None, "tokens") else pooling(str(pool))
     keywords |= {"drop_path_rate": drop_path} if drop_path else {}
-    if _config(model).fixed_input_size:
+    if weights.config(model).fixed_input_size:
         keywords["img_size"] = size
+    if pretrained:
+        keywords["pretrained_cfg_overlay"] = weights.overlay(model)
     try:
         body: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=0, **keywords)
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, SafetensorError) as error:
         if not pretrained:
             raise
         raise ValueError(

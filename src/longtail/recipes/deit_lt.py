@@ -18,9 +18,8 @@ from longtail.methods.classify import Classify
 from longtail.methods.distill_tokens import DistillTokens, Release, Taught
 from longtail.nn import Frozen, Linear, Network, Teacher, TokenHeads, build
 from longtail.recipes.ldam import ldam
-from longtail.recipes.livt import mixing
 from longtail.recipes.paco import paco
-from longtail.recipes.supervised import Augment, kept, training_view, validation
+from longtail.recipes.supervised import Augment, kept, mixing, training_view, validation
 from longtail.recipes.teachers import teacher_of
 from longtail.schedules import Cosine, Deferred, Until
 

@@ -14,8 +14,7 @@ from longtail.losses import LDAM, effective_number
 from longtail.methods.classify import Classify
 from longtail.nn import Cosine as CosineHead
 from longtail.nn import build
-from longtail.recipes.livt import mixing
-from longtail.recipes.supervised import Augment, kept, training_view, validation
+from longtail.recipes.supervised import Augment, kept, mixing, training_view, validation
 from longtail.schedules import Cosine, Deferred, Steps
 
 SCALE = 30.0  # of the cosine logits, and so of LDAM's margins

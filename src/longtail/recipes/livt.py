@@ -12,10 +12,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 from longtail import processes
-from longtail.core import BatchTransform, Labelled, Method, Stage, best, last, nothing
+from longtail.core import BatchTransform, Labelled, Method, Stage, best, last
 from longtail.data.dataset import Dataset, Pictures, Split
 from longtail.data.loader import Loader, seen
-from longtail.data.mixing import MixupCutMix, Smooth
 from longtail.data.splits import tail_rows
 from longtail.data.views import RandAugment, ResizedCrop, ThreeAugment, View, Weak
 from longtail.engine.optim import Build, adamw, clipped, from_timm
@@ -36,7 +35,7 @@ from longtail.methods.masked_autoencode import MaskedAutoencode
 from longtail.nn import Cosine, Frozen, Head, Linear, Network, build
 from longtail.nn.mae import MaskedAutoencoder, initialise
 from longtail.nn.mae_files import Weights, load_encoder, read_weights, timm_layout, write_encoder
-from longtail.recipes.supervised import validation
+from longtail.recipes.supervised import mixing, validation
 from longtail.schedules import Cosine as CosineRate
 from longtail.schedules import Deferred
 
@@ -409,14 +408,6 @@ def loss_and_head(
     nn.init.trunc_normal_(head.weight, std=2e-5)
     nn.init.zeros_(head.bias)
     return losses[loss], head, weights
-
-
-def mixing(classes: int, *, mixup: float, cutmix: float, smoothing: float) -> BatchTransform:
-    """Mixup, CutMix or one of the two, where 0 switches it off."""
-    if mixup or cutmix:
-        switch = 0.5 if mixup and cutmix else float(bool(cutmix))
-        return MixupCutMix(classes=classes, mixup=mixup or 1.0, cutmix=cutmix or 1.0, switch=switch, smoothing=smoothing)
-    return Smooth(classes, smoothing) if smoothing else nothing
 
 
 @dataclass(frozen=True)

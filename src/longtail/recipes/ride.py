@@ -8,6 +8,7 @@ from typing import Literal
 from longtail.core import Labelled, Method, Schedule, Stage
 from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader
+from longtail.data.views import Rotated, View
 from longtail.engine.optim import sgd
 from longtail.engine.run import Run
 from longtail.losses import LDAM, Diversity, effective_number, expert_temperature
@@ -36,7 +37,7 @@ def ride(
     defer: float = 0.8,
     diversity: float = -0.45,
     heat: float = 0.05,
-    augment: Literal["weak", "cutout", "autoaugment", "randaugment", "threeaugment"] = "cutout",
+    augment: Literal["weak", "cutout", "autoaugment", "randaugment", "threeaugment", "rotated"] = "cutout",
     batchformer: Literal["off", "on", "frozen", "self"] = "off",
     plain: float = 0.5,
     attended: float = 0.5,
@@ -54,7 +55,7 @@ def ride(
     Each expert has cosine logits times 30 and LDAM's margins; `diversity` (-0.45 for CIFAR, -0.2 for ImageNet-LT) pushes it away from
     the mean of all. From `defer` of training on, classes are re-weighted by their effective numbers, and the diversity has a
     temperature for each class, of which `heat` is the share that follows the prior. The rate falls at 0.8 and 0.9 of training to a
-    hundredth and a ten-thousandth. RIDE's own view is "weak" with rotations by up to 15 degrees, which this recipe leaves out.
+    hundredth and a ten-thousandth. RIDE's own view is `--augment rotated`: crop, flip, and a turn by up to 15 degrees.
 
     `--batchformer on` puts one BatchFormer before all experts' heads, with a shared classifier: half the loss without it, half with it.
     The released code for CIFAR has `--plain 1 --attended 1`, and for ImageNet-LT no shared classifier, `--plain 0 --attended 1`, which its
@@ -83,7 +84,9 @@ def ride(
     )
     falling: Schedule = Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup) if schedule == "steps" else Cosine(warmup)
     averages, chosen = kept(keep, ema=ema, data=data)
-    view = training_view(augment, size, flip=data.mirror)
+    view: View = Rotated(size, pad=size // 8, flip=data.mirror)
+    if augment != "rotated":
+        view = training_view(augment, size, flip=data.mirror)
     return run.fit(
         Stage(
             name="train",

@@ -17,7 +17,7 @@ from longtail.recipes import RECIPES
 RESERVED = frozenset(
     {"recipe", "data", "out", "debug", "help"}
     | {"root", "imbalance", "profile", "protocol", "split_seed", "on_bad_image"}
-    | {"seed", "view_seed", "device", "precision", "threads", "workers", "save_every", "dry_run", "tta", "tensorboard"}
+    | {"seed", "view_seed", "device", "precision", "threads", "workers", "save_every", "dry_run", "tta", "adjust", "tensorboard"}
     | {"compile", "sync_batchnorm"}
 )
 """The names of the data and run flags; no recipe may use them for a keyword."""

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from longtail import processes
@@ -17,12 +19,15 @@ from longtail.data.loader import InOrder
 from longtail.data.opening import open_data
 from longtail.engine.machine import Machine, choose
 from longtail.engine.predicting import predictor
+from longtail.metrics.conformal import Thresholds, calibrate, from_json
 from longtail.metrics.evaluators import collect, flipped
 from longtail.metrics.files import Predictions, write_predictions
 from longtail.metrics.row import Summary
-from longtail.metrics.summary import summarise
+from longtail.metrics.summary import detailed, summarise
 from longtail.nn import Classifier
-from longtail.runs.files import FORMAT, write_json
+from longtail.report.document import write as write_report
+from longtail.runs.examples import unharmed, write_examples
+from longtail.runs.files import FORMAT, read_json, write_json
 from longtail.runs.identity import DATA_DEFAULTS, Tta, read_record, versions
 from longtail.runs.model import BATCH, load
 
@@ -48,11 +53,52 @@ def answers(method: Method[Any], split: Split, *, size: int, tta: Tta, machine: 
     return collect(InOrder(split, size=size, batch=BATCH, workers=machine.workers), flipped(predict) if tta == "flip" else predict)
 
 
-def summary(predictions: Predictions, *, classes: int, groups: Groups) -> Summary:
-    """The numbers of the main head and, as `heads`, those of every other one."""
-    each = {name: summarise(logits, predictions.target, classes=classes, groups=groups) for name, logits in predictions.logits.items()}
+def confidence_of(network: nn.Module) -> str:
+    """How a deployed network means its logits: softmax, or sigmoid where its loss asked a question for each class."""
+    return network.confidence if isinstance(network, Classifier) else "softmax"
+
+
+def summary(predictions: Predictions, *, classes: int, groups: Groups, confidence: str = "softmax") -> Summary:
+    """The headline numbers of the main head and, as `heads`, those of every other one."""
+    each = {
+        name: summarise(logits, predictions.target, classes=classes, groups=groups, confidence=confidence)
+        for name, logits in predictions.logits.items()
+    }
     main = each.pop("logits")
     return {**main, "heads": each} if each else main
+
+
+def calibrated(found: Mapping[str, Predictions], *, groups: Groups) -> Thresholds | None:
+    """The thresholds of prediction sets, by the answers for "val"; None without."""
+    return calibrate(found["val"].logits["logits"], found["val"].target, groups=groups) if "val" in found else None
+
+
+def judged(
+    found: Mapping[str, Predictions], *, groups: Groups, counts: NDArray[Any], confidence: str, thresholds: Thresholds | None
+) -> dict[str, Summary | None]:
+    """Everything that can be said about the answers for "val" and "test", those that there are; prediction sets are tried on "test".
+
+    `counts` are the training images of each class.
+    """
+    summaries: dict[str, Summary | None] = {"val": None, "test": None}
+    for name, own in found.items():
+        tried = thresholds if name == "test" else None
+        heads = {
+            head: summarise(logits, own.target, classes=len(counts), groups=groups, confidence=confidence)
+            for head, logits in own.logits.items()
+            if head != "logits"
+        }
+        main = detailed(own.logits["logits"], own.target, groups=groups, counts=counts, confidence=confidence, thresholds=tried)
+        summaries[name] = {**main, "heads": heads} if heads else main
+    return summaries
+
+
+def write_sets(folder: Path, thresholds: Thresholds | None) -> None:
+    """Leave the thresholds of prediction sets beside the model, for `longtail predict`; none where there are none."""
+    if thresholds is None:
+        (folder / "conformal.json").unlink(missing_ok=True)
+    else:
+        write_json(folder / "conformal.json", {"format": FORMAT, **thresholds.to_json()})
 
 
 class _Deployed(Method[Any]):
@@ -111,21 +157,34 @@ def evaluate(
         )
     renumbered = _renumbered(dataset.classes, loaded.classes)
     groups = Groups(record["data"]["groups"]["rule"], {name: tuple(own) for name, own in record["data"]["groups"]["members"].items()})
-    summaries: dict[str, Summary | None] = {"val": None, "test": None}
-    for name, split in (("val", dataset.val), ("test", dataset.test)):
-        if len(split):
-            found = answers(_Deployed(loaded.network), split, size=loaded.size, tta=tta, machine=machine)
-            found = Predictions(found.logits, renumbered[found.target].numpy(), found.index)
-            summaries[name] = summary(found, classes=len(loaded.classes), groups=groups)
-            if rewrite:
-                write_predictions(folder / "predictions" / f"{name}.npz", found, split.ids)
+    splits = {name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if len(split)}
+    found: dict[str, Predictions] = {}
+    for name, split in splits.items():
+        own = answers(_Deployed(loaded.network), split, size=loaded.size, tta=tta, machine=machine)
+        found[name] = Predictions(own.logits, renumbered[own.target].numpy(), own.index)
+    # Other data is asked whether it keeps what was promised on the run's own: nothing is calibrated on it.
+    thresholds = calibrated(found, groups=groups) if data is None else _shipped(folder)
+    counts = np.array(loaded.row["data"]["counts_after"])
+    summaries = judged(found, groups=groups, counts=counts, confidence=confidence_of(loaded.network), thresholds=thresholds)
     if rewrite:
+        for name, own in found.items():
+            write_predictions(folder / "predictions" / f"{name}.npz", own, splits[name].ids)
+        write_sets(folder / "model", thresholds)
         write_json(folder / "row.json", {name: value for name, value in {**loaded.row, **summaries}.items() if name != "folder"})
+        with unharmed("no example images were written", "the same command"):
+            write_examples(folder, loaded.network, dataset, size=loaded.size, confidence=confidence_of(loaded.network))
+        with unharmed("no report was written", f"longtail report {folder}"):
+            write_report([folder], folder / "report.html")
     else:
         named = "".join(letter if letter.isalnum() else "-" for letter in Path(dataset.name).name)
         numbers = {"format": FORMAT, "data": dataset.name, "hash": dataset.hash, "tta": tta, **summaries, "versions": versions()}
         write_json(folder / f"eval-{named}-{tta}.json", numbers)
     return summaries
+
+
+def _shipped(folder: Path) -> Thresholds | None:
+    path = folder / "model" / "conformal.json"
+    return from_json(read_json(path)) if path.exists() else None
 
 
 def _renumbered(given: Sequence[str], known: Sequence[str]) -> Tensor:

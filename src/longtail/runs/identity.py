@@ -1,4 +1,4 @@
-"""Which run a folder holds: data, recipe with its keywords, seeds and test-time averaging. Machines may change."""
+"""Which run a folder holds: data, recipe with its keywords, seeds, test-time averaging and adjustment. Machines may change."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ import longtail
 from longtail import processes
 from longtail.data.dataset import Dataset
 from longtail.engine.machine import Machine
-from longtail.recipes.signatures import Recipe
+from longtail.recipes.signatures import Recipe, read
 from longtail.runs.files import FORMAT, read_json
 
 Tta = Literal["none", "flip"]
+Adjust = Literal["none", "validation"]
 
 DATA_DEFAULTS: Mapping[str, Any] = {
     "root": None,
@@ -43,12 +44,13 @@ class Asked:
     seed: int
     view_seed: int
     tta: Tta
+    adjust: Adjust = "none"
 
     def command(self, out: Path) -> str:
         """The command that starts or continues this run; what has its default is left out."""
         words = ["longtail", "train", self.recipe.name, "--data", self.data, "--out", str(out)]
-        given = {**self.flags, "seed": self.seed, "view_seed": self.view_seed, "tta": self.tta, **self.keywords}
-        usual = {**DATA_DEFAULTS, "seed": 0, "view_seed": self.seed, "tta": "none"}
+        given = {**self.flags, "seed": self.seed, "view_seed": self.view_seed, "tta": self.tta, "adjust": self.adjust, **self.keywords}
+        usual = {**DATA_DEFAULTS, "seed": 0, "view_seed": self.seed, "tta": "none", "adjust": "none"}
         usual |= {name: own.default for name, own in self.recipe.parameters.items()}
         for name, value in given.items():
             flag = name.replace("_", "-")
@@ -71,6 +73,7 @@ class Asked:
             "seed": self.seed,
             "view_seed": self.view_seed,
             "tta": self.tta,
+            "adjust": self.adjust,
             "versions": versions(),
             "hardware": hardware(machine),
         }
@@ -89,8 +92,9 @@ def check_identity(out: Path, record: Mapping[str, Any]) -> None:
     if out.exists() and not out.is_dir():
         raise ValueError(f"expected a folder for --out, got a file at {out}: choose another")
     if not (out / "recipe.json").exists():
-        # recipe.py is written first: alone, it is the trace of a run killed before it began.
-        others = sorted(own.name for own in out.iterdir() if own.name != "recipe.py" and own.suffix != ".part") if out.exists() else []
+        # auto.json and recipe.py are written first: alone, they are the trace of a run killed before it began.
+        early = ("auto.json", "recipe.py")
+        others = sorted(own.name for own in out.iterdir() if own.name not in early and own.suffix != ".part") if out.exists() else []
         if others:
             raise ValueError(f"expected an empty folder or a run at {out}, got other files ({', '.join(others[:3])}): choose another --out")
         return
@@ -112,11 +116,14 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterable[
 
     yield from said("recipe", there["recipe"], here["recipe"])
     if there["target"] == here["target"]:
+        # A keyword that is newer than the folder had its default when there was none.
+        usual = {name: own.default for name, own in read(here["target"]).parameters.items()}
         for name in sorted({*there["keywords"], *here["keywords"]}):
-            yield from said(name, there["keywords"].get(name, "(unknown)"), here["keywords"].get(name, "(unknown)"))
+            yield from said(name, there["keywords"].get(name, usual.get(name)), here["keywords"].get(name, "(unknown)"))
     following = there["view_seed"] == there["seed"] and here["view_seed"] == here["seed"]
     for name in ("seed", "tta") if following else ("seed", "view_seed", "tta"):
         yield from said(name, there[name], here[name])
+    yield from said("adjust", there.get("adjust", "none"), here["adjust"])
     # The content decides, flags only explain: a root may move, and an imbalance of 100 may be said or left to its default.
     old, new = there["data"], here["data"]
     if (old["hash"], old["protocol"]) != (new["hash"], new["protocol"]):

@@ -3,85 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from PIL import Image
 from safetensors.torch import save_model
-from torch import Tensor, nn
+from torch import nn
 
 from longtail.data.dataset import Dataset
-from longtail.data.decoding import decode
-from longtail.data.views import Plain
 from longtail.engine.machine import choose
 from longtail.metrics.row import Row
 from longtail.nn.files import filled
 from longtail.nn.networks import build
 from longtail.report.rows import read_row
+from longtail.runs.answers import read_thresholds
 from longtail.runs.files import FORMAT, read_json, write_json, write_text
+from longtail.runs.pictures import Fit
+from longtail.runs.predicting import Loaded
 
 BATCH = 256
-"""Images asked about at once; no answer depends on it."""
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What a network says about images, row by row."""
-
-    probabilities: Tensor  # (N, C)
-    labels: tuple[str, ...]  # the most probable class of each
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A trained network that can be asked."""
-
-    folder: Path
-    network: nn.Module
-    classes: tuple[str, ...]
-    size: int
-    row: Row
-
-    def predict(self, images: Tensor | Image.Image | str | Path | Sequence[Image.Image | str | Path]) -> Answers:
-        """Classify images: PIL images, paths, or floats (N, 3, H, W) in [0, 1] of the network's size."""
-        batch = images if isinstance(images, Tensor) else self._pixels(images)
-        batch = batch[None] if batch.ndim == 3 else batch
-        if (
-            batch.ndim != 4
-            or not len(batch)
-            or batch.shape[1] != 3
-            or not batch.is_floating_point()
-            or not 0 <= batch.min() <= batch.max() <= 1
-        ):
-            raise ValueError(
-                f"expected images as floats (N, 3, H, W) in [0, 1], got {batch.dtype} {tuple(batch.shape)}"
-                + (f" in [{batch.min():g}, {batch.max():g}]" if batch.numel() else "")
-                + ": divide bytes by 255, and leave normalisation to the network"
-            )
-        device = next(self.network.parameters()).device
-        with torch.no_grad():
-            parts = [self.network(batch[first : first + BATCH].to(device)).float().cpu() for first in range(0, len(batch), BATCH)]
-        probabilities = torch.cat(parts).softmax(dim=1)
-        return Answers(probabilities, tuple(self.classes[index] for index in probabilities.argmax(dim=1).tolist()))
-
-    def _pixels(self, images: Image.Image | str | Path | Sequence[Image.Image | str | Path]) -> Tensor:
-        several = [images] if isinstance(images, Image.Image | str | Path) else list(images)
-        if not several:
-            raise ValueError("expected at least one image, got none")
-        opened = [image if isinstance(image, Image.Image) else _opened(Path(image)) for image in several]
-        return torch.stack([Plain(self.size)(image.convert("RGB")) for image in opened]).float() / 255
-
-
-def _opened(path: Path) -> Image.Image:
-    if not path.is_file():
-        raise ValueError(f"expected an image, got no file at {path}")
-    try:
-        return decode(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"expected an image, got something else or a part of it at {path} ({error})") from error
+"""Images evaluated at once; no answer depends on it."""
 
 
 def load(run: str | Path, *, device: str = "auto") -> Loaded:
@@ -89,9 +30,13 @@ def load(run: str | Path, *, device: str = "auto") -> Loaded:
     folder = Path(run)
     row = read_row(folder)
     spec = read_json(folder / "model" / "spec.json")
-    network = filled(build(spec["network"]), folder / "model" / "model.safetensors")
-    network.eval().requires_grad_(False).to(choose(device=device, precision="fp32").device)
-    return Loaded(folder, network, tuple(spec["classes"]), spec["size"], row)
+    network, machine = filled(build(spec["network"]), folder / "model" / "model.safetensors"), choose(device=device, precision="fp32")
+    machine.place(network.eval().requires_grad_(False))
+    classes, size = tuple(spec["classes"]), int(spec["size"])
+    # Runs of earlier versions do not say how their pictures were fitted: nearly all were padded.
+    fit = Fit(size, spec.get("fit", {"kept": size})["kept"])
+    thresholds = read_thresholds(folder / "model" / "conformal.json", classes=len(classes))
+    return Loaded(folder, network, classes, size, row, fit, thresholds, machine)
 
 
 def spec_of(network: nn.Module) -> Mapping[str, Any]:
@@ -117,7 +62,9 @@ def write_model(folder: Path, network: nn.Module, dataset: Dataset, row: Row) ->
     part = folder / "model.safetensors.part"
     save_model(network, str(part))
     os.replace(part, folder / "model.safetensors")
-    write_json(folder / "spec.json", {"format": FORMAT, "network": spec_of(network), "classes": list(dataset.classes), "size": row["size"]})
+    fit = {"kept": Fit.of(dataset, row["size"]).kept}
+    spec = {"format": FORMAT, "network": spec_of(network), "classes": list(dataset.classes), "size": row["size"], "fit": fit}
+    write_json(folder / "spec.json", spec)
     write_text(folder / "README.md", _card(dataset, row))
 
 
@@ -143,7 +90,7 @@ import longtail
 longtail.load("FOLDER OF THE RUN").predict("image.png").labels
 ```
 
-Input: RGB in [0, 1], {row["size"]} x {row["size"]} pixels; the network normalises.
+Input: RGB in [0, 1], {row["size"]} x {row["size"]} pixels; the network normalises. A picture is {Fit.of(dataset, row["size"])}.
 {row["parameters"]:,} parameters; weights: {row["selection"]}.
 
 {tested}

@@ -7,10 +7,13 @@ import json
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
+
+import torch
+from torch import nn
 
 from longtail import processes
 from longtail.core import Method
@@ -18,13 +21,17 @@ from longtail.data.dataset import Dataset
 from longtail.engine.distributed import started
 from longtail.engine.machine import Machine, choose
 from longtail.engine.run import Run
-from longtail.metrics.files import write_predictions
-from longtail.metrics.row import FORMAT, Best, Row, Summary
+from longtail.metrics.files import Predictions, write_predictions
+from longtail.metrics.row import FORMAT, Adjusting, Best, Row, Summary
+from longtail.nn import Adjusted, Classifier
+from longtail.posthoc import Adjustment, adjustment
 from longtail.recipes.signatures import read
+from longtail.report.document import write as write_report
 from longtail.report.rows import read_row
-from longtail.runs.evaluating import answers, opened, summary
+from longtail.runs.evaluating import answers, calibrated, confidence_of, judged, opened, summary, write_sets
+from longtail.runs.examples import unharmed, write_examples
 from longtail.runs.files import write_json, write_text
-from longtail.runs.identity import Asked, Tta, begun, check_identity, hardware, versions
+from longtail.runs.identity import Adjust, Asked, Tta, begun, check_identity, hardware, versions
 from longtail.runs.model import size_of, spec_of, write_model
 
 
@@ -51,6 +58,7 @@ def train(
     seed: int = 0,
     view_seed: int | None = None,
     tta: Tta = "none",
+    adjust: Adjust = "none",
     device: str = "auto",
     precision: Literal["auto", "fp32", "bf16"] = "auto",
     threads: int | None = None,
@@ -65,8 +73,11 @@ def train(
     """Train a recipe on data into the folder `out`, evaluate it, and give its row.
 
     The same call again resumes, or finds the run finished; a call that means another run is refused and told the difference. The
-    data, the recipe with its keywords, the seeds and `tta` say which run it is; the machine (device, precision, threads, workers,
-    compile) may change. `longtail train` is this function; `keywords` are the recipe's own.
+    data, the recipe with its keywords, the seeds, `tta` and `adjust` say which run it is; the machine (device, precision, threads,
+    workers, compile) may change. `longtail train` is this function; `keywords` are the recipe's own.
+
+    With `adjust="validation"` the trained network's logits are shifted and scaled as its answers for the validation images ask for
+    (`longtail.posthoc.adjusting`); the row has the numbers without it beside.
     """
     known, out = read(recipe), Path(out)
     asked = Asked(
@@ -84,11 +95,17 @@ def train(
         seed=seed,
         view_seed=seed if view_seed is None else view_seed,
         tta=tta,
+        adjust=adjust,
     )
     machine = choose(device=device, precision=precision, threads=threads, workers=workers, compile=compile, sync_batchnorm=sync_batchnorm)
     with started(machine):
         # Images are kept at the size that the recipe will ask for, where it says so: resizing twice loses detail.
         dataset = opened(asked.data, asked.flags, machine, size=asked.keywords.get("size"))
+        if adjust == "validation" and not len(dataset.val):
+            raise ValueError(
+                f"expected validation images to adjust on, got none of {dataset.name} (protocol {protocol}): "
+                "use --protocol holdout where classes have five images or more, or --adjust none"
+            )
         if tta == "flip" and not dataset.mirror and processes.rank() == 0:
             print(f"warning: --tta flip mirrors images, and mirrored images of {dataset.name} are not of their class", file=sys.stderr)
         if dry_run:
@@ -116,6 +133,8 @@ def train(
         row = _conclude(asked, dataset, machine, follow(asked, dataset, run), run)
         if first:
             write_json(out / "row.json", row)
+            with unharmed("no report was written", f"longtail report {out}"):
+                write_report([out], out / "report.html")
         return Result(out, row | {"folder": str(out)})
 
 
@@ -149,13 +168,20 @@ def _conclude(asked: Asked, dataset: Dataset, machine: Machine, method: Method[A
     first, network = processes.rank() == 0, method.eval().deploy()
     out, history = run.folder, run.history
     size = size_of(spec_of(network))
-    summaries: dict[str, Summary | None] = {"val": None, "test": None}
-    for name, split in (("val", dataset.val), ("test", dataset.test)):
-        if len(split):
-            found = answers(method, split, size=size, tta=asked.tta, machine=machine)
-            summaries[name] = summary(found, classes=len(dataset.classes), groups=dataset.groups)
-            if first:
-                write_predictions(out / "predictions" / f"{name}.npz", found, split.ids)
+    splits = {name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if len(split)}
+    found = {name: answers(method, split, size=size, tta=asked.tta, machine=machine) for name, split in splits.items()}
+    before = _summaries(found, dataset, confidence_of(network)) if asked.adjust == "validation" else None
+    adjusting: Adjusting | None = None
+    if before is not None:
+        network, chosen = _adjusted(network, found["val"], dataset)
+        found = {name: replace(own, logits={head: chosen(rows) for head, rows in own.logits.items()}) for name, own in found.items()}
+        adjusting = {"tau": chosen.tau, "temperature": chosen.temperature, "val": before["val"], "test": before["test"]}
+    thresholds, confidence = calibrated(found, groups=dataset.groups), confidence_of(network)
+    summaries = judged(found, groups=dataset.groups, counts=dataset.counts.numpy(), confidence=confidence, thresholds=thresholds)
+    if first:
+        for name, own in found.items():
+            write_predictions(out / "predictions" / f"{name}.npz", own, splits[name].ids)
+    selection = history[-1]["keep"] if history else "not trained"
     row: Row = {
         "format": FORMAT,
         "recipe": asked.recipe.name,
@@ -174,7 +200,7 @@ def _conclude(asked: Asked, dataset: Dataset, machine: Machine, method: Method[A
         "seed": asked.seed,
         "view_seed": asked.view_seed,
         "split_seed": asked.flags["split_seed"],
-        "selection": history[-1]["keep"] if history else "not trained",
+        "selection": f"{selection}, adjusted on validation" if adjusting else selection,
         "tta": asked.tta,
         "size": size,
         "pretraining": run.pretraining,
@@ -187,9 +213,31 @@ def _conclude(asked: Asked, dataset: Dataset, machine: Machine, method: Method[A
         "versions": versions(),
         "hardware": hardware(machine),
     }
+    if adjusting:
+        row["adjusting"] = adjusting
     if first:
         write_model(out / "model", network, dataset, row)
+        write_sets(out / "model", thresholds)
+        with unharmed("no example images were written", f"longtail eval {out} --rewrite"):
+            write_examples(out, network, dataset, size=size, confidence=confidence)
     return row
+
+
+def _summaries(found: Mapping[str, Predictions], dataset: Dataset, confidence: str) -> dict[str, Summary | None]:
+    return {
+        name: summary(found[name], classes=len(dataset.classes), groups=dataset.groups, confidence=confidence) if name in found else None
+        for name in ("val", "test")
+    }
+
+
+def _adjusted(network: nn.Module, seen: Predictions, dataset: Dataset) -> tuple[Adjusted, Adjustment]:
+    """The network with what its answers for the validation images ask for; every part of its head is adjusted like the whole."""
+    if not isinstance(network, Classifier):
+        raise ValueError(f"expected a classifier to adjust, got a {type(network).__name__}, which has no logits: use --adjust none")
+    chosen = adjustment(seen.logits["logits"], seen.target, dataset.counts.numpy())
+    device = next(network.parameters()).device
+    adjusted = Adjusted(network.network, network.head, bias=torch.from_numpy(chosen.bias), temperature=chosen.temperature)
+    return adjusted.to(device).eval(), chosen
 
 
 def _best(out: Path, history: Sequence[Mapping[str, Any]]) -> Best | None:

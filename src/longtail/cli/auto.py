@@ -1,0 +1,331 @@
+"""`longtail train auto`: look at the data and the machine, choose a recipe and its keywords, say why, and train that."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from longtail.cli import flags, tables
+from longtail.recipes.signatures import read
+
+if TYPE_CHECKING:
+    from longtail.data.dataset import Dataset
+    from longtail.engine.machine import Machine
+    from longtail.metrics.row import Row
+    from longtail.runs.identity import Adjust, Asked
+
+FILE = "auto.json"
+"""What was chosen, why, and from which facts, in the folder of the run."""
+
+BALANCED = 1.5  # largest class over smallest, up to which there is no tail
+ENOUGH = {"random": (20, 400_000), "timm": (8, 150_000)}  # epochs, or images seen, below which smaller images are the better choice
+MOST = {"random": 200, "timm": 40}  # epochs beyond which more of them hardly help
+LARGEST = {"fast_cnn": 64}  # pixels; its features reach over a part of larger images only
+VALIDATION = 20  # images, below which nothing is adjusted on them
+MARGIN = 0.85  # of the time is planned for: machines are busy at times
+EVALUATION = 1 / 3  # what asking about an image costs, of what learning from it does
+FETCHING = 0.1  # of the time may go into fetching weights
+
+PRETRAINED = {"cpu": ("resnet18.a1_in1k",), "gpu": ("resnet50.a1_in1k", "resnet18.a1_in1k")}
+"""The timm models whose weights are looked for, the preferred one first."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the choice depends on."""
+
+    images: int  # to learn from
+    classes: int
+    largest: int  # training images of the largest class
+    smallest: int
+    validation: int  # images
+    test: int
+    side: int  # pixels that most images have, of those that networks are usually given
+    device: str
+    threads: int
+    pretrained: tuple[str, ...]  # timm models whose weights are at hand, the preferred one first
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A recipe with the keywords that are not its defaults, and the reasons for them in two sentences."""
+
+    recipe: str
+    keywords: Mapping[str, Any]
+    adjust: Adjust
+    why: str
+    minutes: float  # estimated
+
+
+Cost = Callable[[str, Mapping[str, Any]], float]
+"""Given a recipe and keywords: how many seconds it takes to learn from one image once."""
+
+
+def choose(facts: Facts, cost: Cost, *, seconds: float) -> Choice:
+    """Choose for these facts, so that all is done within so many seconds; nothing but `cost` is asked."""
+    even = facts.largest <= BALANCED * facts.smallest
+    recipe = "cross_entropy" if even else "balanced_softmax"
+    network, weights = _network(facts)
+    batch = next((size for size in (128, 64) if facts.images >= 16 * size), 32)
+    fixed = {"network": network, "weights": weights, "batch": batch}
+    if batch != 128:
+        fixed["lr"] = round((0.1 if weights == "random" else 0.01) * batch / 128, 5)
+    fixed = {name: value for name, value in fixed.items() if value != read(recipe).parameters[name].default}
+
+    def affordable(each: float) -> int:
+        """Epochs, if learning from an image costs so much; validation follows each of them, with and without the average."""
+        left = MARGIN * seconds - each * EVALUATION * (facts.validation + facts.test)
+        return int(min(MOST[weights], left / (each * (facts.images + 2 * EVALUATION * facts.validation))))
+
+    epochs, seen = ENOUGH[weights]
+    enough = min(epochs, math.ceil(seen / facts.images))
+    sizes = _sizes(facts, network)
+    # The cost grows with the pixels: what is out of reach by that rule is not timed, and what is chosen is.
+    each = cost(recipe, {**fixed, "size": sizes[0]})
+    within = [size for size in sizes if affordable(each * (size / sizes[0]) ** 2) >= enough]
+    size = sizes[0]
+    for larger in reversed([own for own in within if own > size]):
+        slower = cost(recipe, {**fixed, "size": larger})
+        if affordable(slower) >= enough:
+            size, each = larger, slower
+            break
+    epochs = max(1, affordable(each))
+    minutes = each * (epochs * (facts.images + 2 * EVALUATION * facts.validation) + EVALUATION * (facts.validation + facts.test)) / 60
+    adjust: Adjust = "validation" if facts.validation >= VALIDATION else "none"
+    why = f"{_why_recipe(facts, recipe, adjust)} {_why_network(facts, network, weights, size, epochs, larger=size < sizes[-1])}"
+    return Choice(recipe, {**fixed, "epochs": epochs, "size": size}, adjust, why, minutes)
+
+
+def _network(facts: Facts) -> tuple[str, str]:
+    if facts.pretrained:
+        return f"timm:{facts.pretrained[0]}", "timm"
+    return ("timm:resnet18", "random") if facts.device != "cpu" and facts.side >= 64 else ("fast_cnn", "random")
+
+
+def _sizes(facts: Facts, network: str) -> list[int]:
+    """The sides that may be chosen, ascending: the images' own and smaller ones, as far as the network can use them."""
+    from longtail.data.reading import SIZES
+
+    least = 64 if network.startswith("timm:") else min(SIZES[0], facts.side)  # timm's networks shrink images to a 32nd
+    most = min(max(facts.side, least), LARGEST.get(network, SIZES[-1]))
+    return sorted({size for size in SIZES if least <= size <= most} | {most})
+
+
+def _why_recipe(facts: Facts, recipe: str, adjust: str) -> str:
+    ratio = facts.largest / facts.smallest
+    counts = f"{facts.smallest:,} to {facts.largest:,} training images"
+    after = (
+        f"{facts.validation:,} validation images say how logits are adjusted afterwards"
+        if adjust == "validation"
+        else f"{facts.validation:,} validation images are too few to adjust anything on"
+    )
+    if recipe == "cross_entropy":
+        return f"The classes have {counts}, which is nearly even, so plain cross_entropy will do; {after}."
+    return f"The classes have {counts} ({ratio:,.0f} to 1), so balanced_softmax makes rare ones count as much as frequent ones; {after}."
+
+
+def _why_network(facts: Facts, network: str, weights: str, size: int, epochs: int, *, larger: bool) -> str:
+    where = facts.device if facts.device != "cpu" else f"{facts.threads} thread{'s' if facts.threads > 1 else ''} of this CPU"
+    begun = (
+        f"Pretrained weights are at hand, so {network} only has to be tuned"
+        if weights == "timm"
+        else f"No pretrained weights are at hand, so {network} learns from scratch"
+    )
+    sized = f"larger images would leave too few on {where}" if larger else f"on {where}"
+    return f"{begun}: at {size} pixels there is time for {epochs:,} epoch{'s' if epochs > 1 else ''}{';' if larger else ''} {sized}."
+
+
+def perform(**values: Any) -> None:
+    """Look at data, choose a recipe and its keywords for the time there is, say why, and train that.
+
+    Prints and stores the whole `longtail train ...` line that it chose, which alone gives the same run; the same command again
+    continues with the stored line. `--dry-run` only chooses.
+    """
+    from longtail.engine.machine import choose as choose_machine
+    from longtail.runs import train
+    from longtail.runs.files import FORMAT, read_json, write_json
+
+    began, minutes = time.monotonic(), values["minutes"]
+    if not minutes > 0:
+        raise ValueError(f"expected some minutes, got {minutes:g}: pass --minutes 45, for instance")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ValueError("expected one process to choose, got several: choose with --dry-run in one, then train the line that it prints")
+    shared = {name: values[name] for name in flags.SHARED}
+    data, out, wish = shared.pop("data"), shared.pop("out"), shared.pop("adjust")
+    out = out or Path("runs") / f"auto-{Path(data).name}-{shared['seed']}"
+    if (out / FILE).exists():
+        stored = read_json(out / FILE)
+        choice = Choice(stored["recipe"], stored["keywords"], stored["adjust"], stored["why"], stored["minutes"])
+        tables.say(f"{out} continues with what was chosen for it.")
+        tables.say(stored["command"])
+    else:
+        if (out / "recipe.json").exists():
+            raise ValueError(
+                f"expected an empty folder or a run of auto at {out}, got another run: choose another --out, or continue it with "
+                f"{read_json(out / 'recipe.json')['command']}"
+            )
+        machine = choose_machine(
+            **{name: shared[name] for name in ("device", "precision", "threads", "workers", "compile", "sync_batchnorm")}
+        )
+        choice, facts, asked = _chosen(data, shared, machine, wish, seconds=60 * minutes, began=began)
+        command = asked.command(out)
+        tables.say(f"\n{choice.why}")
+        needed = f"{choice.minutes:.{0 if choice.minutes >= 10 else 1}f}"
+        tables.say(f"{choice.keywords['epochs']} epochs, about {needed} of {minutes:g} minutes. The same without choosing:\n")
+        tables.say(f"{command}\n")
+        if choice.minutes > minutes:
+            tables.warn(f"even a single epoch takes longer than {minutes:g} minutes: give it more, or fewer images")
+        if shared["dry_run"]:
+            tables.say("Dry run: nothing was written.")
+            tables.next_step("the same command without --dry-run", command)
+            return
+        found = {"command": command, **asdict(choice), "asked_minutes": minutes, "facts": asdict(facts)}
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / FILE, {"format": FORMAT, **found})
+    result = train(choice.recipe, data, out, **shared, adjust=choice.adjust, **choice.keywords)
+    if result.row is None:
+        tables.next_step("the same command without --dry-run")
+        return
+    if not result.fresh:
+        tables.say(f"{result.folder} was finished before; this is its row.")
+    tables.row(result.row)
+    for line in verdict(result.folder, result.row):
+        tables.say(line)
+    tables.say(f"run: {result.folder}")
+    tables.next_step(f"longtail predict {result.folder} PATH_OF_IMAGES", f"longtail report {result.folder}")
+
+
+def _chosen(
+    data: str, shared: Mapping[str, Any], machine: Machine, wish: str, *, seconds: float, began: float
+) -> tuple[Choice, Facts, Asked]:
+    from longtail.runs.evaluating import opened
+    from longtail.runs.identity import DATA_DEFAULTS, Asked
+
+    given = {name: shared[name] for name in DATA_DEFAULTS} | {"root": None if shared["root"] is None else str(shared["root"])}
+    before = time.monotonic()
+    dataset = opened(data, given, machine, size=None)
+    opening = time.monotonic() - before
+    facts = Facts(
+        images=len(dataset.train),
+        classes=len(dataset.classes),
+        largest=int(dataset.counts.max()),
+        smallest=int(dataset.counts.min()),
+        validation=len(dataset.val),
+        test=len(dataset.test),
+        side=dataset.size,
+        device=machine.device.partition(":")[0],
+        threads=machine.threads,
+        pretrained=at_hand(machine.device, dataset.size, seconds=FETCHING * seconds),
+    )
+
+    def asked(recipe: str, keywords: Mapping[str, Any], adjust: Adjust = "none") -> Asked:
+        own = read(recipe)
+        view_seed = shared["seed"] if shared["view_seed"] is None else shared["view_seed"]
+        return Asked(own, own.keywords(keywords), data, given, shared["seed"], view_seed, shared["tta"], adjust)
+
+    def cost(recipe: str, keywords: Mapping[str, Any]) -> float:
+        tables.say(f"timing {keywords.get('network', 'fast_cnn')} at {keywords['size']} pixels ...")
+        return timed(asked(recipe, {**keywords, "epochs": 1000}), dataset, machine)
+
+    # Training opens the data once more, at the size that is chosen here.
+    choice = choose(facts, cost, seconds=seconds - (time.monotonic() - began) - opening)
+    if wish == "none":
+        choice = replace(choice, adjust="none")
+    spent = (time.monotonic() - began + opening) / 60
+    choice = replace(choice, minutes=round(choice.minutes + spent, 1))
+    return choice, facts, asked(choice.recipe, choice.keywords, choice.adjust)
+
+
+def at_hand(device: str, side: int, *, seconds: float) -> tuple[str, ...]:
+    """The pretrained timm models whose weights are on this machine or can be fetched to it now; none for tiny images."""
+    from longtail.nn import pretrained
+
+    names = PRETRAINED["cpu" if device == "cpu" else "gpu"]
+    if side < 32:
+        return ()
+    found = tuple(name for name in names if pretrained.cached(name))
+    if found:
+        return found
+    tables.say("looking for pretrained weights ...")
+    return names[:1] if pretrained.fetched(names[0], seconds=min(120.0, seconds)) else ()
+
+
+def timed(asked: Asked, dataset: Dataset, machine: Machine) -> float:
+    """The seconds it takes to learn from one image once: a few steps on some of the images, at the size that is asked for."""
+    from longtail.engine.run import Run
+    from longtail.runs.training import follow
+
+    few = sample(dataset, size=asked.keywords["size"], images=4 * asked.keywords["batch"])
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
+        run = Run(Path(folder), seed=asked.seed, view_seed=asked.view_seed, machine=machine, dry=True)
+        follow(asked, few, run)
+    epochs: int = asked.keywords["epochs"]
+    return 60 * float(run.history[-1]["minutes"]) / (epochs * len(few.train))
+
+
+def sample(dataset: Dataset, *, size: int, images: int) -> Dataset:
+    """Some training images of a dataset and nothing else; at another size if they are in memory, else as they are read."""
+    import numpy as np
+    import torch
+
+    from longtail.data.dataset import Memory, Split
+    from longtail.data.decoding import square
+
+    rows = np.linspace(0, len(dataset.train) - 1, min(images, len(dataset.train))).astype(np.int64)
+    pictures: Any = dataset.train.pictures
+    taken = pictures.take(rows)
+    if isinstance(taken, Memory) and taken.pixels.shape[-1] != size:
+        fitted = [np.asarray(square(taken.image(index), size)).transpose(2, 0, 1) for index in range(len(taken))]
+        taken = Memory(torch.from_numpy(np.stack(fitted)))
+    train = Split(taken, dataset.train.target[torch.from_numpy(rows)], tuple(dataset.train.ids[row] for row in rows.tolist()))
+    nothing = Split(Memory(torch.empty(0, 3, size, size, dtype=torch.uint8)), torch.empty(0, dtype=torch.int64), ())
+    return replace(dataset, train=train, val=nothing, test=nothing, size=size)
+
+
+def verdict(folder: Path, row: Row) -> list[str]:
+    """What was achieved, with 95% intervals over test images: all classes alike, the rarest third of them, and the worst ones."""
+    import numpy as np
+
+    from longtail.metrics.files import read_predictions
+    from longtail.metrics.intervals import paired, wilson
+    from longtail.runs.files import read_json
+
+    if row["test"] is None:
+        return ["There are no test images, so nothing is known about its accuracy."]
+    predictions, _ = read_predictions(folder / "predictions" / "test.npz")
+    target = predictions.target
+    right = (predictions.logits["logits"].argmax(1) == target).astype(np.float64)
+    counts = np.array(row["data"]["counts_after"])
+    images = np.bincount(target, minlength=len(counts))
+
+    def said(rows: Any) -> str:
+        found = paired(np.zeros(int(rows.sum())), right[rows], target[rows])
+        return f"{found.value:.1%} [{found.low:.1%}, {found.high:.1%}]"
+
+    order = np.argsort(counts, kind="stable")
+    rare = order[: max(1, len(order) // 3)]
+    tested = np.isin(target, rare)
+    lines = [f"balanced accuracy {said(np.ones(len(target), dtype=bool))}: the mean over classes; over images it is {right.mean():.1%}"]
+    if tested.any():
+        known = len(np.unique(target[tested]))
+        lines.append(f"rarest third {said(tested)}: {known} tested classes with at most {counts[rare].max():,} training images each")
+    if "adjusting" in row and row["adjusting"]["test"] is not None:
+        before = row["adjusting"]["test"]
+        lines.append(
+            f"adjusted on validation: tau {row['adjusting']['tau']:g}, temperature {row['adjusting']['temperature']:.2f}; "
+            f"without: balanced {before['balanced']:.1%}, ECE {before['ece']:.3f} instead of {row['test']['ece']:.3f}"
+        )
+    names = read_json(folder / "model" / "spec.json")["classes"]
+    hits = np.bincount(target, weights=right, minlength=len(counts)).astype(np.int64)
+    low, high = wilson(hits, images)
+    worst = sorted((own for own in order.tolist() if images[own]), key=lambda own: (hits[own] / images[own], counts[own]))[:5]
+    each = (f"{names[own]} {hits[own]} of {images[own]} [{low[own]:.0%}, {high[own]:.0%}]" for own in worst)
+    return [*lines, f"worst classes: {'; '.join(each)}"]

@@ -1,0 +1,29 @@
+"""`longtail report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from longtail.cli import tables
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs, or folders of such folders.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The file; report.html in the run's folder, or in this one for several, unless given.")
+    ] = None,
+    across: Annotated[list[str] | None, typer.Option(help="Let this field differ, as a column; may be repeated.")] = None,
+) -> None:
+    """Write one HTML file about a run, or about several beside each other; it needs no network and no server."""
+    from longtail.cli.main import expanded
+    from longtail.report.document import write
+
+    folders = expanded(runs)
+    path = out or (folders[0] / "report.html" if len(folders) == 1 else Path("report.html"))
+    for warning in write(folders, path, across=across or []):
+        tables.warn(warning)
+    tables.say(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB)")
+    tables.next_step(f"open {path}", f"longtail predict {folders[0]} IMAGE_OR_FOLDER")

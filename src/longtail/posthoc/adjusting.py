@@ -1,0 +1,119 @@
+"""Move the boundary towards frequent classes, and make probabilities mean what they say: both chosen on validation images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+TAUS = tuple(quarter / 4 for quarter in range(-4, 9))
+"""Strengths that are tried, -1 to 2: negative ones give back some of the prior to a network that was trained without it."""
+
+WARMEST = 100.0
+"""The largest temperature, and one over the smallest."""
+
+
+@dataclass(frozen=True)
+class Adjustment:
+    """What is done to the logits of each image: (logits - bias) / temperature."""
+
+    tau: float  # the strength of `bias`, in units of calibrated logits; 0: no class is favoured
+    bias: NDArray[np.float32]  # (C,), of mean 0
+    temperature: float
+
+    def __call__(self, logits: NDArray[Any]) -> NDArray[np.float32]:
+        """The adjusted logits."""
+        return (logits.astype(np.float32) - self.bias) / np.float32(self.temperature)
+
+
+def adjustment(logits: NDArray[Any], target: NDArray[Any], counts: NDArray[Any]) -> Adjustment:
+    """Choose tau by balanced accuracy and the temperature by likelihood, from a validation set's logits and the training counts.
+
+    Logit adjustment (Menon et al. 2021, equation 9) takes tau * log prior from the logits. Its tau has a meaning for logits that are
+    log-probabilities, so they are calibrated before, and once more after, because what moved a boundary has moved confidence too.
+
+    >>> rng = np.random.default_rng(0)
+    >>> target = np.repeat([0, 1], 100)
+    >>> logits = np.stack([1.5 + rng.normal(0.0, 1.0, 200), 2.0 * target], 1)  # says 0 too often
+    >>> found = adjustment(logits, target, np.array([900, 100]))
+    >>> recall = lambda logits: [round(float((logits[target == c].argmax(1) == c).mean()), 2) for c in (0, 1)]
+    >>> recall(logits), recall(found(logits)), found.tau > 0
+    ([0.98, 0.69], [0.84, 0.89], True)
+    """
+    if logits.ndim != 2 or logits.shape != (len(target), len(counts)) or not len(target):
+        raise ValueError(
+            f"expected logits (images, classes), a target for each image and a count for each class, "
+            f"got {logits.shape}, {target.shape} and {counts.shape}"
+        )
+    if not (counts > 0).all():
+        raise ValueError(f"expected training images in every class, got none in {int((counts <= 0).sum())}: a prior of 0 has no logarithm")
+    before = temperature(logits, target)
+    log_prior = np.log(counts / counts.sum())
+    log_prior -= log_prior.mean()
+    tau = strength(logits / before, target, log_prior)
+    bias = (before * tau * log_prior).astype(np.float32)
+    return Adjustment(tau, bias, temperature(logits - bias, target))
+
+
+def strength(logits: NDArray[Any], target: NDArray[Any], log_prior: NDArray[Any], *, taus: Sequence[float] = TAUS) -> float:
+    """The tau nearest to 0 whose balanced accuracy is within one standard error of the best one's.
+
+    The one-standard-error rule (Breiman et al. 1984): a few validation images that came out well do not move a boundary. The error is
+    that of the difference on the same images, each counting as much as its class is small: sqrt(sum of w_i^2 d_i^2) where image i has
+    weight w_i = 1 / (classes * images of its class) and d_i is 1, 0 or -1. A class with one image thus counts as uncertain.
+
+    >>> logits, target = np.array([[1.0, 0.0], [1.0, 0.9], [1.0, 0.9]]), np.array([0, 1, 1])
+    >>> strength(logits, target, np.log([0.9, 0.1]))  # two images speak for a shift, and one would be lost
+    0.25
+    >>> strength(logits[:2], target[:2], np.log([0.9, 0.1]))  # one image proves nothing
+    0.0
+    """
+    weight = _balancing(target)
+    nearest = sorted(taus, key=abs)
+    correct = {tau: ((logits - tau * log_prior).argmax(1) == target).astype(np.float64) for tau in nearest}
+    best = max(nearest, key=lambda tau: weight @ correct[tau])  # the nearest to 0 among equals
+
+    def as_good(tau: float) -> bool:
+        difference = weight * (correct[best] - correct[tau])
+        return bool(difference.sum() <= np.sqrt((difference**2).sum()))
+
+    return next(tau for tau in nearest if as_good(tau))
+
+
+def temperature(logits: NDArray[Any], target: NDArray[Any]) -> float:
+    """The number to divide logits by so that probabilities are calibrated (Guo et al. 2017): it makes the targets most likely.
+
+    Every class counts alike, as in balanced accuracy: the validation images of long-tailed data are mostly of frequent classes, which
+    a network is right about more often, and would make it too sure of all others. The loss is convex in 1 / temperature, so
+    bisection finds its minimum. Targets are softened by 1 / (images + 2), as Platt (1999) does: without a single mistake among few
+    images, the most likely temperature would be 0.
+
+    >>> rng = np.random.default_rng(0)
+    >>> logits = rng.normal(0.0, 2.0, (5000, 10))
+    >>> target = (logits + rng.gumbel(size=logits.shape)).argmax(1)  # drawn from softmax(logits)
+    >>> round(temperature(3 * logits, target), 1)
+    3.0
+    """
+    values = logits.astype(np.float64)
+    values -= values.max(1, keepdims=True)
+    soft, weight = 1 / (len(target) + 2), _balancing(target)
+    wanted = (1 - soft) * values[np.arange(len(target)), target] + soft * values.mean(1)
+
+    def slope(sharpness: float) -> float:
+        scores = np.exp(sharpness * values)
+        return float(weight @ ((scores * values).sum(1) / scores.sum(1) - wanted))
+
+    low, high = -np.log(WARMEST), np.log(WARMEST)
+    for _ in range(25):  # to one part in a million
+        middle = (low + high) / 2
+        low, high = (middle, high) if slope(float(np.exp(middle))) < 0 else (low, middle)
+    return float(np.exp(-(low + high) / 2))
+
+
+def _balancing(target: NDArray[Any]) -> NDArray[np.float64]:
+    """Weights of images that sum to 1, with equal sums for all classes that have any."""
+    _, row, images = np.unique(target, return_inverse=True, return_counts=True)
+    return np.asarray(1 / (len(images) * images[row]))

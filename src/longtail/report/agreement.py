@@ -1,0 +1,135 @@
+"""What runs have to agree on before they may be ranked, and the refusal that names where they do not."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.metrics.files import read_predictions
+from longtail.metrics.row import Row, Summary
+
+MUST_AGREE: Mapping[str, str] = {
+    "split": "the images and labels of train, validation and test",
+    "test": "the test images",
+    "groups": "the rule that makes many, medium and few",
+    "selection": "which epoch's weights were tested",
+    "protocol": "whether validation was held out of training",
+    "pretraining": "the data seen before",
+    "tta": "averaging at test time",
+    "resolution": "the side of the images in pixels",
+}
+"""What rows have to share to be ranked, unless `across` makes it a column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A run's test predictions, reduced to what pairing needs and sorted by image."""
+
+    ids: NDArray[np.str_]
+    target: NDArray[np.int64]
+    correct: NDArray[np.bool_]
+
+    def digest(self) -> str:
+        """The names and classes of the images in a few letters."""
+        content = hashlib.sha256(self.target.astype("<i8").tobytes())
+        content.update("\0".join(self.ids.tolist()).encode())
+        return content.hexdigest()[:12]
+
+
+def judged(row: Row) -> Judged | None:
+    """What a run answered on its test images; None where its folder has no predictions."""
+    path = Path(row["folder"]) / "predictions" / "test.npz" if "folder" in row else None
+    if path is None or not path.exists():
+        return None
+    predictions, ids = read_predictions(path)
+    images = tested(row)["images"]
+    if len(ids) != images:
+        raise ValueError(f"expected {images} test images as in row.json, got {len(ids)} in {path}: evaluate the run again")
+    order = np.argsort(ids, kind="stable")
+    return Judged(ids[order], predictions.target[order], (predictions.logits["logits"].argmax(axis=1) == predictions.target)[order])
+
+
+def fields_of(rows: Sequence[Row], answers: Sequence[Judged | None]) -> dict[str, list[tuple[str, str]]]:
+    """For every field and row: what must be equal, and how it is shown."""
+    one_split = len({row["data"]["hash"] for row in rows}) == 1
+    known = all(own is not None for own in answers)
+
+    def test(row: Row, own: Judged | None) -> tuple[str, str]:
+        images = tested(row)["images"]
+        if own is None or not known:
+            return f"{row['data']['name']} {images}", f"{images} images"
+        # Two folders may use the same file names for other images: names alone identify a test set only within one dataset.
+        identity = own.digest() if one_split else f"{row['data']['name']} {own.digest()}"
+        return identity, f"{images} images ({own.digest()[:8]})"
+
+    def plain(value: object) -> tuple[str, str]:
+        return str(value), str(value)
+
+    return {
+        "split": [(row["data"]["hash"], _split(row)) for row in rows],
+        "test": [test(row, own) for row, own in zip(rows, answers, strict=True)],
+        "groups": [plain(tested(row)["group_rule"]) for row in rows],
+        "selection": [plain(row["selection"]) for row in rows],
+        "protocol": [plain(row["data"]["protocol"]) for row in rows],
+        "pretraining": [plain(row["pretraining"] or "none") for row in rows],
+        "tta": [plain(row["tta"]) for row in rows],
+        "resolution": [plain(row["size"]) for row in rows],
+    }
+
+
+def refuse_unlike(rows: Sequence[Row], fields: Mapping[str, Sequence[tuple[str, str]]], across: Sequence[str]) -> None:
+    """Name every field in which rows differ and may not, who has what, and how to let it differ."""
+    problems = []
+    for name, values in fields.items():
+        if name in across or len({identity for identity, _ in values}) == 1:
+            continue
+        holders: dict[str, tuple[str, list[str]]] = {}
+        for row, (identity, text) in zip(rows, values, strict=True):
+            holders.setdefault(identity, (text, []))[1].append(where(row))
+        found = "; ".join(f"{text!r} in {', '.join(folders)}" for text, folders in holders.values())
+        problems.append(f"  {name} ({MUST_AGREE[name]}): {found}\n    show it as a column with --across {name}")
+    if problems:
+        raise ValueError("expected runs that can be ranked, got runs that differ in more than the method:\n" + "\n".join(problems))
+
+
+def refuse_twins(rows: Sequence[Row]) -> None:
+    """The same seed twice would count one training as two and shrink the deviation."""
+    seen: dict[tuple[int, int], Row] = {}
+    for row in rows:
+        twin = seen.setdefault((row["seed"], row["view_seed"]), row)
+        if twin is not row:
+            raise ValueError(
+                f"expected each run once, got {where(twin)} and {where(row)}, "
+                f"which have the same recipe, keywords and seed {row['seed']}: leave one out"
+            )
+
+
+def check_across(across: Sequence[str]) -> None:
+    """Refuse fields that do not exist."""
+    for name in across:
+        if name not in MUST_AGREE:
+            close = difflib.get_close_matches(name, MUST_AGREE, n=1)
+            hint = f" (did you mean {close[0]}?)" if close else ""
+            raise ValueError(f"unknown field {name!r}: use one of {', '.join(MUST_AGREE)}{hint}")
+
+
+def where(row: Row) -> str:
+    """The folder of a run, or what else tells it from others."""
+    return row.get("folder", f"{row['recipe']} seed {row['seed']}")
+
+
+def tested(row: Row) -> Summary:
+    """A run's numbers on its test images; `compare` refuses rows without."""
+    assert row["test"] is not None, "compare() refuses rows without test results first"
+    return row["test"]
+
+
+def _split(row: Row) -> str:
+    imbalance = row["data"].get("imbalance")
+    return f"{row['data']['name']}{'' if imbalance is None else f' (imbalance {imbalance:g})'} {row['data']['hash'][:8]}"

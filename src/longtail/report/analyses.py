@@ -1,0 +1,150 @@
+"""What a run's method left in `analysis/`, as figures: arrays that are known are drawn, pictures are shown, the rest is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from longtail.report import drawings, pictures
+from longtail.report.folders import Arrays, read_arrays
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing, or pictures, with what they mean."""
+
+    caption: str
+    drawing: Markup | None = None
+    pictures: tuple[tuple[str, str, str], ...] = ()  # address, words for those who do not see it, words below it
+
+
+def figures(files: tuple[Path, ...]) -> tuple[list[Figure], list[str]]:
+    """Figures of the files that can be shown, and the names of those that cannot."""
+    found: list[Figure] = []
+    unknown: list[str] = []
+    drawn = {name for path in files if path.name in KNOWN for name in KNOWN[path.name][1]}
+    for path in files:
+        if path.name in KNOWN:
+            arrays = read_arrays(path)
+            try:
+                found += KNOWN[path.name][0](arrays)
+            except KeyError as error:
+                raise ValueError(f"expected an array {error} in {path}, got {', '.join(arrays)}: write it again") from error
+        elif path.suffix in (".png", ".jpg", ".jpeg", ".svg"):
+            if path.name not in drawn:  # matplotlib's drawing of arrays that are drawn here
+                caption = PICTURES.get(path.name, f"analysis/{path.name}")
+                found.append(Figure(caption, pictures=((pictures.file(path), caption, ""),)))
+        else:
+            unknown.append(path.name)
+    return found, unknown
+
+
+def _gradcam(arrays: Arrays) -> list[Figure]:
+    names, shown = arrays["classes"], []
+    for image, look, target, answer in zip(arrays["image"], arrays["map"], arrays["target"], arrays["answer"], strict=True):
+        pixels = _pixels(image)
+        words = str(names[target]) + ("" if target == answer else f", taken for {names[answer]}")
+        shown.append((pictures.encoded(pixels), f"a test image of {names[target]}", ""))
+        shown.append((pictures.encoded(pictures.spotlight(pixels, _bytes(look))), f"what speaks for {names[target]} in it", words))
+    return [Figure("Where the network looks for the true class (Grad-CAM): what it does not use is dark.", pictures=tuple(shown))]
+
+
+def _rollout(arrays: Arrays) -> list[Figure]:
+    names, shown, tokens = arrays["classes"], [], ("class token", "distillation token")
+    for image, maps, target in zip(arrays["image"], arrays["map"], arrays["target"], strict=True):
+        pixels = _pixels(image)
+        shown.append((pictures.encoded(pixels), f"a test image of {names[target]}", str(names[target])))
+        for token, look in zip(tokens, maps, strict=False):
+            lit = pictures.spotlight(pixels, _bytes(look / max(float(look.max()), 1e-12)))
+            shown.append((pictures.encoded(lit), f"what reaches the {token} of it", token))
+    return [Figure("What reaches the tokens that answer (attention rollout): what does not is dark.", pictures=tuple(shown))]
+
+
+def _relations(arrays: Arrays) -> list[Figure]:
+    order = np.argsort(-arrays["counts"], kind="stable")
+    at = "pixels" if str(arrays["at"]) == "image" else "features"
+    gradient = drawings.lines(
+        {"gradient": _line(arrays["gradient"][order])},
+        title="Gradient on the other images of the batch",
+        x="classes, from frequent to rare",
+        y=f"gradient on the others' {at}",
+    )
+    pairs = (arrays["attention_pairs"] / arrays["uniform"])[order][:, order]
+    words = "Attention of a row's class to a column's through BatchFormer, both from frequent to rare, as a multiple of even attention"
+    bounds = f"white {np.nanmin(pairs):.2f}, dark {np.nanmax(pairs):.2f}; grey: no pair was seen"
+    return [
+        Figure("BatchFormer: how strongly the loss of a class's images pulls on the other images of the batch.", gradient),
+        Figure(f"{words} ({bounds}).", pictures=((pictures.heat(pairs), words, ""),)),
+    ]
+
+
+def _distance(arrays: Arrays) -> list[Figure]:
+    found = {f"block {block}": _line(np.sort(own)) for block, own in enumerate(arrays["distance"], start=1)}
+    drawing = drawings.lines(found, title="Mean attention distance of each head", x="heads, the most local first", y="pixels")
+    return [Figure(f"How far each head looks, on images of group {arrays['group']}: small is local, like a convolution.", drawing)]
+
+
+def _rank(arrays: Arrays) -> list[Figure]:
+    found = {str(name): _line(own) for name, own in zip(arrays["tokens"], arrays["rank"].T, strict=True)}
+    drawing = drawings.lines(found, title="Rank of the features of the tail", x="block", y="directions")
+    return [Figure(f"Directions that are needed for the features of group {arrays['group']}, after each block.", drawing)]
+
+
+def _entropy(arrays: Arrays) -> list[Figure]:
+    order = np.argsort(-arrays["counts"], kind="stable")
+    found = {name: _line(arrays[name][order]) for name in ("inside", "outside")}
+    drawing = drawings.lines(found, title="How unsure the teacher is", x="classes, from frequent to rare", y="entropy, nats")
+    right = ", ".join(f"{name} {float(arrays[f'{name}_accuracy']):.1%}" for name in found)
+    return [Figure(f"The teacher on its own kind of images (inside) and on those it teaches with (outside); right: {right}.", drawing)]
+
+
+def _training(arrays: Arrays) -> list[Figure]:
+    shown = []
+    for key, title, scale, y in (
+        ("notes/distance", "Distance between class token and distillation token", 1.0, "1 - cosine"),
+        ("val/top1", "Validation accuracy", 100.0, "%"),
+    ):
+        found = {}
+        for number, run in enumerate(arrays["runs"]):
+            if f"{number}/{key}" in arrays:
+                epochs, values = arrays[f"{number}/epoch"], scale * arrays[f"{number}/{key}"]
+                found[str(run)] = [(float(x), float(y)) for x, y in zip(epochs, values, strict=True) if np.isfinite(y)]
+        if found:
+            shown.append(Figure(f"{title} over epochs.", drawings.lines(found, title=title, x="epoch", y=y)))
+    return shown
+
+
+KNOWN: Mapping[str, tuple[Callable[[Arrays], list[Figure]], tuple[str, ...]]] = {
+    "gradcam.npz": (_gradcam, ("looks.svg",)),
+    "rollout.npz": (_rollout, ("attended.svg",)),
+    "relations.npz": (_relations, ("gradient.svg", "by_pairs.svg")),
+    "attention_distance.npz": (_distance, ("locality.svg",)),
+    "rank.npz": (_rank, ("ranks.svg",)),
+    "entropy.npz": (_entropy, ("uncertainty.svg",)),
+    "training.npz": (_training, ("experts.svg", "convergence.svg")),
+}
+"""File -> what draws it, and the files that `longtail.analysis.figures` draws from the same arrays."""
+
+PICTURES = {"reconstructions.png": "Masked autoencoding, from top to bottom: images, what the encoder saw of them, what it painted."}
+
+
+def _line(values: NDArray[Any]) -> list[tuple[float, float]]:
+    return [(number, float(value)) for number, value in enumerate(values, start=1) if np.isfinite(value)]
+
+
+def _pixels(image: NDArray[Any]) -> NDArray[np.uint8]:
+    """Floats (3, H, W) in [0, 1] as bytes (H, W, 3), at most 96 pixels wide: enough for a page."""
+    from PIL import Image
+
+    bytes_ = _bytes(image.transpose(1, 2, 0))
+    return bytes_ if len(bytes_) <= 96 else np.asarray(Image.fromarray(bytes_).resize((96, 96), Image.Resampling.BOX))
+
+
+def _bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
+    return np.asarray((255 * values).round().clip(0, 255).astype(np.uint8))

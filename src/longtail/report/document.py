@@ -1,0 +1,187 @@
+"""`longtail report`: one run, or several beside each other, in one file that needs nothing else."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from longtail.report import drawings
+from longtail.report.comparison import SCORES, Comparison, compare
+from longtail.report.drawings import Bar, series
+from longtail.report.folders import Finished, read_folder
+from longtail.report.pages import render
+from longtail.report.sections import Cell, judged_prefix, section
+
+
+def write(folders: Sequence[Path], out: Path, *, across: Sequence[str] = ()) -> list[str]:
+    """Write the report of finished runs to `out`; gives what the reader should be warned of, such as runs that cannot be ranked."""
+    page, warnings = build(folders, across=across)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    part = out.with_name(f"{out.name}.part")
+    part.write_text(page, encoding="utf-8")
+    part.replace(out)
+    return warnings
+
+
+def build(folders: Sequence[Path], *, across: Sequence[str] = ()) -> tuple[str, list[str]]:
+    """The report of finished runs as HTML, with warnings. Runs that cannot be ranked still have their sections."""
+    if not folders:
+        raise ValueError("expected at least one run to report on, got none")
+    runs, problems = [], []
+    for folder in dict.fromkeys(folders):
+        try:
+            runs.append(read_folder(folder))
+        except ValueError as error:
+            problems.append(str(error))
+    if problems:
+        raise ValueError("\n".join(problems))
+    sections = [section(run) for run in runs]
+    missing = [f"{run.folder}: {own}" for run in runs for own in run.missing]
+    if len(runs) == 1:
+        return render("report.html", runs=sections, title=sections[0]["title"], comparison=None, refused=None), missing
+    try:
+        found = compare([run.row for run in runs], across=across)
+    except ValueError as error:
+        page = render("report.html", runs=sections, title=_title(runs), comparison=None, refused=str(error))
+        return page, [*missing, str(error)]
+    letters = {folder: letter for line, letter in zip(found.lines, _letters(), strict=False) for folder in line.folders}
+    for run, own in zip(runs, sections, strict=True):
+        own["letter"] = letters[str(run.folder)]
+    order = sorted(range(len(runs)), key=lambda own: [*letters].index(str(runs[own].folder)))
+    page = render(
+        "report.html",
+        runs=[sections[own] for own in order],
+        title=_title(runs),
+        comparison=_comparison(found, {str(run.folder): run for run in runs}),
+        refused=None,
+    )
+    return page, missing
+
+
+def _title(runs: Sequence[Finished]) -> str:
+    data = " and ".join(dict.fromkeys(run.row["data"]["name"] for run in runs))
+    return f"{len(runs)} runs on {data}"
+
+
+def _letters() -> list[str]:
+    return [*string.ascii_uppercase, *(f"{first}{second}" for first in string.ascii_uppercase for second in string.ascii_uppercase)]
+
+
+def _comparison(found: Comparison, runs: Mapping[str, Finished]) -> dict[str, Any]:
+    styles = [series(number) for number in range(len(found.lines))]
+    letters = _letters()[: len(found.lines)]
+    bars: list[Markup] = []
+    for name in ("balanced", "many", "medium", "few"):
+        own = []
+        for letter, style, line in zip(letters, styles, found.lines, strict=True):
+            score = line.scores[name]
+            if score is None:
+                own.append(Bar(letter, None, "no images"))
+                continue
+            mean, spread = 100 * score.mean, 100 * (score.deviation or 0.0)
+            text = f"{mean:.1f}" + (f" ± {spread:.1f}" if score.deviation is not None else "")
+            own.append(Bar(letter, mean, text, mean - spread if spread else None, mean + spread if spread else None, style))
+        bars.append(drawings.bars(own, title=f"{name}, % of test images", unit="percent", width=240))
+    return {
+        "sentence": _sentence(found),
+        "tables": _tables(found, letters),
+        "agreed": list(found.agreed.items()),
+        "notes": found.notes,
+        "bars": bars,
+        "legend": list(zip(letters, styles, _labels(found), strict=True)),
+        "full": [(letter, line.label) for letter, line in zip(letters, found.lines, strict=True) if " " in line.label],
+        "curves": _overlaid(found, runs, dict(zip(letters, styles, strict=True))),
+    }
+
+
+def _methods(found: Comparison) -> list[str]:
+    """What the lines are called on the page: the recipe alone where no other line has it, for keywords are many and pages narrow."""
+    recipes = [line.label.partition(" ")[0] for line in found.lines]
+    return [recipe if recipes.count(recipe) == 1 else line.label for recipe, line in zip(recipes, found.lines, strict=True)]
+
+
+def _labels(found: Comparison) -> list[str]:
+    return [", ".join([method, *line.across.values()]) for method, line in zip(_methods(found), found.lines, strict=True)]
+
+
+def _reference(found: Comparison) -> int:
+    """The line that differences are over."""
+    return [", ".join([line.label, *line.across.values()]) for line in found.lines].index(found.reference)
+
+
+def _sentence(found: Comparison) -> str:
+    best, labels, reference = found.lines[0], _labels(found), _reference(found)
+    score = best.scores["balanced"]
+    assert score is not None, "balanced accuracy is never missing"
+    if len(found.lines) == 1:
+        return f"{labels[0]} has a balanced accuracy of {100 * score.mean:.1f}% over {len(best.seeds)} seeds."
+    words = f"{labels[0]} has the highest balanced accuracy, {100 * score.mean:.1f}%"
+    interval = best.difference if reference else found.lines[1].difference
+    if interval is None:
+        return f"{words}."
+    value, low, high = (interval.value, interval.low, interval.high) if reference else (-interval.value, -interval.high, -interval.low)
+    sure = "more than other test images of these classes would change" if low > 0 else "no more than other test images could change"
+    over = labels[reference or 1]
+    return f"{words}: {100 * value:+.1f} points over {over} (95% interval {100 * low:+.1f} to {100 * high:+.1f}), {sure}."
+
+
+def _tables(found: Comparison, letters: Sequence[str]) -> list[dict[str, Any]]:
+    """The comparison as two tables, for a page is not as wide as all its columns: what was reached, and what it cost."""
+    across, reached = len(found.lines[0].across), len(SCORES) + (len(found.lines) > 1)
+    columns = [name.replace(found.reference, _labels(found)[_reference(found)]) for name in found.columns()]
+    first: list[list[Cell]] = []
+    second: list[list[Cell]] = []
+    for letter, method, line, cells in zip(letters, _methods(found), found.lines, found.cells(), strict=True):
+        values: list[float | None] = [score.mean if score else None for score in line.scores.values()]
+        values += [line.difference.value if line.difference else None] if len(found.lines) > 1 else []
+        values += [line.parameters[0], float(sum(int(own) for own in line.epochs[0].split(" + "))), line.minutes, len(line.seeds)]
+        numbers = list(zip(cells[1 + across :], values, strict=True))
+        named = f"{letter}\u00a0 {method}"
+        first.append([named, *cells[1 : 1 + across], *numbers[:reached]])
+        second.append([named, *numbers[reached:]])
+    cut = 1 + across + reached
+    return [
+        {"columns": columns[:cut], "rows": first, "numbers": [*range(1 + across, cut)], "sorted": columns.index("balanced")},
+        {"columns": [columns[0], *columns[cut:]], "rows": second, "numbers": [*range(1, 1 + len(columns) - cut)]},
+    ]
+
+
+def _overlaid(found: Comparison, runs: Mapping[str, Finished], styles: Mapping[str, str]) -> list[Markup]:
+    """Validation accuracy and training loss over the epochs of the last stage: a line for each method, the mean over its seeds."""
+    shown = []
+    for key, title, y, scale in (
+        ("val/balanced", "Validation: balanced accuracy", "balanced accuracy on validation, %", 100.0),
+        ("val/few", "Validation: the rarest classes", "accuracy on few, validation, %", 100.0),
+        ("loss", "Training loss", "training loss", 1.0),
+    ):
+        curves = {
+            letter: _mean([_curve(runs[folder], key) for folder in line.folders]) for letter, line in zip(styles, found.lines, strict=True)
+        }
+        drawn = {letter: [(x, scale * value) for x, value in line] for letter, line in curves.items() if line}
+        if drawn:
+            shown.append(drawings.lines(drawn, title=title, x="epoch of the last stage", y=y, styles=styles))
+    return shown
+
+
+def _curve(run: Finished, key: str) -> dict[float, float]:
+    if not run.journals:
+        return {}
+    stage = [*run.journals][-1]
+    prefix, found = judged_prefix(run, stage), {}
+    for line in run.journals[stage]:
+        if line.get("kind") == "epoch":
+            terms = [value for name, value in line.items() if name.startswith("terms/")]
+            value = sum(terms) if key == "loss" and terms else line.get(f"{prefix}{key}")
+            if value is not None and np.isfinite(value):
+                found[float(line["epoch"])] = float(value)
+    return found
+
+
+def _mean(curves: Sequence[Mapping[float, float]]) -> list[tuple[float, float]]:
+    shared = set.intersection(*(set(own) for own in curves))
+    return [(epoch, float(np.mean([own[epoch] for own in curves]))) for epoch in sorted(shared)]

@@ -1,0 +1,132 @@
+"""Everything that a run's folder says, in memory: row, request, journals, answers and analyses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.metrics.files import read_predictions
+from longtail.metrics.row import Row, Summary
+from longtail.metrics.summary import detailed
+from longtail.report.rows import read_row
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the network said about each image of a split."""
+
+    target: NDArray[np.int64]
+    answer: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run, as its folder tells it."""
+
+    folder: Path
+    row: Row
+    request: Mapping[str, Any]  # recipe.json
+    classes: tuple[str, ...]
+    members: Mapping[str, tuple[int, ...]]  # the classes of many, medium and few
+    journals: Mapping[str, list[dict[str, Any]]]  # the lines of each stage
+    split: str  # "test", or "val" where there are no test images
+    summary: Summary | None  # of that split
+    answers: Answers | None
+    examples: Arrays | None
+    analyses: tuple[Path, ...]
+    missing: tuple[str, ...]  # what is not here, and how to get it
+
+    def group(self, own: int) -> str:
+        """The group of a class."""
+        return next((name for name, members in self.members.items() if own in members), "")
+
+
+def read_folder(folder: Path) -> Finished:
+    """Read a finished run. What an older version did not write is named in `missing`; what is broken is refused."""
+    row = read_row(folder)
+    split = "test" if row["test"] is not None or row["val"] is None else "val"
+    summary, missing = row["test"] or row["val"], []
+    request = _json(folder / "recipe.json")
+    groups = request.get("data", {}).get("groups", {}).get("members", {})
+    members = {name: tuple(own) for name, own in groups.items()}
+    names = _json(folder / "model" / "spec.json").get("classes") if (folder / "model" / "spec.json").exists() else None
+    if names is None:
+        missing.append("The names of the classes: model/spec.json is not in the folder, so classes are numbered.")
+    again = f"longtail eval {folder} --rewrite"
+    answers = None
+    if summary is not None and (folder / "predictions" / f"{split}.npz").exists():
+        found, _ = read_predictions(folder / "predictions" / f"{split}.npz")
+        logits = found.logits["logits"]
+        answers = Answers(found.target, logits.argmax(axis=1))
+        if "reliability" not in summary and members:  # the row of an earlier version: all of it follows from the predictions
+            known: Any = SimpleNamespace(rule=summary["group_rule"], members=members)
+            counts = np.array(row["data"]["counts_after"])
+            fuller = detailed(logits, found.target, groups=known, counts=counts, confidence=summary["confidence"], bins=summary["bins"])
+            summary = {**fuller, **summary}
+    elif summary is not None:
+        missing.append(f"Confusions, reliability and intervals: predictions/{split}.npz is not in the folder. `{again}` writes it.")
+    examples = read_arrays(folder / "analysis" / "examples.npz") if (folder / "analysis" / "examples.npz").exists() else None
+    if examples is None and answers is not None and (answers.answer != answers.target).any():
+        missing.append(f"Example images and where the network looks: analysis/examples.npz is not in the folder. `{again}` writes it.")
+    journals = {stage: _journal(folder / stage / "journal.jsonl") for stage in row["epochs"] if (folder / stage / "journal.jsonl").exists()}
+    missing += [
+        f"The curves of stage {stage}: {stage}/journal.jsonl is not in the folder." for stage in row["epochs"] if stage not in journals
+    ]
+    return Finished(
+        folder=folder,
+        row=row,
+        request=request,
+        classes=tuple(map(str, names or (f"class {number}" for number in range(row["data"]["classes"])))),
+        members=members,
+        journals=journals,
+        split=split,
+        summary=summary,
+        answers=answers,
+        examples=examples,
+        analyses=tuple(sorted(own for own in (folder / "analysis").glob("*") if own.name != "examples.npz" and own.is_file())),
+        missing=tuple(missing),
+    )
+
+
+def read_arrays(path: Path) -> Arrays:
+    """Read a numpy archive; nothing in it is executed."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (BadZipFile, ValueError, EOFError, OSError) as error:
+        raise ValueError(
+            f"expected arrays, got something else or a part of them in {path} ({error}): delete it, or write it again"
+        ) from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"expected JSON, got something else or a part of it in {path} ({error})") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"expected a JSON object, got a {type(content).__name__} in {path}")
+    return content
+
+
+def _journal(path: Path) -> list[dict[str, Any]]:
+    """The lines of a journal; a last one that was cut short by a crash is left out."""
+    texts = path.read_text(encoding="utf-8").splitlines()
+    lines = []
+    for number, text in enumerate(texts):
+        try:
+            lines.append(json.loads(text))
+        except ValueError as error:
+            if number < len(texts) - 1:
+                raise ValueError(f"expected JSON lines, got something else in line {number + 1} of {path} ({error})") from error
+    return lines

@@ -1,0 +1,109 @@
+"""A comparison as text for other programs: Markdown, CSV, LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from longtail.report.comparison import SCORES, Comparison
+
+
+def to_markdown(comparison: Comparison) -> str:
+    """Write the table as Markdown, with what all rows share and the notes below it."""
+    columns = [f"**{name}**" if name == "balanced" else name for name in comparison.columns()]
+    left = 1 + len(comparison.lines[0].across)
+    rule = [":--" if position < left else "--:" for position in range(len(columns))]
+    table = [_markdown(cells) for cells in (columns, rule, *comparison.cells())]
+    agreed = "; ".join(f"{name}: {value}" for name, value in comparison.agreed.items())
+    notes = ["Percent; mean ± sample standard deviation over seeds.", f"The same for all: {agreed or 'nothing'}.", *comparison.notes]
+    return "\n".join([*table, "", *(f"- {note}" for note in notes)]) + "\n"
+
+
+def to_csv(comparison: Comparison) -> str:
+    """Write the table as CSV: fractions at full precision, each deviation and bound in a column of its own."""
+    text = io.StringIO()
+    write = csv.writer(text, lineterminator="\n").writerow
+    scores = [heading for name in SCORES for heading in (name, f"{name}_deviation")]
+    difference = ["difference", "difference_low", "difference_high", "reference"]
+    write(["method", *comparison.lines[0].across, *scores, *difference, "parameters", "epochs", "minutes", "seeds", "n", "runs"])
+    for line in comparison.lines:
+        write(
+            [
+                line.label,
+                *line.across.values(),
+                *(value for score in line.scores.values() for value in ((score.mean, score.deviation) if score else (None, None))),
+                *((line.difference.value, line.difference.low, line.difference.high) if line.difference else (None, None, None)),
+                comparison.reference,
+                " ".join(map(str, line.parameters)),
+                " / ".join(line.epochs),
+                line.minutes,
+                " ".join(map(str, line.seeds)),
+                len(line.seeds),
+                " ".join(line.folders),
+            ]
+        )
+    return text.getvalue()
+
+
+def to_latex(comparison: Comparison) -> str:
+    """Write the table as a LaTeX tabular with booktabs, the best of each score in bold; comments above it say what all rows share."""
+    columns, best = comparison.columns(), _best(comparison)
+    first = 1 + len(comparison.lines[0].across)
+    body = []
+    for line, cells in zip(comparison.lines, comparison.cells(), strict=True):
+        shown = [_latex(cell) for cell in cells]
+        for position, name in enumerate(SCORES, start=first):
+            if (score := line.scores[name]) is not None and f"{100 * score.mean:.1f}" == best[name]:
+                shown[position] = rf"\textbf{{{shown[position]}}}"
+        body.append(shown)
+    agreed = "; ".join(f"{name}: {value}" for name, value in comparison.agreed.items())
+    notes = ["Percent; mean and sample standard deviation over seeds.", f"The same for all: {agreed or 'nothing'}.", *comparison.notes]
+    return "\n".join(
+        [
+            r"% \usepackage{booktabs}",
+            *(f"% {' '.join(note.split())}" for note in notes),
+            rf"\begin{{tabular}}{{{'l' * first}{'r' * (len(columns) - first)}}}",
+            r"\toprule",
+            " & ".join(map(_latex, columns)) + r" \\",
+            r"\midrule",
+            *(" & ".join(cells) + r" \\" for cells in body),
+            r"\bottomrule",
+            r"\end{tabular}",
+            "",
+        ]
+    )
+
+
+FORMATS: Mapping[str, Callable[[Comparison], str]] = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}
+SUFFIXES = {".md": "markdown", ".csv": "csv", ".tex": "latex"}
+
+
+def write(comparison: Comparison, path: Path, *, format: str | None = None) -> None:
+    """Write a comparison to a file, in the format that its suffix names unless given; Markdown where it names none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(FORMATS[format or SUFFIXES.get(path.suffix, "markdown")](comparison), encoding="utf-8")
+
+
+def _best(comparison: Comparison) -> dict[str, str]:
+    """The best of each score as it is shown, so that what looks equal is bold alike; nothing where there is nothing to choose."""
+    found = {}
+    for name in SCORES:
+        means = [score.mean for line in comparison.lines if (score := line.scores[name]) is not None]
+        wanted = min if name == "ece" else max
+        found[name] = f"{100 * wanted(means):.1f}" if len(means) > 1 else ""
+    return found
+
+
+def _markdown(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _latex(text: str) -> str:
+    """Text that LaTeX prints as it is."""
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
+    special |= {sign: rf"\{sign}" for sign in "&%$#_{}"}
+    escaped = re.sub(r"[\\~^±&%$#_{}]", lambda found: special[found[0]], text)
+    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)  # a minus, not a hyphen

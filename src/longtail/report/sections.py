@@ -1,0 +1,409 @@
+"""A finished run in words, tables and drawings: the values that the page's template shows."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from longtail.metrics.intervals import paired
+from longtail.metrics.row import Summary
+from longtail.recipes.published import match
+from longtail.report import drawings, pictures
+from longtail.report.analyses import figures
+from longtail.report.drawings import GROUPS, Bar, Spot
+from longtail.report.folders import Finished
+
+WORST, CONFUSIONS = 5, 3
+Cell = str | tuple[str, float | None]
+
+
+def section(run: Finished) -> dict[str, Any]:
+    """Everything to show about a run."""
+    shown, unknown = figures(run.analyses)
+    found: dict[str, Any] = {
+        "title": f"{run.row['recipe']} on {run.row['data']['name']}",
+        "folder": str(run.folder),
+        "lede": _lede(run),
+        "published": _published(run),
+        "curves": [(name, _curves(run, name)) for name in run.journals],
+        "figures": shown,
+        "unknown": unknown,
+        "reproduce": _reproduce(run),
+        "missing": run.missing,
+        "marks": run.row["data"]["marks"],
+    }
+    if run.summary is None:
+        return found | {"summary": None}
+    return found | {
+        "summary": run.summary,
+        "images": "test images" if run.split == "test" else "validation images",
+        "headline": _headline(run, run.summary),
+        "sentences": _sentences(run, run.summary),
+        "classes": drawings.classes(_spots(run, run.summary), title="Recall and training images of each class"),
+        "class_table": _class_table(run, run.summary),
+        "worst": _worst(run, run.summary),
+        "maps": _maps(run),
+        "reliability": _reliability(run.summary),
+        "calibration": _calibration(run.summary),
+        "confusions": _between_groups(run.summary),
+        "priors": _priors(run.summary),
+        "conformal": _conformal(run, run.summary),
+        "more": _more(run.summary),
+    }
+
+
+# ------------------------------------------------------------------------------------- the headline
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A fraction as people read it.
+
+    >>> percent(0.8047), percent(None)
+    ('80.5%', '-')
+    """
+    return "-" if value is None else f"{100 * value:.{digits}f}%"
+
+
+def _lede(run: Finished) -> str:
+    row = run.row
+    counts = row["data"]["counts_after"]
+    epochs = " + ".join(f"{own} ({name})" for name, own in row["epochs"].items()) if len(row["epochs"]) > 1 else ""
+    epochs = epochs or f"{sum(row['epochs'].values())}"
+    return (
+        f"{row['data']['classes']} classes, {row['data']['train_images']:,} training images: {max(counts):,} of the most frequent class, "
+        f"{min(counts):,} of the rarest. "
+        f"{epochs} epochs, {_duration(row['minutes'])}, {row['parameters']:,} parameters, seed {row['seed']}."
+    )
+
+
+def _duration(minutes: float) -> str:
+    return f"{60 * minutes:.0f} seconds" if minutes < 2 else f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.1f} hours"
+
+
+def _headline(run: Finished, summary: Summary) -> list[tuple[str, str, str]]:
+    """The name, the number and what stands small beside it."""
+    numbers = [("balanced accuracy", percent(summary["balanced"]), _interval(run)), ("overall accuracy", percent(summary["top1"]), "")]
+    for name, value in summary["groups"].items():
+        size = len(run.members.get(name, ()))
+        numbers.append((f"{name} ({size} class{'' if size == 1 else 'es'})" if run.members else name, percent(value), ""))
+    return [*numbers, ("calibration error (ECE), points", f"{100 * summary['ece']:.1f}", "")]
+
+
+def _interval(run: Finished) -> str:
+    if run.answers is None:
+        return ""
+    right = run.answers.answer == run.answers.target
+    found = paired(np.zeros(len(right)), right, run.answers.target)
+    return f"95% interval {100 * found.low:.1f} to {100 * found.high:.1f}"
+
+
+def _sentences(run: Finished, summary: Summary) -> list[str]:
+    of = "test" if run.split == "test" else "validation"
+    words = [
+        f"When every class counts the same, it recognises {percent(summary['balanced'])} of the {summary['images']:,} {of} images: that is "
+        "the balanced accuracy, the mean over classes of the share that is recognised."
+        + (f" The interval is over other {of} images of the same classes." if run.answers else "")
+    ]
+    known = {name: value for name, value in summary["groups"].items() if value is not None}
+    if {"many", "few"} <= known.keys() and run.members:
+        gap = 100 * (known["many"] - known["few"])
+        words.append(
+            f"Of the {len(run.members['few'])} rarest classes (few) it recognises {percent(known['few'])}, of the "
+            f"{len(run.members['many'])} most frequent (many) {percent(known['many'])}: "
+            + (f"the tail is {gap:.1f} points behind." if gap > 0 else f"the tail is not behind, but {-gap:.1f} points ahead.")
+        )
+    adjusted = run.row.get("adjusting")
+    before = adjusted and adjusted["test" if run.split == "test" else "val"]
+    if adjusted and before:
+        words.append(
+            f"After training, its answers were adjusted on validation images (strength {adjusted['tau']:g}, temperature "
+            f"{adjusted['temperature']:g}); without that, the balanced accuracy is {percent(before['balanced'])}."
+        )
+    if run.split == "val":
+        words.append("There are no test images: these numbers are of the validation images, which may have chosen the weights.")
+    without = summary["classes_without_test"]["count"]
+    if without:
+        words.append(f"{without} of {run.row['data']['classes']} classes have no {of} images; no number here speaks of them.")
+    if (zero := summary.get("zero_recall", 0)) > 0:
+        words.append(f"{zero} class{' is' if zero == 1 else 'es are'} never recognised.")
+    return words
+
+
+def _published(run: Finished) -> dict[str, Any] | None:
+    found = match(run.row)
+    if found is None or run.row["test"] is None:
+        return None
+    measured = run.row["test"][found.metric]
+    where = {"inside": "inside the band", "below": "below the band", "above": "above the band"}[found.verdict(measured)]
+    kind = "overall accuracy" if found.metric == "top1" else "balanced accuracy"
+    return {
+        "words": f"This run has {percent(measured)} {kind}; the number to reproduce is {percent(found.value)} ({found.source}). "
+        f"That is {where}, {percent(found.low)} to {percent(found.high)} ({found.band}).",
+        "name": found.name,
+        "differs": found.differs,
+        "heading": "Against our own benchmark" if found.source.startswith("our own") else "Against the published number",
+        "drawing": drawings.band(100 * measured, 100 * found.value, low=100 * found.low, high=100 * found.high, title=kind),
+    }
+
+
+# ------------------------------------------------------------------------------------- classes
+
+
+def _spots(run: Finished, summary: Summary) -> list[Spot]:
+    counts, recalls = run.row["data"]["counts_after"], summary["recall"]
+    nothing: list[float | None] = [None] * len(counts)
+    low, high = summary.get("recall_low", nothing), summary.get("recall_high", nothing)
+    order = sorted(range(len(counts)), key=lambda own: (-counts[own], own))
+    return [Spot(run.classes[own], run.group(own), counts[own], recalls[own], low[own], high[own]) for own in order]
+
+
+def _class_table(run: Finished, summary: Summary) -> dict[str, Any]:
+    recalls, tested = summary["recall"], summary.get("tested")
+    eater, eaten = summary.get("eater"), summary.get("eaten")
+    low, high = summary.get("recall_low"), summary.get("recall_high")
+    columns, rows = ["class", "group", "training images", "recall, %"], []
+    columns += (
+        ["95% interval"] * (low is not None)
+        + [f"{run.split} images"] * (tested is not None)
+        + ["most often taken for"] * (eater is not None)
+    )
+    for own, name in enumerate(run.classes):
+        recall, count = recalls[own], run.row["data"]["counts_after"][own]
+        row: list[Cell] = [name, run.group(own), (f"{count:,}", count), _number(recall)]
+        if low is not None and high is not None:
+            first, last = low[own], high[own]
+            row.append(("-", None) if first is None or last is None else (f"{100 * first:.0f} to {100 * last:.0f}", last - first))
+        if tested is not None:
+            row.append((f"{tested[own]:,}", tested[own]))
+        if eater is not None and eaten is not None:
+            taker, share = eater[own], eaten[own]
+            row.append("-" if taker is None else f"{run.classes[taker]} ({percent(share, 0)})")
+        rows.append(row)
+    rows.sort(key=lambda row: -(row[2][1] or 0))  # type: ignore[operator]
+    return {
+        "columns": columns,
+        "rows": rows,
+        "numbers": [own for own, name in enumerate(columns) if own in (2, 3) or "interval" in name or "images" in name],
+    }
+
+
+def _number(value: float | None) -> tuple[str, float | None]:
+    return ("-", None) if value is None else (f"{100 * value:.1f}", round(value, 6))
+
+
+def _worst(run: Finished, summary: Summary) -> list[dict[str, Any]]:
+    """The classes of the tail that are recognised worst: the group of the rarest classes that has images to judge by."""
+    recalls = summary["recall"]
+    tails = [[own for own in members if recalls[own] is not None] for members in run.members.values()]
+    tail = next((own for own in reversed(tails) if own), [])
+    found = []
+    for own in sorted(tail, key=lambda own: (recalls[own], own))[:WORST]:
+        tested, low, high = summary.get("tested"), summary.get("recall_low"), summary.get("recall_high")
+        bounds = "" if not low or not high else f" (95% interval {percent(low[own], 0)} to {percent(high[own], 0)})"
+        judged = "" if not tested else f", judged by {tested[own]:,} {run.split} image{'' if tested[own] == 1 else 's'}"
+        found.append(
+            {
+                "name": run.classes[own],
+                "words": f"Recognised: {percent(recalls[own])}{bounds}{judged}; learnt from {run.row['data']['counts_after'][own]:,}.",
+                "confusions": _confusions(run, own),
+                "examples": _examples(run, own),
+            }
+        )
+    return found
+
+
+def _confusions(run: Finished, own: int) -> str:
+    if run.answers is None:
+        return ""
+    answers = run.answers.answer[run.answers.target == own]
+    wrong = np.bincount(answers[answers != own], minlength=len(run.classes))
+    takers = [int(taker) for taker in np.argsort(-wrong, kind="stable")[:CONFUSIONS] if wrong[taker]]
+    shown = [f"{run.classes[taker]} ({wrong[taker]:,} of {len(answers):,}; {run.group(taker)})" for taker in takers]
+    rest = int(wrong.sum() - wrong[takers].sum())
+    return ", ".join(shown) + (f", others ({rest})" if rest else "")
+
+
+def _examples(run: Finished, own: int) -> list[dict[str, str]]:
+    if run.examples is None:
+        return []
+    found, arrays = [], run.examples
+    for number in np.flatnonzero(arrays["target"] == own):
+        answer, sure = run.classes[int(arrays["answer"][number])], percent(float(arrays["confidence"][number]), 0)
+        pixels = arrays["image"][number]
+        example = {
+            "image": pictures.encoded(pixels),
+            "alt": f"{run.split} image {arrays['id'][number]} of class {run.classes[own]}",
+            "words": f"taken for {answer}, {sure} sure",
+            "map": "",
+        }
+        if "map" in arrays:
+            example["map"] = pictures.encoded(pictures.spotlight(pixels, arrays["map"][number]))
+            example["map_alt"] = f"where the network looks in it ({arrays['kind']})"
+        found.append(example)
+    return found
+
+
+def _maps(run: Finished) -> str:
+    if run.examples is None:
+        return ""
+    if "map" not in run.examples:
+        return f"There are no pictures of where the network looks ({run.examples['kind']})."
+    meant = "what speaks for its answer" if str(run.examples["kind"]) == "Grad-CAM" else "what reaches the tokens that answer"
+    return f"The surest mistakes of each class. The darkened copy shows where the network looks, {meant}: {run.examples['kind']}."
+
+
+# ------------------------------------------------------------------------------------- training
+
+
+def _curves(run: Finished, stage: str) -> list[Any]:
+    """The drawings of a stage: terms of the loss, validation by group, the learning rate, and whatever else was noted."""
+    lines = run.journals[stage]
+    epochs = [line for line in lines if line.get("kind") == "epoch"]
+    steps = epochs[-1]["step"] / epochs[-1]["epoch"] if epochs else 1
+    dense = epochs if len(epochs) > 2 else lines
+    prefix = judged_prefix(run, stage)
+
+    def line(name: str, over: Sequence[Mapping[str, Any]], scale: float = 1.0) -> list[tuple[float, float]]:
+        return [(own["step"] / steps, scale * own[name]) for own in over if name in own and np.isfinite(own[name])]
+
+    def named(start: str, over: Sequence[Mapping[str, Any]]) -> list[str]:
+        return [name for name in dict.fromkeys(key for own in over for key in own) if name.startswith(start)]
+
+    shown = []
+    terms = {name.removeprefix("terms/"): line(name, dense) for name in named("terms/", dense)}
+    if any(terms.values()):
+        title = "Training loss" if len(terms) == 1 else "Training loss by term"
+        shown.append(drawings.lines({own: line for own, line in terms.items() if line}, title=title, x="epoch", y=title.lower()))
+    judged = {name: line(f"{prefix}val/{name}", epochs, 100.0) for name in GROUPS}
+    judged = {name: own for name, own in judged.items() if own}
+    if judged:
+        shown.append(drawings.lines(judged, title="Validation accuracy by group", x="epoch", y="validation accuracy, %", styles=GROUPS))
+    heads = {
+        name.split("/")[-2]: line(name, epochs, 100.0)
+        for name in named(f"{prefix}val/", epochs)
+        if name.endswith("/balanced") and name != f"{prefix}val/balanced"
+    }
+    if heads:
+        shown.append(drawings.lines(heads, title="Validation accuracy by head", x="epoch", y="balanced accuracy, %"))
+    rate = line("rate", lines)
+    if rate:
+        shown.append(drawings.lines({"rate": rate}, title="Learning rate", x="epoch", y="learning rate", styles={"rate": "s0"}))
+    for name in named("notes/", dense):
+        if own := line(name, dense):
+            short = name.removeprefix("notes/")
+            shown.append(drawings.lines({short: own}, title=f"Note: {short}", x="epoch", y=short, styles={short: "s0"}))
+    return shown
+
+
+def judged_prefix(run: Finished, stage: str) -> str:
+    """What stands before "val/..." in the journal for the weights that were kept: those of an average, where one was."""
+    for kept in run.row["selection"].split(", ")[1:]:
+        if any(f"{kept}/val/balanced" in line for line in run.journals[stage]):
+            return f"{kept}/"
+    return ""
+
+
+# ------------------------------------------------------------------------------------- calibration and the rest
+
+
+def _reliability(summary: Summary) -> list[Any]:
+    return [
+        drawings.reliability(own["confidence"], own["accuracy"], own["images"], title=f"{name} ({sum(own['images']):,} images)")
+        for name, own in summary.get("reliability", {}).items()
+        if own is not None
+    ]
+
+
+def _calibration(summary: Summary) -> dict[str, Any] | None:
+    bins, classwise = summary.get("reliability", {}), summary.get("classwise_ece")
+    rows: list[list[Cell]] = []
+    for name, own in bins.items():
+        if own is not None:
+            by_class = None if classwise is None else classwise["mean"] if name == "all" else classwise["groups"].get(name)
+            rows.append(
+                [name, _number(own["ece"]), _number(own["mce"]), ("-", None) if by_class is None else (f"{100 * by_class:.2f}", by_class)]
+            )
+    columns = ["images of", "ECE, points", "MCE, points", "class-wise ECE, points"]
+    return {"columns": columns, "rows": rows, "numbers": [1, 2, 3]} if rows else None
+
+
+def _between_groups(summary: Summary) -> dict[str, Any] | None:
+    found = summary.get("confusions")
+    if found is None:
+        return None
+    names, rows = found["groups"], []
+    for name, counts, right in zip(names, found["matrix"], found["right"], strict=True):
+        total = sum(counts)
+        if total:
+            shares: list[Cell] = [(f"{100 * count / total:.1f}", count / total) for count in counts]
+            rows.append([name, (f"{total:,}", total), _number(right / total), *shares])
+    columns = ["images of", "number", "right, %", *(f"answered {name}, %" for name in names)]
+    return {"columns": columns, "rows": rows, "numbers": list(range(1, len(columns)))}
+
+
+def _priors(summary: Summary) -> Any:
+    found = summary.get("priors")
+    if not found:
+        return None
+    looks = {"forward": ("head × ", "s0"), "uniform": ("even ", "s6"), "backward": ("tail × ", "s1")}
+    bars = []
+    for own in found:
+        name, style = looks[own["direction"]]
+        text = f"{100 * own['accuracy']:.1f} ({100 * own['known']:.1f})"
+        bars.append(Bar(f"{name}{own['k']}" if own["k"] > 1 else name.strip(), 100 * own["accuracy"], text, style=style))
+    return drawings.bars(bars, title="Accuracy, %, where classes are frequent otherwise", unit="percent")
+
+
+def _conformal(run: Finished, summary: Summary) -> list[tuple[str, str]] | None:
+    found = summary.get("conformal")
+    if found is None:
+        return None
+    groups = ", ".join(f"{name} {percent(value)}" for name, value in found["groups"].items() if value is not None)
+    sizes = ", ".join(f"{name} {value:.1f}" for name, value in found["size_groups"].items() if value is not None)
+    worst = found["worst"]
+    return [
+        ("asked for", f"the true class is in the set with a probability of at least {percent(found['level'], 0)}"),
+        ("found", f"{percent(found['coverage'])} of the images; mean over classes {percent(found['balanced'])} ({groups})"),
+        ("classes in a set", f"{found['size']:.2f} on average ({sizes})"),
+        ("abstain", f"{percent(found['several'])} of the images have more than one class in their set, {percent(found['empty'])} none"),
+        ("worst class", f"{run.classes[worst['index']]}: {percent(worst['coverage'])} of {worst['images']:,} images"),
+    ]
+
+
+def _more(summary: Summary) -> list[tuple[str, str]]:
+    top5 = summary["top5"]
+    pairs = [("top-5 accuracy", percent(top5))] if top5 is not None else []
+    for key, name in (("macro_f1", "macro F1"), ("g_mean", "geometric mean of the recalls"), ("h_mean", "harmonic mean of the recalls")):
+        if key in summary:
+            pairs.append((name, percent(summary[key])))  # type: ignore[literal-required]
+    for head, own in summary.get("heads", {}).items():
+        pairs.append((f"head {head} alone", f"balanced {percent(own['balanced'])}, few {percent(own['groups'].get('few'))}"))
+    return pairs
+
+
+def _reproduce(run: Finished) -> dict[str, Any]:
+    row = run.row
+    best = row["best_validation"]
+    pairs = [
+        ("data", f"{row['data']['name']}, split {row['data']['hash']}, split seed {row['split_seed']}, protocol {row['data']['protocol']}"),
+        ("seeds", f"{row['seed']} (weights, mixing, masks), {row['view_seed']} (order and views of the images)"),
+        (
+            "weights tested",
+            row["selection"] + (f"; best on validation: epoch {best['epoch']}, {percent(best['balanced'])}" if best else ""),
+        ),
+        ("test-time averaging", row["tta"]),
+        ("image size", f"{row['size']} pixels"),
+        ("pretraining", row["pretraining"] or "none"),
+        ("groups", run.summary["group_rule"] if run.summary else "-"),
+        ("versions", ", ".join(f"{name} {value}" for name, value in row["versions"].items())),
+        (
+            "hardware",
+            ", ".join(name if value is True else f"{name} {value}" for name, value in row["hardware"].items() if value is not False),
+        ),
+    ]
+    keywords = [[name, str(value)] for name, value in row["keywords"].items()]
+    command = run.request.get("command", f"longtail train {row['recipe']} --out {shlex.quote(str(run.folder))}")
+    return {"command": command, "pairs": pairs, "keywords": keywords}

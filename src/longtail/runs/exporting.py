@@ -1,0 +1,230 @@
+"""A finished run's network as a file for other programs, checked against the network itself before anyone gets it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import longtail
+from longtail.data.loader import seen as evaluated
+from longtail.engine.machine import choose
+from longtail.runs.evaluating import opened
+from longtail.runs.files import FORMAT
+from longtail.runs.identity import DATA_DEFAULTS, read_record
+from longtail.runs.model import load
+from longtail.runs.predicting import BATCH, Loaded
+from longtail.runs.timm_model import read_timm, write_timm
+
+Target = Literal["onnx", "torch", "timm"]
+TOLERANCE = 1e-4
+"""How far an exported logit may be from ours, in parts of the largest logit."""
+
+IMAGES = 1000
+"""How many images the exported network is asked about before it is handed out."""
+
+_SINGLE_FILE = 1 << 30  # bytes of weights up to which ONNX keeps them in the file itself: a message cannot be larger than 2 GB
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How an exported network's logits compare with ours."""
+
+    images: int
+    source: str  # which images
+    difference: float  # the largest between two logits, in parts of the largest logit
+    changed: int  # images with another answer, all of them ties within the tolerance
+
+
+@dataclass(frozen=True)
+class Exported:
+    """Where an exported network is, and that it agrees with the run's."""
+
+    folder: Path
+    files: tuple[str, ...]
+    agreement: Agreement
+
+
+def export(run: str | Path, to: Target, *, out: str | Path | None = None, root: str | Path | None = None, images: int = IMAGES) -> Exported:
+    """Write a finished run's network for use without longtail, into `out` or the run's folder `export/TO`.
+
+    What only training needs (BatchFormer, teacher, decoder, momentum copies) is not in it. The written files are loaded and asked about
+    test images of the run, or random ones where its data is not here; if they disagree with our answers, nothing is written.
+    """
+    if to not in _WRITERS:
+        raise ValueError(f"expected to export to {', '.join(_WRITERS)}, got {to!r}")
+    if images < 1:
+        raise ValueError(f"expected at least one image to check with, got {images}")
+    _need(to)
+    loaded = load(run, device="cpu")
+    loaded.network.to(memory_format=torch.contiguous_format)
+    folder = loaded.folder / "export" / to if out is None else Path(out)
+    _free(folder)
+    write, read, readme = _WRITERS[to]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".export-") as place:
+        part, about = Path(place), _about(loaded, to)
+        write(part, loaded)
+        agreement = agreed(loaded, read(part), *_images(loaded, root, images))
+        about["check"] = {"images": agreement.images, "source": agreement.source, "difference": agreement.difference}
+        (part / "model.json").write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        (part / "README.md").write_text(_readme(readme, loaded), encoding="utf-8")
+        folder.mkdir(exist_ok=True)
+        files = tuple(sorted(own.name for own in part.iterdir()))
+        for name in files:
+            os.replace(part / name, folder / name)
+    return Exported(folder, files, agreement)
+
+
+@torch.inference_mode()
+def agreed(loaded: Loaded, exported: Callable[[Tensor], Tensor], image: Tensor, source: str) -> Agreement:
+    """Compare an exported network's logits with ours, image by image; refuse one that is not the same."""
+    ours = torch.cat([loaded.network(part) for part in image.split(BATCH)])
+    # One image alone first: the number of images must not matter.
+    theirs = torch.cat([exported(image[:1]), *(exported(part) for part in image[1:].split(BATCH) if len(part))])
+    if theirs.shape != ours.shape or not torch.isfinite(theirs).all():
+        raise ValueError(
+            f"expected finite logits {tuple(ours.shape)} from the exported network, got {tuple(theirs.shape)}: use another --to"
+        )
+    largest = ours.abs().max().clamp_min(torch.finfo(ours.dtype).tiny)
+    difference = float((ours - theirs).abs().max() / largest)
+    rows = torch.arange(len(ours))
+    lost = ours.amax(dim=1) - ours[rows, theirs.argmax(dim=1)]
+    if difference > TOLERANCE or bool((lost > TOLERANCE * largest).any()):
+        raise ValueError(
+            f"expected the exported network to agree with ours to {TOLERANCE:g} of the largest logit, got {difference:.2g} on "
+            f"{len(ours)} {source} and {int((lost > TOLERANCE * largest).sum())} other answers: nothing was written; use another --to"
+        )
+    return Agreement(len(ours), source, difference, int((ours.argmax(dim=1) != theirs.argmax(dim=1)).sum()))
+
+
+def _images(loaded: Loaded, root: str | Path | None, count: int) -> tuple[Tensor, str]:
+    """Test images of the run, evenly spread; images of the other splits where these are too few, random ones where its data is not here."""
+    try:
+        record = read_record(loaded.folder)
+        flags = {name: record["data"][name] for name in DATA_DEFAULTS} | ({} if root is None else {"root": str(root)})
+        dataset = opened(record["data"]["asked"], flags, choose(device="cpu", precision="fp32"), size=loaded.size)
+    except (ValueError, OSError, KeyError, ModuleNotFoundError):
+        if root is not None:
+            raise
+        return torch.rand(count, 3, loaded.size, loaded.size, generator=torch.Generator().manual_seed(0)), "random images"
+    for name, split in (("test", dataset.test), ("validation", dataset.val), ("training", dataset.train)):
+        if len(split):
+            rows = np.unique(np.linspace(0, len(split) - 1, min(count, len(split))).round().astype(np.int64))
+            images = [evaluated(split.pictures.image(row), loaded.size) for row in rows.tolist()]
+            return torch.stack(images), f"{name} images"
+    raise AssertionError("a dataset has training images")
+
+
+def _free(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"expected a folder for --out, got a file at {folder}: choose another")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / "model.json").exists():
+        raise ValueError(f"expected an empty folder or an earlier export at {folder}, got other files: choose another --out")
+
+
+def _need(to: Target) -> None:
+    missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
+    if to == "onnx" and missing:
+        raise ModuleNotFoundError(f"expected {', '.join(missing)} for ONNX, got none: run pip install 'longtail[export]'")
+
+
+def _about(loaded: Loaded, to: Target) -> dict[str, Any]:
+    """What someone needs to know to use the network without us."""
+    size, row, spec = loaded.size, loaded.row, loaded.network.spec["network"]  # type: ignore[index]
+    outside = f"subtract {spec['mean']}, divide by {spec['std']}, channel by channel"  # type: ignore[index]
+    return {
+        "format": FORMAT,
+        "classes": list(loaded.classes),
+        "input": {"name": "image", "shape": ["batch", 3, size, size], "type": "float32", "channels": "RGB", "range": [0, 1]},
+        "preprocessing": f"upright RGB, {loaded.fit}, divided by 255",
+        "normalisation": outside if to == "timm" else "inside the network",
+        "output": {"name": "logits", "shape": ["batch", len(loaded.classes)], "probabilities": "softmax"},
+        "abstain": None if loaded.thresholds is None else loaded.thresholds.to_json(),
+        "run": {"recipe": row["recipe"], "data": row["data"]["name"], "seed": row["seed"], "longtail": longtail.__version__},
+    }
+
+
+def _example(loaded: Loaded) -> tuple[tuple[Tensor], Any]:
+    """Images to trace with, and that their number is free. (Torch takes a number of 1 for a constant.)"""
+    return (torch.rand(3, 3, loaded.size, loaded.size),), ({0: torch.export.Dim("batch")},)
+
+
+def _write_onnx(folder: Path, loaded: Loaded) -> None:
+    images, free = _example(loaded)
+    program: Any = torch.onnx.export(
+        loaded.network, images, dynamo=True, input_names=["image"], output_names=["logits"], dynamic_shapes=free, verbose=False
+    )
+    program.model.metadata_props.update({name: json.dumps(value, ensure_ascii=False) for name, value in _about(loaded, "onnx").items()})
+    weights = sum(own.numel() * own.element_size() for own in loaded.network.state_dict().values())
+    program.save(str(folder / "model.onnx"), external_data=weights > _SINGLE_FILE)
+
+
+def _read_onnx(folder: Path) -> Callable[[Tensor], Tensor]:
+    import onnxruntime  # type: ignore[import-untyped]
+
+    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    return lambda image: torch.from_numpy(session.run(["logits"], {"image": image.numpy()})[0])
+
+
+def _write_torch(folder: Path, loaded: Loaded) -> None:
+    images, free = _example(loaded)
+    program = torch.export.export(loaded.network, images, dynamic_shapes=free)
+    torch.export.save(program, folder / "model.pt2", extra_files={"model.json": json.dumps(_about(loaded, "torch"), ensure_ascii=False)})
+
+
+def _read_torch(folder: Path) -> Callable[[Tensor], Tensor]:
+    return torch.export.load(folder / "model.pt2").module()
+
+
+_READMES: dict[str, str] = {
+    "onnx": """import json, numpy, onnxruntime
+from PIL import Image
+
+image = numpy.asarray(Image.open("image.png").convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR), numpy.float32) / 255
+logits = onnxruntime.InferenceSession("model.onnx").run(["logits"], {"image": image.transpose(2, 0, 1)[None]})[0]
+print(json.load(open("model.json"))["classes"][logits[0].argmax()])""",
+    "torch": """import json, numpy, torch
+from PIL import Image
+
+image = numpy.asarray(Image.open("image.png").convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR), numpy.float32) / 255
+logits = torch.export.load("model.pt2").module()(torch.from_numpy(image).permute(2, 0, 1)[None])
+print(json.load(open("model.json"))["classes"][logits[0].argmax()])""",
+    "timm": """import timm
+from PIL import Image
+
+model = timm.create_model("local-dir:.", pretrained=True).eval()
+transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))  # it normalises
+logits = model(transform(Image.open("image.png").convert("RGB"))[None])
+print(model.pretrained_cfg["label_names"][logits[0].argmax()])""",
+}
+
+_WRITERS: dict[str, tuple[Callable[[Path, Loaded], None], Callable[[Path], Callable[[Tensor], Tensor]], str]] = {
+    "onnx": (_write_onnx, _read_onnx, _READMES["onnx"]),
+    "torch": (_write_torch, _read_torch, _READMES["torch"]),
+    "timm": (write_timm, read_timm, _READMES["timm"]),
+}
+
+
+def _readme(code: str, loaded: Loaded) -> str:
+    row = loaded.row
+    return f"""# {row["recipe"]} on {row["data"]["name"]}: {len(loaded.classes)} classes
+
+In this folder, without longtail:
+
+```python
+{code.replace("SIZE", str(loaded.size))}
+```
+
+This is for square images; others were {loaded.fit}.
+The softmax of the logits gives probabilities. `model.json` says the rest.
+"""

@@ -1,0 +1,109 @@
+"""A trained classifier as a folder that `timm.create_model("local-dir:FOLDER", pretrained=True)` takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from longtail.nn import pretrained
+from longtail.nn.heads import Linear, TokenHeads
+from longtail.nn.networks import Adjusted, Classifier
+from longtail.nn.normalize import Normalize
+from longtail.nn.vit import Tokens, pooling
+from longtail.runs.predicting import Loaded
+
+ELSE = "export it with --to onnx or --to torch"
+
+
+def write_timm(folder: Path, loaded: Loaded) -> None:
+    """Write `model.safetensors` and `config.json`; networks and heads that timm does not have are refused."""
+    import timm  # here, because timm and torchvision take seconds to import
+
+    network = loaded.network
+    if not isinstance(network, Classifier):
+        raise ValueError(f"expected a classifier, got a {type(network).__name__}: {ELSE}")
+    body: Any = network.network.body
+    body = body.transformer if isinstance(body, Tokens) else body
+    heads, (architecture, keywords) = _affine(network), _entry(network.network.spec, body)
+    model: Any = timm.create_model(architecture, num_classes=len(loaded.classes), **keywords)
+    classifier = model.pretrained_cfg.get("classifier") or ()
+    names = [classifier] if isinstance(classifier, str) else list(classifier)
+    if not names or len(heads) > len(names):
+        raise ValueError(f"expected a timm model with {len(heads)} classifiers, got {architecture} with {len(names)}: {ELSE}")
+    own, state = model.state_dict(), dict(body.state_dict())
+    for name, (weight, bias) in zip(names, heads * len(names), strict=False):  # one head for two: timm takes the mean of both
+        state[f"{name}.weight"] = weight.reshape(own[f"{name}.weight"].shape)
+        state[f"{name}.bias"] = bias
+    model.load_state_dict(state)
+    save_file({name: tensor.cpu().contiguous().clone() for name, tensor in model.state_dict().items()}, folder / "model.safetensors")
+    content = _config(architecture, keywords, loaded, features=int(model.num_features))
+    (folder / "config.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_timm(folder: Path) -> nn.Module:
+    """The written model as timm gives it, behind the normalisation that its config asks for: images in [0, 1] to logits."""
+    import timm
+
+    model: Any = timm.create_model(f"local-dir:{folder}", pretrained=True)
+    return nn.Sequential(Normalize(model.pretrained_cfg["mean"], model.pretrained_cfg["std"]), model).eval()
+
+
+def _entry(spec: Mapping[str, Any], body: Any) -> tuple[str, dict[str, Any]]:
+    """timm's name for an architecture, and the keywords that make it ours."""
+    name, pool = spec["name"], spec.get("pool")
+    if name.startswith("timm:"):
+        model = name.removeprefix("timm:")
+        keywords = {} if spec["patch"] is None else {"patch_size": spec["patch"]}
+        keywords |= {"img_size": spec["size"]} if pretrained.config(model).fixed_input_size else {}
+        return model.partition(".")[0], keywords | ({} if pool in (None, "tokens") else pooling(str(pool)))
+    if name not in ("vit_mini", "vit_tiny"):
+        raise ValueError(f"expected a network that timm has (vit_mini, vit_tiny, timm:NAME), got {name}: {ELSE}")
+    keywords = {"img_size": spec["size"], "patch_size": body.patch_embed.patch_size[0]}
+    keywords |= {"embed_dim": spec["width"], "depth": spec["depth"], "num_heads": spec["heads"], "init_values": spec["layer_scale"]}
+    if pool == "tokens":
+        return "deit_tiny_distilled_patch16_224", keywords
+    return "vit_tiny_patch16_224", keywords | pooling(str(pool))
+
+
+def _affine(network: Classifier) -> list[tuple[Tensor, Tensor]]:
+    """Weights and bias of each linear part of the head, with every scale, shift and temperature inside."""
+    head = network.head
+    parts = [head] if isinstance(head, Linear) else [head.cls, head.dist] if isinstance(head, TokenHeads) else []
+    if not parts:
+        raise ValueError(f"expected a linear head, which timm has, got {head.spec['name']}: {ELSE}")
+    shift, temperature = (network.bias, network.temperature) if isinstance(network, Adjusted) else (torch.tensor(0.0), torch.tensor(1.0))
+    found = []
+    for part in parts:
+        bias = torch.zeros(part.out_features) if part.bias is None else part.bias
+        found.append((part.scale * part.weight / temperature, (part.scale * bias - shift) / temperature))
+    return found
+
+
+def _config(architecture: str, keywords: Mapping[str, Any], loaded: Loaded, *, features: int) -> dict[str, Any]:
+    spec: Any = loaded.network.spec
+    padded = loaded.fit.kept is not None
+    return {
+        "architecture": architecture,
+        "num_classes": len(loaded.classes),
+        "num_features": features,
+        "label_names": list(loaded.classes),
+        "model_args": dict(keywords),
+        "pretrained_cfg": {
+            "tag": "longtail",
+            "custom_load": False,
+            "input_size": [3, loaded.size, loaded.size],
+            "fixed_input_size": "img_size" in keywords,
+            "interpolation": "bilinear" if padded else "bicubic",
+            "crop_pct": 1.0,
+            "crop_mode": "border" if padded else "center",
+            "mean": spec["network"]["mean"],
+            "std": spec["network"]["std"],
+            "num_classes": len(loaded.classes),
+        },
+    }

@@ -1,0 +1,1 @@
+"""A trained network behind a web page and a small JSON interface."""

@@ -1,0 +1,180 @@
+"""The server: one page, `POST /predict` and `GET /health`. It reads what is uploaded and nothing else."""
+
+from __future__ import annotations
+
+import base64
+import io
+import threading
+from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from fastapi import FastAPI, HTTPException, Query, Request, UploadFile
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, Response
+from PIL import Image, UnidentifiedImageError
+
+import longtail
+from longtail.data.decoding import decode
+from longtail.runs.examples import where_it_looks
+from longtail.runs.pictures import Fit
+from longtail.runs.predicting import Loaded
+
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""What may be uploaded. Pillow reads more, some of it (EPS) with the help of other programs: not for strangers."""
+
+PIXELS = 50_000_000
+"""More than any phone takes by default; unpacked they fit into memory several times."""
+
+MEGABYTES = 10.0
+"""The default limit of an upload."""
+
+SIDE = 320
+"""Pixels: the side of the picture that shows where the network looked."""
+
+_PAGE = Path(__file__).parent
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_FORM = 65_536  # bytes that a form may add to the file that it carries
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+def create(loaded: Loaded, *, megabytes: float = MEGABYTES) -> FastAPI:
+    """Make the server of a loaded run. One image is looked at at a time; uploads beyond `megabytes` are refused while they arrive."""
+    if not megabytes > 0:
+        raise ValueError(f"expected a positive limit of megabytes, got {megabytes:g}")
+    limit, lock = int(megabytes * 1e6), threading.Lock()
+    row = loaded.row
+    # The usual pages of documentation load their scripts from elsewhere.
+    app = FastAPI(title="longtail", version=longtail.__version__, docs_url=None, redoc_url=None)
+    app.add_middleware(_Bounded, limit=limit + _FORM, sentence=_too_big(limit))
+
+    @app.middleware("http")
+    async def guarded(request: Request, proceed: Callable[[Request], Awaitable[Response]]) -> Response:
+        response = await proceed(request)
+        response.headers.update(_HEADERS)
+        return response
+
+    @app.exception_handler(RequestValidationError)
+    async def explain(request: Request, error: RequestValidationError) -> JSONResponse:
+        wrong = "; ".join(f"{own['loc'][-1]}: {own['msg']}" for own in error.errors())
+        return JSONResponse({"detail": f"expected a form with a file called image, got something else ({wrong})"}, status_code=422)
+
+    @app.get("/health")
+    def health() -> dict[str, Any]:
+        """Say what is served."""
+        return {
+            "status": "ok",
+            "recipe": row["recipe"],
+            "data": row["data"]["name"],
+            "classes": list(loaded.classes),
+            "balanced_accuracy": None if row["test"] is None else row["test"]["balanced"],
+            "size": loaded.size,
+            "level": None if loaded.thresholds is None else loaded.thresholds.level,
+            "megabytes": megabytes,
+            "longtail": longtail.__version__,
+        }
+
+    @app.post("/predict")
+    def predict(image: UploadFile, top: Annotated[int, Query(ge=1, le=1000)] = 5, map: bool = False) -> dict[str, Any]:
+        """Classify the uploaded image (form field `image`).
+
+        Answers with `class` and `probability`, the `top` classes, whether to `abstain`, and the prediction `set` where the run was
+        calibrated. With `map=true` also where the network looked: `map` is a picture as a data URL, `map_kind` says how it was made.
+        """
+        content = image.file.read(limit + 1)
+        if len(content) > limit:
+            raise HTTPException(413, _too_big(limit))
+        with lock:
+            picture = _decoded(content)
+            answers = loaded.predict(picture)
+            found: dict[str, Any] = answers.records(top)[0]
+            if map:
+                found["map"], found["map_kind"] = _looked(loaded, picture, loaded.classes.index(answers.labels[0]))
+        return found
+
+    for path, name in (("/", "page.html"), ("/page.css", "page.css"), ("/page.js", "page.js")):
+        app.add_api_route(path, _file(_PAGE / name), include_in_schema=False)
+    return app
+
+
+def _file(path: Path) -> Callable[[], FileResponse]:
+    return lambda: FileResponse(path)
+
+
+def _too_big(limit: int) -> str:
+    return f"expected an image of at most {limit / 1e6:g} MB, got a larger one: make it smaller, or start the server with --max-megabytes"
+
+
+class _Bounded:
+    """Counts what arrives, so that nobody can send more than the limit, whatever they announce."""
+
+    def __init__(self, app: Callable[..., Awaitable[None]], *, limit: int, sentence: str) -> None:
+        self.app, self.limit, self.sentence = app, limit, sentence
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        announced = dict(scope["headers"]).get(b"content-length", b"0")
+        if announced.isdigit() and int(announced) > self.limit:
+            await JSONResponse({"detail": self.sentence}, status_code=413)(scope, receive, send)
+            return
+        arrived = 0
+
+        async def counted() -> MutableMapping[str, Any]:
+            nonlocal arrived
+            message = await receive()
+            arrived += len(message.get("body", b""))
+            if arrived > self.limit:
+                raise HTTPException(413, self.sentence)
+            return message
+
+        await self.app(scope, counted, send)
+
+
+def _decoded(content: bytes) -> Image.Image:
+    """The uploaded picture, upright and RGB, or a refusal that says why."""
+    try:
+        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            pixels = image.width * image.height
+    except UnidentifiedImageError:
+        raise HTTPException(415, f"expected an image ({', '.join(FORMATS)}), got something else: choose another file") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        pixels = PIXELS + 1
+    except Exception as error:  # decoders fail with many types
+        raise HTTPException(422, f"expected a whole image, got one that cannot be read ({error}): choose another file") from None
+    if pixels > PIXELS:
+        raise HTTPException(422, f"expected an image of at most {PIXELS:,} pixels, got more: make it smaller")
+    try:
+        return decode(content)
+    except ValueError as error:
+        raise HTTPException(422, f"expected a whole image, got one that cannot be read ({error}): choose another file") from None
+
+
+_HEAT = np.array([[13, 8, 135], [156, 23, 158], [237, 121, 83], [240, 249, 33]], dtype=np.float64)  # dark blue, purple, orange, yellow
+
+
+def _looked(loaded: Loaded, picture: Image.Image, answer: int) -> tuple[str | None, str]:
+    """The picture with a map of heat over it, as a data URL, and what the map is; None and the reason where there is none."""
+    seen = loaded.fit(picture).float().div_(255)[None]
+    maps, kind = where_it_looks(loaded.network, seen, answer=torch.tensor([answer]))
+    if maps is None:
+        return None, kind
+    heat = (maps / maps.max().clamp_min(torch.finfo(maps.dtype).tiny))[0].mul(255).byte().numpy()
+    large = np.asarray(Image.fromarray(heat).resize((SIDE, SIDE), Image.Resampling.BICUBIC)).astype(np.float64) / 255
+    colour = np.stack([np.interp(large, np.linspace(0, 1, len(_HEAT)), channel) for channel in _HEAT.T], axis=2)
+    shown = Fit(SIDE, None if loaded.fit.kept is None else SIDE)(picture).permute(1, 2, 0).numpy()
+    share = 0.25 + 0.45 * large[:, :, None]
+    buffer = io.BytesIO()
+    Image.fromarray(((1 - share) * shown + share * colour).round().astype(np.uint8)).save(buffer, "PNG")
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode(), kind

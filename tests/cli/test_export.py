@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from finished import finished
+
+
+def test_an_export_says_that_it_was_checked(longtail: Any, tmp_path: Path) -> None:
+    run = finished(tmp_path / "run")
+    said = longtail("export", run, "--to", "torch", "--images", 20)
+    assert said.code == 0
+    assert "agrees with ours on 20 test images" in said.out
+    assert "no other answer" in said.out
+    assert "model.pt2" in said.out
+    assert "next: cat" in said.out
+    assert (run / "export" / "torch" / "model.pt2").exists()
+    record = json.loads((run / "recipe.json").read_text())
+    record["data"]["asked"] = "nowhere"
+    (run / "recipe.json").write_text(json.dumps(record))
+    said = longtail("export", run, "--to", "torch", "--images", 5, "--out", tmp_path / "out")
+    assert "random images" in said.out
+    assert "pass --root" in said.out
+
+
+@pytest.mark.parametrize(("to", "said"), [("timm", "that timm has"), ("coreml", "coreml")])
+def test_what_cannot_be_exported_is_said(longtail: Any, tmp_path: Path, to: str, said: str) -> None:
+    found = longtail("export", finished(tmp_path), "--to", to)
+    assert found.code == 2
+    assert said in found.err

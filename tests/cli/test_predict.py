@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import odd_images
+import pytest
+from finished import CLASSES, calibrated, finished
+
+from longtail.runs import load
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return finished(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    folder = odd_images.write_all(tmp_path / "images" / "deep").parent
+    (folder / "notes.txt").write_text("nothing")
+    return folder
+
+
+def test_a_folder_becomes_a_table_and_bad_images_a_count(longtail: Any, run: Path, images: Path) -> None:
+    said = longtail("predict", run, images, "--top", 3, "--device", "cpu")
+    assert said.code == 0
+    rows = list(csv.DictReader(io.StringIO(said.out)))
+    assert [*rows[0]] == ["path", "class", "probability", "abstain", "class_2", "probability_2", "class_3", "probability_3"]
+    assert [Path(row["path"]).stem for row in rows] == sorted(odd_images.GOOD)
+    answers = load(run, device="cpu").predict([row["path"] for row in rows])
+    assert [row["class"] for row in rows] == list(answers.labels)
+    assert [float(row["probability"]) for row in rows] == pytest.approx(answers.probabilities.max(1).values.tolist(), abs=1e-5)
+    assert {row["abstain"] for row in rows} == {"false"}
+    for kind in odd_images.BAD:
+        assert f"{kind}.png: " in said.err
+    assert f"skipped, because they cannot be read: {len(odd_images.BAD)}" in said.err
+    assert "not that of an image: 1" in said.err
+
+
+def test_json_says_the_same_with_the_prediction_set(longtail: Any, images: Path, tmp_path: Path) -> None:
+    run, out = calibrated(finished(tmp_path / "run"), [1.0] * 10), tmp_path / "new" / "answers.json"
+    said = longtail("predict", run, images, "--out", out, "--abstain-below", 0.99, "--device", "cpu")
+    assert said.code == 0
+    rows = json.loads(out.read_text(encoding="utf-8"))
+    assert len(rows) == len(odd_images.GOOD)
+    assert all(row["set"] == list(CLASSES) and row["abstain"] and row["level"] == 0.9 and len(row["top"]) == 5 for row in rows)
+    assert "next: longtail serve" in said.out
+    assert [own.name for own in out.parent.iterdir()] == ["answers.json"]
+    table = longtail("predict", run, images, "--device", "cpu").out
+    assert ";".join(CLASSES) in table
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nothing.png"], "got nothing at"),
+        (["empty"], "expected a folder with images"),
+        (["bad"], "expected at least one readable image, got 4"),
+        (["bad/text.png"], "expected at least one readable image, got 1"),
+        (["good", "--out", "empty"], "got a folder"),
+        (["good", "--abstain-below", "2"], "2"),
+        (["good", "--top", "0"], "0"),
+        (["good", "--format", "xml"], "xml"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(
+    longtail: Any, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+    odd_images.write_all(Path("bad"), odd_images.BAD)
+    odd_images.write_all(Path("good"), odd_images.GOOD)
+    found = longtail("predict", run, *words, "--device", "cpu")
+    assert found.code == 2
+    assert said in found.err
+    assert found.out == ""
+    out = tmp_path / "kept.csv"
+    out.write_text("before")
+    assert longtail("predict", run, "bad", "--out", out, "--device", "cpu").code == 2
+    assert out.read_text() == "before"  # nothing replaces it but a whole table
+    assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize("kind", ["unfinished", "empty", "newer"])
+def test_a_run_that_cannot_be_asked_says_why(longtail: Any, images: Path, tmp_path: Path, kind: str) -> None:
+    folder = finished(tmp_path / "run")
+    if kind == "unfinished":
+        (folder / "row.json").unlink()
+    elif kind == "newer":
+        (folder / "model" / "spec.json").write_text((folder / "model" / "spec.json").read_text().replace('"format": 1', '"format": 2'))
+    else:
+        (folder := tmp_path / "none").mkdir()
+    for verb in (["predict", folder, images], ["export", folder, "--to", "torch"], ["serve", folder, "--port", 0]):
+        said = longtail(*verb)
+        assert said.code == 2
+        assert kind in said.err
+        assert said.err.startswith("error: expected")

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from finished import finished
+
+
+def test_it_serves_until_it_is_stopped(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "longtail.cli.main", "serve", str(finished(tmp_path)), "--port", "0", "--device", "cpu"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as server:
+        assert server.stdout is not None
+        assert server.stderr is not None
+        line = server.stdout.readline()
+        assert "serving" in line, server.stderr.read()
+        address = next(word for word in line.split() if word.startswith("http://127.0.0.1:"))
+        assert json.load(urlopen(f"{address}/health"))["status"] == "ok"
+        server.send_signal(signal.SIGINT)
+        assert server.wait() == 0
+        assert "Traceback" not in server.stderr.read()
+
+
+def test_a_taken_port_is_said_at_once(longtail: Any, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        said = longtail("serve", tmp_path, "--port", taken.getsockname()[1])
+    assert said.code == 2
+    assert "expected a free port" in said.err
+    assert "pass another --port" in said.err
+
+
+@pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True), ("localhost", False)])
+def test_strangers_are_warned_of(longtail: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, warned: bool) -> None:
+    monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)
+    said = longtail("serve", finished(tmp_path), "--port", 0, "--host", host, "--device", "cpu")
+    assert said.code == 0
+    assert ("warning: everyone" in said.out) == warned
+    assert f"http://{host}:" in said.out
+
+
+def test_a_missing_part_is_named(longtail: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    said = longtail("serve", tmp_path)
+    assert said.code == 2
+    assert "pip install 'longtail[serve]'" in said.err
+    assert longtail("serve", tmp_path, "--max-megabytes", "x").code == 2

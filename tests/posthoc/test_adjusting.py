@@ -1,0 +1,131 @@
+"""Choosing a shift and a temperature on validation images, against slow references."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from longtail.posthoc.adjusting import TAUS, WARMEST, adjustment, strength, temperature
+
+COUNTS = np.array([1000, 300, 100, 30, 10])
+
+
+def drawn(seed: int, images: int, *, tau: float, noise: float = 1.0) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Logits of a network that favours frequent classes by `tau` times the log prior, for equally many images of each class."""
+    rng = np.random.default_rng(seed)
+    target = np.arange(images) % len(COUNTS)
+    log_prior = np.log(COUNTS / COUNTS.sum())
+    return 2.0 * np.eye(len(COUNTS))[target] + rng.normal(0, noise, (images, len(COUNTS))) + tau * log_prior, target
+
+
+def balanced(logits: NDArray[Any], target: NDArray[Any]) -> float:
+    return float(np.mean([(logits[target == c].argmax(1) == c).mean() for c in np.unique(target)]))
+
+
+@pytest.mark.parametrize("tau", [-0.5, 0.0, 1.0])
+def test_a_prior_in_the_logits_is_found_and_taken_out(tau: float) -> None:
+    logits, target = drawn(0, 4000, tau=tau)
+    other, unseen = drawn(1, 4000, tau=tau)
+    found = adjustment(logits, target, COUNTS)
+    assert balanced(found(other), unseen) == pytest.approx(balanced(drawn(1, 4000, tau=0.0)[0], unseen), abs=0.015)
+    assert np.sign(found.tau) == np.sign(tau)
+
+
+def test_the_scale_of_the_logits_does_not_matter() -> None:
+    logits, target = drawn(0, 1000, tau=1.0)
+    once, scaled = adjustment(logits, target, COUNTS), adjustment(logits / 30, target, COUNTS)
+    assert once.tau == scaled.tau
+    assert np.allclose(once(logits), scaled(logits / 30), atol=1e-4)
+
+
+def test_the_temperature_is_that_of_the_shifted_logits() -> None:
+    logits, target = drawn(0, 1000, tau=1.0)
+    found = adjustment(logits, target, COUNTS)
+    assert found.temperature == temperature(logits - found.bias, target)
+    assert found.temperature != pytest.approx(temperature(logits, target), rel=0.02)
+
+
+def test_tiny_validation_sets_move_nothing_by_chance() -> None:
+    """With pure noise on few images, 0 is mostly kept, while the greedy choice seldom is 0."""
+    greedy, kept = 0, 0
+    log_prior = np.log(COUNTS / COUNTS.sum())
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        logits, target = rng.normal(0, 2, (15, 5)), np.arange(15) % 5
+        kept += strength(logits, target, log_prior) == 0
+        greedy += max(TAUS, key=lambda tau: balanced(logits - tau * log_prior, target)) == 0
+    assert kept >= 60
+    assert greedy <= 30
+
+
+def test_the_error_is_that_of_redrawn_images() -> None:
+    """The closed form against a bootstrap: the same decision, seen through the smallest gain that is accepted."""
+    rng = np.random.default_rng(0)
+    target = np.repeat([0, 1, 2], [40, 20, 10])
+    difference = rng.choice([-1.0, 0.0, 1.0], size=len(target), p=[0.1, 0.8, 0.1])
+    weight = 1 / (3 * np.array([40, 20, 10])[target])
+    redrawn = [(weight * difference)[rng.integers(len(target), size=len(target))].sum() for _ in range(20_000)]
+    assert np.sqrt(((weight * difference) ** 2).sum()) == pytest.approx(np.std(redrawn), rel=0.05)
+
+
+def test_the_temperature_is_that_of_a_search_over_all() -> None:
+    logits, target = drawn(3, 300, tau=0.3, noise=2.0)
+    grid = np.exp(np.linspace(-2, 2, 4001))
+    soft = 1 / (len(target) + 2)
+    smooth = (1 - soft) * np.eye(5)[target] + soft / 5
+    losses = [float(torch.nn.functional.cross_entropy(torch.tensor(logits) / float(own), torch.tensor(smooth))) for own in grid]
+    assert temperature(logits, target) == pytest.approx(grid[int(np.argmin(losses))], rel=2e-3)
+
+
+def test_the_temperature_counts_classes_alike() -> None:
+    logits, target = drawn(3, 300, tau=0.3, noise=2.0)
+    many = np.repeat(np.arange(300), np.where(target == 0, 9, 1))  # the same images of class 0 again and again
+    assert temperature(logits[many], target[many]) == pytest.approx(temperature(logits, target), rel=0.01)
+
+
+def test_without_a_mistake_confidence_stays_below_one() -> None:
+    target = np.arange(10) % 5
+    logits = np.eye(5)[target]
+    found = np.exp(logits / temperature(logits, target))
+    assert 0.85 < (found / found.sum(1, keepdims=True)).max() < 0.99
+
+
+def test_logits_that_know_nothing_are_flattened() -> None:
+    logits, target = np.eye(5)[[0] * 50], np.arange(50) % 5
+    assert temperature(logits, target) > 10
+    assert temperature(-np.eye(5)[np.arange(5)], np.arange(5)) == pytest.approx(WARMEST, rel=1e-6)
+
+
+def test_a_class_without_validation_images_is_shifted_like_others() -> None:
+    logits, target = drawn(0, 4000, tau=1.0)
+    seen = target != 4
+    found = adjustment(logits[seen], target[seen], COUNTS)
+    assert found.tau > 0
+    assert np.diff(found.bias).max() < 0  # the rarer, the more it gains
+
+
+def test_the_arithmetic_is_the_network_s() -> None:
+    logits, target = drawn(0, 200, tau=1.0)
+    found = adjustment(logits, target, COUNTS)
+    single = logits.astype(np.float32)
+    tensor = (torch.from_numpy(single) - torch.from_numpy(found.bias)) / torch.tensor(found.temperature)
+    assert found(single).dtype == np.float32
+    assert np.array_equal(found(single), tensor.numpy())
+
+
+@pytest.mark.parametrize(
+    ("logits", "target", "counts", "message"),
+    [
+        (np.zeros((2, 3)), np.zeros(3, int), np.ones(3), "got .2, 3., .3,. and .3,."),
+        (np.zeros((2, 3)), np.zeros(2, int), np.ones(2), "a count for each class"),
+        (np.zeros((0, 3)), np.zeros(0, int), np.ones(3), "expected logits"),
+        (np.zeros((2, 3)), np.zeros(2, int), np.array([1, 0, 2]), "expected training images in every class, got none in 1"),
+    ],
+)
+def test_what_does_not_fit_is_refused(logits: NDArray[Any], target: NDArray[Any], counts: NDArray[Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        adjustment(logits, target, counts)

@@ -1,0 +1,245 @@
+"""One file for one run or several: what it holds, what it refuses, and what a browser makes of it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from longtail.report.document import build, write
+
+from .conftest import write_examples
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+    from playwright.sync_api import Page as Shown
+
+Finished = Callable[..., Path]
+GOOD = (0.9, 0.8, 0.7)
+EVIL = "<script>document.title='taken'</script>"
+
+
+class Page(HTMLParser):
+    VOID = ("meta", "link", "img", "br", "hr")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"</{tag}> closes something else"
+
+
+def pair(finished: Finished) -> list[Path]:
+    folders = [finished("plain"), finished("even", recipe="balanced_softmax", right=GOOD, draw=1)]
+    for folder in folders:
+        write_examples(folder)
+    return folders
+
+
+def test_one_run_is_a_page_with_every_section(finished: Finished) -> None:
+    folder = finished("a")
+    write_examples(folder)
+    text, warnings = build([folder])
+    assert warnings == []
+    page = Page(text)
+    assert page.open == []
+    for words in (
+        "cross_entropy on toy-lt",
+        "Classes, from frequent to rare",
+        "The worst classes of the tail",
+        "Training",
+        "Can its confidence be trusted?",
+        "Who takes whose images",
+        "How to reproduce",
+        "0123456789abcdef",
+    ):
+        assert words in text, words
+
+
+def test_several_runs_are_compared_and_have_their_sections(finished: Finished) -> None:
+    text, warnings = build(pair(finished))
+    assert warnings == []
+    assert "2 runs on toy-lt" in text
+    assert "balanced_softmax has the highest balanced accuracy" in text
+    assert "A\u00a0 balanced_softmax" in text
+    assert text.count("<details>") >= 2
+    assert "The same for all: split toy-lt" in text
+
+
+def test_the_sentence_turns_the_difference_round_when_the_reference_is_best(finished: Finished) -> None:
+    plain, even = pair(finished)
+    forth, back = build([plain, even])[0], build([even, plain])[0]
+    sentence = re.compile(r'<p class="words">(balanced_softmax has the highest.*?)</p>')
+    first, second = (found[1] for text in (forth, back) if (found := sentence.search(text)))
+    assert first == second
+    assert "points over cross_entropy" in first
+
+
+def test_seeds_share_a_letter(finished: Finished) -> None:
+    runs = [finished(f"s{seed}", seed=seed, draw=seed) for seed in range(3)]
+    text = build(runs)[0]
+    assert "cross_entropy has a balanced accuracy of" in text
+    assert len(re.findall(r"<h3>A  ", text)) == 3
+
+
+def test_runs_that_cannot_be_ranked_keep_their_sections(finished: Finished) -> None:
+    runs = [finished("a"), finished("b", tta="flip", recipe="livt")]
+    text, warnings = build(runs)
+    assert "These runs are not ranked" in text
+    assert "show it as a column with --across tta" in text
+    assert "--across tta" in warnings[-1]
+    assert all(f"{recipe} on toy-lt" in text for recipe in ("cross_entropy", "livt"))
+    assert "These runs are not ranked" not in build(runs, across=["tta"])[0]
+    other = finished("c", data={"name": "moths", "hash": "f" * 16})
+    text, warnings = build([runs[0], other])
+    assert "2 runs on toy-lt and moths" in text
+    assert "--across split" in warnings[-1]
+    assert "not ranked" in build([runs[0], finished("d", test=None, predictions=False)])[0]
+
+
+def test_what_is_not_a_finished_run_is_refused_all_at_once(finished: Finished, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "unfinished").mkdir()
+    (tmp_path / "unfinished" / "recipe.json").write_text("{}")
+    newer = finished("newer", format=99)
+    with pytest.raises(ValueError, match="empty folder") as caught:
+        build([finished("a"), tmp_path / "empty", tmp_path / "unfinished", newer, tmp_path / "nowhere"])
+    for words in ("unfinished one", "a newer longtail wrote it", "got nothing at"):
+        assert words in str(caught.value)
+    with pytest.raises(ValueError, match="at least one run"):
+        build([])
+
+
+def test_names_cannot_break_out_of_the_page(finished: Finished) -> None:
+    folder = finished("a", classes=("cat", f'"><img src=x onerror="x">{EVIL}', EVIL), recipe=f"r{EVIL}", data={"marks": [EVIL]})
+    write_examples(folder)
+    text = build([folder])[0]
+    page = Page(text)
+    assert [tag for tag, _ in page.tags].count("script") == 1, "the shell's own"
+    assert not [own for _, own in page.tags if any(name.startswith("on") for name in own)]
+    assert not [own for tag, own in page.tags if tag == "img" and not str(own["src"]).startswith("data:")]
+
+
+def test_a_report_is_accessible(finished: Finished) -> None:
+    for text in (build(pair(finished))[0], build([finished("c")])[0]):
+        page = Page(text)
+        levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h[1-6]", tag)]
+        assert levels[0] == 1
+        assert levels.count(1) == 1
+        assert all(after <= before + 1 for before, after in itertools.pairwise(levels)), "no level is skipped"
+        assert all(own.get("alt") for tag, own in page.tags if tag == "img")
+        assert all(
+            own.get("role") == "img" and own.get("aria-label") for tag, own in page.tags if tag == "svg" and "aria-hidden" not in own
+        )
+        assert [tag for tag, _ in page.tags].count("table") == [tag for tag, _ in page.tags].count("caption") > 0
+        assert all(own.get("scope") in ("col", "row") for tag, own in page.tags if tag == "th")
+        boxes = [own for _, own in page.tags if (own.get("class") or "").startswith("box")]
+        assert all(own.get("tabindex") == "0" and own.get("aria-label") for own in boxes), "what scrolls can be reached by keyboard"
+
+
+def test_a_report_is_built_from_files_without_torch(finished: Finished, tmp_path: Path) -> None:
+    code = """
+import sys
+from pathlib import Path
+from longtail.report.document import write
+write([Path(own) for own in sys.argv[2:]], Path(sys.argv[1]))
+assert not {"torch", "torchvision", "timm", "matplotlib"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code, tmp_path / "r.html", *pair(finished)], check=True)
+    assert (tmp_path / "r.html").stat().st_size > 10_000
+
+
+def test_the_same_runs_give_the_same_page_and_nothing_is_left_lying(finished: Finished, tmp_path: Path) -> None:
+    runs = pair(finished)
+    assert write(runs, tmp_path / "deep" / "r.html") == []
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["r.html"]
+    assert (tmp_path / "deep" / "r.html").read_text(encoding="utf-8") == build([*runs, runs[0]])[0], "a run that is named twice is one run"
+
+
+# ------------------------------------------------------------------------------------- in a browser
+
+
+@pytest.fixture
+def shown(browser: Browser, finished: Finished, tmp_path: Path) -> Iterator[Shown]:
+    """A page of two runs on a phone; complaints of the browser and requests to anywhere fail the test."""
+    folders = [
+        finished("plain", classes=("cat", "dog", EVIL)),
+        finished("even", recipe="balanced_softmax", right=GOOD, draw=1, classes=("cat", "dog", EVIL)),
+    ]
+    for folder in folders:
+        write_examples(folder)
+    write(folders, tmp_path / "r.html")
+    context = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme="dark")
+    page, trouble = context.new_page(), []
+    page.on("console", lambda message: trouble.append(message.text))
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.on("request", lambda request: None if request.url.startswith(("data:", "file:")) else trouble.append(request.url))
+    page.goto((tmp_path / "r.html").as_uri())
+    yield page
+    context.close()
+    assert trouble == []
+
+
+def methods(page: Shown) -> list[str]:
+    return [text.split()[-1] for text in page.locator("table").first.locator("tbody th").all_inner_texts()]
+
+
+@pytest.mark.browser
+def test_a_phone_shows_it_whole(shown: Shown) -> None:
+    assert shown.title() == "2 runs on toy-lt · longtail report", "no name of a class took the page over"
+    shown.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    wide, room = shown.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    assert wide == room == 390
+    assert shown.locator("svg[role=img]").count() >= 20
+    boxes = [own.bounding_box() for own in shown.locator("svg[role=img]").all()]
+    assert all(box is not None and box["width"] > 100 and box["height"] > 40 for box in boxes)
+    assert shown.evaluate("[...document.images].every(own => own.complete && own.naturalWidth > 0)")
+    assert shown.locator("img").count() >= 8
+
+
+@pytest.mark.browser
+def test_a_table_sorts_by_click_and_by_keyboard(shown: Shown) -> None:
+    assert methods(shown) == ["balanced_softmax", "cross_entropy"]
+    heading = shown.get_by_role("columnheader", name="balanced", exact=True)
+    assert heading.get_attribute("aria-sort") == "descending"
+    heading.get_by_role("button").click()
+    assert heading.get_attribute("aria-sort") == "ascending"
+    assert methods(shown) == ["cross_entropy", "balanced_softmax"]
+    shown.get_by_role("columnheader", name="few", exact=True).get_by_role("button").focus()
+    shown.keyboard.press("Enter")
+    assert heading.get_attribute("aria-sort") is None
+    assert methods(shown) == ["balanced_softmax", "cross_entropy"]
+    shown.keyboard.press("Space")
+    assert methods(shown) == ["cross_entropy", "balanced_softmax"]
+    difference = shown.get_by_role("columnheader", name=re.compile("balanced over")).get_by_role("button")
+    for _ in range(2):
+        difference.click()
+        assert methods(shown)[-1] == "cross_entropy", "what has no number stays at the end"
+
+
+@pytest.mark.browser
+def test_sections_open_by_keyboard_and_for_paper(shown: Shown) -> None:
+    first = shown.locator("details > summary", has_text="balanced").first
+    first.focus()
+    shown.keyboard.press("Enter")
+    assert first.locator("..").get_attribute("open") is not None
+    shown.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert shown.locator("details:not([open])").count() == 0

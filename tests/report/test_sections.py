@@ -1,0 +1,170 @@
+"""What is said about a run is what its files say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from longtail.metrics.files import read_predictions
+from longtail.recipes.published import PUBLISHED, Published
+from longtail.report import sections
+from longtail.report.folders import read_folder
+from longtail.report.sections import judged_prefix, section
+
+from .conftest import write_examples
+
+Finished = Callable[..., Path]
+
+
+def said(folder: Path) -> dict[str, Any]:
+    return section(read_folder(folder))
+
+
+def test_the_headline_says_the_balanced_accuracy_and_the_groups(finished: Finished) -> None:
+    folder = finished("a")
+    test = json.loads((folder / "row.json").read_text())["test"]
+    found = said(folder)
+    numbers = {name: value for name, value, _ in found["headline"]}
+    assert numbers["balanced accuracy"] == f"{100 * test['balanced']:.1f}%"
+    assert numbers["few (1 class)"] == f"{100 * test['groups']['few']:.1f}%"
+    assert numbers["calibration error (ECE), points"] == f"{100 * test['ece']:.1f}"
+    small = found["headline"][0][2]
+    assert small.startswith("95% interval ")
+    low, high = map(float, small.removeprefix("95% interval ").split(" to "))
+    assert low <= 100 * test["balanced"] <= high
+    words = " ".join(found["sentences"])
+    assert f"{100 * (test['groups']['many'] - test['groups']['few']):.1f} points behind" in words
+    assert "60 test images" in words
+    assert found["lede"].startswith("3 classes, 111 training images: 90 of the most frequent class, 9 of the rarest.")
+
+
+def test_what_should_be_known_is_said(finished: Finished) -> None:
+    whole = json.loads((finished("w") / "row.json").read_text())["test"]
+    ahead = said(finished("a", right=(0.2, 0.5, 0.9)))
+    assert "points ahead" in " ".join(ahead["sentences"])
+    without = said(finished("b", test={"classes_without_test": {"count": 1, "indices": [2]}, "zero_recall": 1}))
+    assert "1 of 3 classes have no test images" in " ".join(without["sentences"])
+    assert "1 class is never recognised." in without["sentences"]
+    validated = said(finished("c", test=None, val=whole, predictions=False))
+    assert "validation images, which may have chosen the weights" in " ".join(validated["sentences"])
+    assert validated["headline"][0][2] == ""
+    adjusted = said(finished("d", adjusting={"tau": 0.5, "temperature": 1.5, "val": None, "test": whole | {"balanced": 0.123}}))
+    assert "without that, the balanced accuracy is 12.3%" in " ".join(adjusted["sentences"])
+    assert said(finished("e", test=None, predictions=False))["summary"] is None
+
+
+def test_classes_are_sorted_from_frequent_to_rare_with_their_numbers(finished: Finished) -> None:
+    found = said(finished("a", data={"counts_after": [9, 18, 90]}))
+    assert [row[0] for row in found["class_table"]["rows"]] == ["axolotl", "dog", "cat"]
+    assert found["class_table"]["columns"][:4] == ["class", "group", "training images", "recall, %"]
+    assert found["classes"].index("axolotl: recall") < found["classes"].index("cat: recall")
+
+
+def test_the_worst_of_the_tail_with_its_confusions_and_examples(finished: Finished) -> None:
+    folder = finished("a", right=(0.9, 0.5, 0.0))
+    write_examples(folder)
+    (worst,) = said(folder)["worst"]
+    assert worst["name"] == "axolotl"
+    assert worst["confusions"] == "cat (10 of 10; many)"
+    assert "Recognised: 0.0% (95% interval 0% to 28%), judged by 10 test images; learnt from 9." in worst["words"]
+    assert [own["words"] for own in worst["examples"]] == ["taken for cat, 91% sure", "taken for cat, 75% sure"]
+    assert worst["examples"][0]["alt"] == "test image 051.png of class axolotl"
+    assert all(own["image"].startswith("data:") and own["map"].startswith("data:") for own in worst["examples"])
+    write_examples(folder, maps=False)
+    found = said(folder)
+    assert found["worst"][0]["examples"][0]["map"] == ""
+    assert found["maps"] == "There are no pictures of where the network looks (no maps: expected maps)."
+
+
+def test_confusions_are_counted_as_in_the_predictions(finished: Finished) -> None:
+    folder = finished("a")
+    found, _ = read_predictions(folder / "predictions" / "test.npz")
+    answer = found.logits["logits"].argmax(1)[found.target == 2]
+    assert said(folder)["worst"][0]["confusions"] == f"cat ({int((answer == 0).sum())} of 10; many)"
+
+
+def test_curves_have_every_term_the_groups_and_the_rate(finished: Finished) -> None:
+    folder = finished("a")
+    ((name, drawn),) = said(folder)["curves"]
+    assert name == "train"
+    words = "\n".join(drawn)
+    for text in ("class goes from 2 to 0.5", "teacher goes from 0.5 to 0.5", "few goes from 10 to 40", "rate goes from 0.1 to 0.025"):
+        assert text in words
+    with (folder / "train" / "journal.jsonl").open("a") as file:
+        line = {"kind": "epoch", "epoch": 5, "step": 50, "notes/distance": 0.2, "val/cls/balanced": 0.5, "terms/class": float("nan")}
+        file.write(json.dumps(line) + "\n")
+    words = "\n".join(said(folder)["curves"][0][1])
+    assert "Note: distance" in words
+    assert "cls goes from 50 to 50" in words
+    (folder / "train" / "journal.jsonl").write_text("")
+    assert said(folder)["curves"] == [("train", [])]
+
+
+def test_the_weights_that_were_kept_are_shown(finished: Finished) -> None:
+    folder = finished("a", selection="last epoch, ema, adjusted on validation")
+    assert judged_prefix(read_folder(folder), "train") == ""
+    with (folder / "train" / "journal.jsonl").open("a") as file:
+        file.write(json.dumps({"kind": "epoch", "epoch": 5, "step": 50, "ema/val/balanced": 0.9}) + "\n")
+    assert judged_prefix(read_folder(folder), "train") == "ema/"
+
+
+def test_numbers_of_newer_rows_are_shown_and_older_rows_do_without(finished: Finished) -> None:
+    found = said(finished("a"))
+    assert len(found["reliability"]) == 4  # all, many, medium, few
+    assert [row[0] for row in found["calibration"]["rows"]] == ["all", "many", "medium", "few"]
+    assert [row[0] for row in found["confusions"]["rows"]] == ["many", "medium", "few"]
+    assert "head × 50" in found["priors"]
+    assert found["more"] != ("macro F1", "top-5 accuracy")
+    conformal = {
+        "level": 0.9,
+        "groups": {"many": 0.95, "few": None},
+        "size_groups": {"many": 1.5},
+        "coverage": 0.91,
+        "balanced": 0.9,
+        "size": 1.6,
+        "several": 0.3,
+        "empty": 0.01,
+        "worst": {"index": 2, "coverage": 0.5, "images": 10},
+    }
+    pairs = dict(said(finished("b", test={"conformal": conformal}))["conformal"])
+    assert pairs["worst class"] == "axolotl: 50.0% of 10 images"
+    bare = said(finished("c", predictions=False))  # of an earlier version, and nothing to complete it from
+    assert bare["reliability"] == []
+    assert bare["conformal"] is None
+    assert bare["class_table"]["rows"]
+
+
+def test_the_published_number_is_named_with_its_band(finished: Finished, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = finished("a")
+    assert said(folder)["published"] is None
+    top1 = json.loads((folder / "row.json").read_text())["test"]["top1"]
+    shared: dict[str, Any] = {"name": "toy", "recipe": "r", "data": "d", "band": "one point", "source": "Doe 2020, table 1"}
+    for low, high, where in ((top1, 1.0, "inside"), (0.0, top1 - 0.01, "above"), (top1 + 0.01, 1.0, "below")):
+        row = Published(value=0.5, low=low, high=high, differs=("the moon",), **shared)
+        monkeypatch.setattr(sections, "match", lambda own, row=row: row)
+        found = said(folder)["published"]
+        assert f"{where} the band, {100 * low:.1f}% to {100 * high:.1f}%" in found["words"]
+        assert "Doe 2020, table 1" in found["words"]
+        assert found["differs"] == ("the moon",)
+        assert found["heading"] == "Against the published number"
+    assert PUBLISHED
+
+
+def test_a_run_can_be_repeated_from_what_is_said(finished: Finished) -> None:
+    folder = finished("a", versions={"torch": "2.6"}, hardware={"device": "cpu", "compile": False, "channels_last": True})
+    found = said(folder)["reproduce"]
+    assert found["command"] == f"longtail train cross_entropy --data toy-lt --out {folder}"
+    pairs = dict(found["pairs"])
+    assert "split 0123456789abcdef, split seed 0" in pairs["data"]
+    assert pairs["versions"] == "torch 2.6"
+    assert pairs["hardware"] == "device cpu, channels_last"
+    assert found["keywords"] == [["epochs", "4"]]
+
+
+def test_percent_of_nothing_is_a_dash() -> None:
+    assert [sections.percent(value) for value in (None, 0.0, np.float64(1.0))] == ["-", "0.0%", "100.0%"]

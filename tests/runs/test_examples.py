@@ -1,0 +1,172 @@
+"""Examples of mistakes: the right ones, with a map for every kind of network, and never at the cost of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from longtail.data.opening import open_data
+from longtail.metrics.files import Predictions, read_predictions, write_predictions
+from longtail.nn import Classifier, Linear, build
+from longtail.runs import evaluate, examples, train
+from longtail.runs.examples import chosen, unharmed, where_it_looks, write_examples
+
+QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}
+
+
+def classifier(name: str, **keywords: Any) -> nn.Module:
+    torch.manual_seed(0)
+    network = build({"name": name, "size": 32, **keywords})
+    return Classifier(network, Linear(network.dim, 10)).eval()
+
+
+@pytest.mark.parametrize(
+    ("network", "kind"),
+    [
+        ({"name": "resnet32"}, "Grad-CAM"),
+        ({"name": "fast_cnn"}, "Grad-CAM"),
+        ({"name": "vit_mini", "depth": 2, "width": 16}, "attention rollout"),
+        ({"name": "vit_mini", "depth": 2, "width": 16, "pool": "avg"}, "Grad-CAM"),
+        ({"name": "vit_mini", "depth": 2, "width": 16, "pool": "avg_norm"}, "Grad-CAM"),
+        ({"name": "timm:resnet10t"}, "Grad-CAM"),
+        ({"name": "timm:test_vit"}, "attention rollout"),
+    ],
+)
+def test_every_kind_of_network_shows_where_it_looks(network: dict[str, Any], kind: str) -> None:
+    made = classifier(**network).requires_grad_(False)
+    before = {name: own.clone() for name, own in made.state_dict().items()}
+    maps, found = where_it_looks(made, torch.rand(5, 3, 32, 32), answer=torch.arange(5))
+    assert found == kind
+    assert maps is not None
+    assert maps.shape[0] == 5
+    assert maps.ndim == 3
+    assert maps.shape[1] == maps.shape[2] > 1
+    assert bool(torch.isfinite(maps).all())
+    assert float(maps.min()) >= 0
+    assert all(torch.equal(own, before[name]) for name, own in made.state_dict().items())
+    assert not [module for module in made.modules() if module._forward_hooks or module._forward_pre_hooks]
+
+
+class Flat(nn.Module):
+    """No map anywhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 10)
+
+    def forward(self, image: Tensor) -> Tensor:
+        answer: Tensor = self.linear(image.mean((2, 3)))
+        return answer
+
+
+class Last(nn.Module):
+    """Maps with the channels last, as Swin has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix, self.linear = nn.Linear(3, 6), nn.Linear(6, 10)
+
+    def forward(self, image: Tensor) -> Tensor:
+        answer: Tensor = self.linear(self.mix(image.permute(0, 2, 3, 1)).mean((1, 2)))
+        return answer
+
+
+@pytest.mark.parametrize(("network", "reason"), [(Flat(), "got none"), (Last(), "from this network")])
+def test_a_network_without_maps_says_why(network: nn.Module, reason: str) -> None:
+    maps, kind = where_it_looks(network, torch.rand(2, 3, 8, 8), answer=torch.zeros(2, dtype=torch.long))
+    assert maps is None
+    assert kind.startswith("no maps: expected")
+    assert reason in kind
+
+
+def test_the_worst_classes_come_first_and_their_surest_mistakes() -> None:
+    target = np.repeat([0, 1, 2, 3], [4, 10, 10, 2])
+    logits = np.eye(4)[target] * 2.0
+    wrong = {1: [4, 5], 2: [14, 15, 16, 17, 18, 19]}  # class 3 is always right
+    for rows in wrong.values():
+        for number, row in enumerate(rows):
+            logits[row] = np.eye(4)[0] * (3 + number)
+    rows = chosen(logits, target, members=(1, 2, 3), sure=logits.max(1))
+    assert rows.tolist() == [19, 18, 17, 16, 5, 4]
+    assert chosen(logits, target, members=(3,), sure=logits.max(1)).tolist() == []
+
+
+def test_a_run_has_small_examples_of_what_it_got_wrong(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    train("balanced_softmax", "digits-lt", folder, **QUICK)
+    data = open_data("digits-lt")
+    with np.load(folder / "analysis" / "examples.npz") as stored:
+        arrays = dict(stored)
+    found, ids = read_predictions(folder / "predictions" / "test.npz")
+    answer = dict(zip(ids.tolist(), found.logits["logits"].argmax(1).tolist(), strict=True))
+    assert len(arrays["id"]) > 0
+    assert arrays["image"].dtype == np.uint8
+    assert arrays["image"].shape[1:] == (8, 8, 3)
+    for image, name, target, said in zip(arrays["image"], arrays["id"].tolist(), arrays["target"], arrays["answer"], strict=True):
+        row = data.test.ids.index(name)
+        assert int(data.test.target[row]) == target != said
+        assert answer[name] == said
+        assert target in data.groups.members["few"]
+        assert np.array_equal(image, np.asarray(data.test.pictures.image(row)))
+    assert (folder / "analysis" / "examples.npz").stat().st_size <= 300_000
+    assert (folder / "report.html").exists()
+
+    for name in ("analysis/examples.npz", "report.html"):
+        (folder / name).unlink()
+    evaluate(folder, device="cpu", threads=1)
+    assert not (folder / "report.html").exists()
+    evaluate(folder, device="cpu", threads=1, rewrite=True)
+    with np.load(folder / "analysis" / "examples.npz") as stored:
+        assert all(np.array_equal(stored[name], own) for name, own in arrays.items())
+    assert (folder / "report.html").exists()
+
+
+def test_large_images_become_small_and_stay_in_the_budget(tmp_path: Path) -> None:
+    data = open_data("digits-lt")
+    network = classifier("timm:resnet10t")
+    logits = np.zeros((len(data.test), 10), dtype=np.float32)
+    logits[:, 0] = 1.0
+    write_predictions(
+        tmp_path / "predictions" / "test.npz",
+        Predictions({"logits": logits}, data.test.target.numpy(), np.arange(len(data.test))),
+        data.test.ids,
+    )
+    path = write_examples(tmp_path, network, data, size=96)
+    assert path is not None
+    with np.load(path) as stored:
+        assert stored["image"].shape[1:] == (64, 64, 3)
+        assert stored["map"].shape[0] == len(stored["image"]) == 3 * examples.EACH
+    assert path.stat().st_size <= 300_000
+    assert [own.name for own in path.parent.iterdir()] == ["examples.npz"]
+    right = np.eye(10, dtype=np.float32)[data.test.target.numpy()]
+    write_predictions(
+        tmp_path / "predictions" / "test.npz",
+        Predictions({"logits": right}, data.test.target.numpy(), np.arange(len(data.test))),
+        data.test.ids,
+    )
+    assert write_examples(tmp_path, network, data, size=96) is None
+
+
+def test_a_finished_run_survives_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(*given: Any, **named: Any) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr("longtail.runs.training.write_examples", broken)
+    monkeypatch.setattr("longtail.runs.training.write_report", broken)
+    result = train("cross_entropy", "digits-lt", tmp_path / "run", **QUICK)
+    assert result.row is not None
+    assert (tmp_path / "run" / "row.json").exists()
+    said = capsys.readouterr().err
+    assert "warning: no example images were written: RuntimeError: out of memory" in said
+    assert f"longtail eval {tmp_path / 'run'} --rewrite" in said
+    assert "warning: no report was written" in said
+
+
+def test_a_wish_to_stop_is_not_swallowed() -> None:
+    with pytest.raises(KeyboardInterrupt), unharmed("nothing", "again"):
+        raise KeyboardInterrupt

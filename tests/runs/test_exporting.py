@@ -1,0 +1,188 @@
+"""Every network and head through every door: what comes out answers as the run does, or is refused in words."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from finished import CLASSES, calibrated, finished
+from PIL import Image
+
+from longtail.nn import NETWORKS, Adjusted, Classifier, Cosine, CosineExperts, Linear, Network, TokenHeads, build
+from longtail.runs import exporting, load
+from longtail.runs.exporting import Target, export
+
+CASES: dict[str, tuple[dict[str, Any], Any]] = {
+    "resnet32": ({"name": "resnet32", "size": 8, "width": 4}, Linear),
+    "fast_cnn": ({"name": "fast_cnn", "size": 8, "width": 8}, Cosine),
+    "vit_mini": ({"name": "vit_mini", "size": 8, "width": 16, "depth": 1, "pool": "avg_norm", "layer_scale": 0.1}, Linear),
+    "vit_tiny": ({"name": "vit_tiny", "size": 8, "patch": 4, "width": 12, "depth": 1, "pool": "tokens"}, TokenHeads),
+    "resnet32_experts": ({"name": "resnet32_experts", "size": 8, "width": 4, "experts": 2}, partial(CosineExperts, experts=2)),
+    "fast_cnn_experts": ({"name": "fast_cnn_experts", "size": 8, "width": 8, "slim": 0.5}, CosineExperts),
+    "timm": ({"name": "timm:test_vit", "size": 32, "patch": 8}, Linear),
+}
+IN_TIMM = {"vit_mini", "vit_tiny", "timm"}
+# Others that timm can be given; its own ways to name a classifier.
+FURTHER: dict[str, tuple[dict[str, Any], Any]] = {
+    "plain vit": ({"name": "vit_mini", "size": 8, "width": 16, "depth": 2}, Linear),
+    "resnet": ({"name": "timm:resnet10t", "size": 32}, Linear),
+    "efficientnet": ({"name": "timm:test_efficientnet", "size": 32}, Linear),
+    "convnext": ({"name": "timm:test_convnext", "size": 32}, Linear),
+    "mean of tokens": ({"name": "timm:deit_tiny_distilled_patch16_224", "size": 16, "patch": 8}, Linear),
+    "pool of its own": ({"name": "timm:test_vit", "size": 32, "pool": "avg"}, Linear),
+}
+
+
+def adjusted(spec: dict[str, Any], head: Any) -> Network:
+    """With shift and temperature, so that nothing between the head and the answer is forgotten."""
+    torch.manual_seed(0)
+    network = build(spec)
+    return Adjusted(network, head(network.dim, 10, scale=3.0), bias=torch.randn(10), temperature=1.7).eval()
+
+
+def test_the_list_has_every_network() -> None:
+    assert {*NETWORKS} == {*CASES} - {"timm"}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("to", get_args(Target))
+def test_every_network_leaves_by_every_door(name: str, to: Target, tmp_path: Path) -> None:
+    spec, head = CASES[name]
+    run = finished(tmp_path, adjusted(spec, head), size=spec["size"])
+    if to == "timm" and name not in IN_TIMM:
+        with pytest.raises(ValueError, match=r"(which|that) timm has"):
+            export(run, to, images=8)
+        assert not (run / "export" / "timm").exists()
+        return
+    found = export(run, to, images=40)
+    assert found.folder == run / "export" / to
+    assert found.agreement.images == 40
+    assert found.agreement.source == "test images"
+    assert found.agreement.difference < 1e-5
+    about = json.loads((found.folder / "model.json").read_text(encoding="utf-8"))
+    assert about["classes"] == list(CLASSES)
+    assert about["check"]["images"] == 40
+    assert not list(run.glob("**/.export-*"))
+
+
+@pytest.mark.parametrize("name", FURTHER)
+def test_timm_gets_what_it_has(name: str, tmp_path: Path) -> None:
+    spec, head = FURTHER[name]
+    export(finished(tmp_path, adjusted(spec, head), size=spec["size"]), "timm", images=8)
+
+
+def ran(readme: Path, *, without: str) -> str:
+    """What the code in a README prints in its own folder, where `longtail` cannot be imported."""
+    (code,) = re.findall(r"```python\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
+    forbidden = f"import sys\nsys.modules[{without!r}] = None\n"
+    done = subprocess.run([sys.executable, "-c", forbidden + code], cwd=readme.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("to", get_args(Target))
+def test_what_is_written_is_used_without_us(to: Target, tmp_path: Path) -> None:
+    spec, head = CASES["vit_mini"]
+    run = calibrated(finished(tmp_path / "run", adjusted(spec, head)), [0.5] * 10)
+    found = export(run, to, out=tmp_path / "out", images=8)
+    Image.fromarray(np.random.default_rng(5).integers(0, 255, (8, 8, 3), dtype=np.uint8)).save(tmp_path / "out" / "image.png")
+    assert ran(tmp_path / "out" / "README.md", without="longtail") == load(run).predict(tmp_path / "out" / "image.png").labels[0]
+    about = json.loads((tmp_path / "out" / "model.json").read_text(encoding="utf-8"))
+    assert about["abstain"]["thresholds"] == [0.5] * 10
+    assert ("inside" in about["normalisation"]) == (to != "timm")
+    assert {"README.md", "model.json"} < {*found.files}
+    export(run, to, out=tmp_path / "out", images=8)  # once more over its own files
+    if to == "onnx":
+        import onnxruntime  # type: ignore[import-untyped]
+
+        session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")
+        assert json.loads(session.get_modelmeta().custom_metadata_map["classes"]) == list(CLASSES)
+        assert [own.shape for own in session.get_inputs()] == [["batch", 3, 8, 8]]
+        assert [own.name for own in session.get_outputs()] == ["logits"]
+
+
+def test_what_disagrees_is_not_handed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = finished(tmp_path)
+    write, read, readme = exporting._WRITERS["torch"]
+
+    def skewed(folder: Path) -> Any:
+        network = read(folder)
+        return lambda image: network(image) * 1.001
+
+    monkeypatch.setitem(exporting._WRITERS, "torch", (write, skewed, readme))
+    with pytest.raises(ValueError, match=r"agree with ours to 0\.0001 of the largest logit, got 0\.001"):
+        export(run, "torch", images=8)
+    assert not (run / "export" / "torch").exists()
+
+
+def test_another_answer_is_allowed_for_ties_only(tmp_path: Path) -> None:
+    loaded, image = load(finished(tmp_path), device="cpu"), torch.rand(4, 3, 8, 8)
+    ours = loaded.network(image)
+    largest = ours.abs().max()
+
+    def swapped(gap: float) -> Any:
+        """Networks that differ from ours by less than the tolerance in every logit, at a place where two of ours are this close."""
+        best, second = ours.topk(2, dim=1).indices[0].tolist()
+        tied = ours.clone()
+        tied[0, second] = tied[0, best] - gap * largest
+        other = tied.clone()
+        other[0, second] += 0.9e-4 * largest
+        other[0, best] -= 0.9e-4 * largest
+        return tied, other
+
+    for gap, fine in ((0.5e-4, True), (1.5e-4, False)):
+        tied, other = swapped(gap)
+        loaded.network.forward = lambda _, tied=tied: tied
+        answers = iter([other[:1], other[1:]])
+        if fine:
+            assert exporting.agreed(loaded, lambda _, own=answers: next(own), image, "images").changed == 1  # type: ignore[misc]
+        else:
+            with pytest.raises(ValueError, match="1 other answers"):
+                exporting.agreed(loaded, lambda _, own=answers: next(own), image, "images")  # type: ignore[misc]
+
+
+def test_random_images_stand_in_for_data_that_is_gone(tmp_path: Path) -> None:
+    run = finished(tmp_path)
+    record = json.loads((run / "recipe.json").read_text())
+    record["data"]["asked"] = str(tmp_path / "moved")
+    (run / "recipe.json").write_text(json.dumps(record))
+    assert export(run, "torch", images=8).agreement.source == "random images"
+
+
+def test_what_only_training_needs_is_left_behind(tmp_path: Path) -> None:
+    from longtail.losses import LogitAdjusted
+    from longtail.methods import Classify
+    from longtail.recipes.batchformer import neck
+
+    network = build({"name": "fast_cnn", "size": 8, "width": 8})
+    method = Classify(network, Linear(network.dim, 10), LogitAdjusted(torch.arange(10, 0, -1)), neck=neck(network.dim, "on"))
+    deployed = method.eval().deploy()
+    assert isinstance(deployed, Classifier)
+    folder = export(finished(tmp_path, deployed), "torch", images=8).folder
+    inside = torch.export.load(folder / "model.pt2").state_dict
+    assert sum(own.numel() for own in inside.values()) == sum(own.numel() for own in deployed.state_dict().values())
+    assert sum(own.numel() for own in method.state_dict().values()) > sum(own.numel() for own in inside.values())
+
+
+def test_wrong_places_and_words_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = finished(tmp_path / "run")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "README.md").write_text("precious")
+    for out, said in (("mine", "other files"), ("mine/README.md", "got a file")):
+        with pytest.raises(ValueError, match=said):
+            export(run, "torch", out=tmp_path / out)
+    with pytest.raises(ValueError, match="onnx, torch, timm, got 'coreml'"):
+        export(run, "coreml")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="at least one image"):
+        export(run, "torch", images=0)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'longtail\[export\]'"):
+        export(run, "onnx")

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import odd_images
+import pytest
+import torch
+from finished import CLASSES, calibrated, finished
+from PIL import Image
+
+from longtail.metrics.files import read_predictions
+from longtail.runs import load, train
+from longtail.runs.predicting import BATCH, Loaded, ahead, batches
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    return load(finished(tmp_path_factory.mktemp("runs")), device="cpu")
+
+
+def test_every_way_to_give_images_gives_the_same_answers(loaded: Loaded, tmp_path: Path) -> None:
+    colours = np.array([[0, 0, 0], [150, 0, 0], [0, 150, 150]], dtype=np.uint8)  # so that answers differ
+    arrays = np.random.default_rng(1).integers(0, 100, (3, 8, 8, 3), dtype=np.uint8) + colours[:, None, None]
+    pictures = [Image.fromarray(own) for own in arrays]
+    paths = [tmp_path / f"{number}.png" for number in range(3)]
+    for picture, path in zip(pictures, paths, strict=True):
+        picture.save(path)
+    floats = torch.from_numpy(arrays).permute(0, 3, 1, 2) / 255
+    ways: list[Any] = [pictures, paths, [str(own) for own in paths], arrays, [*arrays], floats, [*floats], tuple(paths), iter(paths)]
+    found = [loaded.predict_proba(own) for own in ways]
+    assert found[0].shape == (3, 10)
+    assert found[0].dtype == np.float32
+    assert np.allclose(found[0].sum(1), 1, atol=1e-6)
+    assert all(np.allclose(own, found[0], atol=1e-6) for own in found)
+    assert len({*loaded.predict(arrays).labels}) > 1
+    for single in (pictures[1], paths[1], str(paths[1]), arrays[1], floats[1]):
+        assert np.allclose(loaded.predict_proba(single)[0], found[0][1], atol=1e-6)
+    assert loaded.predict(arrays).labels == tuple(CLASSES[index] for index in found[0].argmax(1))
+    assert loaded.classes == CLASSES
+
+
+def test_many_images_are_asked_about_in_parts(loaded: Loaded) -> None:
+    arrays = np.random.default_rng(2).integers(0, 255, (2 * BATCH + 3, 8, 8, 3), dtype=np.uint8)
+    whole = loaded.predict_proba(arrays)
+    one_by_one = np.concatenate([loaded.predict_proba(own) for own in arrays[::50]])
+    assert np.allclose(whole[::50], one_by_one, atol=1e-6)
+    assert np.allclose(loaded.predict_proba(torch.from_numpy(arrays).permute(0, 3, 1, 2) / 255), whole, atol=1e-6)
+
+
+def test_the_score_is_balanced_accuracy(loaded: Loaded) -> None:
+    arrays = np.random.default_rng(3).integers(0, 255, (30, 8, 8, 3), dtype=np.uint8)
+    answer = loaded.predict_proba(arrays).argmax(1)
+    target = answer.copy()
+    target[::4] = (target[::4] + 1) % 10
+    slow = np.mean([np.mean(answer[target == own] == own) for own in sorted({*target.tolist()})])
+    assert 0 < slow < 1
+    assert loaded.score(arrays, target) == pytest.approx(slow)
+    assert loaded.score(arrays, [CLASSES[own] for own in target]) == pytest.approx(slow)
+    assert loaded.score(arrays, torch.from_numpy(target)) == pytest.approx(slow)
+    for strange in (target[:3], ["ten"] * 30, target + 10, target - 10, target + 0.5):
+        with pytest.raises(ValueError, match="expected"):
+            loaded.score(arrays, strange)
+
+
+def test_bad_files_are_named_and_the_rest_goes_on(loaded: Loaded, tmp_path: Path) -> None:
+    odd_images.write_all(tmp_path)
+    paths = [*sorted(tmp_path.iterdir()), tmp_path / "gone.png"]
+    parts = list(loaded.each(paths))
+    good = [path for part in parts for path in part.paths]
+    assert {path.stem for path in good} == {*odd_images.GOOD}
+    assert good == sorted(good)
+    assert {path.stem: reason for part in parts for path, reason in part.bad}.keys() == {*odd_images.BAD, "gone"}
+    rows = np.concatenate([part.answers.probabilities.numpy() for part in parts if part.answers is not None])
+    assert np.allclose(rows, loaded.predict_proba(good), atol=1e-6)
+    assert all(len(part.paths) == (0 if part.answers is None else len(part.answers)) for part in parts)
+    with pytest.raises(ValueError, match=r"expected an image.*bomb.png"):
+        loaded.predict(tmp_path / "bomb.png")
+
+
+def test_it_abstains_by_the_runs_own_thresholds(tmp_path: Path) -> None:
+    image = odd_images.pixels()
+    sure = load(calibrated(finished(tmp_path), [1.0, *[0.0] * 9]), device="cpu").predict(image)
+    assert sure.sets == (("0",),)
+    assert sure.abstain == (False,)
+    assert load(calibrated(tmp_path, [1.0] * 10), device="cpu").predict(image).abstain == (True,)
+    assert load(tmp_path, device="cpu").predict(image, abstain_below=0.0).level == 0.9
+    calibrated(tmp_path, [0.5])
+    with pytest.raises(ValueError, match="expected 10 thresholds"):
+        load(tmp_path, device="cpu")
+
+
+def test_oblong_pictures_are_seen_as_they_were_in_the_evaluation(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for number in range(10):
+            shape = (int(rng.integers(6, 30)), int(rng.integers(6, 30)), 3)
+            Image.fromarray(rng.integers(0, 255, shape, dtype=np.uint8)).save(tmp_path / "data" / name / f"{number}.png")
+    run = tmp_path / "run"
+    train("cross_entropy", tmp_path / "data", run, epochs=1, batch=8, threads=1, device="cpu", size=16)
+    saved, ids = read_predictions(run / "predictions" / "test.npz")
+    wanted = torch.from_numpy(saved.logits["logits"]).softmax(1).numpy()
+    loaded = load(run, device="cpu")
+    paths = [tmp_path / "data" / str(own) for own in ids]
+    assert np.allclose(loaded.predict_proba(paths), wanted, atol=1e-5)
+    squashed = [Image.open(path).convert("RGB").resize((16, 16)) for path in paths]
+    assert not np.allclose(loaded.predict_proba(squashed), wanted, atol=1e-5)
+
+
+def test_threads_stay_ahead_but_not_far_and_in_order() -> None:
+    begun: list[int] = []
+    lock = threading.Lock()
+
+    def work(number: int) -> int:
+        with lock:
+            begun.append(number)
+        return number
+
+    given = ahead(work, range(50), threads=3)
+    assert next(given) == 0
+    assert max(begun) <= 3
+    assert [*given] == [*range(1, 50)]
+
+
+def test_an_error_in_a_thread_is_the_callers() -> None:
+    def work(number: int) -> int:
+        if number == 2:
+            raise ValueError("two")
+        return number
+
+    results: Iterator[int] = ahead(work, range(50), threads=2)
+    with pytest.raises(ValueError, match="two"):
+        list(results)
+
+
+@pytest.mark.parametrize(("count", "threads"), [(1, 4), (5, 2), (1000, 4)])
+def test_batches_hold_everything_once(count: int, threads: int) -> None:
+    found = list(batches(range(count), threads=threads))
+    assert [own for part in found for own in part] == [*range(count)]
+    assert max(map(len, found)) <= BATCH
+    assert len(found) >= min(count, threads)
