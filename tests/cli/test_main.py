@@ -59,12 +59,6 @@ def test_recipe_help_lists_its_keywords(longtail: Any) -> None:
     assert "--tau" not in longtail("train", "cross_entropy", "--help").out
 
 
-def test_inspect_prints_the_histogram(longtail: Any) -> None:
-    said = longtail("inspect", "digits-lt")
-    assert said.code == 0
-    assert all(word in said.out for word in ("█", "imbalance 20.0", "Gini", "many 3 classes", "next: longtail train"))
-
-
 def test_a_run_from_train_to_compare(longtail: Any, tmp_path: Path) -> None:
     for recipe in ("cross_entropy", "balanced_softmax"):
         said = longtail("train", recipe, *SMALL, "--out", tmp_path / recipe)

@@ -12,42 +12,6 @@ from longtail.metrics.row import Summary
 from longtail.metrics.summary import detailed, summarise
 
 
-def facts(classes: int, tested: bool = True) -> dict[str, object]:
-    entries = [
-        {"name": f"class [{i}]", "source": 2 * classes - i, "train": classes - i, "val": 0, "test": int(tested), "group": "many"}
-        for i in range(classes)
-    ]
-    return {
-        "name": "some",
-        "hash": "0123456789abcdef",
-        "protocol": "holdout",
-        "size": 32,
-        "images": {"train": 10, "val": 0, "test": classes if tested else 0},
-        "largest": 2 * classes,
-        "smallest": classes + 1,
-        "imbalance": 2.0,
-        "gini": 0.1,
-        "groups": {"rule": "threshold", "members": {"many": {"classes": classes, "images": 10}}},
-        "classes": entries,
-        "not_validated": [entry["name"] for entry in entries],
-        "not_tested": [] if tested else [entry["name"] for entry in entries],
-        "marks": ["counts conventional, images not"],
-        "warnings": ["one image is in train and test"],
-    }
-
-
-def test_many_classes_are_cut_in_the_middle(capsys: pytest.CaptureFixture[str]) -> None:
-    tables.facts(facts(100))
-    out = capsys.readouterr().out
-    assert "class [0]" in out
-    assert "class [99]" in out
-    assert "class [50]" not in out
-    assert "... 70 more" in out
-    assert "there are no validation images" in out
-    assert "counts conventional" in out
-    assert "one image is in train and test" in out
-
-
 def test_nothing_to_evaluate_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     tables.summaries({"val": None, "test": None})
     assert "no images to evaluate" in capsys.readouterr().out

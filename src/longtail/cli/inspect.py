@@ -33,7 +33,7 @@ def inspect(
     data: Annotated[str, typer.Argument(help="A known name, a folder of class folders, or a list file.")],
     html: Annotated[Path | None, typer.Option(help="Also write a page with pictures to this file.")] = None,
     json: Annotated[Path | None, typer.Option(help="Also write everything to this file, every image named.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Only count: open no image, look for no duplicates.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Only count: read no image, look for no duplicates.")] = False,
     root: flags.Root = None,
     imbalance: flags.Imbalance = None,
     profile: flags.Profile = "exp",
@@ -103,7 +103,7 @@ def advice(found: Mapping[str, Any]) -> list[str]:
         share = leaked / images["test"]
         said.append(
             f"{_images(leaked)} of the test set ({share:.2%}) {'is' if leaked == 1 else 'are'} also in training or validation, so accuracy "
-            "will be too high by up to that. Remove the copies from one side."
+            "will be too high by up to that. Remove the copies from one side; of a public benchmark, know it."
         )
     if twice and twice["surplus"] and not any(twice["across"].values()):
         said.append(f"{_are(twice['surplus'], 'image')} copies of others within a split. They count more than they should; remove them.")
@@ -135,7 +135,8 @@ def examples(dataset: Dataset, found: Mapping[str, Any]) -> dict[str, list[dict[
     """Some images of each of the smallest classes, the smallest first."""
     from longtail.data.survey import image
 
-    smallest = sorted(range(len(dataset.classes)), key=lambda i: (found["classes"][i]["source"], i))[: PAGE["classes"]]
+    tail = min(PAGE["classes"], -(-len(dataset.classes) // 3))
+    smallest = sorted(range(len(dataset.classes)), key=lambda i: (found["classes"][i]["source"], i))[:tail]
     return {
         dataset.classes[label]: [
             image(dataset, split, int(row))
@@ -206,7 +207,7 @@ def show(found: Mapping[str, Any]) -> None:
     for warning in found["warnings"]:
         tables.warn(warning)
     if found["files"] is None:
-        tables.say("no image was opened: without --quick, duplicates and unreadable images are looked for as well")
+        tables.say("no image was read: without --quick, duplicates and unreadable images are looked for as well")
     tables.say("\nwhat to do")
     for number, sentence in enumerate(found["advice"] or ["Nothing stands in the way."], start=1):
         tables.say(f"  {number}. {sentence}")

@@ -155,6 +155,3 @@ def _eight_bits(values: NDArray[np.float64], mode: str) -> Image.Image:
         raise ValueError(f"pixels of mode {mode} are negative: save them as 8 or 16 bits without sign")
     top = 65535.0 if values.max() <= 65535 else 2.0**31 - 1
     return Image.fromarray(np.round(values / top * 255).astype(np.uint8))
-
-
-_rgb = upright  # its former name

@@ -32,7 +32,7 @@ CLOSER = 0.12  # how far a pair is apart (1 - likeness) over how far its neighbo
 NEIGHBOUR = 10  # which neighbour: not the first, which may be a copy too
 COPY = 0.998  # thumbnails that correlate more are copies, not neighbours
 SAMPLE = 20_000  # images among which neighbours are looked for
-BLOCK = 1 << 20  # pairs of hashes compared at a time
+BLOCK = 1 << 18  # pairs of hashes compared at a time
 COMPARED = 4_000_000_000  # pairs of hashes at most
 CHECKED = 200_000  # pairs of pictures at most
 BITS = np.array([value.bit_count() for value in range(1 << 16)], dtype=np.uint8)
@@ -157,7 +157,8 @@ def close(hashes: NDArray[np.uint16], flips: Sequence[int] = FLIPS) -> Iterator[
     """All pairs of rows whose hashes (N, 4) differ in at most 7 bits, each once, in blocks; with how many pairs were compared for them."""
     for word in range(4):
         order = np.argsort(hashes[:, word], kind="stable")
-        own = hashes[order, word].astype(np.int64)
+        ordered = hashes[order]
+        whole, own = ordered.view(np.uint64)[:, 0], ordered[:, word].astype(np.int64)
         begin = np.searchsorted(own, np.arange((1 << 16) + 1))
         for flip in flips:
             other = own ^ flip
@@ -165,13 +166,18 @@ def close(hashes: NDArray[np.uint16], flips: Sequence[int] = FLIPS) -> Iterator[
             length = np.where((own < other) | (flip == 0), begin[other + 1] - start, 0)
             for rows in _blocks(length):
                 times = length[rows]
-                a = np.repeat(rows, times)
-                b = np.arange(len(a)) + np.repeat(start[rows] - (np.cumsum(times) - times), times)
-                a, b = order[a], order[b]
-                bits = BITS[hashes[a] ^ hashes[b]]
-                once = (bits[:, :word] > 1).all(1)  # an earlier word has not found this pair
-                kept = once & (bits.sum(1) <= RADIUS)
-                yield a[kept], b[kept], len(a)
+                b = np.arange(int(times.sum())) + np.repeat(start[rows] - (np.cumsum(times) - times), times)
+                near = np.flatnonzero(_bits(np.repeat(whole[rows], times) ^ whole[b]) <= RADIUS)
+                a, b = np.repeat(rows, times)[near], b[near]
+                once = (BITS[ordered[a, :word] ^ ordered[b, :word]] > 1).all(1)  # no earlier word has found this pair
+                yield order[a[once]], order[b[once]], int(times.sum())
+
+
+def _bits(values: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    if hasattr(np, "bitwise_count"):  # since numpy 2
+        return np.bitwise_count(values)
+    total: NDArray[np.uint8] = BITS[values.view(np.uint16).reshape(-1, 4)].sum(1, dtype=np.uint8)
+    return total
 
 
 def work(hashes: NDArray[np.uint16], flips: Sequence[int] = FLIPS) -> int:

@@ -95,7 +95,7 @@ def survey(source: Source) -> Survey:
 
 
 def unread(source: Source) -> Source:
-    """The source with names in place of contents: enough to count, without opening a file. Other images are held out than in training."""
+    """The source with names in place of contents: enough to count, without reading a file. Other images are held out than in training."""
     splits = {
         split: replace(rows, digests=rows.digests or tuple(sha256(name.encode()).digest() for name in rows.ids))
         for split, rows in source.splits.items()

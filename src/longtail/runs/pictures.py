@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from longtail.data.dataset import Dataset
-from longtail.data.decoding import Blobs, Files, _rgb, decode, square
+from longtail.data.decoding import Blobs, Files, decode, square, upright
 from longtail.data.folders import SUFFIXES
 from longtail.data.views import Plain
 
@@ -57,7 +57,7 @@ def opened(picture: Picture) -> Image.Image:
     """A picture, upright and RGB, whatever it came as."""
     try:
         if isinstance(picture, Image.Image):
-            return _rgb(picture)
+            return upright(picture)
         if isinstance(picture, str | Path):
             return decode(Path(picture).read_bytes())
     except FileNotFoundError:

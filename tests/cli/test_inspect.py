@@ -1,0 +1,174 @@
+"""The doctor of data: what is printed, written and refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from longtail.cli import main
+from longtail.cli.inspect import advice, histogram
+from longtail.recipes import RECIPES
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+Make = Callable[[dict[str, int]], Path]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Class folders of different pictures."""
+
+    def folder(counts: dict[str, int]) -> Path:
+        rng = np.random.default_rng(0)
+        for name, count in counts.items():
+            (tmp_path / "data" / name).mkdir(parents=True)
+            for i in range(count):
+                small = Image.fromarray(rng.integers(256, size=(9, 9, 3), dtype=np.uint8))
+                small.resize((36, 36), Image.Resampling.BICUBIC).save(tmp_path / "data" / name / f"{i:03}.png")
+        return tmp_path / "data"
+
+    return folder
+
+
+def test_digits_have_nothing_to_mend(longtail: Any) -> None:
+    said = longtail("inspect", "digits-lt")
+    assert said.code == 0, said.err
+    for words in (
+        *("█", "imbalance 20.0", "Gini 0.47", "as hard to guess as 6.9 equal classes", "effective numbers (beta 0.9999): 119 to 6.0"),
+        *("many 3 classes", "±0.13", "balanced accuracy ±4.4", "all 8 x 8", "duplicates: none found"),
+        "next: longtail train auto --data digits-lt\n  or: longtail train balanced_softmax --data digits-lt\n",
+    ):
+        assert words in said.out
+
+
+def test_everything_wrong_is_found_and_written(longtail: Any, make: Make, tmp_path: Path) -> None:
+    path = make({"cats & dogs": 60, "b": 12, "c": 4, "d": 2})
+    (path / "d" / "000.png").write_bytes(b"no image")
+    (path / "d" / "001.png").write_bytes(b"")
+    shutil.copy(path / "cats & dogs" / "000.png", path / "b" / "copy.png")
+    Image.open(path / "b" / "001.png").save(path / "b" / "again.jpg", quality=70)
+    said = longtail("inspect", path, "--json", tmp_path / "out" / "x.json", "--html", tmp_path / "x.html")
+    assert said.code == 0, said.err
+    for words in (
+        *("1 exact and 1 near groups", "exact [b / cats & dogs]", "b/001.png", "b/again.jpg", "1 under two labels"),
+        *("unreadable: 2 images", "  d/000.png: cannot identify image file", "No training image of d can be read"),
+        *("1 picture is under two labels", "have too few test images to be judged one by one", "1 class is without a test image (c)"),
+    ):
+        assert words in said.out
+    assert f"longtail train auto --data {path} --on-bad-image skip" in said.out
+    written = json.loads((tmp_path / "out" / "x.json").read_text(encoding="utf-8"))
+    assert written["format"] == 1
+    assert [own["image"] for own in written["unreadable"]] == ["d/000.png", "d/001.png"]
+    assert [one["image"] for one in written["duplicates"]["groups"][0]["images"]] != []
+    assert written["files"]["images"] == 78
+    assert [own["name"] for own in written["classes"]] == ["b", "c", "cats & dogs"]
+    assert sum(own["source"] for own in written["classes"]) == 78
+    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert "cats &amp; dogs" in page
+    assert page.count("data:image/") == 8  # two pairs of copies, four images of the smallest class
+
+
+def test_quick_counts_without_opening(longtail: Any, make: Make, tmp_path: Path) -> None:
+    path = make({"a": 30, "b": 6})
+    whole = longtail("inspect", path).out
+    for file in path.rglob("*.png"):
+        file.write_bytes(b"")
+    said = longtail("inspect", path, "--quick", "--json", tmp_path / "x.json", "--html", tmp_path / "x.html")
+    assert said.code == 0, said.err
+    bars = [line for line in whole.splitlines() if "█" in line]
+    assert bars == [line for line in said.out.splitlines() if "█" in line]
+    assert "no image was read" in said.out
+    written = json.loads((tmp_path / "x.json").read_text(encoding="utf-8"))
+    assert (written["hash"], written["files"], written["duplicates"]) == (None, None, None)
+    assert "None" not in (tmp_path / "x.html").read_text(encoding="utf-8").partition("<body>")[2]
+
+
+def test_the_commands_repeat_what_was_asked_and_are_known(longtail: Any, make: Make) -> None:
+    said = longtail("inspect", "digits-lt", "--imbalance", 10, "--split-seed", 3, "--protocol", "paper")
+    commands = re.findall(r"(?:next|  or): longtail (\S+) (\S+)(.*)", said.out)
+    assert [verb for verb, *_ in commands] == ["train", "train", "inspect"]
+    for verb, word, rest in commands:
+        assert rest.startswith(" --data digits-lt --imbalance 10.0 --protocol paper --split-seed 3") or verb == "inspect"
+        assert verb == "inspect" or word == "auto" or word in RECIPES
+    even = longtail("inspect", "digits-lt", "--imbalance", 1)
+    assert "train cross_entropy" in even.out
+    assert "plain training is enough" in even.out
+    spaced = make({"a": 9, "b": 6}).rename(make({}).parent / "my data")
+    assert f"--data '{spaced}'" in longtail("inspect", spaced).out
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [({}, "expected a folder of class folders"), ({"a": 3}, "expected at least two class folders"), ({"a": 3, "b": 0}, "got none in b")],
+)
+def test_what_is_no_data_is_refused(longtail: Any, make: Make, tmp_path: Path, counts: dict[str, int], message: str) -> None:
+    (tmp_path / "data").mkdir(exist_ok=True)
+    said = longtail("inspect", make(counts) if counts else tmp_path / "data")
+    assert said.code == 2
+    assert message in said.err
+
+
+def test_what_is_not_there_or_makes_no_sense_is_refused(longtail: Any, make: Make) -> None:
+    assert "digits-lt" in longtail("inspect", "digit-lt").err
+    assert longtail("inspect", "nowhere/at/all").code == 2
+    assert "split seed of 0 or more" in longtail("inspect", "digits-lt", "--split-seed", -1).err
+    path = make({"a": 2, "b": 2})
+    for file in path.rglob("*.png"):
+        file.write_bytes(b"")
+    said = longtail("inspect", path)
+    assert said.code == 2
+    assert "got none among 4 files" in said.err
+
+
+def test_a_class_with_one_image_and_no_test_set(longtail: Any, make: Make) -> None:
+    said = longtail("inspect", make({"a": 4, "b": 1}))
+    assert said.code == 0, said.err
+    assert "1 classes have a single training image: b" in said.out
+    assert "there are no test images" in said.out
+    assert "There are no test images. Nothing can be said" in said.out
+
+
+def test_many_classes_are_cut_in_the_middle(capsys: pytest.CaptureFixture[str]) -> None:
+    classes = [
+        {"name": f"class [{i}]", "source": 200 - i, "train": 100 - i, "val": 0, "test": 1, "group": "many", "known_to": 0.4}
+        for i in range(100)
+    ]
+    from longtail.cli import tables
+
+    tables.draw(histogram(classes, largest=200))
+    out = capsys.readouterr().out
+    assert "class [0]" in out
+    assert "class [99]" in out
+    assert "class [50]" not in out
+    assert "... 70 more" in out
+
+
+def test_advice_counts_in_words() -> None:
+    own = {"name": "x", "test": 3, "known_to": 0.37}
+    twice = {"conflicts": 0, "leaked": 0, "surplus": 2, "across": {"train and test": 0}}
+    found = {
+        **{"emptied": [], "unreadable": [{}], "duplicates": twice, "images": {"test": 6}, "not_tested": ["a", "b"], "classes": [own, own]},
+        **{"known_to": 0.1, "imbalance": 50.0, "smallest": 3},
+    }
+    said = "\n".join(advice(found))
+    for words in (
+        *("1 image cannot be read", "2 images are copies of others within a split", "2 classes are without a test image (a, b)"),
+        *("x has 3, so its recall is known to about ±0.4", "±10.0 points", "fewer than 5 training images"),
+    ):
+        assert words in said
+
+
+def test_its_help_needs_no_torch() -> None:
+    assert "inspect" in {command.name for command in main.app.registered_commands}
