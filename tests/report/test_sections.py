@@ -14,7 +14,7 @@ from longtail.metrics.files import read_predictions
 from longtail.recipes.published import PUBLISHED, Published
 from longtail.report import sections
 from longtail.report.folders import read_folder
-from longtail.report.sections import judged_prefix, section
+from longtail.report.sections import section
 
 from .conftest import write_examples
 
@@ -65,6 +65,22 @@ def test_classes_are_sorted_from_frequent_to_rare_with_their_numbers(finished: F
     assert found["classes"].index("axolotl: recall") < found["classes"].index("cat: recall")
 
 
+def test_thousands_of_classes_stay_a_page(finished: Finished) -> None:
+    many = 4000
+    recalls = [None if own % 10 == 0 else (own % 7) / 7 for own in range(many)]
+    data = {"counts_after": list(range(many, 0, -1)), "classes": many}
+    whole = {"recall": recalls, "tested": [3] * many, "recall_low": recalls, "recall_high": recalls, "eater": [None] * many}
+    folder = finished(
+        "a", data=data, test=whole | {"eaten": [None] * many}, predictions=False, classes=tuple(f"c{own}" for own in range(many))
+    )
+    found = said(folder)
+    assert len(found["class_table"]["rows"]) == sections.ROWS
+    assert found["class_table"]["which"] == "The 500 classes with the lowest recall of 4,000"
+    assert {row[3] for row in found["class_table"]["rows"]} == {("0.0", 0.0)}
+    assert found["classes"].count("<title>mean of 1") == sections.MARKS
+    assert len(found["classes"]) < 300_000
+
+
 def test_the_worst_of_the_tail_with_its_confusions_and_examples(finished: Finished) -> None:
     folder = finished("a", right=(0.9, 0.5, 0.0))
     write_examples(folder)
@@ -86,31 +102,6 @@ def test_confusions_are_counted_as_in_the_predictions(finished: Finished) -> Non
     found, _ = read_predictions(folder / "predictions" / "test.npz")
     answer = found.logits["logits"].argmax(1)[found.target == 2]
     assert said(folder)["worst"][0]["confusions"] == f"cat ({int((answer == 0).sum())} of 10; many)"
-
-
-def test_curves_have_every_term_the_groups_and_the_rate(finished: Finished) -> None:
-    folder = finished("a")
-    ((name, drawn),) = said(folder)["curves"]
-    assert name == "train"
-    words = "\n".join(drawn)
-    for text in ("class goes from 2 to 0.5", "teacher goes from 0.5 to 0.5", "few goes from 10 to 40", "rate goes from 0.1 to 0.025"):
-        assert text in words
-    with (folder / "train" / "journal.jsonl").open("a") as file:
-        line = {"kind": "epoch", "epoch": 5, "step": 50, "notes/distance": 0.2, "val/cls/balanced": 0.5, "terms/class": float("nan")}
-        file.write(json.dumps(line) + "\n")
-    words = "\n".join(said(folder)["curves"][0][1])
-    assert "Note: distance" in words
-    assert "cls goes from 50 to 50" in words
-    (folder / "train" / "journal.jsonl").write_text("")
-    assert said(folder)["curves"] == [("train", [])]
-
-
-def test_the_weights_that_were_kept_are_shown(finished: Finished) -> None:
-    folder = finished("a", selection="last epoch, ema, adjusted on validation")
-    assert judged_prefix(read_folder(folder), "train") == ""
-    with (folder / "train" / "journal.jsonl").open("a") as file:
-        file.write(json.dumps({"kind": "epoch", "epoch": 5, "step": 50, "ema/val/balanced": 0.9}) + "\n")
-    assert judged_prefix(read_folder(folder), "train") == "ema/"
 
 
 def test_numbers_of_newer_rows_are_shown_and_older_rows_do_without(finished: Finished) -> None:

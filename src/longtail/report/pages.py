@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-
-from longtail import __version__
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -27,7 +26,7 @@ def render(template: str, **values: Any) -> str:
         "style": Markup(_read("page.css")),
         "script": Markup(script),
         "script_hash": Markup(f"sha256-{digest}"),
-        "version": __version__,
+        "version": sys.modules["longtail"].__version__,  # an import would stand for all that the package offers, torch included
     }
     return _templates().get_template(template).render(**shell, **values)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,13 @@ from longtail.metrics.row import Summary
 from longtail.recipes.published import match
 from longtail.report import drawings, pictures
 from longtail.report.analyses import figures
-from longtail.report.drawings import GROUPS, Bar, Spot
+from longtail.report.curves import curves
+from longtail.report.drawings import Bar, Spot
 from longtail.report.folders import Finished
 
 WORST, CONFUSIONS = 5, 3
+MARKS, ROWS = 300, 500
+"""Of the drawing and the table of classes at most: thousands of classes would make a page that no phone opens."""
 Cell = str | tuple[str, float | None]
 
 
@@ -28,7 +30,7 @@ def section(run: Finished) -> dict[str, Any]:
         "folder": str(run.folder),
         "lede": _lede(run),
         "published": _published(run),
-        "curves": [(name, _curves(run, name)) for name in run.journals],
+        "curves": [(name, curves(run, name)) for name in run.journals],
         "figures": shown,
         "unknown": unknown,
         "reproduce": _reproduce(run),
@@ -153,26 +155,34 @@ def _published(run: Finished) -> dict[str, Any] | None:
 
 
 def _spots(run: Finished, summary: Summary) -> list[Spot]:
+    """A mark for each class from frequent to rare or, where there are too many, for neighbours together."""
     counts, recalls = run.row["data"]["counts_after"], summary["recall"]
     nothing: list[float | None] = [None] * len(counts)
     low, high = summary.get("recall_low", nothing), summary.get("recall_high", nothing)
     order = sorted(range(len(counts)), key=lambda own: (-counts[own], own))
-    return [Spot(run.classes[own], run.group(own), counts[own], recalls[own], low[own], high[own]) for own in order]
+    if len(order) <= MARKS:
+        return [Spot(run.classes[own], run.group(own), counts[own], recalls[own], low[own], high[own]) for own in order]
+    spots = []
+    for part in np.array_split(np.array(order), MARKS):
+        known = [value for own in part if (value := recalls[own]) is not None]
+        name = f"mean of {len(part)} classes, {run.classes[part[0]]} to {run.classes[part[-1]]}"
+        images = round(float(np.mean([counts[own] for own in part])))
+        spots.append(Spot(name, run.group(int(part[len(part) // 2])), images, float(np.mean(known)) if known else None, None, None))
+    return spots
 
 
 def _class_table(run: Finished, summary: Summary) -> dict[str, Any]:
-    recalls, tested = summary["recall"], summary.get("tested")
+    counts, recalls, tested = run.row["data"]["counts_after"], summary["recall"], summary.get("tested")
     eater, eaten = summary.get("eater"), summary.get("eaten")
     low, high = summary.get("recall_low"), summary.get("recall_high")
-    columns, rows = ["class", "group", "training images", "recall, %"], []
-    columns += (
-        ["95% interval"] * (low is not None)
-        + [f"{run.split} images"] * (tested is not None)
-        + ["most often taken for"] * (eater is not None)
-    )
-    for own, name in enumerate(run.classes):
-        recall, count = recalls[own], run.row["data"]["counts_after"][own]
-        row: list[Cell] = [name, run.group(own), (f"{count:,}", count), _number(recall)]
+    columns = ["class", "group", "training images", "recall, %"]
+    columns += ["95% interval"] * (low is not None) + [f"{run.split} images"] * (tested is not None)
+    numbers = list(range(2, len(columns)))
+    columns += ["most often taken for"] * (eater is not None)
+    worst = sorted(range(len(counts)), key=lambda own: (recalls[own] is None, recalls[own], own))[:ROWS]
+    rows = []
+    for own in sorted(worst, key=lambda own: (-counts[own], own)):
+        row: list[Cell] = [run.classes[own], run.group(own), (f"{counts[own]:,}", counts[own]), _number(recalls[own])]
         if low is not None and high is not None:
             first, last = low[own], high[own]
             row.append(("-", None) if first is None or last is None else (f"{100 * first:.0f} to {100 * last:.0f}", last - first))
@@ -182,12 +192,8 @@ def _class_table(run: Finished, summary: Summary) -> dict[str, Any]:
             taker, share = eater[own], eaten[own]
             row.append("-" if taker is None else f"{run.classes[taker]} ({percent(share, 0)})")
         rows.append(row)
-    rows.sort(key=lambda row: -(row[2][1] or 0))  # type: ignore[operator]
-    return {
-        "columns": columns,
-        "rows": rows,
-        "numbers": [own for own, name in enumerate(columns) if own in (2, 3) or "interval" in name or "images" in name],
-    }
+    which = "All classes" if len(rows) == len(counts) else f"The {len(rows)} classes with the lowest recall of {len(counts):,}"
+    return {"columns": columns, "rows": rows, "numbers": numbers, "which": which}
 
 
 def _number(value: float | None) -> tuple[str, float | None]:
@@ -253,57 +259,6 @@ def _maps(run: Finished) -> str:
         return f"There are no pictures of where the network looks ({run.examples['kind']})."
     meant = "what speaks for its answer" if str(run.examples["kind"]) == "Grad-CAM" else "what reaches the tokens that answer"
     return f"The surest mistakes of each class. The darkened copy shows where the network looks, {meant}: {run.examples['kind']}."
-
-
-# ------------------------------------------------------------------------------------- training
-
-
-def _curves(run: Finished, stage: str) -> list[Any]:
-    """The drawings of a stage: terms of the loss, validation by group, the learning rate, and whatever else was noted."""
-    lines = run.journals[stage]
-    epochs = [line for line in lines if line.get("kind") == "epoch"]
-    steps = epochs[-1]["step"] / epochs[-1]["epoch"] if epochs else 1
-    dense = epochs if len(epochs) > 2 else lines
-    prefix = judged_prefix(run, stage)
-
-    def line(name: str, over: Sequence[Mapping[str, Any]], scale: float = 1.0) -> list[tuple[float, float]]:
-        return [(own["step"] / steps, scale * own[name]) for own in over if name in own and np.isfinite(own[name])]
-
-    def named(start: str, over: Sequence[Mapping[str, Any]]) -> list[str]:
-        return [name for name in dict.fromkeys(key for own in over for key in own) if name.startswith(start)]
-
-    shown = []
-    terms = {name.removeprefix("terms/"): line(name, dense) for name in named("terms/", dense)}
-    if any(terms.values()):
-        title = "Training loss" if len(terms) == 1 else "Training loss by term"
-        shown.append(drawings.lines({own: line for own, line in terms.items() if line}, title=title, x="epoch", y=title.lower()))
-    judged = {name: line(f"{prefix}val/{name}", epochs, 100.0) for name in GROUPS}
-    judged = {name: own for name, own in judged.items() if own}
-    if judged:
-        shown.append(drawings.lines(judged, title="Validation accuracy by group", x="epoch", y="validation accuracy, %", styles=GROUPS))
-    heads = {
-        name.split("/")[-2]: line(name, epochs, 100.0)
-        for name in named(f"{prefix}val/", epochs)
-        if name.endswith("/balanced") and name != f"{prefix}val/balanced"
-    }
-    if heads:
-        shown.append(drawings.lines(heads, title="Validation accuracy by head", x="epoch", y="balanced accuracy, %"))
-    rate = line("rate", lines)
-    if rate:
-        shown.append(drawings.lines({"rate": rate}, title="Learning rate", x="epoch", y="learning rate", styles={"rate": "s0"}))
-    for name in named("notes/", dense):
-        if own := line(name, dense):
-            short = name.removeprefix("notes/")
-            shown.append(drawings.lines({short: own}, title=f"Note: {short}", x="epoch", y=short, styles={short: "s0"}))
-    return shown
-
-
-def judged_prefix(run: Finished, stage: str) -> str:
-    """What stands before "val/..." in the journal for the weights that were kept: those of an average, where one was."""
-    for kept in run.row["selection"].split(", ")[1:]:
-        if any(f"{kept}/val/balanced" in line for line in run.journals[stage]):
-            return f"{kept}/"
-    return ""
 
 
 # ------------------------------------------------------------------------------------- calibration and the rest
@@ -404,6 +359,6 @@ def _reproduce(run: Finished) -> dict[str, Any]:
             ", ".join(name if value is True else f"{name} {value}" for name, value in row["hardware"].items() if value is not False),
         ),
     ]
-    keywords = [[name, str(value)] for name, value in row["keywords"].items()]
+    keywords = [[name, "none" if value is None else str(value)] for name, value in row["keywords"].items()]
     command = run.request.get("command", f"longtail train {row['recipe']} --out {shlex.quote(str(run.folder))}")
     return {"command": command, "pairs": pairs, "keywords": keywords}

@@ -95,6 +95,7 @@ def where_it_looks(network: nn.Module, image: Tensor, *, answer: Tensor) -> tupl
 
     Attention rollout to the tokens that answer, where a vision transformer answers with tokens; Grad-CAM for the answer elsewhere.
     """
+    network.eval()  # a deployed network may be a new module around trained ones, and modules begin in training mode
     device = next(network.parameters()).device
     try:
         transformer = transformer_of(network)

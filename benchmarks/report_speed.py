@@ -1,0 +1,164 @@
+"""How long a report takes to build, how large it is, and that it needs no torch.
+
+    python benchmarks/report_speed.py [RUN...]        # without runs: three made-up ones of 100 classes
+
+Each build is a process of its own, from the start of Python to the file on disk. Writes `benchmarks/results/speed/report.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longtail.metrics.files import Predictions, write_predictions
+from longtail.metrics.row import FORMAT
+
+RESULT = Path(__file__).parent / "results" / "speed" / "report.json"
+EPOCHS = 200
+BUILD = """
+import sys
+from pathlib import Path
+from longtail.report.document import write
+write([Path(own) for own in sys.argv[2:]], Path(sys.argv[1]))
+assert "torch" not in sys.modules
+"""
+
+
+def made_up(folder: Path, *, recipe: str, strength: float, classes: int = 100, tested: int = 100, size: int = 32) -> Path:
+    """A run of noise with the shape of CIFAR-100-LT: rare classes are recognised less often; `strength` says how much of that is mended."""
+    # Row and predictions are written as training would, without any: torch stays out of this process, too.
+    from types import SimpleNamespace
+
+    from longtail.metrics.summary import detailed
+
+    rng = np.random.default_rng(len(recipe))
+    counts = np.round(500 * 0.01 ** (np.arange(classes) / (classes - 1))).astype(int)
+    thirds = np.array_split(np.arange(classes), 3)
+    members = {name: tuple(own.tolist()) for name, own in zip(("many", "medium", "few"), thirds, strict=True)}
+    groups: Any = SimpleNamespace(rule=f"ranks: {'/'.join(str(len(own)) for own in thirds)}", members=members)
+    target = np.repeat(np.arange(classes), tested)
+    logits = rng.normal(size=(len(target), classes)).astype(np.float32)
+    logits[np.arange(len(target)), target] += np.log(counts)[target] / 2 * (1 - strength) + 2.5 * strength + 0.5
+    test = detailed(logits, target, groups=groups, counts=counts)
+    names = [f"class number {own}" for own in range(classes)]
+    keywords = {"epochs": EPOCHS, "network": "resnet32"}
+    record = {"format": 1, "command": f"longtail train {recipe} --data made-up-lt --out {folder}", "recipe": recipe, "keywords": keywords}
+    row = {
+        "format": FORMAT,
+        "recipe": recipe,
+        "keywords": keywords,
+        "data": {
+            "name": "made-up-lt",
+            "hash": "0" * 64,
+            "protocol": "holdout",
+            "imbalance": 100.0,
+            "classes": classes,
+            "train_images": int(counts.sum()),
+            "counts_before": counts.tolist(),
+            "counts_after": counts.tolist(),
+            "marks": [],
+        },
+        "seed": 0,
+        "view_seed": 0,
+        "split_seed": 0,
+        "selection": "last epoch",
+        "tta": "none",
+        "size": size,
+        "pretraining": None,
+        "parameters": 470_000,
+        "epochs": {"train": EPOCHS},
+        "minutes": 50.0,
+        "test": test,
+        "val": None,
+        "best_validation": None,
+        "versions": {"longtail": "0"},
+        "hardware": {"device": "cpu"},
+    }
+    for inner in ("model", "train", "analysis"):
+        (folder / inner).mkdir(parents=True)
+    (folder / "row.json").write_text(json.dumps(row))
+    (folder / "recipe.json").write_text(json.dumps(record | {"data": {"groups": {"rule": groups.rule, "members": members}}}))
+    (folder / "model" / "spec.json").write_text(json.dumps({"format": 1, "classes": names, "size": size}))
+    lines = []
+    for epoch in range(1, EPOCHS + 1):
+        value = 1 - 0.98**epoch
+        judged = {f"val/{name}": value * (own or 0) for name, own in {"balanced": test["balanced"], **test["groups"]}.items()}
+        lines.append(
+            {
+                "kind": "epoch",
+                "epoch": epoch,
+                "step": 80 * epoch,
+                "rate": 0.1 * (1 - epoch / EPOCHS),
+                "terms/class": 4 * (1 - value),
+                **judged,
+            }
+        )
+    (folder / "train" / "journal.jsonl").write_text("".join(json.dumps(own) + "\n" for own in lines))
+    ids = [f"test/{number:05d}.png" for number in range(len(target))]
+    write_predictions(folder / "predictions" / "test.npz", Predictions({"logits": logits}, target, np.arange(len(target))), ids)
+    worst = sorted(members["few"], key=lambda own: (test["recall"][own] or 0.0, own))[:5]
+    shown = np.repeat(worst, 4)
+    np.savez_compressed(
+        folder / "analysis" / "examples.npz",
+        image=rng.integers(256, size=(len(shown), size, size, 3), dtype=np.uint8),
+        map=rng.integers(256, size=(len(shown), 8, 8), dtype=np.uint8),
+        target=shown,
+        answer=(shown + 1) % classes,
+        confidence=np.full(len(shown), 0.9, dtype=np.float32),
+        id=np.array([f"test/{own}.png" for own in shown]),
+        split=np.array("test"),
+        kind=np.array("Grad-CAM"),
+    )
+    return folder
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="*", type=Path)
+    parser.add_argument("--times", type=int, default=5)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        runs = asked.runs or [
+            made_up(Path(folder) / recipe, recipe=recipe, strength=strength, size=64)
+            for recipe, strength in (("cross_entropy", 0.0), ("balanced_softmax", 0.4), ("paco", 0.6))
+        ]
+        page, seconds = Path(folder) / "report.html", []
+        for _ in range(asked.times):
+            before = time.perf_counter()
+            subprocess.run([sys.executable, "-c", BUILD, page, *runs], check=True)
+            seconds.append(time.perf_counter() - before)
+        figures = {
+            "report": {
+                "runs": len(runs),
+                "seconds": round(statistics.median(seconds), 2),
+                "megabytes": round(page.stat().st_size / 1e6, 2),
+            },
+            "torch_not_imported": True,  # BUILD asserts it
+        }
+    whole = {
+        "plan": "report",
+        "command": "python benchmarks/report_speed.py",
+        "figures": figures,
+        "machine": {"cores": os.cpu_count(), "kind": platform.machine()},
+        "versions": {"python": platform.python_version(), "numpy": np.__version__},
+        "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip(),
+    }
+    if not asked.runs:
+        RESULT.parent.mkdir(parents=True, exist_ok=True)
+        RESULT.write_text(json.dumps(whole, indent=1) + "\n")
+    print(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()
