@@ -37,6 +37,6 @@ def finished(folder: Path, network: Network | None = None, *, classes: Sequence[
 
 def calibrated(folder: Path, thresholds: Sequence[float]) -> Path:
     """Give a run the thresholds of prediction sets."""
-    content = {"level": 0.9, "score": "1 - softmax probability", "thresholds": list(thresholds)}
+    content = {"format": 1, "level": 0.9, "score": "1 - softmax probability", "thresholds": list(thresholds)}
     (folder / "model" / "conformal.json").write_text(json.dumps(content))
     return folder

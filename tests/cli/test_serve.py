@@ -18,15 +18,18 @@ def test_it_serves_until_it_is_stopped(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "longtail.cli.main", "serve", str(finished(tmp_path)), "--port", "0", "--device", "cpu"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as server:
-        assert server.stdout is not None
-        assert server.stderr is not None
-        line = server.stdout.readline()
-        assert "serving" in line, server.stderr.read()
-        address = next(word for word in line.split() if word.startswith("http://127.0.0.1:"))
-        assert json.load(urlopen(f"{address}/health"))["status"] == "ok"
-        server.send_signal(signal.SIGINT)
-        assert server.wait() == 0
-        assert "Traceback" not in server.stderr.read()
+        try:
+            assert server.stdout is not None
+            assert server.stderr is not None
+            line = server.stdout.readline()
+            address = next((word for word in line.split() if word.startswith("http://127.0.0.1:")), None)
+            assert address is not None, server.stderr.read()
+            assert json.load(urlopen(f"{address}/health"))["status"] == "ok"
+            server.send_signal(signal.SIGINT)
+            assert server.wait(60) == 0
+            assert "Traceback" not in server.stderr.read()
+        finally:
+            server.kill()
 
 
 def test_a_taken_port_is_said_at_once(longtail: Any, tmp_path: Path) -> None:

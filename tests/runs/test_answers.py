@@ -58,14 +58,15 @@ def test_what_is_no_answer_is_refused() -> None:
 def test_thresholds_come_from_their_file(tmp_path: Path) -> None:
     path = tmp_path / "conformal.json"
     assert read_thresholds(path, classes=2) is None
-    path.write_text(json.dumps({"level": 0.8, "score": "1 - softmax probability", "thresholds": [0.5, 1]}))
+    path.write_text(json.dumps({"format": 1, "level": 0.8, "score": "1 - softmax probability", "thresholds": [0.5, 1]}))
     found = read_thresholds(path, classes=2)
     assert found is not None
     assert (found.level, found.values.tolist()) == (0.8, [0.5, 1.0])
-    for content in ("", "[]", "{}", path.read_text().replace("softmax", "sigmoid")):
+    whole = path.read_text()
+    for content in ("", "[]", "{}", '{"format": 1}', whole.replace("softmax", "sigmoid"), whole.replace('"format": 1', '"format": 2')):
         path.write_text(content)
         with pytest.raises(ValueError, match="expected"):
             read_thresholds(path, classes=2)
-    path.write_text(json.dumps({"level": 0.8, "score": "1 - softmax probability", "thresholds": [0.5]}))
+    path.write_text(json.dumps({"format": 1, "level": 0.8, "score": "1 - softmax probability", "thresholds": [0.5]}))
     with pytest.raises(ValueError, match="expected 2 thresholds"):
         read_thresholds(path, classes=2)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 from longtail import __version__
 from longtail.cli import auto, flags, tables
@@ -23,8 +24,21 @@ from longtail.recipes import RECIPES
 from longtail.recipes.citations import CITATIONS
 from longtail.recipes.signatures import Recipe, read
 
+VERBS = (
+    *("demo", "inspect", "train", "eval", "report", "compare", "predict", "export", "serve", "sweep", "reproduce"),
+    *("list", "show", "doctor"),
+)
+"""As they are listed: in the order in which people need them."""
+
+
+class _InOrder(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=VERBS.index)
+
+
 app = typer.Typer(
     name="longtail",
+    cls=_InOrder,
     help="Train image classifiers that also work on the rare classes.",
     epilog="Begin with `longtail demo`, or with `longtail inspect` and the path of a folder of class folders.",
     no_args_is_help=True,
@@ -131,7 +145,7 @@ def _train(recipe: Recipe, values: dict[str, Any]) -> None:
         tables.say(f"report: {result.folder / 'report.html'}")
     others = sorted(str(own.parent) for own in result.folder.parent.glob("*/row.json") if own.parent != result.folder)
     tables.next_step(
-        f"longtail compare {' '.join([*others[:1], str(result.folder)])}" if others else f"longtail eval {result.folder} --tta flip"
+        f"longtail compare {' '.join([*others[:1], str(result.folder)])}" if others else f"longtail predict {result.folder} IMAGES"
     )
 
 
@@ -217,7 +231,7 @@ def demo(
     from longtail.cli.demo import perform
 
     perform(out, threads=threads)
-    tables.next_step(f"longtail compare {out}", "longtail inspect PATH_OF_YOUR_FOLDER_OF_CLASS_FOLDERS")
+    tables.next_step(f"longtail report {out} --out demo.html", "longtail inspect PATH_OF_YOUR_FOLDER_OF_CLASS_FOLDERS")
 
 
 app.command("sweep", help="Train every combination of recipes, keywords and seeds, or search on validation; compares; resumable.")(

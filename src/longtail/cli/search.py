@@ -349,7 +349,7 @@ def _compared(search: Search, best: FrozenTrial) -> None:
     tables.compared(folders, across=across, format="table", out=None)
     if usual and usual[0].folder not in diverged:
         before = search.score(rows[0])
-        verdict = "better: keep them" if before >= _value(best) else "worse"
+        verdict = "as good or better: keep them" if before >= _value(best) else "worse"
         tables.say(
             f"On validation (seed {search.seeds[0]}) the settings that the search began with have {100 * before:.1f}, which is {verdict}."
         )

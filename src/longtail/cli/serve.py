@@ -48,14 +48,9 @@ def _socket(host: str, port: int) -> socket.socket:
     """Take the port before the network is loaded, so that a taken one is said at once and in words."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        found = socket.socket(family, socket.SOCK_STREAM)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((host, port))
+        return socket.create_server((host, port), family=family)  # already listening: whoever is early waits, and is not refused
     except OSError as error:
-        raise ValueError(
-            f"expected a free port at {host}, got {port}, which cannot be taken ({error.strerror}): pass another --port"
-        ) from error
-    return found
+        raise ValueError(f"expected a free port at {host}, got {port} ({error.strerror}): pass another --port") from error
 
 
 def _is_loopback(host: str) -> bool:

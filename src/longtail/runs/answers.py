@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,17 @@ from torch import Tensor
 
 from longtail.metrics import conformal
 from longtail.metrics.conformal import Thresholds
+from longtail.runs.files import read_json
 
 
 def read_thresholds(path: Path, *, classes: int) -> Thresholds | None:
     """Read `model/conformal.json`; a run that was not calibrated has none."""
     if not path.exists():
         return None
+    content = read_json(path)
     try:
-        found = conformal.from_json(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        found = conformal.from_json(content)
+    except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"expected level, score and thresholds, got something else or a part of it in {path} ({error})") from error
     if found.values.shape != (classes,):
         raise ValueError(

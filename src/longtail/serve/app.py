@@ -170,7 +170,8 @@ def _looked(loaded: Loaded, picture: Image.Image, answer: int) -> tuple[str | No
     maps, kind = where_it_looks(loaded.network, seen, answer=torch.tensor([answer]))
     if maps is None:
         return None, kind
-    heat = (maps / maps.max().clamp_min(torch.finfo(maps.dtype).tiny))[0].mul(255).byte().numpy()
+    low, high = maps.aminmax()  # rollout is far from 0 everywhere, so its least counts as nothing
+    heat = ((maps[0] - low) / (high - low).clamp_min(torch.finfo(maps.dtype).tiny)).mul(255).byte().numpy()
     large = np.asarray(Image.fromarray(heat).resize((SIDE, SIDE), Image.Resampling.BICUBIC)).astype(np.float64) / 255
     colour = np.stack([np.interp(large, np.linspace(0, 1, len(_HEAT)), channel) for channel in _HEAT.T], axis=2)
     shown = Fit(SIDE, None if loaded.fit.kept is None else SIDE)(picture).permute(1, 2, 0).numpy()

@@ -1,7 +1,7 @@
 "use strict";
 
 const part = (id) => document.getElementById(id);
-const percent = (value) => `${(100 * value).toFixed(1)}%`.replace(".0%", "%");
+const percent = (value) => `${(100 * value).toFixed(1)}%`;
 let limit = Infinity;
 let asked = 0; // the newest question: answers to older ones come too late
 let shown = null;
@@ -44,7 +44,7 @@ function show(found, file) {
   part("set").hidden = !found.set;
   if (found.set) {
     const some = found.set.length ? found.set.join(", ") : "empty, for no class is probable enough";
-    part("set").textContent = `Prediction set, which holds the true class in about ${percent(found.level)} of cases: ${some}.`;
+    part("set").textContent = `Prediction set, which holds the true class in about ${Math.round(1000 * found.level) / 10}% of cases: ${some}.`;
   }
   bars(found.top);
   if (shown) URL.revokeObjectURL(shown);
@@ -56,8 +56,8 @@ function show(found, file) {
   part("unmapped").hidden = Boolean(found.map);
   if (found.map) {
     part("map").src = found.map;
-    part("map").alt = `Your picture with a map of what spoke for ${found.class}: yellow much, blue little`;
-    part("kind").textContent = `Where the network looked (${found.map_kind}): yellow much, blue little`;
+    part("map").alt = `Your picture with a map of what spoke for ${found.class}: yellow most, blue least`;
+    part("kind").textContent = `Where the network looked (${found.map_kind}): yellow most, blue least`;
   } else {
     part("unmapped").textContent = `This network does not show where it looks (${found.map_kind}).`;
   }

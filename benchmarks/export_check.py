@@ -1,0 +1,56 @@
+"""How far the logits of an exported network are from the run's own, on 1,000 of its test images.
+
+    python benchmarks/export_check.py RUN [--to onnx] [--root FOLDER_OF_THE_DATA]
+
+The same check as `longtail export` makes; the files themselves go to a temporary folder. Writes
+`benchmarks/results/speed/export_onnx.json` (or torch, timm).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from longtail.report.rows import read_row
+from longtail.runs.exporting import IMAGES, TOLERANCE, export
+from longtail.runs.identity import versions
+
+RESULTS = Path(__file__).parent / "results" / "speed"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--to", choices=("onnx", "torch", "timm"), default="onnx")
+    parser.add_argument("--root", type=Path)
+    asked = parser.parse_args()
+    row = read_row(asked.run)
+    with tempfile.TemporaryDirectory() as folder:
+        found = export(asked.run, asked.to, out=Path(folder) / asked.to, root=asked.root, images=IMAGES)
+        size = sum(own.stat().st_size for own in found.folder.iterdir())
+    agreement = asdict(found.agreement)
+    source = agreement.pop("source")
+    name = f"{row['recipe']} with {row['keywords'].get('network')} on {row['data']['name']}, {source}"
+    figures = {name: {**agreement, "difference_allowed": TOLERANCE, "megabytes": round(size / 1e6, 1)}}
+    whole = {
+        "plan": f"export_{asked.to}",
+        "question": f"Does the network that was exported to {asked.to} answer as the run's? (Difference in parts of the largest logit.)",
+        "command": f"python benchmarks/export_check.py RUN --to {asked.to}",
+        "figures": figures,
+        "machine": {"cores": os.cpu_count(), "kind": platform.machine()},
+        "versions": versions(),
+        "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip(),
+    }
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"export_{asked.to}.json").write_text(json.dumps(whole, indent=1) + "\n")
+    print(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""How much of a network's speed is left when `predict` reads PNG files for it, and how fast decoding alone is.
+
+    python benchmarks/predict_speed.py [--threads 2] [--images 4096] [--rounds 5]        # run it alone on the machine
+
+ResNet-32 on 32-pixel PNG files of random pixels. The raw network sees a tensor in memory, in batches and a layout as `predict` uses them;
+raw, predict and decoding take turns within one process, so that a busy neighbour slows all of them. Writes
+`benchmarks/results/speed/predict.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from longtail.engine.machine import Machine
+from longtail.metrics.row import Row
+from longtail.nn import Linear, build
+from longtail.nn.networks import Classifier
+from longtail.runs.identity import versions
+from longtail.runs.pictures import Fit
+from longtail.runs.predicting import BATCH, Loaded, ahead, batches
+
+RESULT = Path(__file__).parent / "results" / "speed" / "predict.json"
+SIZE = 32
+
+
+def network(machine: Machine) -> Loaded:
+    """As `longtail.load` gives it."""
+    torch.manual_seed(0)
+    body = build({"name": "resnet32", "size": SIZE})
+    made = Classifier(body, Linear(body.dim, 100)).eval().requires_grad_(False)
+    machine.place(made)
+    row: Row = {}  # type: ignore[typeddict-item]
+    return Loaded(Path(), made, tuple(map(str, range(100))), SIZE, row, Fit(SIZE, SIZE), None, machine)
+
+
+def files(folder: Path, count: int) -> list[Path]:
+    rng = np.random.default_rng(0)
+    paths = [folder / f"{number:06}.png" for number in range(count)]
+    for path in paths:
+        Image.fromarray(rng.integers(0, 255, (SIZE, SIZE, 3), dtype=np.uint8)).save(path)
+    return paths
+
+
+def seconds(work: Callable[[], None]) -> float:
+    before = time.perf_counter()
+    work()
+    return time.perf_counter() - before
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--images", type=int, default=4096)
+    parser.add_argument("--rounds", type=int, default=5)
+    asked = parser.parse_args()
+    torch.set_num_threads(asked.threads)
+    loaded = network(Machine(threads=asked.threads))
+    memory = loaded.machine.receive({"image": torch.rand(BATCH, 3, SIZE, SIZE)})["image"]
+
+    @torch.inference_mode()
+    def raw() -> None:
+        for first in range(0, asked.images, BATCH):
+            loaded.network(memory[: asked.images - first])
+
+    with tempfile.TemporaryDirectory() as folder:
+        paths = files(Path(folder), asked.images)
+
+        def predict() -> None:
+            answered = sum(len(part.paths) for part in loaded.each(paths))
+            assert answered == len(paths)
+
+        def decode() -> None:
+            for _ in ahead(loaded._read, batches(paths)):
+                pass
+
+        works = {"raw": raw, "predict": predict, "decode": decode}
+        times: dict[str, list[float]] = {name: [] for name in works}
+        for number in range(asked.rounds + 1):
+            for name, work in list(works.items())[:: 1 if number % 2 else -1]:  # who is first takes turns
+                spent = seconds(work)
+                if number:  # the first round warms up
+                    times[name].append(spent)
+    speed = {name: round(asked.images / statistics.median(own)) for name, own in times.items()}
+    share = statistics.median(a / b for a, b in zip(times["raw"], times["predict"], strict=True))
+    figures = {
+        "raw network": {"images_per_second": speed["raw"]},
+        "predict": {"images_per_second": speed["predict"], "percent_of_raw": round(100 * share, 1)},
+        "decoding alone": {"images_per_second": speed["decode"]},
+    }
+    command = f"python benchmarks/predict_speed.py --threads {asked.threads} --images {asked.images} --rounds {asked.rounds}"
+    whole = {
+        "plan": "predict",
+        "question": "How much of ResNet-32's speed is left when `longtail predict` reads 32-pixel PNG files for it? (Wanted: 90 percent.)",
+        "command": command,
+        "figures": figures,
+        "machine": {"cores": os.cpu_count(), "threads": asked.threads, "kind": platform.machine()},
+        "versions": versions(),
+        "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip(),
+    }
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    RESULT.write_text(json.dumps(whole, indent=1) + "\n")
+    print(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()
