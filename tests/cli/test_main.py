@@ -18,7 +18,14 @@ SMALL = ("--data", "digits-lt", "--epochs", 1, "--threads", 1, "--network", "fas
 
 @pytest.mark.parametrize(
     "verb",
-    [["--help"], ["list"], ["show", "balanced_softmax"], ["train", "--help"], ["train", "cross_entropy", "--help"], ["sweep", "--help"]],
+    [
+        ["--help"],
+        ["list"],
+        ["show", "balanced_softmax"],
+        ["reproduce"],
+        *([*words, "--help"] for words in (["train"], ["train", "cross_entropy"], ["train", "auto"])),
+        *([verb, "--help"] for verb in main.VERBS),
+    ],
 )
 def test_help_needs_no_torch(verb: list[str]) -> None:
     code = f"""
@@ -170,7 +177,7 @@ def test_demo_compares_plain_with_balanced(longtail: Any, tmp_path: Path, monkey
     monkeypatch.setattr(demo, "KEYWORDS", {"batch": 128, "epochs": 1})
     said = longtail("demo", "--out", tmp_path, "--threads", 1)
     assert said.code == 0, said.err
-    assert all(word in said.out for word in ("plain", "overall", "medium", "few", str(tmp_path / "balanced"), "next: longtail compare"))
+    assert all(word in said.out for word in ("plain", "overall", "medium", "few", str(tmp_path / "balanced"), "next: longtail report"))
 
 
 def test_eval_shows_what_stands_behind_the_headline_or_all_of_it_as_json(longtail: Any, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from longtail.data.opening import open_data
 from longtail.metrics.files import Predictions, read_predictions, write_predictions
 from longtail.nn import Classifier, Linear, build
+from longtail.nn.experts import Experts
 from longtail.runs import evaluate, examples, train
 from longtail.runs.examples import chosen, unharmed, where_it_looks, write_examples
 
@@ -30,6 +31,7 @@ def classifier(name: str, **keywords: Any) -> nn.Module:
     [
         ({"name": "resnet32"}, "Grad-CAM"),
         ({"name": "fast_cnn"}, "Grad-CAM"),
+        ({"name": "fast_cnn_experts"}, "Grad-CAM"),
         ({"name": "vit_mini", "depth": 2, "width": 16}, "attention rollout"),
         ({"name": "vit_mini", "depth": 2, "width": 16, "pool": "avg"}, "Grad-CAM"),
         ({"name": "vit_mini", "depth": 2, "width": 16, "pool": "avg_norm"}, "Grad-CAM"),
@@ -50,6 +52,20 @@ def test_every_kind_of_network_shows_where_it_looks(network: dict[str, Any], kin
     assert float(maps.min()) >= 0
     assert all(torch.equal(own, before[name]) for name, own in made.state_dict().items())
     assert not [module for module in made.modules() if module._forward_hooks or module._forward_pre_hooks]
+
+
+def test_experts_look_together() -> None:
+    made = classifier("fast_cnn_experts", experts=2)
+    image, answer = torch.rand(2, 3, 32, 32), torch.zeros(2, dtype=torch.long)
+    before, _ = where_it_looks(made, image, answer=answer)
+    experts: Any = next(own for own in made.modules() if isinstance(own, Experts))
+    with torch.no_grad():
+        for own in experts.branches[0].parameters():
+            own.zero_()
+    after, _ = where_it_looks(made, image, answer=answer)
+    assert before is not None
+    assert after is not None
+    assert not torch.allclose(before, after)  # the first expert counts, not only the last
 
 
 class Flat(nn.Module):

@@ -101,7 +101,7 @@ def test_what_is_written_is_used_without_us(to: Target, tmp_path: Path) -> None:
     assert {"README.md", "model.json"} < {*found.files}
     export(run, to, out=tmp_path / "out", images=8)  # once more over its own files
     if to == "onnx":
-        import onnxruntime  # type: ignore[import-untyped]
+        import onnxruntime
 
         session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")
         assert json.loads(session.get_modelmeta().custom_metadata_map["classes"]) == list(CLASSES)

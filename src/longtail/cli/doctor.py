@@ -7,7 +7,14 @@ import os
 import platform
 import sys
 
-OPTIONAL = {"pyarrow": ("data", "read parquet files"), "tensorboard": ("track", "write TensorBoard files")}
+OPTIONAL = {
+    "pyarrow": ("data", "read parquet files"),
+    "tensorboard": ("track", "write TensorBoard files"),
+    "matplotlib": ("plot", "draw the arrays of an analysis"),
+    "optuna": ("sweep", "search on validation"),
+    "onnxruntime": ("export", "export to ONNX"),
+    "fastapi": ("serve", "serve a run"),
+}
 """Module -> the extra that brings it, and what it is for."""
 
 

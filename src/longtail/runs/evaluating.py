@@ -19,7 +19,7 @@ from longtail.data.loader import InOrder
 from longtail.data.opening import open_data
 from longtail.engine.machine import Machine, choose
 from longtail.engine.predicting import predictor
-from longtail.metrics.conformal import Thresholds, calibrate, from_json
+from longtail.metrics.conformal import Thresholds, calibrate
 from longtail.metrics.evaluators import collect, flipped
 from longtail.metrics.files import Predictions, write_predictions
 from longtail.metrics.row import Summary
@@ -27,7 +27,7 @@ from longtail.metrics.summary import detailed, summarise
 from longtail.nn import Classifier
 from longtail.report.document import write as write_report
 from longtail.runs.examples import unharmed, write_examples
-from longtail.runs.files import FORMAT, read_json, write_json
+from longtail.runs.files import FORMAT, write_json
 from longtail.runs.identity import DATA_DEFAULTS, Tta, read_record, versions
 from longtail.runs.model import BATCH, load
 
@@ -163,7 +163,7 @@ def evaluate(
         own = answers(_Deployed(loaded.network), split, size=loaded.size, tta=tta, machine=machine)
         found[name] = Predictions(own.logits, renumbered[own.target].numpy(), own.index)
     # Other data is asked whether it keeps what was promised on the run's own: nothing is calibrated on it.
-    thresholds = calibrated(found, groups=groups) if data is None else _shipped(folder)
+    thresholds = calibrated(found, groups=groups) if data is None else loaded.thresholds
     counts = np.array(loaded.row["data"]["counts_after"])
     summaries = judged(found, groups=groups, counts=counts, confidence=confidence_of(loaded.network), thresholds=thresholds)
     if rewrite:
@@ -180,11 +180,6 @@ def evaluate(
         numbers = {"format": FORMAT, "data": dataset.name, "hash": dataset.hash, "tta": tta, **summaries, "versions": versions()}
         write_json(folder / f"eval-{named}-{tta}.json", numbers)
     return summaries
-
-
-def _shipped(folder: Path) -> Thresholds | None:
-    path = folder / "model" / "conformal.json"
-    return from_json(read_json(path)) if path.exists() else None
 
 
 def _renumbered(given: Sequence[str], known: Sequence[str]) -> Tensor:

@@ -21,6 +21,7 @@ from longtail.data.views import Plain
 from longtail.metrics.accuracy import recall
 from longtail.metrics.calibration import confidence as confidence_of
 from longtail.metrics.files import read_predictions
+from longtail.nn.experts import Experts
 
 CLASSES, EACH, SIDE = 5, 4, 64
 """So many classes, images of each, and pixels of a side at most: 20 pictures of 12 kB."""
@@ -103,7 +104,8 @@ def where_it_looks(network: nn.Module, image: Tensor, *, answer: Tensor) -> tupl
         transformer = None
     try:
         if transformer is None:
-            layer = last_map(network, image[:1].to(device))
+            experts = next((own for own in network.modules() if isinstance(own, Experts)), None)
+            layer = last_map(network, image[:1].to(device)) if experts is None else experts.trunk  # what all of them look at
             _check_channels_first(network, layer, image[:1].to(device))
         elif transformer.global_pool == "token":
             tokens = 2 if hasattr(transformer, "dist_token") else 1  # others in front are registers, which no head reads

@@ -170,7 +170,7 @@ def _write_onnx(folder: Path, loaded: Loaded) -> None:
 
 
 def _read_onnx(folder: Path) -> Callable[[Tensor], Tensor]:
-    import onnxruntime  # type: ignore[import-untyped]
+    import onnxruntime
 
     session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
     return lambda image: torch.from_numpy(session.run(["logits"], {"image": image.numpy()})[0])
