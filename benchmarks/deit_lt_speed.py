@@ -10,9 +10,7 @@ three times as expensive step of the student. Writes `benchmarks/results/speed/d
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import statistics
 import tempfile
 import time
@@ -22,6 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import measured
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -35,9 +34,7 @@ from longtail.engine.run import Run
 from longtail.losses import CrossEntropy
 from longtail.methods import DistillTokens
 from longtail.nn import Classifier, Cosine, Teacher, TokenHeads, build
-from longtail.runs.identity import versions
 
-RESULT = Path(__file__).parent / "results" / "speed" / "deit_lt_speed.json"
 BATCH, CLASSES = 128, 10
 
 
@@ -123,17 +120,9 @@ def main() -> None:
     for size in ("tiny", "small", "base"):
         student = {"name": f"timm:deit_{size}_distilled_patch16_224", "size": 224, "pool": "tokens"}
         figures[f"counted: deit_{size} at 224, resnet50 teacher"] = counted(student, {"name": "timm:resnet50", "size": 224})
-    whole = {
-        "plan": "deit_lt_speed",
-        "question": "What does a teacher cost a step of its student (batch 128), over the same step with classes that cost nothing?",
-        "command": "python benchmarks/deit_lt_speed.py",
-        "figures": figures,
-        "machine": {"cores": os.cpu_count(), "threads": asked.threads, "kind": platform.machine()},
-        "versions": versions(),
-    }
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps(whole, indent=1) + "\n")
-    print(json.dumps(figures, indent=1))
+    question = "What does a teacher cost a step of its student (batch 128), over the same step with classes that cost nothing?"
+    command = f"python benchmarks/deit_lt_speed.py --threads {asked.threads}"
+    measured.write("deit_lt_speed", figures, plan="deit_lt_speed", question=question, command=command, threads=asked.threads)
 
 
 if __name__ == "__main__":

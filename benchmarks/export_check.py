@@ -9,19 +9,14 @@ The same check as `longtail export` makes; the files themselves go to a temporar
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import subprocess
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
+import measured
+
 from longtail.report.rows import read_row
 from longtail.runs.exporting import IMAGES, TOLERANCE, export
-from longtail.runs.identity import versions
-
-RESULTS = Path(__file__).parent / "results" / "speed"
 
 
 def main() -> None:
@@ -38,18 +33,9 @@ def main() -> None:
     source = agreement.pop("source")
     name = f"{row['recipe']} with {row['keywords'].get('network')} on {row['data']['name']}, {source}"
     figures = {name: {**agreement, "difference_allowed": TOLERANCE, "megabytes": round(size / 1e6, 1)}}
-    whole = {
-        "plan": f"export_{asked.to}",
-        "question": f"Does the network that was exported to {asked.to} answer as the run's? (Difference in parts of the largest logit.)",
-        "command": f"python benchmarks/export_check.py RUN --to {asked.to}",
-        "figures": figures,
-        "machine": {"cores": os.cpu_count(), "kind": platform.machine()},
-        "versions": versions(),
-        "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip(),
-    }
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"export_{asked.to}.json").write_text(json.dumps(whole, indent=1) + "\n")
-    print(json.dumps(figures, indent=1))
+    question = f"Does the network that was exported to {asked.to} answer as the run's? (Difference in parts of the largest logit.)"
+    command = f"python benchmarks/export_check.py RUN --to {asked.to}"
+    measured.write(f"export_{asked.to}", figures, plan=f"export_{asked.to}", question=question, command=command)
 
 
 if __name__ == "__main__":

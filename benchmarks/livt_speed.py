@@ -11,15 +11,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
-import json
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import measured
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -28,10 +27,8 @@ from longtail.losses import BalancedBCE
 from longtail.nn import Linear, Network, build
 from longtail.nn.mae import Masked, MaskedAutoencoder, initialise, random_masking, to_patches, transformer
 from longtail.report.charts import chart
-from longtail.runs.identity import versions
 
-HERE = Path(__file__).parent
-RESULTS, PICTURES = HERE / "results" / "speed", HERE.parent / "docs" / "images"
+PICTURES = Path(__file__).parents[1] / "docs" / "images"
 BATCH = 64
 SMALL, PAPER = {"width": 128, "depth": 2, "heads": 4}, {"width": 512, "depth": 8, "heads": 16}
 
@@ -230,17 +227,13 @@ def main() -> None:
         "livt_tokens": ("Does the encoder's cost grow linearly with visible tokens (vit_tiny, patch 2)?", lambda: tokens(asked.rounds)),
         "livt_classes": ("Does Balanced BCE's cost grow linearly with classes, to 8,142?", lambda: classes(asked.rounds)),
     }
-    RESULTS.mkdir(parents=True, exist_ok=True)
     for name, (question, measure) in questions.items():
         if asked.only and name not in asked.only:
             continue
         torch.manual_seed(0)
         figures = measure()
-        machine = {"cores": os.cpu_count(), "threads": asked.threads, "kind": platform.machine()}
         command = f"python benchmarks/livt_speed.py --threads {asked.threads} --only {name}"
-        whole = {"plan": "speed", "question": question, "command": command, "figures": figures, "machine": machine, "versions": versions()}
-        (RESULTS / f"{name}.json").write_text(json.dumps(whole, indent=1) + "\n")
-        print(f"{name}: {figures}", flush=True)
+        measured.write(name, figures, question=question, command=command, threads=asked.threads)
 
 
 if __name__ == "__main__":

@@ -10,16 +10,14 @@ raw, predict and decoding take turns within one process, so that a busy neighbou
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import measured
 import numpy as np
 import torch
 from PIL import Image
@@ -28,11 +26,9 @@ from longtail.engine.machine import Machine
 from longtail.metrics.row import Row
 from longtail.nn import Linear, build
 from longtail.nn.networks import Classifier
-from longtail.runs.identity import versions
 from longtail.runs.pictures import Fit
 from longtail.runs.predicting import BATCH, Loaded, ahead, batches
 
-RESULT = Path(__file__).parent / "results" / "speed" / "predict.json"
 SIZE = 32
 
 
@@ -101,18 +97,8 @@ def main() -> None:
         "decoding alone": {"images_per_second": speed["decode"]},
     }
     command = f"python benchmarks/predict_speed.py --threads {asked.threads} --images {asked.images} --rounds {asked.rounds}"
-    whole = {
-        "plan": "predict",
-        "question": "How much of ResNet-32's speed is left when `longtail predict` reads 32-pixel PNG files for it? (Wanted: 90 percent.)",
-        "command": command,
-        "figures": figures,
-        "machine": {"cores": os.cpu_count(), "threads": asked.threads, "kind": platform.machine()},
-        "versions": versions(),
-        "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip(),
-    }
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps(whole, indent=1) + "\n")
-    print(json.dumps(figures, indent=1))
+    question = "How much of ResNet-32's speed is left when `longtail predict` reads 32-pixel PNG files for it? (Wanted: 90 percent.)"
+    measured.write("predict", figures, plan="predict", question=question, command=command, threads=asked.threads)
 
 
 if __name__ == "__main__":

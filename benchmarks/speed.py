@@ -9,9 +9,7 @@ Loops are compared in interleaved blocks within one process, so that a busy neig
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -23,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import measured
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -36,9 +35,6 @@ from longtail.engine.optim import sgd
 from longtail.engine.run import Run
 from longtail.engine.session import Session
 from longtail.nn import Linear, build
-from longtail.runs.identity import versions
-
-RESULTS = Path(__file__).parent / "results" / "speed"
 
 
 class Plain(Method[Labelled]):
@@ -192,16 +188,12 @@ def main() -> None:
             lambda: waiting_for_data(asked.root, asked.threads),
         ),
     }
-    RESULTS.mkdir(parents=True, exist_ok=True)
     for name, (question, measure) in questions.items():
         if asked.only and name not in asked.only:
             continue
         figures = measure()
-        machine = {"cores": os.cpu_count(), "threads": asked.threads, "kind": platform.machine()}
         command = f"python benchmarks/speed.py --root DATA --only {name}"
-        whole = {"plan": "speed", "question": question, "command": command, "figures": figures, "machine": machine, "versions": versions()}
-        (RESULTS / f"{name}.json").write_text(json.dumps(whole, indent=1) + "\n")
-        print(f"{name}: {figures}", flush=True)
+        measured.write(name, figures, question=question, command=command, threads=asked.threads)
 
 
 if __name__ == "__main__":
