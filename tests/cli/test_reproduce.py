@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,16 @@ def test_without_a_name_all_are_listed(longtail: Any) -> None:
     assert said.code == 0
     assert all(name in said.out for name in PUBLISHED)
     assert "next: longtail reproduce" in said.out
+
+
+def test_listing_needs_no_torch() -> None:
+    code = """
+import sys
+from longtail.cli.main import app
+app(["reproduce"], standalone_mode=False)
+assert not {"torch", "numpy", "timm"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
 def test_a_row_runs_with_its_own_settings_and_seeds() -> None:

@@ -65,7 +65,7 @@ PRINTED = {
     "inaturalist18-deit-lt-ldam": 72.9,
     "inaturalist18-deit-lt-paco": 75.1,
 }
-ours = [own for own in PUBLISHED.values() if own.source.startswith("our own ")]
+ours = [own for own in PUBLISHED.values() if own.source.startswith("our own: ")]
 
 
 @pytest.mark.parametrize("own", PUBLISHED.values(), ids=lambda own: own.name)
@@ -78,7 +78,7 @@ def test_a_row_can_be_asked_for(own: Published) -> None:
     assert (own.data, own.imbalance) in IMAGES
     assert own.source
     assert own.band
-    assert own.smoke in SMOKES or (own.smoke is None and own.data == "digits-lt")
+    assert own.smoke in SMOKES or (own.smoke is None and (own.data == "digits-lt" or own.recipe == "deit3"))
     assert own.low < own.value < own.high, "a value lies in its own band"
     network = keywords["network"]
     if network.startswith("timm:"):
@@ -107,7 +107,7 @@ def test_bands_are_wide_enough_and_say_why() -> None:
 
 @pytest.mark.parametrize("own", ours, ids=lambda own: own.name)
 def test_our_own_rows_say_what_the_results_say(own: Published) -> None:
-    folder, arm = own.source.removeprefix("our own benchmarks/results/").split("/")
+    folder, arm = own.source.removeprefix("our own: benchmarks/results/").split("/")
     results = [json.loads(path.read_text()) for path in sorted((BENCHMARKS / "results" / folder).glob(f"{arm}-seed*.json"))]
     values = [result["row"]["test"]["top1"] for result in results]
     assert len(values) == 3
@@ -122,6 +122,7 @@ def test_our_own_rows_say_what_the_results_say(own: Published) -> None:
 def test_smokes_say_what_the_results_say_and_run_what_the_plan_ran() -> None:
     plan = json.loads((BENCHMARKS / "plans" / "digits_lt_smokes.json").read_text())
     assert set(plan["arms"]) == set(SMOKES)
+    variances = []
     for arm, own in SMOKES.items():
         settings = {**plan["settings"], **plan["arms"][arm]}
         assert own.keywords == {name: value for name, value in settings.items() if name != "recipe"}
@@ -130,11 +131,11 @@ def test_smokes_say_what_the_results_say_and_run_what_the_plan_ran() -> None:
         paths = sorted((BENCHMARKS / "results" / "digits_lt_smokes").glob(f"{arm}-seed?.json"))
         values = [json.loads(path.read_text())["row"]["test"]["top1"] for path in paths]
         assert len(values) == 3
-        wide = max(0.03, 3 * statistics.stdev(values))
         assert own.value == pytest.approx(statistics.fmean(values), abs=1e-5)
-        assert own.low == pytest.approx(max(own.value - wide, 0), abs=1e-5)
-        assert own.high == pytest.approx(min(own.value + wide, 1), abs=1e-5)
-        assert own.low > 0.1, "above chance"
+        assert own.low > 0.2, "far above chance"
+        variances.append(statistics.variance(values))
+    wide = 3 * statistics.fmean(variances) ** 0.5
+    assert {round(100 * wide)} == {round(100 * (own.high - own.low) / 2) for own in SMOKES.values()}
 
 
 def made(own: Published, **changes: Any) -> Any:

@@ -100,6 +100,7 @@ def do(job: Job, *, apart: bool = False) -> str | None:
     if apart and not job.finished:
         return _apart(job)
     from longtail.engine.journal import NonFinite
+    from longtail.engine.stopping import Stopped
     from longtail.runs import train
 
     with _here:
@@ -107,11 +108,17 @@ def do(job: Job, *, apart: bool = False) -> str | None:
             train(**job.call())
         except NonFinite as error:
             return str(error)
+        except Stopped:  # its own advice is how to continue one run
+            raise Stopped(_continue(job)) from None
     return None
 
 
 _here = threading.Lock()  # torch's threads and generators belong to the whole process
 _children: set[subprocess.Popen[bytes]] = set()
+
+
+def _continue(job: Job) -> str:
+    return f"{job.folder} was stopped and has saved; the same command continues it and does the rest"
 
 
 def _log(job: Job) -> Path:
@@ -144,7 +151,7 @@ def _apart(job: Job) -> str | None:
     if code in (STOPPED, -signal.SIGTERM):
         from longtail.engine.stopping import Stopped
 
-        raise Stopped(f"{job.folder} was stopped; the same command continues it")
+        raise Stopped(_continue(job))
     raise ValueError(f"{job.folder} failed: {last.removeprefix('error: ')} (all it said is in {log})")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="A published row; without it, all are listed.")] = None,
-    smoke: Annotated[bool, typer.Option("--smoke", help="The same recipe on long-tailed digits: a minute or two on a CPU.")] = False,
+    smoke: Annotated[bool, typer.Option("--smoke", help="The same recipe on long-tailed digits: minutes on a CPU.")] = False,
     seeds: Annotated[str | None, typer.Option(help="Seeds, separated by commas; those of the row unless given.")] = None,
     set: Annotated[list[str] | None, typer.Option("--set", help="KEYWORD=VALUE, for what a row needs; may be repeated.")] = None,
     jobs: Annotated[int, typer.Option(help="Runs at once, each a process with one thread unless --threads is given.")] = 1,
@@ -43,7 +44,9 @@ def reproduce(
         )
         return
     if name not in PUBLISHED:
-        raise unknown("published row", name, PUBLISHED)
+        close = difflib.get_close_matches(name, PUBLISHED, n=5, cutoff=0.5)
+        guess = f"did you mean {' or '.join(close)}? " if close else ""
+        raise ValueError(f"unknown published row {name!r}: {guess}`longtail reproduce` lists all")
     row = PUBLISHED[name]
     on = machine({"device": device, "precision": precision, "threads": threads, "workers": workers, "save_every": save_every}, jobs)
     folder = out or Path("runs") / "reproduce" / (f"{name}-smoke" if smoke else name)
@@ -69,22 +72,22 @@ def reproduce(
 def listed(rows: Mapping[str, Published]) -> None:
     """Print every row with its value, band, source and cost."""
     large = ("imagenet-lt", "places-lt", "inaturalist18")
-    cells = [
-        [
-            own.name,
-            own.source,
-            ", ".join([*own.needs, *(["images"] if own.data in large else [])]) or "-",
-            own.cost or "-",
-            f"{100 * own.value:.1f}",
-            f"{100 * own.low:.1f} to {100 * own.high:.1f}",
-        ]
-        for own in rows.values()
-    ]
-    tables.grid(["name", "source", "needs", "cost", "value", "band"], cells, left=4)
-    tables.say(
-        "Percent of test images. Costs are what the authors state; --dry-run estimates yours. What a row needs is given with --set, "
-    )
-    tables.say("images with --root. --smoke runs the same recipe on long-tailed digits, in a minute or two, to see that it works.")
+    tables.say("Percent of test images, with the band in which a reproduction lies.\n")
+    for source in dict.fromkeys(_where(own) for own in rows.values()):
+        found = {}
+        for own in rows.values():
+            needs = [*own.needs, *(["images"] if own.data in large else [])]
+            said = [f"{100 * own.value:.1f} ({100 * own.low:.1f} to {100 * own.high:.1f})"]
+            said += [f"needs {' and '.join(needs)}"] * bool(needs) + [own.cost] * bool(own.cost)
+            if _where(own) == source:
+                found[own.name] = "; ".join(said)
+        tables.pairs(source, found)
+    tables.say("Costs are what the authors state; --dry-run estimates yours. What a row needs is given with --set, images with --root.")
+    tables.say("--smoke runs the same recipe on long-tailed digits in minutes, to see that everything works.")
+
+
+def _where(own: Published) -> str:
+    return "our own results" if own.source.startswith("our own") else own.source
 
 
 def plan(
@@ -105,7 +108,10 @@ def plan(
     recipe, small = read(row.recipe), None
     if smoke:
         if row.smoke is None:
-            raise ValueError(f"expected --smoke with a row that takes long, got {row.name}, which does not ({row.cost}): leave it out")
+            why = (
+                f"which is small itself ({row.cost})" if row.data == "digits-lt" else "which has none: its recipe learns too slowly for one"
+            )
+            raise ValueError(f"expected --smoke with a row that has one, got {row.name}, {why}: leave it out")
         small = SMOKES[row.smoke]
     changed: dict[str, Any] = {}
     for name, text in pairs(given, "--set KEYWORD=VALUE").items():
@@ -151,9 +157,9 @@ def judged(
     verdict = "diverged" if mean is None or diverged else row.verdict(mean, small)
     target = {"value": row.value, "low": row.low, "high": row.high, "band": row.band, "source": row.source}
     if small is not None:
-        about = "three deviations over our three seeds, at least three points"
+        about = "three deviations of a seed around our mean over three seeds"
         target = {"value": small.value, "low": small.low, "high": small.high, "band": about}
-        target["source"] = f"our own benchmarks/results/digits_lt_smokes/{small.arm}"
+        target["source"] = f"our own: benchmarks/results/digits_lt_smokes/{small.arm}"
     return {
         "format": 1,
         "name": row.name,
