@@ -142,3 +142,15 @@ def test_a_page_of_results_has_means_deviations_and_what_is_missing(tmp_path: Pa
     assert "| `b` | 1 | 40.0 | 50.0 | 90.0 | 80.0 | 25.0 | 0.100 | 2.0 |" in page
     assert "Not run yet: `b` with seed 0; `c` with seed 0, 1." in page
     assert "| bare loop, microseconds per step | 123.5 |" in page
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/auto.md"])
+def test_what_auto_reached_on_plankton_is_what_the_results_say(page: str) -> None:
+    means = {}
+    for arm in ("auto", "cross-entropy"):
+        found = [json.loads(path.read_text(encoding="utf-8")) for path in ROOT.glob(f"benchmarks/results/plankton_auto/{arm}-seed*.json")]
+        assert len(found) == 3
+        means[arm] = sum(result["row"]["test"]["balanced"] for result in found) / 3
+    said = re.search(r"had (\S+)% balanced\s+accuracy, .*?cross entropy .*? (\S+)%", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    assert said is not None
+    assert said.groups() == (f"{100 * means['auto']:.1f}", f"{100 * means['cross-entropy']:.1f}")

@@ -86,6 +86,12 @@ def test_the_baselines_train(recipe: str, tmp_path: Path) -> None:
     assert result.row["epochs"] == {"train": 1}
 
 
+def test_the_head_under_lamb_does_not_begin_near_zero(tmp_path: Path) -> None:
+    train("deit3", "digits-lt", tmp_path / "run", **QUICK)
+    head: Any = load(tmp_path / "run", device="cpu").network.head
+    assert float(head.weight.std()) > 0.01, "LAMB's steps are in proportion to the weights: near zero it would stay there"
+
+
 def test_a_dry_run_goes_through_both_stages_and_writes_nothing(tmp_path: Path) -> None:
     train("livt", "digits-lt", tmp_path / "run", dry_run=True, pretrain_epochs=1, pretrain_batch=64, **QUICK, **SMALL)
     assert not (tmp_path / "run").exists()

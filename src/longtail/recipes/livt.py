@@ -41,6 +41,7 @@ from longtail.schedules import Deferred
 
 Loss = Literal["bal_bce", "bce", "cb_bce", "bal_ce", "ce", "cb", "ldam", "lade", "ib"]
 BETAS = (0.9, 0.95)
+HEAD_STD = 2e-5  # a linear head begins near zero, as in MAE
 
 
 def masked_autoencoder(
@@ -302,6 +303,7 @@ def deit3(
         tau=tau,
         test_prior=test_prior,
         keep=keep,
+        head_std=0.02,  # LAMB's steps are in proportion to the weights: a head near zero would stay there
     )
 
 
@@ -361,11 +363,12 @@ def _classifier(
     tau: float,
     test_prior: Literal["uniform"] | None,
     keep: Literal["last", "best"],
+    head_std: float = HEAD_STD,
 ) -> Method[Labelled]:
     """One stage with labels."""
     if keep == "best" and not len(data.val):
         raise ValueError("--keep best needs validation images, and this data has none: use --protocol holdout, or --keep last")
-    function, head, weights = loss_and_head(loss, data.counts, backbone.dim, tau=tau, test_prior=test_prior)
+    function, head, weights = loss_and_head(loss, data.counts, backbone.dim, tau=tau, test_prior=test_prior, std=head_std)
     return run.fit(
         Stage(
             name=stage,
@@ -383,9 +386,9 @@ def _classifier(
 
 
 def loss_and_head(
-    loss: Loss, counts: Tensor, dim: int, *, tau: float, test_prior: Literal["uniform"] | None
+    loss: Loss, counts: Tensor, dim: int, *, tau: float, test_prior: Literal["uniform"] | None, std: float = HEAD_STD
 ) -> tuple[nn.Module, Head, nn.Module | None]:
-    """A loss of table 7 by name, the head that it was designed with, and its class weights. The linear head begins near zero, as MAE's."""
+    """A loss of table 7 by name, the head that it was designed with, and its class weights. A linear head begins with weights of `std`."""
     if tau != 1.0 and loss not in ("bal_bce", "bal_ce"):
         raise ValueError(f"expected --tau with --loss bal_bce or bal_ce, which have a prior to scale, got it with {loss}: leave it out")
     if test_prior is not None and loss != "bal_bce":
@@ -405,7 +408,7 @@ def loss_and_head(
     if loss == "ldam":
         return losses[loss], Cosine(dim, len(counts)), weights
     head = Linear(dim, len(counts))
-    nn.init.trunc_normal_(head.weight, std=2e-5)
+    nn.init.trunc_normal_(head.weight, std=std)
     nn.init.zeros_(head.bias)
     return losses[loss], head, weights
 
