@@ -79,7 +79,7 @@ def main() -> None:
             assert answered == len(paths)
 
         def decode() -> None:
-            for _ in ahead(loaded._read, batches(paths)):
+            for _ in ahead(loaded._read, batches(paths, threads=0), threads=0):
                 pass
 
         works = {"raw": raw, "predict": predict, "decode": decode}

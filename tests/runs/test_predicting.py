@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from PIL import Image
 
 from longtail.metrics.files import read_predictions
 from longtail.runs import load, train
-from longtail.runs.predicting import BATCH, Loaded, ahead, batches
+from longtail.runs.predicting import BATCH, DECODERS, SMALL, Loaded, ahead, batches
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +125,24 @@ def test_threads_stay_ahead_but_not_far_and_in_order() -> None:
     assert next(given) == 0
     assert max(begun) <= 3
     assert [*given] == [*range(1, 50)]
+
+
+def test_without_threads_work_is_done_when_it_is_taken() -> None:
+    begun: list[int] = []
+    given = ahead(begun.append, range(3), threads=0)
+    next(given)
+    assert begun == [0]
+    assert len([*given]) == 2
+    assert begun == [0, 1, 2]
+
+
+def test_large_files_are_decoded_by_threads_and_small_ones_are_not(loaded: Loaded, tmp_path: Path) -> None:
+    for name, size in (("small.png", SMALL - 1), ("large.png", SMALL)):
+        (tmp_path / name).write_bytes(bytes(size))
+    assert loaded._threads([tmp_path / "small.png"]) == 0
+    assert loaded._threads([tmp_path / "large.png"]) == DECODERS
+    assert loaded._threads([tmp_path / "none.png"]) == 0
+    assert replace(loaded, machine=replace(loaded.machine, device="cuda"))._threads([tmp_path / "small.png"]) == 1
 
 
 def test_an_error_in_a_thread_is_the_callers() -> None:

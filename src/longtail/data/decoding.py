@@ -134,7 +134,8 @@ def opened(content: bytes) -> Image.Image:
 def upright(image: Image.Image) -> Image.Image:
     """The pixels of an opened image: upright, RGB, 8 bits."""
     image.load()
-    image = ImageOps.exif_transpose(image)
+    if image.format != "PNG" or image.info:  # a PNG that says nothing but its pixels is upright, and asking takes as long as decoding it
+        image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):
         image = _eight_bits(np.asarray(image).astype(np.float64), image.mode)
     elif image.mode == "F":

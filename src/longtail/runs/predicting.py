@@ -27,14 +27,20 @@ BATCH = 64
 """Images asked about at once: small enough to stay in the caches, and no answer depends on it."""
 
 DECODERS = min(4, os.cpu_count() or 1)
-"""Threads that decode while the network computes; decoding releases Python's lock."""
+"""Threads that decode large files while the network computes; decoding releases Python's lock."""
+
+SMALL = 16_384
+"""Bytes: below that a file is decoded sooner than its pixels are handed from thread to thread, which all wait for Python's lock."""
 
 A = TypeVar("A")
 R = TypeVar("R")
 
 
 def ahead(work: Callable[[A], R], asked: Iterable[A], *, threads: int = DECODERS) -> Iterator[R]:
-    """The results of `work`, in order, computed by threads that stay one step ahead of whoever takes them."""
+    """The results of `work`, in order, computed by threads that stay one step ahead of whoever takes them; without threads, when taken."""
+    if not threads:
+        yield from map(work, asked)
+        return
     waiting: deque[Future[R]] = deque()
     pool = ThreadPoolExecutor(threads)
     try:
@@ -50,7 +56,7 @@ def ahead(work: Callable[[A], R], asked: Iterable[A], *, threads: int = DECODERS
 
 def batches(pictures: Sequence[A], *, threads: int = DECODERS) -> Iterator[Sequence[A]]:
     """Slices of at most `BATCH`; of fewer where every thread would not get one."""
-    step = max(1, min(BATCH, math.ceil(len(pictures) / threads)))
+    step = max(1, min(BATCH, math.ceil(len(pictures) / max(1, threads))))
     return (pictures[first : first + step] for first in range(0, len(pictures), step))
 
 
@@ -101,7 +107,8 @@ class Loaded:
 
     def each(self, paths: Sequence[Path], *, abstain_below: float | None = None) -> Iterator[Part]:
         """Classify files, some at a time and in their order. Files that cannot be read are named in the part, and the rest goes on."""
-        for several, good, bad in ahead(self._read, batches(paths)):
+        threads = self._threads(paths)
+        for several, good, bad in ahead(self._read, batches(paths, threads=threads), threads=threads):
             answers = self._answers(self._ask(torch.stack(good)), abstain_below) if good else None
             failed = {path for path, _ in bad}
             yield Part(tuple(path for path in several if path not in failed), answers, tuple(bad))
@@ -119,7 +126,15 @@ class Loaded:
         several = listed(images)
         if isinstance(several, Tensor):
             return torch.cat([self._ask(part) for part in checked(several, self.size).split(BATCH)])
-        return torch.cat([self._ask(pixels) for pixels in ahead(self._pixels, batches(several))])
+        threads = self._threads(several)
+        return torch.cat([self._ask(pixels) for pixels in ahead(self._pixels, batches(several, threads=threads), threads=threads)])
+
+    def _threads(self, pictures: Sequence[Picture]) -> int:
+        """Threads that decode. Beside a network that computes on all cores, small files are best decoded in its pauses."""
+        first = Path(pictures[0]) if pictures and isinstance(pictures[0], str | Path) else None
+        if first is not None and first.exists() and first.stat().st_size >= SMALL:
+            return DECODERS
+        return 0 if self.machine.device == "cpu" else 1
 
     def _pixels(self, pictures: Sequence[Picture]) -> Tensor:
         return torch.stack([self.fit(opened(picture)) for picture in pictures])
