@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from longtail.cli import flags, tables
+from longtail.cli.auto import BALANCED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 HISTOGRAM = 30  # bars; beyond that, the head and the tail of the classes are shown
 BAR = 36  # characters
 SHOWN = 10  # of a list; files have all
-BALANCED = 1.5  # largest class over smallest, up to which there is no tail
 STEPS = (0.1, 0.2, 0.3)  # how far a recall is known
 PAGE = {"groups": 48, "copies": 2, "classes": 8, "examples": 6, "unusual": 8}  # pictures on the page
 
