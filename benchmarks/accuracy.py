@@ -55,13 +55,14 @@ def run(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, wor
         return f"{result} was there"
     words = command(plan, plan["arms"][arm], seed=seed, out=out, work=work, root=root)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with out.with_suffix(".log").open("a") as log:
+    said = out.with_name(f"{out.name}.log")  # not with_suffix: arms have points in their names
+    with said.open("a") as log:
         machine = ["--threads", "1", "--device", "cpu"]
         done = subprocess.run(
             [str(Path(sys.executable).with_name("longtail")), *words[1:], *machine], stdout=log, stderr=subprocess.STDOUT, check=False
         )
     if done.returncode:
-        return f"{out} failed: see {out.with_suffix('.log')}"
+        return f"{out} failed: see {said}"
     row = json.loads((out / "row.json").read_text())
     runs = Path("runs")
     shown = " ".join(command(plan, plan["arms"][arm], seed=seed, out=runs / name / f"{arm}-seed{seed}", work=runs, root=Path("DATA")))
