@@ -194,20 +194,23 @@ def vit(
     Cost: that of the student of `deit_lt`.
     Published: 62.6% with ViT-B on CIFAR-10-LT at imbalance 100 (Rangwani et al. 2024).
     """
-    return _plain(
-        run,
-        data,
-        build({"name": network, "size": size or data.size, "patch": patch, "pool": "token", "drop_path": drop_path}),
-        epochs=epochs,
-        batch=batch,
-        accumulate=accumulate,
-        lr=lr,
-        weight_decay=weight_decay,
-        warmup=warmup,
-        repeats=repeats,
-        mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=0.0),
-        smoothing=smoothing,
-        keep=kept(keep, ema=0.0, data=data)[1],
+    size = size or data.size
+    backbone = build({"name": network, "size": size, "patch": patch, "pool": "token", "drop_path": drop_path})
+    sampler: Sampler = RepeatedAugmentation(repeats) if repeats > 1 else Instance()
+    view = training_view("randaugment", size, flip=data.mirror)
+    return run.fit(
+        Stage(
+            name="train",
+            method=Classify(backbone, Linear(backbone.dim, len(data.classes)), CrossEntropy(smoothing=smoothing)),
+            data=Loader(data.train, view=view, batch=batch, seed=run.view_seed, sampler=sampler, workers=run.machine.workers),
+            epochs=epochs,
+            accumulate=accumulate,
+            optimizer=adamw(lr=lr * batch * accumulate / 256, weight_decay=weight_decay),
+            schedule=Cosine(warmup, floor=FLOOR),
+            mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=0.0),
+            evals=validation(data, size),
+            keep=kept(keep, ema=0.0, data=data)[1],
+        )
     )
 
 
@@ -242,20 +245,24 @@ def vit_crt(
     Published: 68.9% with ViT-B on CIFAR-10-LT at imbalance 100 (Rangwani et al. 2024).
     """
     size, chosen = size or data.size, kept(keep, ema=0.0, data=data)[1]
-    trained = _plain(
+    trained = vit(
         run,
         data,
-        build({"name": network, "size": size, "patch": patch, "pool": "token", "drop_path": drop_path}),
+        network=network,
         epochs=epochs,
         batch=batch,
         accumulate=accumulate,
         lr=lr,
         weight_decay=weight_decay,
         warmup=warmup,
+        drop_path=drop_path,
         repeats=repeats,
-        mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=0.0),
+        mixup=mixup,
+        cutmix=cutmix,
         smoothing=smoothing,
-        keep=chosen,
+        keep=keep,
+        patch=patch,
+        size=size,
     )
     backbone = trained.deploy().network
     assert isinstance(backbone, Network)
@@ -339,42 +346,6 @@ def _distilled(
             optimizer=adamw(lr=lr * batch * accumulate / 256, weight_decay=weight_decay),
             schedule=Cosine(warmup, floor=FLOOR),
             mix=labelled if mix is nothing else teaching.InTurn(mix, labelled),
-            evals=validation(data, size),
-            keep=keep,
-        )
-    )
-
-
-def _plain(
-    run: Run,
-    data: Dataset,
-    backbone: Network,
-    *,
-    epochs: int,
-    batch: int,
-    accumulate: int,
-    lr: float,
-    weight_decay: float,
-    warmup: float,
-    repeats: int,
-    mix: BatchTransform,
-    smoothing: float,
-    keep: Keep,
-) -> Method[Labelled]:
-    """The student's stage without a teacher."""
-    size = int(backbone.spec["size"])
-    sampler: Sampler = RepeatedAugmentation(repeats) if repeats > 1 else Instance()
-    view = training_view("randaugment", size, flip=data.mirror)
-    return run.fit(
-        Stage(
-            name="train",
-            method=Classify(backbone, Linear(backbone.dim, len(data.classes)), CrossEntropy(smoothing=smoothing)),
-            data=Loader(data.train, view=view, batch=batch, seed=run.view_seed, sampler=sampler, workers=run.machine.workers),
-            epochs=epochs,
-            accumulate=accumulate,
-            optimizer=adamw(lr=lr * batch * accumulate / 256, weight_decay=weight_decay),
-            schedule=Cosine(warmup, floor=FLOOR),
-            mix=mix,
             evals=validation(data, size),
             keep=keep,
         )
