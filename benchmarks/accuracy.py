@@ -5,8 +5,9 @@
 A plan says question, data, settings, arms, seeds and what is expected; it is committed before its first run. Data that is a folder of
 images is "{root}" in its plan: whatever `--root` says. An arm may begin with the
 run of another, as in "pretrained": "{work}/PLAN/ARM-seed{seed}"; such arms come after all others. Runs resume where
-they were stopped, and a finished one is `benchmarks/results/PLAN/ARM-seedN.json`, to be committed. Accuracy does not depend on how
-busy the machine is: `--jobs 2` runs two side by side with one thread each.
+they were stopped, and a finished one is `benchmarks/results/PLAN/ARM-seedN.json`, to be committed. A command that another plan has run
+is not run again: its result is copied, and says from where. Accuracy does not depend on how busy the machine is: `--jobs 2` runs two side
+by side with one thread each.
 """
 
 from __future__ import annotations
@@ -41,6 +42,19 @@ def waits(plan: dict[str, Any], arm: str) -> bool:
     return any("{work}" in str(value) for value in plan["arms"][arm].values())
 
 
+def twin(shown: str) -> tuple[str, dict[str, Any]] | None:
+    """The result of the same command in another plan: equal keywords, data and seed, in any order."""
+
+    def settings(command: str) -> list[str]:
+        return sorted(part for part in command.split(" --") if not part.startswith("out "))
+
+    for path in sorted(RESULTS.glob("*/*-seed*.json")):
+        whole = json.loads(path.read_text())
+        if settings(whole["command"]) == settings(shown):
+            return f"{path.parent.name}/{path.stem}", whole
+    return None
+
+
 def curve(folder: Path) -> dict[str, list[dict[str, Any]]]:
     lines = {}
     for journal in sorted(folder.glob("*/journal.jsonl")):
@@ -53,6 +67,14 @@ def run(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, wor
     result, out = RESULTS / name / f"{arm}-seed{seed}.json", work / name / f"{arm}-seed{seed}"
     if result.exists():
         return f"{result} was there"
+    runs = Path("runs")
+    shown = " ".join(command(plan, plan["arms"][arm], seed=seed, out=runs / name / f"{arm}-seed{seed}", work=runs, root=Path("DATA")))
+    shown += " --threads 1"
+    result.parent.mkdir(parents=True, exist_ok=True)
+    if found := twin(shown):
+        copied, whole = found
+        result.write_text(json.dumps({**whole, "plan": name, "arm": arm, "copied": copied}, indent=1) + "\n")
+        return f"{result} is that of {copied}"
     words = command(plan, plan["arms"][arm], seed=seed, out=out, work=work, root=root)
     out.parent.mkdir(parents=True, exist_ok=True)
     said = out.with_name(f"{out.name}.log")  # not with_suffix: arms have points in their names
@@ -64,11 +86,8 @@ def run(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, wor
     if done.returncode:
         return f"{out} failed: see {said}"
     row = json.loads((out / "row.json").read_text())
-    runs = Path("runs")
-    shown = " ".join(command(plan, plan["arms"][arm], seed=seed, out=runs / name / f"{arm}-seed{seed}", work=runs, root=Path("DATA")))
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    result.parent.mkdir(parents=True, exist_ok=True)
-    whole = {"plan": name, "arm": arm, "command": f"{shown} --threads 1", "commit": commit, "row": row, "curve": curve(out)}
+    whole = {"plan": name, "arm": arm, "command": shown, "commit": commit, "row": row, "curve": curve(out)}
     result.write_text(json.dumps(whole, indent=1) + "\n")
     return f"{result} is new"
 

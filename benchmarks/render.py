@@ -64,6 +64,9 @@ def _accuracy(plan: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> It
         yield from (own[0]["command"] for own in ran.values())
         yield "```\n"
         yield f"{_facts([result['row'] for result in found])}. Commits: {', '.join(sorted({result['commit'] for result in found}))}.\n"
+    copied = [f"`{result['arm']}` with seed {result['row']['seed']} is {result['copied']}" for result in found if "copied" in result]
+    if copied:
+        yield f"The same command as in another plan, so not run again: {'; '.join(copied)}.\n"
     seeds = {arm: {result["row"]["seed"] for result in own} for arm, own in by_arm.items()}
     missing = {arm: [str(seed) for seed in plan["seeds"] if seed not in seeds[arm]] for arm in plan["arms"]}
     absent = [f"`{arm}` with seed {', '.join(own)}" for arm, own in missing.items() if own]

@@ -1,0 +1,62 @@
+"""The runner of plans does what is missing, once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import accuracy
+import pytest
+import render
+
+ROW = {"seed": 0, "minutes": 1.0}
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "results"
+    monkeypatch.setattr(accuracy, "RESULTS", folder)
+    monkeypatch.setattr("subprocess.run", _refuse)
+    return folder
+
+
+def _refuse(*words: object, **_: object) -> None:
+    raise AssertionError(f"started {words}")
+
+
+def _write(results: Path, plan: str, command: str) -> None:
+    (results / plan).mkdir(parents=True)
+    (results / plan / "old-seed0.json").write_text(json.dumps({"plan": plan, "arm": "old", "command": command, "row": ROW}))
+
+
+def _run(results: Path, **settings: object) -> str:
+    plan = {"data": "digits-lt", "settings": {"recipe": "cross_entropy", **settings}, "arms": {"new": {}}}
+    return accuracy.run(plan, "later", "new", 0, root=Path("DATA"), work=results.parent / "work")
+
+
+SAME = "longtail train cross_entropy --seed 0 --data digits-lt --out runs/earlier/old-seed0 --epochs 3 --batch 16 --root DATA --threads 1"
+
+
+def test_the_command_of_another_plan_is_copied_not_run(results: Path) -> None:
+    _write(results, "earlier", SAME)
+    assert _run(results, epochs=3, batch=16).endswith("is that of earlier/old-seed0")
+    copied = json.loads((results / "later" / "new-seed0.json").read_text())
+    assert (copied["plan"], copied["arm"], copied["copied"]) == ("later", "new", "earlier/old-seed0")
+    assert (copied["row"], copied["command"]) == (ROW, SAME)
+    assert _run(results, epochs=3, batch=16).endswith("was there")
+
+
+@pytest.mark.parametrize("settings", [{"epochs": 16, "batch": 3}, {"epochs": 3}, {"epochs": 3, "batch": 16, "tau": 0.5}])
+def test_another_command_is_run(results: Path, settings: dict[str, object]) -> None:
+    _write(results, "earlier", SAME)
+    with pytest.raises(AssertionError, match="started"):
+        _run(results, **settings)
+
+
+def test_the_page_says_what_was_copied() -> None:
+    scores = {"top1": 0.5, "balanced": 0.5, "groups": {"few": 0.1}, "ece": 0.1, "images": 1, "group_rule": "own"}
+    data = {"train_images": 1, "marks": []}
+    row = {**ROW, "test": scores, "data": data, "parameters": 1, "tta": "none", "versions": {"torch": "2"}, "selection": "last"}
+    found = {"arm": "new", "command": SAME, "commit": "abc", "row": row, "copied": "earlier/old-seed0"}
+    text = "\n".join(render._accuracy({"arms": {"new": {}}, "seeds": [0]}, [found]))
+    assert "`new` with seed 0 is earlier/old-seed0" in text
