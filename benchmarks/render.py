@@ -1,8 +1,9 @@
-"""Write docs/results.md from the plans and the results.
+"""Write docs/results.md and its pictures from the plans and the results.
 
     python benchmarks/render.py [--check]
 
-Every number in the docs comes from a JSON file here. With `--check` nothing is written: it fails if the page says something else.
+Every number in the docs comes from a JSON file here. With `--check` nothing is written: it fails if the page or a picture says something
+else.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import arms
+
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "results.md"
+IMAGES = PAGE.parent / "images"
 
 HEAD = """# Results
 
@@ -34,13 +38,45 @@ def page(folder: Path = HERE) -> str:
         found = {path.stem: _read(path) for path in sorted((folder / "results" / name).glob("*.json"))}
         if "arms" not in plan and name in speed:
             found[name] = speed.pop(name)
-        body = _accuracy(plan, list(found.values())) if "arms" in plan else _figures(found)
+        body = _accuracy(plan, list(found.values()), image=f"images/{name}.svg") if "arms" in plan else _figures(found)
         parts.append("\n".join([f"## {name.replace('_', ' ')}\n", *_asked(plan), *body]))
     if speed:
         parts.append("\n".join(["## speed\n", *_figures(speed)]))
     if len(parts) == 1:
         parts.append("No plan has been written yet.\n")
     return "\n".join(parts)
+
+
+def pictures(folder: Path = HERE) -> dict[str, str]:
+    """An SVG for each plan of which at least two arms have run."""
+    drawn = {}
+    for path in sorted((folder / "plans").glob("*.json")):
+        plan = _read(path)
+        found = [_read(result) for result in sorted((folder / "results" / path.stem).glob("*.json"))]
+        ran = _by_arm(plan, found) if "arms" in plan else {}
+        if len(ran) > 1:
+            drawn[path.stem] = arms.picture(
+                _panels(ran), title=f"Accuracy of the arms of {path.stem}, overall and by group, a dot for each seed"
+            )
+    return drawn
+
+
+def _panels(ran: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, list[float]]]:
+    """Percents by panel, arm and seed; a group that is empty has no panel."""
+    tests = {arm: [result["row"]["test"] for result in own] for arm, own in ran.items()}
+    first = next(iter(tests.values()))[0]
+    panels = {"balanced": {arm: [100 * test["balanced"] for test in own] for arm, own in tests.items()}}
+    for group in (group for group, value in first["groups"].items() if value is not None):
+        panels[group] = {arm: [100 * test["groups"][group] for test in own] for arm, own in tests.items()}
+    return panels
+
+
+def _by_arm(plan: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """The results of each arm that has run, in the order of the plan."""
+    by_arm: dict[str, list[Mapping[str, Any]]] = {arm: [] for arm in plan["arms"]}
+    for result in found:
+        by_arm.setdefault(result["arm"], []).append(result)
+    return {arm: own for arm, own in by_arm.items() if own}
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -52,13 +88,12 @@ def _asked(plan: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"**{what.capitalize()}.** {plan[what]}\n" for what in ("question", "expected", "selection", "tuning") if what in plan)
 
 
-def _accuracy(plan: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    by_arm: dict[str, list[Mapping[str, Any]]] = {arm: [] for arm in plan["arms"]}
-    for result in found:
-        by_arm.setdefault(result["arm"], []).append(result)
-    ran = {arm: own for arm, own in by_arm.items() if own}
+def _accuracy(plan: Mapping[str, Any], found: Sequence[Mapping[str, Any]], *, image: str) -> Iterator[str]:
+    ran = _by_arm(plan, found)
     if ran:
         yield from _table(plan, ran)
+        if len(ran) > 1:
+            yield f"![The table as a picture: a dot for each seed, a bar at each mean, dashed the mean of the first arm]({image})\n"
         yield "Commands, one seed of each:\n"
         yield "```bash"
         yield from (own[0]["command"] for own in ran.values())
@@ -67,8 +102,8 @@ def _accuracy(plan: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> It
     copied = [f"`{result['arm']}` with seed {result['row']['seed']} is {result['copied']}" for result in found if "copied" in result]
     if copied:
         yield f"The same command as in another plan, so not run again: {'; '.join(copied)}.\n"
-    seeds = {arm: {result["row"]["seed"] for result in own} for arm, own in by_arm.items()}
-    missing = {arm: [str(seed) for seed in plan["seeds"] if seed not in seeds[arm]] for arm in plan["arms"]}
+    seeds = {arm: {result["row"]["seed"] for result in own} for arm, own in ran.items()}
+    missing = {arm: [str(seed) for seed in plan["seeds"] if seed not in seeds.get(arm, ())] for arm in plan["arms"]}
     absent = [f"`{arm}` with seed {', '.join(own)}" for arm, own in missing.items() if own]
     if absent:
         yield f"Not run yet: {'; '.join(absent)}.\n"
@@ -146,11 +181,12 @@ def _flat(figures: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, s
 
 
 def main() -> None:
-    """Write the page, or check it."""
-    if "--check" not in sys.argv[1:]:
-        PAGE.write_text(page(), encoding="utf-8")
-    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page():
-        sys.exit(f"{PAGE} does not say what the results say: run python benchmarks/render.py")
+    """Write the page and the pictures, or check them."""
+    for path, text in {PAGE: page(), **{IMAGES / f"{name}.svg": drawn for name, drawn in pictures().items()}}.items():
+        if "--check" not in sys.argv[1:]:
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            sys.exit(f"{path} does not say what the results say: run python benchmarks/render.py")
 
 
 if __name__ == "__main__":

@@ -58,5 +58,5 @@ def test_the_page_says_what_was_copied() -> None:
     data = {"train_images": 1, "marks": []}
     row = {**ROW, "test": scores, "data": data, "parameters": 1, "tta": "none", "versions": {"torch": "2"}, "selection": "last"}
     found = {"arm": "new", "command": SAME, "commit": "abc", "row": row, "copied": "earlier/old-seed0"}
-    text = "\n".join(render._accuracy({"arms": {"new": {}}, "seeds": [0]}, [found]))
+    text = "\n".join(render._accuracy({"arms": {"new": {}}, "seeds": [0]}, [found], image="images/later.svg"))
     assert "`new` with seed 0 is earlier/old-seed0" in text

@@ -103,6 +103,8 @@ def test_the_readme_shows_how_to_use_a_part(capsys: pytest.CaptureFixture[str]) 
 
 def test_the_results_page_says_what_the_results_say() -> None:
     assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == render.page(), "run python benchmarks/render.py"
+    for name, drawn in render.pictures().items():
+        assert (ROOT / "docs" / "images" / f"{name}.svg").read_text(encoding="utf-8") == drawn, "run python benchmarks/render.py"
 
 
 def test_the_first_picture_shows_what_the_results_say() -> None:
