@@ -6,7 +6,8 @@ A plan says question, data, settings, arms, seeds and what is expected; it is co
 images is "{root}" in its plan: whatever `--root` says. An arm may begin with the
 run of another, as in "pretrained": "{work}/PLAN/ARM-seed{seed}"; such arms come after all others. Runs resume where
 they were stopped, and a finished one is `benchmarks/results/PLAN/ARM-seedN.json`, to be committed. A command that another plan has run
-is not run again: its result is copied, and says from where. Accuracy does not depend on how busy the machine is: `--jobs 2` runs two side
+is not run again: its result is copied, and says from where. A plan that chooses settings has `"judged": "validation"`, and its results
+keep no numbers of test images. Accuracy does not depend on how busy the machine is: `--jobs 2` runs two side
 by side with one thread each.
 """
 
@@ -50,7 +51,7 @@ def twin(shown: str) -> tuple[str, dict[str, Any]] | None:
 
     for path in sorted(RESULTS.glob("*/*-seed*.json")):
         whole = json.loads(path.read_text())
-        if settings(whole["command"]) == settings(shown):
+        if settings(whole["command"]) == settings(shown) and whole["row"]["test"] is not None:
             return f"{path.parent.name}/{path.stem}", whole
     return None
 
@@ -71,7 +72,7 @@ def run(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, wor
     shown = " ".join(command(plan, plan["arms"][arm], seed=seed, out=runs / name / f"{arm}-seed{seed}", work=runs, root=Path("DATA")))
     shown += " --threads 1"
     result.parent.mkdir(parents=True, exist_ok=True)
-    if found := twin(shown):
+    if plan.get("judged") != "validation" and (found := twin(shown)):
         copied, whole = found
         result.write_text(json.dumps({**whole, "plan": name, "arm": arm, "copied": copied}, indent=1) + "\n")
         return f"{result} is that of {copied}"
@@ -86,6 +87,8 @@ def run(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, wor
     if done.returncode:
         return f"{out} failed: see {said}"
     row = json.loads((out / "row.json").read_text())
+    if plan.get("judged") == "validation":
+        row["test"] = None
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
     whole = {"plan": name, "arm": arm, "command": shown, "commit": commit, "row": row, "curve": curve(out)}
     result.write_text(json.dumps(whole, indent=1) + "\n")

@@ -24,7 +24,8 @@ IMAGES = PAGE.parent / "images"
 HEAD = """# Results
 
 Written by `benchmarks/render.py` from `benchmarks/plans` and `benchmarks/results`; nobody types numbers here. A plan says what is asked and
-what is expected before its first run. Accuracies are percent of test images at the weights that the plan selects, as the mean ± sample
+what is expected before its first run. Accuracies are percent of test images (of validation images where the plan
+says so) at the weights that the plan selects, as the mean ± sample
 standard deviation over seeds; *balanced* is the mean over classes, *many*, *medium* and *few* are means over the classes of a group.
 Minutes are those of a machine that often did something else as well: read them as sizes.
 """
@@ -63,7 +64,7 @@ def pictures(folder: Path = HERE) -> dict[str, str]:
 
 def _panels(ran: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, list[float]]]:
     """Percents by panel, arm and seed; a group that is empty has no panel."""
-    tests = {arm: [result["row"]["test"] for result in own] for arm, own in ran.items()}
+    tests = {arm: [_judged(result["row"]) for result in own] for arm, own in ran.items()}
     first = next(iter(tests.values()))[0]
     panels = {"balanced": {arm: [100 * test["balanced"] for test in own] for arm, own in tests.items()}}
     for group in (group for group, value in first["groups"].items() if value is not None):
@@ -110,12 +111,12 @@ def _accuracy(plan: Mapping[str, Any], found: Sequence[Mapping[str, Any]], *, im
 
 
 def _table(plan: Mapping[str, Any], ran: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
-    groups = list(next(iter(ran.values()))[0]["row"]["test"]["groups"])
+    groups = list(_judged(next(iter(ran.values()))[0]["row"])["groups"])
     columns = ["arm", "seeds", "top-1", "balanced", *groups, "ECE", "minutes"]
     yield f"| {' | '.join(columns)} |"
     yield f"|:--|{'--:|' * (len(columns) - 1)}"
     for arm, own in ran.items():
-        tests = [result["row"]["test"] for result in own]
+        tests = [_judged(result["row"]) for result in own]
         named = f"`{arm}`" if arm in plan["arms"] else f"`{arm}` (no longer in the plan)"
         minutes = f"{statistics.fmean(result['row']['minutes'] for result in own):.1f}"
         yield f"| {' | '.join([named, str(len(own)), *_scores(tests, groups), minutes])} |"
@@ -129,6 +130,12 @@ def _scores(tests: Sequence[Mapping[str, Any]], groups: Sequence[str]) -> Iterat
     yield _percent([test["balanced"] for test in tests])
     yield from (_percent([test["groups"][group] for test in tests]) for group in groups)
     yield f"{statistics.fmean(test['ece'] for test in tests):.3f}"
+
+
+def _judged(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The numbers on test images, or on validation images where a plan chooses by them."""
+    numbers: Mapping[str, Any] = row["test"] or row["val"]
+    return numbers
 
 
 def _percent(values: Sequence[float | None]) -> str:
@@ -150,10 +157,10 @@ def _facts(rows: Sequence[Mapping[str, Any]]) -> str:
 
     return "; ".join(
         [
-            every("Test images", (row["test"]["images"] for row in rows)),
+            every("Test images" if rows[0]["test"] else "Validation images, and no test image", (_judged(row)["images"] for row in rows)),
             every("training images", (row["data"]["train_images"] for row in rows)),
             every("parameters", (row["parameters"] for row in rows)),
-            every("groups by", (row["test"]["group_rule"] for row in rows)),
+            every("groups by", (_judged(row)["group_rule"] for row in rows)),
             every("test-time averaging", (row["tta"] for row in rows)),
             every("marks", (mark for row in rows for mark in row["data"]["marks"] or ["none"])),
             every("torch", (row["versions"]["torch"] for row in rows)),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import accuracy
 import pytest
 import render
 
-ROW = {"seed": 0, "minutes": 1.0}
+ROW = {"seed": 0, "minutes": 1.0, "test": {"top1": 0.5}}
 
 
 @pytest.fixture
@@ -24,9 +25,9 @@ def _refuse(*words: object, **_: object) -> None:
     raise AssertionError(f"started {words}")
 
 
-def _write(results: Path, plan: str, command: str) -> None:
+def _write(results: Path, plan: str, command: str, *, row: dict[str, object] = ROW) -> None:
     (results / plan).mkdir(parents=True)
-    (results / plan / "old-seed0.json").write_text(json.dumps({"plan": plan, "arm": "old", "command": command, "row": ROW}))
+    (results / plan / "old-seed0.json").write_text(json.dumps({"plan": plan, "arm": "old", "command": command, "row": row}))
 
 
 def _run(results: Path, **settings: object) -> str:
@@ -51,6 +52,27 @@ def test_another_command_is_run(results: Path, settings: dict[str, object]) -> N
     _write(results, "earlier", SAME)
     with pytest.raises(AssertionError, match="started"):
         _run(results, **settings)
+
+
+def test_a_result_without_test_images_is_no_result_of_another_plan(results: Path) -> None:
+    _write(results, "earlier", SAME, row={**ROW, "test": None})
+    with pytest.raises(AssertionError, match="started"):
+        _run(results, epochs=3, batch=16)
+
+
+def test_a_plan_that_chooses_keeps_no_test_numbers(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def finish(words: list[str], **_: object) -> SimpleNamespace:
+        if words[0] != "git":
+            out = Path(words[words.index("--out") + 1])
+            out.mkdir()
+            (out / "row.json").write_text(json.dumps({**ROW, "val": {"top1": 0.4}}))
+        return SimpleNamespace(returncode=0, stdout="abc")
+
+    monkeypatch.setattr("subprocess.run", finish)
+    plan = {"data": "digits-lt", "settings": {"recipe": "cross_entropy"}, "arms": {"new": {}}, "judged": "validation"}
+    assert accuracy.run(plan, "later", "new", 0, root=Path("DATA"), work=results.parent / "work").endswith("is new")
+    row = json.loads((results / "later" / "new-seed0.json").read_text())["row"]
+    assert (row["test"], row["val"]) == (None, {"top1": 0.4})
 
 
 def test_the_page_says_what_was_copied() -> None:
