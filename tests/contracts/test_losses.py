@@ -83,7 +83,7 @@ def slow_class_balanced(logits: list[float], target: list[float], at: int) -> fl
 def slow_influence(logits: list[float], target: list[float], at: int) -> float:
     p = [math.exp(-softmax_loss(logits, c)) for c in range(4)]
     weights = [4 / n / sum(1 / own for own in COUNTS) for n in COUNTS]
-    return weights[at] * softmax_loss(logits, at) / (sum(abs(a - b) for a, b in zip(p, target, strict=True)) + 1e-3)
+    return weights[at] * softmax_loss(logits, at) / (sum(abs(own - (c == at)) for c, own in enumerate(p)) + 1e-3)
 
 
 def slow_lade(logits: Rows, target: Rows) -> float:

@@ -134,6 +134,17 @@ def test_the_baselines_of_table_2_train(recipe: str, given: dict[str, Any], epoc
     assert result.row["epochs"] == epochs
 
 
+def test_mixing_ends_without_a_teacher_too(tmp_path: Path) -> None:
+    def losses(name: str, **keywords: Any) -> list[float]:
+        train("vit", "digits-lt", tmp_path / name, **STUDENT, **keywords)
+        lines = map(json.loads, (tmp_path / name / "train" / "journal.jsonl").read_text().splitlines())
+        return [line["terms/class"] for line in lines if line["kind"] == "epoch"]
+
+    mixed, half, never = losses("mixed", mix_until=1.0), losses("half", mix_until=0.5), losses("never", mixup=0.0, cutmix=0.0)
+    assert half[0] == mixed[0] != never[0], "the first of two epochs is mixed"
+    assert half[1] != mixed[1], "and the second is not"
+
+
 def test_retraining_leaves_the_features_as_they_were(tmp_path: Path) -> None:
     train("vit_crt", "digits-lt", tmp_path / "run", retrain_epochs=1, **STUDENT)
     before = weights(tmp_path / "run", "train")

@@ -25,8 +25,8 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Group trainable parameters by decay and rate: no decay for norms, biases and tokens; `lr_scale` says the rest.
 
-    `scales` names submodules, such as {"neck": 0.1}. With `layer_decay` d, block b of n has the rate d ** (n - b),
-    the embedding d ** (n + 1) and what follows the blocks 1 (LiVT, BEiT).
+    `scales` names submodules, such as {"neck": 0.1}. With `layer_decay` d, the last of n blocks has the rate d, the
+    first d ** n, the embedding d ** (n + 1) and what follows the blocks 1 (LiVT, BEiT).
     """
     named = [(name, p) for name, p in method.named_parameters() if p.requires_grad]
     if not named:

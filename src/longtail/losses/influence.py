@@ -12,9 +12,10 @@ from longtail.losses.reduction import distribution, full, prior, weighted_mean
 class InfluenceBalanced(nn.Module):
     """Cross entropy of each row divided by its influence, and rarer classes weighted up (IB, Park et al. 2021).
 
-    The influence is |softmax - target|_1 * |features|_1: the size of the gradient in the last layer. Class weights are as 1 / counts and
-    sum to C. `alpha` scales the loss. As in the released code the gradient goes through the influence as well, so a row that is
-    learnt stops pulling instead of counting ever more.
+    The influence is |softmax - target|_1 * |features|_1: the size of the gradient in the last layer. For a mixed target each of its classes
+    has its own influence, as if the row were of that class: that of the mixture would vanish at the mixture, where the loss does not.
+    Class weights are as 1 / counts and sum to C. `alpha` scales the loss. As in the released code the gradient goes through the influence
+    as well, so a row that is learnt stops pulling instead of counting ever more.
 
     >>> loss = InfluenceBalanced(torch.tensor([1, 1]), alpha=1.0, epsilon=0.0)
     >>> loss(torch.zeros(1, 2), torch.tensor([1]), features=torch.tensor([[2.0, -2.0]]))  # log 2 / (1 * 4)
@@ -38,6 +39,7 @@ class InfluenceBalanced(nn.Module):
             raise ValueError(f"expected the features of {len(logits)} rows, which the head turned into logits, got {got}: pass features=")
         logits = full(logits)
         target = distribution(target, logits)
-        influence = (logits.softmax(1) - target).abs().sum(1) * full(features).abs().flatten(1).sum(1)
-        losses = self.columns * -F.log_softmax(logits, 1) * (self.alpha / (influence + self.epsilon))[:, None]
+        # |softmax - one_hot(c)|_1 is 1 - p_c at c, and as much at all others together.
+        influence = 2 * (1 - logits.softmax(1)) * full(features).abs().flatten(1).sum(1, keepdim=True)
+        losses = self.columns * -F.log_softmax(logits, 1) * self.alpha / (influence + self.epsilon)
         return weighted_mean(losses, target, weight=weight, rows=rows)

@@ -23,6 +23,7 @@ from longtail.recipes.supervised import Augment, kept, mixing, training_view, va
 from longtail.recipes.teachers import teacher_of
 from longtail.schedules import Cosine, Deferred, Until
 
+DEFER = 0.917  # epoch 1,100 of 1,200
 FLOOR = 0.04  # 1e-5 of 2.5e-4 in the released code: re-weighting begins when the rate is nearly there
 
 
@@ -40,7 +41,7 @@ def deit_lt(
     epochs: int = 60,
     batch: int = 128,
     accumulate: int = 1,
-    lr: float = 1e-3,
+    lr: float = 2e-3,
     weight_decay: float = 0.05,
     warmup: float = 0.05,
     drop_path: float = 0.1,
@@ -50,7 +51,7 @@ def deit_lt(
     cutmix: float = 1.0,
     mix_until: float | None = None,
     smoothing: float = 0.1,
-    defer: float = 0.917,
+    defer: float = DEFER,
     release: float | None = None,
     keep: Literal["last", "best"] = "last",
     patch: int | None = None,
@@ -70,7 +71,8 @@ def deit_lt(
     timm:resnet50); its network is left in `teacher/model`. `--teacher RUN` takes the network of a finished run, or of `OTHER/teacher`, and
     `--teacher timm:NAME` a pretrained one of timm. Its classes for every image are kept and not asked again (see
     `longtail.data.teaching`). `--teacher-view weak` shows it a weakly augmented view instead: in distribution, as in table 1.
-    `lr` is for 256 images a step and grows with them.
+    `lr` is for 256 images a step and grows with them; the default is for `vit_mini`. Re-weighting begins late, at a low rate: in
+    trainings of tens of epochs, where it then has few steps, `--defer 0.8` gives it more.
 
     Paper: ViT-B at 224 pixels, 1,200 epochs at an effective batch of 1,024 and rate 5e-4, warmup 5 epochs, re-weighting from epoch 1,100:
     the sweep `deit-lt-paper`. Cost: a second look of the teacher at each image once, then none.
@@ -115,7 +117,7 @@ def deit(
     epochs: int = 60,
     batch: int = 128,
     accumulate: int = 1,
-    lr: float = 1e-3,
+    lr: float = 2e-3,
     weight_decay: float = 0.05,
     warmup: float = 0.05,
     drop_path: float = 0.1,
@@ -172,13 +174,14 @@ def vit(
     epochs: int = 60,
     batch: int = 128,
     accumulate: int = 1,
-    lr: float = 1e-3,
+    lr: float = 2e-3,
     weight_decay: float = 0.05,
     warmup: float = 0.05,
     drop_path: float = 0.1,
     repeats: int = 3,
     mixup: float = 0.8,
     cutmix: float = 1.0,
+    mix_until: float = DEFER,
     smoothing: float = 0.1,
     keep: Literal["last", "best"] = "last",
     patch: int | None = None,
@@ -188,8 +191,8 @@ def vit(
 
         longtail train vit --data cifar10-lt --root DATA --out runs/vit
 
-    The student of `deit_lt` without distillation token and teacher, mixed to the end. (`vit_scratch` is LiVT's baseline, which pools
-    otherwise.)
+    The student of `deit_lt` without distillation token and teacher; mixing ends when the student's does. (`vit_scratch` is LiVT's
+    baseline, which pools otherwise.)
 
     Cost: that of the student of `deit_lt`.
     Published: 62.6% with ViT-B on CIFAR-10-LT at imbalance 100 (Rangwani et al. 2024).
@@ -207,7 +210,7 @@ def vit(
             accumulate=accumulate,
             optimizer=adamw(lr=lr * batch * accumulate / 256, weight_decay=weight_decay),
             schedule=Cosine(warmup, floor=FLOOR),
-            mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=0.0),
+            mix=_late(mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=0.0), mix_until),
             evals=validation(data, size),
             keep=kept(keep, ema=0.0, data=data)[1],
         )
@@ -223,13 +226,14 @@ def vit_crt(
     retrain_epochs: int = 10,
     batch: int = 128,
     accumulate: int = 1,
-    lr: float = 1e-3,
+    lr: float = 2e-3,
     weight_decay: float = 0.05,
     warmup: float = 0.05,
     drop_path: float = 0.1,
     repeats: int = 3,
     mixup: float = 0.8,
     cutmix: float = 1.0,
+    mix_until: float = DEFER,
     smoothing: float = 0.1,
     keep: Literal["last", "best"] = "last",
     patch: int | None = None,
@@ -259,6 +263,7 @@ def vit_crt(
         repeats=repeats,
         mixup=mixup,
         cutmix=cutmix,
+        mix_until=mix_until,
         smoothing=smoothing,
         keep=keep,
         patch=patch,

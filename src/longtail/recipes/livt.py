@@ -35,7 +35,7 @@ from longtail.methods.masked_autoencode import MaskedAutoencode
 from longtail.nn import Cosine, Frozen, Head, Linear, Network, build
 from longtail.nn.mae import MaskedAutoencoder, initialise
 from longtail.nn.mae_files import Weights, load_encoder, read_weights, timm_layout, write_encoder
-from longtail.recipes.supervised import mixing, validation
+from longtail.recipes.supervised import Augment, mixing, training_view, validation
 from longtail.schedules import Cosine as CosineRate
 from longtail.schedules import Deferred
 
@@ -138,6 +138,7 @@ def livt(
     mixup: float = 0.8,
     cutmix: float = 1.0,
     smoothing: float = 0.0,
+    augment: Augment = "randaugment",
     erase: float = 0.25,
     keep: Literal["last", "best"] = "last",
     patch: int | None = None,
@@ -150,8 +151,9 @@ def livt(
 
     LiVT (Xu et al. 2023). `pretrained` takes the encoder of another run, which may have seen other data, or of a public MAE checkpoint,
     and skips the first stage; width, depth, heads and patch must be the network's, the image size may differ. Rates are for 256 images a
-    step and grow with them; with `layer_decay` d, block b of n has d ** (n - b) of the rate. `loss` is any of the paper's table 7: ce is
-    the paper's MAE, bal_bce its LiVT (`test_prior` uniform adds equation 10's log(C - 1)), the others are its baselines.
+    step and grow with them; with `layer_decay` d, the last of n blocks has d of the rate, the first d ** n. `erase` is a part of
+    randaugment. `loss` is any of the paper's table 7: ce is the paper's MAE, bal_bce its LiVT (`test_prior` uniform adds equation 10's
+    log(C - 1)), the others are its baselines.
 
     Cost: not measured yet; `--dry-run` estimates it.
     Paper: 800 epochs of pretraining at an effective batch of 4,096 and rate 1.5e-4, then 100 at 1,024 and 1e-3; decoder 512 wide, 8 blocks,
@@ -192,7 +194,7 @@ def livt(
         accumulate=accumulate,
         optimizer=adamw(lr=lr * batch * accumulate / 256, betas=BETAS, weight_decay=weight_decay, layer_decay=layer_decay),
         warmup=warmup,
-        view=RandAugment(size, erase=erase, flip=data.mirror),
+        view=_view(augment, size, erase=erase, flip=data.mirror),
         mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=smoothing),
         loss=loss,
         tau=tau,
@@ -219,6 +221,7 @@ def vit_scratch(
     mixup: float = 0.8,
     cutmix: float = 1.0,
     smoothing: float = 0.0,
+    augment: Augment = "randaugment",
     erase: float = 0.25,
     keep: Literal["last", "best"] = "last",
     patch: int | None = None,
@@ -228,7 +231,8 @@ def vit_scratch(
 
         longtail train vit_scratch --data cifar100-lt --root DATA --loss bal_ce --out runs/scratch
 
-    LiVT's second stage from random weights, with one rate for all layers; `lr` is for 256 images a step and grows with them.
+    LiVT's second stage from the weights that its first one begins with, and one rate for all layers; `lr` is for 256 images a step and
+    grows with them.
 
     Cost: not measured yet; `--dry-run` estimates it.
     Published: ViT-B 31.6% on ImageNet-LT after 800 epochs (Xu et al. 2023, table 2).
@@ -237,14 +241,14 @@ def vit_scratch(
     return _classifier(
         run,
         data,
-        build({"name": network, "size": size, "patch": patch, "pool": "avg_norm", "drop_path": drop_path}),
+        initialise(build({"name": network, "size": size, "patch": patch, "pool": "avg_norm", "drop_path": drop_path})),
         stage="train",
         epochs=epochs,
         batch=batch,
         accumulate=accumulate,
         optimizer=adamw(lr=lr * batch * accumulate / 256, betas=BETAS, weight_decay=weight_decay),
         warmup=warmup,
-        view=RandAugment(size, erase=erase, flip=data.mirror),
+        view=_view(augment, size, erase=erase, flip=data.mirror),
         mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=smoothing),
         loss=loss,
         tau=tau,
@@ -344,6 +348,10 @@ def _pretrained(
         write_encoder(run.folder / "encoder", encoder, data=f"{data.name}, {len(split):,} images, {data.hash[:12]}")
         picture(autoencoder, data.val if len(data.val) else data.train, run.folder / "analysis" / "reconstructions.png")
     return encoder
+
+
+def _view(augment: Augment, size: int, *, erase: float, flip: bool) -> View:
+    return RandAugment(size, erase=erase, flip=flip) if augment == "randaugment" else training_view(augment, size, flip=flip)
 
 
 def _classifier(
