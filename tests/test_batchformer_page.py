@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+import statistics
 from pathlib import Path
 
 from longtail.recipes.signatures import read
 from longtail.recipes.sweeps import SWEEPS
 
 ROOT = Path(__file__).parents[1]
+PLAN = "cifar100_lt_batchformer"
 PAGE = (ROOT / "docs" / "batchformer.md").read_text(encoding="utf-8")
 
 
@@ -31,3 +34,17 @@ def test_sweeps_and_flags_have_their_names() -> None:
 def test_our_numbers_are_on_the_page_of_results() -> None:
     for plan in re.findall(r"results\.md#([a-z0-9-]+)", PAGE):
         assert (ROOT / "benchmarks" / "plans" / f"{plan.replace('-', '_')}.json").exists()
+
+
+def test_the_page_quotes_the_results() -> None:
+    def mean(arm: str, group: str = "") -> str:
+        rows = [json.loads(path.read_text())["row"]["test"] for path in (ROOT / "benchmarks/results").glob(f"{PLAN}/{arm}-seed?.json")]
+        assert len(rows) == 3
+        return f"{100 * statistics.fmean(row['groups'][group] if group else row['balanced'] for row in rows):.1f}"
+
+    (said,) = re.findall(r"^- \*\*BatchFormer did not help.*?\n\n", PAGE, re.DOTALL | re.MULTILINE)
+    assert re.findall(r"\d+\.\d", said) == [
+        *(mean(arm, group) for group in ("", "few", "many") for arm in ("baseline", "batchformer")),
+        *(mean(arm, group) for arm in ("loss-x0.5", "batchformer-self", "batchformer-frozen") for group in ("", "few")),
+        *(mean("batchformer-unshared", group) for group in ("few", "many")),
+    ]
