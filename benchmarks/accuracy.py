@@ -7,8 +7,8 @@ images is "{root}" in its plan: whatever `--root` says. An arm may begin with th
 run of another, as in "pretrained": "{work}/PLAN/ARM-seed{seed}"; such arms come after all others. Runs resume where
 they were stopped, and a finished one is `benchmarks/results/PLAN/ARM-seedN.json`, to be committed. A command that another plan has run
 is not run again: its result is copied, and says from where. A plan that chooses settings has `"judged": "validation"`, and its results
-keep no numbers of test images. Accuracy does not depend on how busy the machine is: `--jobs 2` runs two side
-by side with one thread each.
+keep no numbers of test images. Accuracy does not depend on how busy the machine is: `--jobs 2` runs two side by side with one thread
+each.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from longtail.recipes.signatures import read
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -44,14 +46,19 @@ def waits(plan: dict[str, Any], arm: str) -> bool:
 
 
 def twin(shown: str) -> tuple[str, dict[str, Any]] | None:
-    """The result of the same command in another plan: equal keywords, data and seed, in any order."""
+    """The result of the same command in another plan: equal keywords, data and seed, in any order, and the defaults of today."""
 
     def settings(command: str) -> list[str]:
         return sorted(part for part in command.split(" --") if not part.startswith("out "))
 
+    def current(row: dict[str, Any]) -> bool:
+        defaults = {name: own.default for name, own in read(row["recipe"]).parameters.items()}
+        given = {part.partition(" ")[0].removeprefix("no-").replace("-", "_") for part in settings(shown)}
+        return all(row["keywords"].get(name, default) == default for name, default in defaults.items() if name not in given)
+
     for path in sorted(RESULTS.glob("*/*-seed*.json")):
         whole = json.loads(path.read_text())
-        if settings(whole["command"]) == settings(shown) and whole["row"]["test"] is not None:
+        if settings(whole["command"]) == settings(shown) and whole["row"]["test"] is not None and current(whole["row"]):
             return f"{path.parent.name}/{path.stem}", whole
     return None
 

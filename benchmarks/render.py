@@ -24,9 +24,9 @@ IMAGES = PAGE.parent / "images"
 HEAD = """# Results
 
 Written by `benchmarks/render.py` from `benchmarks/plans` and `benchmarks/results`; nobody types numbers here. A plan says what is asked and
-what is expected before its first run. Accuracies are percent of test images (of validation images where the plan
-says so) at the weights that the plan selects, as the mean ± sample
-standard deviation over seeds; *balanced* is the mean over classes, *many*, *medium* and *few* are means over the classes of a group.
+what is expected before its first run. Accuracies are percent of test images (of validation images where the plan says so) at the weights
+that the plan selects, as the mean ± sample standard deviation over seeds; *balanced* is the mean over classes, *many*, *medium* and
+*few* are means over the classes of a group.
 Minutes are those of a machine that often did something else as well: read them as sizes.
 """
 

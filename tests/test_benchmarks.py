@@ -10,7 +10,7 @@ import accuracy
 import pytest
 import render
 
-ROW = {"seed": 0, "minutes": 1.0, "test": {"top1": 0.5}}
+ROW = {"recipe": "cross_entropy", "keywords": {"epochs": 3, "batch": 16}, "seed": 0, "minutes": 1.0, "test": {"top1": 0.5}}
 
 
 @pytest.fixture
@@ -56,6 +56,12 @@ def test_another_command_is_run(results: Path, settings: dict[str, object]) -> N
 
 def test_a_result_without_test_images_is_no_result_of_another_plan(results: Path) -> None:
     _write(results, "earlier", SAME, row={**ROW, "test": None})
+    with pytest.raises(AssertionError, match="started"):
+        _run(results, epochs=3, batch=16)
+
+
+def test_a_result_from_before_a_default_changed_is_not_copied(results: Path) -> None:
+    _write(results, "earlier", SAME, row={**ROW, "keywords": {"epochs": 3, "batch": 16, "ema": 0.5}})
     with pytest.raises(AssertionError, match="started"):
         _run(results, epochs=3, batch=16)
 

@@ -16,7 +16,7 @@ from longtail.core import BatchTransform, Labelled, Method, Stage, best, last
 from longtail.data.dataset import Dataset, Pictures, Split
 from longtail.data.loader import Loader, seen
 from longtail.data.splits import tail_rows
-from longtail.data.views import RandAugment, ResizedCrop, ThreeAugment, View, Weak
+from longtail.data.views import ResizedCrop, ThreeAugment, View, Weak
 from longtail.engine.optim import Build, adamw, clipped, from_timm
 from longtail.engine.run import Run
 from longtail.losses import (
@@ -194,7 +194,7 @@ def livt(
         accumulate=accumulate,
         optimizer=adamw(lr=lr * batch * accumulate / 256, betas=BETAS, weight_decay=weight_decay, layer_decay=layer_decay),
         warmup=warmup,
-        view=_view(augment, size, erase=erase, flip=data.mirror),
+        view=training_view(augment, size, erase=erase, flip=data.mirror),
         mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=smoothing),
         loss=loss,
         tau=tau,
@@ -248,7 +248,7 @@ def vit_scratch(
         accumulate=accumulate,
         optimizer=adamw(lr=lr * batch * accumulate / 256, betas=BETAS, weight_decay=weight_decay),
         warmup=warmup,
-        view=_view(augment, size, erase=erase, flip=data.mirror),
+        view=training_view(augment, size, erase=erase, flip=data.mirror),
         mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=smoothing),
         loss=loss,
         tau=tau,
@@ -348,10 +348,6 @@ def _pretrained(
         write_encoder(run.folder / "encoder", encoder, data=f"{data.name}, {len(split):,} images, {data.hash[:12]}")
         picture(autoencoder, data.val if len(data.val) else data.train, run.folder / "analysis" / "reconstructions.png")
     return encoder
-
-
-def _view(augment: Augment, size: int, *, erase: float, flip: bool) -> View:
-    return RandAugment(size, erase=erase, flip=flip) if augment == "randaugment" else training_view(augment, size, flip=flip)
 
 
 def _classifier(

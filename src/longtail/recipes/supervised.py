@@ -211,14 +211,14 @@ def usual_optimizer(
     return sgd(lr=0.1 * share if lr is None else lr, weight_decay=5e-4 if weight_decay is None else weight_decay, scales=scales)
 
 
-def training_view(augment: Augment, size: int, *, flip: bool) -> View:
-    """A view by name; shifts and cut-out squares that are 4 and 16 pixels of 32 grow with the image."""
+def training_view(augment: Augment, size: int, *, flip: bool, erase: float = 0.25) -> View:
+    """A view by name; shifts and cut-out squares that are 4 and 16 pixels of 32 grow with the image. `erase` is for randaugment."""
     pad, cutout = size // 8, size // 2
     views: dict[Augment, Any] = {
         "weak": Weak(size, pad=pad, flip=flip),
         "cutout": Weak(size, pad=pad, flip=flip, cutout=cutout),
         "autoaugment": CifarAutoAugment(size, pad=pad, flip=flip, cutout=cutout),
-        "randaugment": RandAugment(size, flip=flip),
+        "randaugment": RandAugment(size, erase=erase, flip=flip),
         "threeaugment": ThreeAugment(size, pad=pad, flip=flip),
     }
     view: View = views[augment]
