@@ -11,13 +11,13 @@ RECIPES: Mapping[str, str] = {
     "ride": "longtail.recipes.ride:ride",
     "paco": "longtail.recipes.paco:paco",
     "livt": "longtail.recipes.livt:livt",
-    "masked_autoencoder": "longtail.recipes.livt:masked_autoencoder",
+    "masked_autoencoder": "longtail.recipes.masked_autoencoder:masked_autoencoder",
     "vit_scratch": "longtail.recipes.livt:vit_scratch",
     "deit3": "longtail.recipes.livt:deit3",
     "deit_lt": "longtail.recipes.deit_lt:deit_lt",
     "ldam": "longtail.recipes.ldam:ldam",
     "deit": "longtail.recipes.deit_lt:deit",
-    "vit": "longtail.recipes.deit_lt:vit",
-    "vit_crt": "longtail.recipes.deit_lt:vit_crt",
+    "vit": "longtail.recipes.vit:vit",
+    "vit_crt": "longtail.recipes.vit:vit_crt",
 }
 """Every recipe by name. Two names for one function are one recipe, known by the function's name."""

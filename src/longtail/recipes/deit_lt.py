@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from longtail.core import BatchTransform, Keep, Labelled, Method, Stage, constant, nothing
+from longtail.core import BatchTransform, Keep, Method, Stage, constant, nothing
 from longtail.data import teaching
 from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader
-from longtail.data.samplers import ClassBalanced, Instance, RepeatedAugmentation, Sampler
+from longtail.data.samplers import Instance, RepeatedAugmentation, Sampler
 from longtail.data.views import TwoViews
 from longtail.engine.optim import adamw
 from longtail.engine.run import Run
 from longtail.engine.seeding import seed_all
 from longtail.losses import CrossEntropy, effective_number
-from longtail.methods.classify import Classify
 from longtail.methods.distill_tokens import DistillTokens, Release, Taught
-from longtail.nn import Frozen, Linear, Network, Teacher, TokenHeads, build
+from longtail.nn import Network, Teacher, TokenHeads, build
 from longtail.recipes.ldam import ldam
 from longtail.recipes.paco import paco
 from longtail.recipes.supervised import Augment, kept, mixing, training_view, validation
 from longtail.recipes.teachers import teacher_of
-from longtail.schedules import Cosine, Deferred, Until
+from longtail.schedules import Cosine, Deferred
 
 DEFER = 0.917  # epoch 1,100 of 1,200
 FLOOR = 0.04  # 1e-5 of 2.5e-4 in the released code: re-weighting begins when the rate is nearly there
@@ -79,7 +78,7 @@ def deit_lt(
     Published: 84.8% on CIFAR-10-LT at imbalance 100, 87.5% with PaCo + SAM as teacher (teachers: 81.9% and 86.8%).
     """
     chosen, weights = kept(keep, ema=0.0, data=data)[1], Deferred(effective_number(data.counts), defer)
-    transforms = _late(mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=0.0), defer if mix_until is None else mix_until)
+    transforms = mixing(len(data.classes), mixup=mixup, cutmix=cutmix, until=defer if mix_until is None else mix_until)
     trust = constant if release is None else Release(release)
     backbone, heads = _student(network, data, size=size, patch=patch, drop_path=drop_path, seed=run.seed)
 
@@ -161,129 +160,8 @@ def deit(
         augment="randaugment",
         in_distribution=False,
         sampler=RepeatedAugmentation(repeats) if repeats > 1 else Instance(),
-        mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=0.0),
+        mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix),
         keep=chosen,
-    )
-
-
-def vit(
-    run: Run,
-    data: Dataset,
-    *,
-    network: str = "vit_mini",
-    epochs: int = 60,
-    batch: int = 128,
-    accumulate: int = 1,
-    lr: float = 2e-3,
-    weight_decay: float = 0.05,
-    warmup: float = 0.05,
-    drop_path: float = 0.1,
-    repeats: int = 3,
-    mixup: float = 0.8,
-    cutmix: float = 1.0,
-    mix_until: float = DEFER,
-    smoothing: float = 0.1,
-    keep: Literal["last", "best"] = "last",
-    patch: int | None = None,
-    size: int | None = None,
-) -> Method[Labelled]:
-    """Train a transformer as DeiT-LT does, but with labels alone: what distillation is measured against.
-
-        longtail train vit --data cifar10-lt --root DATA --out runs/vit
-
-    The student of `deit_lt` without distillation token and teacher; mixing ends when the student's does. (`vit_scratch` is LiVT's
-    baseline, which pools otherwise.)
-
-    Cost: that of the student of `deit_lt`.
-    Published: 62.6% with ViT-B on CIFAR-10-LT at imbalance 100 (Rangwani et al. 2024).
-    """
-    size = size or data.size
-    backbone = build({"name": network, "size": size, "patch": patch, "pool": "token", "drop_path": drop_path})
-    sampler: Sampler = RepeatedAugmentation(repeats) if repeats > 1 else Instance()
-    view = training_view("randaugment", size, flip=data.mirror)
-    return run.fit(
-        Stage(
-            name="train",
-            method=Classify(backbone, Linear(backbone.dim, len(data.classes)), CrossEntropy(smoothing=smoothing)),
-            data=Loader(data.train, view=view, batch=batch, seed=run.view_seed, sampler=sampler, workers=run.machine.workers),
-            epochs=epochs,
-            accumulate=accumulate,
-            optimizer=adamw(lr=lr * batch * accumulate / 256, weight_decay=weight_decay),
-            schedule=Cosine(warmup, floor=FLOOR),
-            mix=_late(mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=0.0), mix_until),
-            evals=validation(data, size),
-            keep=kept(keep, ema=0.0, data=data)[1],
-        )
-    )
-
-
-def vit_crt(
-    run: Run,
-    data: Dataset,
-    *,
-    network: str = "vit_mini",
-    epochs: int = 60,
-    retrain_epochs: int = 10,
-    batch: int = 128,
-    accumulate: int = 1,
-    lr: float = 2e-3,
-    weight_decay: float = 0.05,
-    warmup: float = 0.05,
-    drop_path: float = 0.1,
-    repeats: int = 3,
-    mixup: float = 0.8,
-    cutmix: float = 1.0,
-    mix_until: float = DEFER,
-    smoothing: float = 0.1,
-    keep: Literal["last", "best"] = "last",
-    patch: int | None = None,
-    size: int | None = None,
-) -> Method[Labelled]:
-    """Train a transformer with labels alone, then its classifier again with all classes equally often.
-
-        longtail train vit_crt --data cifar10-lt --root DATA --out runs/vit_crt
-
-    The stage of `vit`, then a new classifier on the frozen features, on class-balanced draws without mixing (cRT, Kang et al. 2020).
-
-    Cost: that of `vit`, and `retrain_epochs` more without a backward pass through the network.
-    Published: 68.9% with ViT-B on CIFAR-10-LT at imbalance 100 (Rangwani et al. 2024).
-    """
-    size, chosen = size or data.size, kept(keep, ema=0.0, data=data)[1]
-    trained = vit(
-        run,
-        data,
-        network=network,
-        epochs=epochs,
-        batch=batch,
-        accumulate=accumulate,
-        lr=lr,
-        weight_decay=weight_decay,
-        warmup=warmup,
-        drop_path=drop_path,
-        repeats=repeats,
-        mixup=mixup,
-        cutmix=cutmix,
-        mix_until=mix_until,
-        smoothing=smoothing,
-        keep=keep,
-        patch=patch,
-        size=size,
-    )
-    backbone = trained.deploy().network
-    assert isinstance(backbone, Network)
-    view = training_view("randaugment", size, flip=data.mirror)
-    return run.fit(
-        Stage(
-            name="retrain",
-            method=Classify(Frozen(backbone), Linear(backbone.dim, len(data.classes)), CrossEntropy(smoothing=smoothing)),
-            data=Loader(data.train, view=view, batch=batch, seed=run.view_seed, sampler=ClassBalanced(), workers=run.machine.workers),
-            epochs=retrain_epochs,
-            accumulate=accumulate,
-            optimizer=adamw(lr=lr * batch * accumulate / 256, weight_decay=weight_decay),
-            schedule=Cosine(),
-            evals=validation(data, size),
-            keep=chosen,
-        )
     )
 
 
@@ -301,10 +179,6 @@ def _student(
     heads = TokenHeads(backbone.dim, len(data.classes))
     seed_all(seed, "start")  # a teacher that is trained in this run is the one that its own recipe trains
     return backbone, heads
-
-
-def _late(mix: BatchTransform, end: float) -> BatchTransform:
-    return mix if mix is nothing or end == 1.0 else Until(end, mix)
 
 
 def _distilled(

@@ -75,7 +75,7 @@ def ldam(
             accumulate=accumulate,
             optimizer=sam(plain, rho=rho) if rho else plain,
             schedule=Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup) if schedule == "steps" else Cosine(warmup),
-            mix=mixing(classes, mixup=mixup, cutmix=cutmix, smoothing=0.0),
+            mix=mixing(classes, mixup=mixup, cutmix=cutmix),
             averages=averages,
             evals=validation(data, size),
             keep=chosen,

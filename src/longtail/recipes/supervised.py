@@ -20,7 +20,7 @@ from longtail.metrics.evaluators import Accuracy
 from longtail.nn import Linear, Network, build
 from longtail.nn.pretrained import learnt_from
 from longtail.recipes.batchformer import neck, rates
-from longtail.schedules import Cosine
+from longtail.schedules import Cosine, Until
 
 Augment = Literal["weak", "cutout", "autoaugment", "randaugment", "threeaugment"]
 Sampling = Literal["instance", "class_balanced", "square_root", "progressive"]
@@ -225,11 +225,12 @@ def training_view(augment: Augment, size: int, *, flip: bool, erase: float = 0.2
     return view
 
 
-def mixing(classes: int, *, mixup: float, cutmix: float, smoothing: float) -> BatchTransform:
-    """Mixup, CutMix or one of the two, where 0 switches it off."""
+def mixing(classes: int, *, mixup: float, cutmix: float, smoothing: float = 0.0, until: float = 1.0) -> BatchTransform:
+    """Mixup, CutMix or one of the two, where 0 switches it off, and `until` that share of training."""
     if mixup or cutmix:
         switch = 0.5 if mixup and cutmix else float(bool(cutmix))
-        return MixupCutMix(classes=classes, mixup=mixup or 1.0, cutmix=cutmix or 1.0, switch=switch, smoothing=smoothing)
+        mix = MixupCutMix(classes=classes, mixup=mixup or 1.0, cutmix=cutmix or 1.0, switch=switch, smoothing=smoothing)
+        return mix if until == 1.0 else Until(until, mix)
     return Smooth(classes, smoothing) if smoothing else nothing
 
 

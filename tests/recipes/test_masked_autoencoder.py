@@ -1,0 +1,61 @@
+"""Masked autoencoding from end to end, on digits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from longtail.data.opening import open_data
+from longtail.nn.mae import transformer
+from longtail.nn.mae_files import read_weights
+from longtail.recipes.masked_autoencoder import _evenly
+from longtail.runs import load, train
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "mgp"
+    settings: dict[str, Any] = {"probe_epochs": 1, "epochs": 1, "batch": 64, "patch": 4, "decoder_width": 16, "decoder_depth": 1}
+    train("masked_autoencoder", "digits-lt", folder, decoder_heads=2, threads=1, device="cpu", **settings)
+    return folder
+
+
+def test_pretraining_leaves_an_encoder_a_picture_and_a_row(pretrained: Path) -> None:
+    weights = read_weights(pretrained)
+    assert weights.spec is not None
+    assert weights.spec["pool"] == "avg"
+    about = json.loads((pretrained / "encoder" / "spec.json").read_text())["data"]
+    assert about.startswith("digits-lt, 364 images, ")
+    row = json.loads((pretrained / "row.json").read_text())
+    assert row["epochs"] == {"pretrain": 1, "probe": 1}
+    assert row["test"]["images"] == 500
+    network: Any = load(pretrained).network
+    for name, own in transformer(network.network).state_dict().items():
+        assert torch.equal(own, weights.tensors[name]), "the probe leaves the encoder as it is"
+
+
+def test_the_picture_has_originals_on_top(pretrained: Path) -> None:
+    with Image.open(pretrained / "analysis" / "reconstructions.png") as picture:
+        pixels = np.asarray(picture)
+    assert pixels.shape == (3 * 66 + 2, 8 * 66 + 2, 3)
+    first = open_data("digits-lt").val.pictures.image(0)
+    assert np.array_equal(pixels[2:66:8, 2:66:8], np.asarray(first))
+    assert (pixels[68:132:8, 2:66:8] == 128).all(axis=2).sum() == 48  # three quarters of 64 pixels are hidden
+
+
+def test_equally_many_images_of_each_class() -> None:
+    data = open_data("digits-lt")
+    some = _evenly(data.train, 32, 10)
+    assert sorted(torch.bincount(some.target).tolist()) == [3] * 8 + [4] * 2
+    row = data.train.ids.index(some.ids[7])
+    assert np.array_equal(np.asarray(some.pictures.image(7)), np.asarray(data.train.pictures.image(row)))
+    assert some.target[7] == data.train.target[row]
+    assert len(some.pictures) == 32
+    with pytest.raises(ValueError, match="at least 11 images in every class for 110 alike, got 5 in the smallest of 10"):
+        _evenly(data.train, 110, 10)

@@ -1,0 +1,35 @@
+"""Transformers with labels alone, on digits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from longtail.runs import load, train
+
+QUICK: dict[str, Any] = {"epochs": 2, "batch": 64, "patch": 4, "threads": 1, "device": "cpu"}
+
+
+def test_mixing_ends_when_it_should(tmp_path: Path) -> None:
+    def losses(name: str, **keywords: Any) -> list[float]:
+        train("vit", "digits-lt", tmp_path / name, **QUICK, **keywords)
+        lines = map(json.loads, (tmp_path / name / "train" / "journal.jsonl").read_text().splitlines())
+        return [line["terms/class"] for line in lines if line["kind"] == "epoch"]
+
+    mixed, half, never = losses("mixed", mix_until=1.0), losses("half", mix_until=0.5), losses("never", mixup=0.0, cutmix=0.0)
+    assert half[0] == mixed[0] != never[0], "the first of two epochs is mixed"
+    assert half[1] != mixed[1], "and the second is not"
+
+
+def test_retraining_leaves_the_features_as_they_were(tmp_path: Path) -> None:
+    result = train("vit_crt", "digits-lt", tmp_path / "run", retrain_epochs=1, **QUICK)
+    assert result.row is not None
+    assert result.row["epochs"] == {"train": 2, "retrain": 1}
+    before = torch.load(tmp_path / "run" / "train" / "last.pt")["method"]
+    after: Any = load(tmp_path / "run").network
+    for name, tensor in after.network.state_dict().items():
+        assert torch.equal(tensor, before[f"network.{name}"])
+    assert not torch.equal(after.head.weight, before["head.weight"])
