@@ -20,6 +20,7 @@ from longtail.nn import build
 from longtail.posthoc import adjustment
 from longtail.recipes.signatures import read
 from longtail.runs import evaluate, load, train, training
+from longtail.runs.again import again
 from longtail.runs.identity import DATA_DEFAULTS, Asked
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}
@@ -72,6 +73,7 @@ def test_the_same_call_again_is_done_and_another_is_refused(finished: Path) -> N
         ({"tta": "flip"}, "tta: none in the folder, flip asked"),
         ({"adjust": "validation"}, "adjust: none in the folder, validation asked"),
         ({"imbalance": 10.0}, "data imbalance"),
+        ({"mirror": True}, "mirror: False in the folder, True asked"),
         ({"protocol": "paper"}, "data protocol"),
         ({"split_seed": 1}, "data split_seed"),
     ):
@@ -255,6 +257,41 @@ def test_evaluating_on_other_data_goes_by_class_names(copied: Path, tmp_path: Pa
         evaluate(copied, data=tmp_path / "data", device="cpu", threads=1)
 
 
+def test_a_folder_without_splits_is_evaluated_whole(copied: Path, tmp_path: Path) -> None:
+    test = open_data("digits-lt").test
+    for index in range(0, 500, 10):
+        path = tmp_path / "data" / str(int(test.target[index])) / f"{index}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        test.pictures.image(index).save(path)
+    saved, _ = read_predictions(copied / "predictions" / "test.npz")
+    found = evaluate(copied, data=tmp_path / "data", device="cpu", threads=1)
+    assert found["val"] is None
+    assert found["test"] is not None
+    assert found["test"]["images"] == 50
+    assert found["test"]["top1"] == (saved.logits["logits"].argmax(1) == saved.target)[::10].mean()
+
+
+def test_mirroring_is_warned_of_where_it_makes_another_class(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evaluate(copied, tta="flip", device="cpu", threads=1)
+    assert "warning: --tta flip mirrors images, and mirrored images of digits-lt are not of their class" in capsys.readouterr().err
+    evaluate(copied, device="cpu", threads=1)
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_a_run_from_before_its_recipe_moved_or_had_a_flag_is_the_same_run(copied: Path) -> None:
+    record = json.loads((copied / "recipe.json").read_text())
+    del record["data"]["mirror"]
+    changed(copied / "recipe.json", target="longtail.recipes.elsewhere:balanced_softmax", data=record["data"])
+    assert not train("balanced_softmax", "digits-lt", copied, **QUICK).fresh
+    with pytest.raises(ValueError, match=r"tau: 1\.0 in the folder, 0\.5 asked"):
+        train("balanced_softmax", "digits-lt", copied, **QUICK, tau=0.5)
+    evaluate(copied, device="cpu", threads=1)
+    method, data = again(copied)
+    assert not data.mirror
+    saved = load(copied, device="cpu").network.state_dict()
+    assert all(torch.equal(own, saved[name]) for name, own in method.deploy().state_dict().items())
+
+
 def test_evaluating_notices_that_the_data_changed(copied: Path) -> None:
     record = json.loads((copied / "recipe.json").read_text())
     changed(copied / "recipe.json", data=record["data"] | {"hash": "0" * 64})
@@ -268,15 +305,15 @@ def test_the_command_is_one_that_asks_for_the_same() -> None:
         recipe=recipe,
         keywords=recipe.keywords({"lr": 0.5, "tau": 2}),
         data="my data",
-        flags={**DATA_DEFAULTS, "imbalance": 50.0},
+        flags={**DATA_DEFAULTS, "imbalance": 50.0, "mirror": False},
         seed=1,
         view_seed=1,
         tta="flip",
         adjust="validation",
     )
     assert asked.command(Path("runs/x")) == (
-        "longtail train balanced_softmax --data 'my data' --out runs/x --imbalance 50.0 --seed 1 --tta flip --adjust validation "
-        "--tau 2.0 --lr 0.5"
+        "longtail train balanced_softmax --data 'my data' --out runs/x --imbalance 50.0 --no-mirror --seed 1 --tta flip "
+        "--adjust validation --tau 2.0 --lr 0.5"
     )
 
 

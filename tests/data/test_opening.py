@@ -8,7 +8,7 @@ import torch
 
 from longtail.data import reading
 from longtail.data.decoding import Files
-from longtail.data.opening import open_data
+from longtail.data.opening import open_data, open_to_judge
 
 MakeFolder = Callable[..., Path]
 
@@ -66,6 +66,34 @@ def test_streamed_splits_equal_those_in_memory_and_pickle(tmp_path: Path, make_f
     assert isinstance(outside.train.pictures, Files)
     again = pickle.loads(pickle.dumps(outside.train))
     assert again.pictures.image(3).tobytes() == inside.train.pictures.image(3).tobytes()
+
+
+def test_to_be_judged_by_a_folder_is_asked_whole(tmp_path: Path, make_folder: MakeFolder) -> None:
+    path = make_folder(tmp_path / "plain", {"a": 12, "b": 3})
+    data = open_to_judge(str(path))
+    assert (len(data.val), len(data.test)) == (0, 15)
+    assert torch.bincount(data.test.target).tolist() == [12, 3]
+    assert not data.warnings, "nothing is learnt from it, so nothing is in training twice"
+    path = make_folder(tmp_path / "splits", {"train/a": 12, "train/b": 12, "test/a": 2, "test/b": 1})
+    data = open_to_judge(str(path))
+    assert (len(data.val), len(data.test)) == (0, 3), "test images where there are some, and none held out of training"
+
+
+def test_mirroring_is_as_the_data_has_it_unless_told(tmp_path: Path, make_folder: MakeFolder) -> None:
+    path = str(make_folder(tmp_path, {"a": 6, "b": 6}))
+    assert open_data(path).mirror
+    assert not open_data("digits-lt").mirror
+    told, other = open_data(path, mirror=False), open_data("digits-lt", mirror=True)
+    assert not told.mirror
+    assert other.mirror
+    assert told.hash == open_data(path).hash, "the images are the same"
+
+
+def test_a_root_may_be_text(tmp_path: Path, make_folder: MakeFolder) -> None:
+    path = make_folder(tmp_path, {"a": 6, "b": 6})
+    names = sorted(own.relative_to(path).as_posix() for own in path.rglob("*.png"))
+    (tmp_path / "all.csv").write_text("".join(f"{name},{name[0]}\n" for name in names))
+    assert open_data(str(tmp_path / "all.csv"), root=str(path)).hash == open_data(str(tmp_path / "all.csv"), root=path).hash
 
 
 def test_classes_only_in_test_are_left_out_and_said(tmp_path: Path, make_folder: MakeFolder) -> None:

@@ -28,6 +28,9 @@ Profile = Annotated[Literal["exp", "step", "pareto"], _flag("How the counts fall
 Protocol = Annotated[Literal["holdout", "paper"], _flag("Hold validation out of training, or train on everything as papers do.", DATA)]
 SplitSeed = Annotated[int, _flag("Which images are held out. Not the seed of the run.", DATA)]
 OnBadImage = Annotated[Literal["refuse", "skip"], _flag("What to do about images that cannot be read.", DATA)]
+Mirror = Annotated[
+    bool | None, _flag("Whether a mirrored image is still of its class; text, digits and sides are not.", DATA, "--mirror/--no-mirror")
+]
 Out = Annotated[Path | None, _flag("The folder of the run; runs/RECIPE-DATA-SEED unless given.", RUN)]
 Seed = Annotated[int, _flag("Weights, mixing, dropout, masks.", RUN)]
 ViewSeed = Annotated[int | None, _flag("Order and views of the images; the seed unless given.", RUN)]
@@ -56,6 +59,7 @@ def _shared(
     protocol: Protocol = "holdout",
     split_seed: SplitSeed = 0,
     on_bad_image: OnBadImage = "refuse",
+    mirror: Mirror = None,
     out: Out = None,
     seed: Seed = 0,
     view_seed: ViewSeed = None,

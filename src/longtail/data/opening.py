@@ -27,12 +27,13 @@ Protocol = Literal["holdout", "paper"]
 def open_data(
     name: str,
     *,
-    root: Path | None = None,
+    root: str | Path | None = None,
     imbalance: float | None = None,
     profile: Profile = "exp",
     protocol: Protocol = "holdout",
     split_seed: int = 0,
     on_bad_image: OnBadImage = "refuse",
+    mirror: bool | None = None,
     size: int | None = None,
 ) -> Dataset:
     """Open a dataset by name or path: the known names are in `longtail.data.names`.
@@ -42,7 +43,8 @@ def open_data(
 
     With the protocol `holdout` a validation set is held out of training where the source has none: per class one image in ten, at least one
     from five images on. With `paper` all training images train. A test set, where the source has none, is held out under both: one in five,
-    before validation. The draw depends on `split_seed` only.
+    before validation. The draw depends on `split_seed` only. `mirror` says whether a mirrored image is still one of its class, where that
+    is not known of the data: it is believed to be, but for digits.
 
     >>> data = open_data("digits-lt")
     >>> data.counts.tolist()
@@ -56,7 +58,18 @@ def open_data(
     if size is not None and size < 1:
         raise ValueError(f"expected a size of at least 1 pixel, got {size}.")
     source = find(name, root=root, imbalance=imbalance, profile=profile)
+    if mirror is not None:
+        source = replace(source, mirror=mirror)
     return assemble(read(source, size=size, on_bad_image=on_bad_image), protocol=protocol, split_seed=split_seed)
+
+
+def open_to_judge(name: str, *, root: str | Path | None = None, size: int | None = None) -> Dataset:
+    """Open data that nothing will be learnt from: nothing is held out of it, and without test images of its own all are test images."""
+    source = read(find(name, root=root), size=size)
+    if "test" in source.splits:
+        return assemble(source, protocol="paper")
+    whole = assemble(replace(source, splits={**source.splits, "test": source.splits["train"]}), protocol="paper")
+    return replace(whole, warnings=source.warnings)
 
 
 def check_asked(*, protocol: Protocol, profile: Profile, split_seed: int) -> None:
@@ -68,12 +81,13 @@ def check_asked(*, protocol: Protocol, profile: Profile, split_seed: int) -> Non
         raise ValueError(f"expected a split seed of 0 or more, got {split_seed}.")
 
 
-def find(name: str, *, root: Path | None = None, imbalance: float | None = None, profile: Profile = "exp") -> Source:
+def find(name: str, *, root: str | Path | None = None, imbalance: float | None = None, profile: Profile = "exp") -> Source:
     """Find a dataset by name or path; files are listed, not yet read."""
     if (imbalance is not None or profile != "exp") and name not in ("digits-lt", "cifar10-lt", "cifar100-lt"):
         raise ValueError(
             f"expected --imbalance and --profile only with digits-lt, cifar10-lt or cifar100-lt, which are cut; got them with {name}."
         )
+    root = None if root is None else Path(root)
     if name == "digits-lt":
         return digits(imbalance=imbalance, profile=profile)
     if name.startswith("cifar") and name in KNOWN:

@@ -16,7 +16,7 @@ from longtail.recipes import RECIPES
 
 RESERVED = frozenset(
     {"recipe", "data", "out", "debug", "help"}
-    | {"root", "imbalance", "profile", "protocol", "split_seed", "on_bad_image"}
+    | {"root", "imbalance", "profile", "protocol", "split_seed", "on_bad_image", "mirror"}
     | {"seed", "view_seed", "device", "precision", "threads", "workers", "save_every", "dry_run", "tta", "adjust", "tensorboard"}
     | {"compile", "sync_batchnorm"}
 )

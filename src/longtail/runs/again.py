@@ -12,7 +12,7 @@ from longtail.engine.run import Run
 from longtail.recipes.signatures import read
 from longtail.report.rows import read_row
 from longtail.runs.evaluating import opened
-from longtail.runs.identity import DATA_DEFAULTS, Asked, read_record
+from longtail.runs.identity import Asked, data_flags, read_record
 from longtail.runs.training import follow
 
 
@@ -24,9 +24,7 @@ def again(run: str | Path, *, root: str | Path | None = None, device: str = "cpu
     folder = Path(run)
     read_row(folder)  # refuses a run that is not finished
     record, machine = read_record(folder), choose(device=device, precision="fp32")
-    recipe = read(record["target"])
-    flags = {name: record["data"][name] for name in DATA_DEFAULTS}
-    flags["root"] = flags["root"] if root is None else str(root)
+    recipe, flags = read(record["recipe"]), data_flags(record, root=root)
     asked = Asked(
         recipe, recipe.keywords(record["keywords"]), record["data"]["asked"], flags, record["seed"], record["view_seed"], record["tta"]
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -16,7 +16,7 @@ from longtail import processes
 from longtail.core import Clock, Groups, Method, Outcome
 from longtail.data.dataset import Dataset, Split
 from longtail.data.loader import InOrder
-from longtail.data.opening import open_data
+from longtail.data.opening import open_data, open_to_judge
 from longtail.engine.machine import Machine, choose
 from longtail.engine.predicting import predictor
 from longtail.metrics.conformal import Thresholds, calibrate
@@ -28,21 +28,31 @@ from longtail.nn import Classifier
 from longtail.report.document import write as write_report
 from longtail.runs.examples import unharmed, write_examples
 from longtail.runs.files import FORMAT, write_json
-from longtail.runs.identity import DATA_DEFAULTS, Tta, read_record, versions
+from longtail.runs.identity import Tta, data_flags, read_record, versions
 from longtail.runs.model import BATCH, load
 
 
 def opened(name: str, flags: Mapping[str, Any], machine: Machine, *, size: int | None) -> Dataset:
-    """Open data, in the first process before the others, so that only one downloads; say its warnings once."""
+    """Open data with flags for training, in the first process before the others, so that only one downloads; say its warnings once."""
+    return _in_turn(lambda: open_data(name, **flags, size=size), machine)
+
+
+def _in_turn(opening: Callable[[], Dataset], machine: Machine) -> Dataset:
     voting = "cuda" if machine.device.startswith("cuda") else "cpu"  # where nccl, or gloo, hears it
     if processes.rank() != 0:
         processes.anyone(False, voting)
-    dataset = open_data(name, **{**flags, "root": None if flags["root"] is None else Path(flags["root"])}, size=size)
+    dataset = opening()
     if processes.rank() == 0:
         for warning in dataset.warnings:
             print(f"warning: {warning}", file=sys.stderr)
         processes.anyone(False, voting)
     return dataset
+
+
+def warn_of_mirroring(tta: Tta, name: str, *, mirror: bool) -> None:
+    """Say so where test-time averaging shows the network images that are of no class."""
+    if tta == "flip" and not mirror and processes.rank() == 0:
+        print(f"warning: --tta flip mirrors images, and mirrored images of {name} are not of their class", file=sys.stderr)
 
 
 def answers(method: Method[Any], split: Split, *, size: int, tta: Tta, machine: Machine) -> Predictions:
@@ -135,6 +145,8 @@ def evaluate(
 ) -> dict[str, Summary | None]:
     """Evaluate a finished run's saved network again: on its own data, or on other data with classes that it knows.
 
+    Of other data the test images are asked, and its validation images where it comes with some; all images, where it has no test images.
+
     Writes the numbers to `eval-DATA-TTA.json` in the run's folder. The row stays as training left it, unless `rewrite` asks for
     its numbers and predictions anew, which needs the run's own data and test-time averaging.
     """
@@ -147,14 +159,16 @@ def evaluate(
         raise ValueError(
             f"expected the run's own data and tta ({record['tta']}) to rewrite its row, got others: leave --data and --tta out"
         )
-    flags = dict(DATA_DEFAULTS) if data is not None else {name: record["data"][name] for name in DATA_DEFAULTS}
-    flags["root"] = flags["root"] if root is None else str(root)
-    dataset = opened(str(data or record["data"]["asked"]), flags, machine, size=loaded.size)
+    if data is None:
+        dataset = opened(record["data"]["asked"], data_flags(record, root=root), machine, size=loaded.size)
+    else:
+        dataset = _in_turn(lambda: open_to_judge(str(data), root=root, size=loaded.size), machine)
     if data is None and dataset.hash != record["data"]["hash"]:
         raise ValueError(
             f"expected the data of the run ({record['data']['hash'][:12]}), got other images or labels ({dataset.hash[:12]}): "
             "bring it back, or pass --data to evaluate on something else on purpose"
         )
+    warn_of_mirroring(tta, dataset.name, mirror=record["data"].get("mirror", dataset.mirror))
     renumbered = _renumbered(dataset.classes, loaded.classes)
     groups = Groups(record["data"]["groups"]["rule"], {name: tuple(own) for name, own in record["data"]["groups"]["members"].items()})
     splits = {name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if len(split)}

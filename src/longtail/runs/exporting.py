@@ -20,7 +20,7 @@ from longtail.data.loader import seen as evaluated
 from longtail.engine.machine import choose
 from longtail.runs.evaluating import opened
 from longtail.runs.files import FORMAT
-from longtail.runs.identity import DATA_DEFAULTS, read_record
+from longtail.runs.identity import data_flags, read_record
 from longtail.runs.model import load
 from longtail.runs.predicting import BATCH, Loaded
 from longtail.runs.timm_model import read_timm, write_timm
@@ -111,8 +111,7 @@ def _images(loaded: Loaded, root: str | Path | None, count: int) -> tuple[Tensor
     """Test images of the run, evenly spread; images of the other splits where these are too few, random ones where its data is not here."""
     try:
         record = read_record(loaded.folder)
-        flags = {name: record["data"][name] for name in DATA_DEFAULTS} | ({} if root is None else {"root": str(root)})
-        dataset = opened(record["data"]["asked"], flags, choose(device="cpu", precision="fp32"), size=loaded.size)
+        dataset = opened(record["data"]["asked"], data_flags(record, root=root), choose(device="cpu", precision="fp32"), size=loaded.size)
     except (ValueError, OSError, KeyError, ModuleNotFoundError):
         if root is not None:
             raise

@@ -30,6 +30,7 @@ DATA_DEFAULTS: Mapping[str, Any] = {
     "protocol": "holdout",
     "split_seed": 0,
     "on_bad_image": "refuse",
+    "mirror": None,  # as the data has it
 }
 
 
@@ -69,7 +70,14 @@ class Asked:
             "recipe": self.recipe.name,
             "target": self.recipe.target,
             "keywords": dict(self.keywords),
-            "data": {"asked": self.data, "name": dataset.name, **self.flags, "hash": dataset.hash, "groups": groups},
+            "data": {
+                "asked": self.data,
+                "name": dataset.name,
+                **self.flags,
+                "mirror": dataset.mirror,
+                "hash": dataset.hash,
+                "groups": groups,
+            },
             "seed": self.seed,
             "view_seed": self.view_seed,
             "tta": self.tta,
@@ -82,6 +90,12 @@ class Asked:
 def read_record(folder: Path) -> dict[str, Any]:
     """Read recipe.json: what was asked of a run."""
     return read_json(folder / "recipe.json")
+
+
+def data_flags(record: Mapping[str, Any], *, root: str | Path | None = None) -> dict[str, Any]:
+    """The flags of the data that a run was asked for, with another root if one is given. A flag that is newer had its default."""
+    flags = {name: record["data"].get(name, usual) for name, usual in DATA_DEFAULTS.items()}
+    return flags if root is None else {**flags, "root": str(root)}
 
 
 def check_identity(out: Path, record: Mapping[str, Any]) -> None:
@@ -115,7 +129,7 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterable[
             yield f"{name}: {old} in the folder, {new} asked"
 
     yield from said("recipe", there["recipe"], here["recipe"])
-    if there["target"] == here["target"]:
+    if there["recipe"] == here["recipe"]:
         # A keyword that is newer than the folder had its default when there was none.
         usual = {name: own.default for name, own in read(here["target"]).parameters.items()}
         for name in sorted({*there["keywords"], *here["keywords"]}):
@@ -126,6 +140,7 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterable[
     yield from said("adjust", there.get("adjust", "none"), here["adjust"])
     # The content decides, flags only explain: a root may move, and an imbalance of 100 may be said or left to its default.
     old, new = there["data"], here["data"]
+    yield from said("mirror", old.get("mirror", new["mirror"]), new["mirror"])
     if (old["hash"], old["protocol"]) != (new["hash"], new["protocol"]):
         for name in ("name", "imbalance", "profile", "protocol", "split_seed", "on_bad_image"):
             yield from said(f"data {name}", old[name], new[name])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ from longtail.posthoc import Adjustment, adjustment
 from longtail.recipes.signatures import read
 from longtail.report.document import write as write_report
 from longtail.report.rows import read_row
-from longtail.runs.evaluating import answers, calibrated, confidence_of, judged, opened, summary, write_sets
+from longtail.runs.evaluating import answers, calibrated, confidence_of, judged, opened, summary, warn_of_mirroring, write_sets
 from longtail.runs.examples import unharmed, write_examples
 from longtail.runs.files import write_json, write_text
 from longtail.runs.identity import Adjust, Asked, Tta, begun, check_identity, hardware, versions
@@ -55,6 +54,7 @@ def train(
     protocol: Literal["holdout", "paper"] = "holdout",
     split_seed: int = 0,
     on_bad_image: Literal["refuse", "skip"] = "refuse",
+    mirror: bool | None = None,
     seed: int = 0,
     view_seed: int | None = None,
     tta: Tta = "none",
@@ -91,6 +91,7 @@ def train(
             "protocol": protocol,
             "split_seed": split_seed,
             "on_bad_image": on_bad_image,
+            "mirror": mirror,
         },
         seed=seed,
         view_seed=seed if view_seed is None else view_seed,
@@ -106,8 +107,7 @@ def train(
                 f"expected validation images to adjust on, got none of {dataset.name} (protocol {protocol}): "
                 "use --protocol holdout where classes have five images or more, or --adjust none"
             )
-        if tta == "flip" and not dataset.mirror and processes.rank() == 0:
-            print(f"warning: --tta flip mirrors images, and mirrored images of {dataset.name} are not of their class", file=sys.stderr)
+        warn_of_mirroring(tta, dataset.name, mirror=dataset.mirror)
         if dry_run:
             with tempfile.TemporaryDirectory() as folder:
                 follow(asked, dataset, Run(Path(folder), seed=seed, view_seed=asked.view_seed, machine=machine, dry=True))
