@@ -14,14 +14,18 @@ from PIL import Image
 
 import longtail
 from longtail.core import NonFinite
-from longtail.data.opening import open_data
+from longtail.data.loader import InOrder
+from longtail.data.opening import open_data, open_to_judge
+from longtail.metrics.conformal import calibrate, sets
 from longtail.metrics.files import Predictions, read_predictions
 from longtail.nn import build
 from longtail.posthoc import adjustment
 from longtail.recipes.signatures import read
 from longtail.runs import evaluate, load, train, training
 from longtail.runs.again import again
+from longtail.runs.files import held
 from longtail.runs.identity import DATA_DEFAULTS, Asked
+from longtail.runs.pictures import Fit
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}
 
@@ -269,6 +273,55 @@ def test_a_folder_without_splits_is_evaluated_whole(copied: Path, tmp_path: Path
     assert found["test"] is not None
     assert found["test"]["images"] == 50
     assert found["test"]["top1"] == (saved.logits["logits"].argmax(1) == saved.target)[::10].mean()
+
+
+@pytest.mark.parametrize("kept", [None, 16])
+def test_other_data_is_fitted_as_that_of_the_run(tmp_path: Path, kept: int | None) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("a/1.png", "a/2.png", "b/1.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, (20, 40, 3), dtype=np.uint8)).save(tmp_path / name)
+    (batch,) = InOrder(open_to_judge(str(tmp_path), size=16, kept=kept).test, size=16, batch=9).epoch()
+    fit = Fit(16, kept)
+    for row, name in enumerate(("a/1.png", "a/2.png", "b/1.png")):
+        with Image.open(tmp_path / name) as image:
+            assert torch.equal(batch["image"][row], fit(image).float() / 255)
+
+
+def test_two_folders_of_one_name_are_two_evaluations(copied: Path, tmp_path: Path) -> None:
+    test = open_data("digits-lt").test
+    for site in range(2):
+        for index in range(site, 500, 20):
+            path = tmp_path / f"site{site}" / "new" / str(int(test.target[index])) / f"{index}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            test.pictures.image(index).save(path)
+        evaluate(copied, data=tmp_path / f"site{site}" / "new", device="cpu", threads=1)
+    assert len(list(copied.glob("eval-new-*-none.json"))) == 2
+
+
+def test_prediction_sets_and_adjustments_are_for_a_network_that_is_asked_once(tmp_path: Path) -> None:
+    train("balanced_softmax", "digits-lt", tmp_path / "run", **QUICK, tta="flip", adjust="validation")
+    loaded, data = load(tmp_path / "run", device="cpu"), open_data("digits-lt")
+    assert loaded.thresholds is not None
+    once = {
+        name: np.log(loaded.predict_proba([split.pictures.image(row) for row in range(len(split))]))
+        for name, split in (("val", data.val), ("test", data.test))
+    }
+    expected = calibrate(once["val"], data.val.target.numpy(), groups=data.groups)
+    assert np.allclose(loaded.thresholds.values, expected.values, atol=1e-5)
+    test = loaded.row["test"]
+    assert test is not None
+    inside = sets(once["test"], expected.values)[np.arange(500), data.test.target.numpy()]
+    assert test["conformal"]["coverage"] == pytest.approx(inside.mean(), abs=0.003)
+    again = evaluate(tmp_path / "run", device="cpu", threads=1)["test"]
+    assert again is not None
+    assert again["conformal"]["coverage"] == pytest.approx(test["conformal"]["coverage"], abs=0.003)
+
+
+def test_a_folder_is_trained_into_by_one_process_at_a_time(tmp_path: Path) -> None:
+    with held(tmp_path / "run"), pytest.raises(ValueError, match="expected to be the only one that trains into"):
+        train("balanced_softmax", "digits-lt", tmp_path / "run", **QUICK)
+    assert train("balanced_softmax", "digits-lt", tmp_path / "run", **QUICK).fresh
 
 
 def test_mirroring_is_warned_of_where_it_makes_another_class(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:

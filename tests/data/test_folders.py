@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from longtail.data.decoding import Files
@@ -53,6 +54,10 @@ def test_what_is_left_out_is_said(tmp_path: Path, make_folder: MakeFolder) -> No
         ({}, "expected a folder of class folders, got none"),
         ({"a": 1, "b": 0, "c": 0}, "expected at least one training image in every class, got none in b, c"),
         ({"train/a": 1, "train/b": 0, "test/b": 1}, r"train: expected at least one training image in every class, got none in b"),
+        (
+            {"train/a": 1, "train/b": 1, "test/a": 1, "dev/a": 1},
+            r"either splits \(train, val, test\) or classes, got both: dev beside test, train",
+        ),
         ({"only": 3}, "expected at least two class folders, got only only"),
         ({"train/a": 1, "val/a": 1, "valid/a": 1}, "expected one folder for val, got val and valid"),
     ],
@@ -60,3 +65,12 @@ def test_what_is_left_out_is_said(tmp_path: Path, make_folder: MakeFolder) -> No
 def test_what_cannot_be_learnt_from_is_refused(tmp_path: Path, make_folder: MakeFolder, counts: dict[str, int], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         folder(make_folder(tmp_path, counts))
+
+
+def test_a_link_that_leads_back_up_is_not_followed(tmp_path: Path, make_folder: MakeFolder) -> None:
+    make_folder(tmp_path, {"cat": 3, "dog": 2})
+    make_folder(tmp_path.with_name("elsewhere"), {"more": 4})
+    (tmp_path / "cat" / "up").symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "cat" / "again").symlink_to(tmp_path / "cat", target_is_directory=True)
+    (tmp_path / "dog" / "more").symlink_to(tmp_path.with_name("elsewhere") / "more", target_is_directory=True)
+    assert np.bincount(folder(tmp_path).splits["train"].target).tolist() == [3, 6]

@@ -115,3 +115,13 @@ def test_published_lists(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(root / "e.txt", "dogs/002.png 2")
     with pytest.raises(ValueError, match="expected labels 0 to 1"):
         published("imagenet-lt", root=root)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name(root: Path) -> None:
+    path = write(root / "list.txt", "my cats/000.png 0", "dogs/000.png 1")
+    plain = image_list(path, root=root)
+    path.write_text(path.read_text(), encoding="utf-8-sig")
+    (root / "classes.txt").write_text("cat\ndog\n", encoding="utf-8-sig")
+    marked = image_list(path, root=root)
+    assert marked.splits["train"].ids == plain.splits["train"].ids
+    assert marked.classes == ("cat", "dog")

@@ -1,5 +1,8 @@
+import multiprocessing
+import os
 import pickle
 import random
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -212,3 +215,12 @@ def test_mistakes_are_named(process: Any) -> None:
     process(0, 50)
     with pytest.raises(ValueError, match="start fewer processes"):
         Loader(MEMORY, view=Weak(SIZE), batch=50, seed=0)
+
+
+def test_workers_leave_signals_to_their_parent() -> None:
+    loader = Loader(STREAM, view=VIEWS[2], batch=4, seed=0, workers=1)
+    batches = loader.epoch(0)
+    first = next(batches)
+    for worker in multiprocessing.active_children():
+        os.kill(worker.pid or 0, signal.SIGTERM)
+    assert all_same([first, *batches], Loader(STREAM, view=VIEWS[2], batch=4, seed=0).epoch(0))

@@ -84,3 +84,24 @@ def test_arrays_are_resized_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     later = read(source, size=16).splits["train"].pictures
     assert isinstance(later, Resized)
     assert np.array_equal(np.asarray(later.image(7)), np.asarray(larger.splits["train"].pictures.image(7)))
+
+
+def test_what_was_read_before_an_interruption_is_not_read_again(
+    tmp_path: Path, make_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_folder(tmp_path / "many", {"a": 200, "b": 100}, side=8)
+    monkeypatch.setattr(reading, "MEMORY", 100)
+    looks: list[bytes] = []
+
+    def tired(content: bytes) -> None:
+        looks.append(content)
+        if len(looks) == 150:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(reading, "check", tired)
+    with pytest.raises(KeyboardInterrupt):
+        read(folder(path))
+    before = len(looks)
+    source = read(folder(path))
+    assert len(source.splits["train"]) == 300
+    assert len(looks) - before <= 300 - 64, "at least what came before in whole parts is known"

@@ -28,13 +28,14 @@ from longtail.metrics.evaluators import Accuracy, collect
 
 
 class Small(Method[Labelled]):
-    """No batch-norm, no dropout; a queue that must be equal everywhere."""
+    """No dropout, and batch-norm only if asked for; a queue that must be equal everywhere."""
 
     queue: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, *, norm: bool) -> None:
         super().__init__()
-        self.network = nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU(), nn.Linear(16, 10))
+        parts = [nn.BatchNorm1d(192)] if norm else []
+        self.network = nn.Sequential(nn.Flatten(), *parts, nn.Linear(192, 16), nn.ReLU(), nn.Linear(16, 10))
         self.register_buffer("queue", torch.zeros(64, dtype=torch.long))
 
     def forward(self, batch: Labelled, clock: Clock) -> Outcome:
@@ -65,7 +66,7 @@ def main(kind: str, out: Path) -> None:
     with started(Machine()):
         data = open_data("digits-lt")
         run = Run(out / "run", command="the same")
-        method = Small()
+        method = Small(norm=kind == "norm")
         loader = (Signalled if kind == "signal" else Loader)(data.train, view=Weak(8, pad=1, flip=False), batch=64, seed=3)
         judge = Accuracy(InOrder(data.val, size=8, batch=16), classes=10, groups=data.groups)
         optimizer = sam(sgd(lr=0.1), rho=0.05) if kind == "sam" else sgd(lr=0.1)
@@ -78,6 +79,7 @@ def main(kind: str, out: Path) -> None:
             (out / f"stopped-{processes.rank()}").write_text(str(stopped))
         found = collect(InOrder(data.test, size=8, batch=64), predictor(method.eval(), Machine()))
         saved = {"state": method.state_dict(), "logits": torch.from_numpy(found.logits["logits"]), "index": torch.from_numpy(found.index)}
+        saved["ema"] = dict(stage.averages["ema"].weights())
         torch.save(saved, out / f"{processes.rank()}-of-{processes.world()}.pt")
 
 

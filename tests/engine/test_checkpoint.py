@@ -45,3 +45,10 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     save(tmp_path / "a.pt", {"format": FORMAT + 1})
     with pytest.raises(ValueError, match=f"format {FORMAT + 1}, this version reads up to {FORMAT}: update"):
         load(tmp_path / "a.pt")
+
+
+def test_an_error_that_is_not_the_files_own_does_not_advise_to_delete_it(tmp_path: Path) -> None:
+    (tmp_path / "last.pt").mkdir()
+    with pytest.raises(OSError, match=r"last\.pt") as caught:
+        load(tmp_path / "last.pt")
+    assert "delete" not in str(caught.value)

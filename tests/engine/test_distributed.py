@@ -43,6 +43,12 @@ def test_two_processes_of_32_rows_train_as_one_of_64(tmp_path: Path, kind: str) 
         assert {name: a[name] for name in compared} == pytest.approx({name: b[name] for name in compared}, rel=1e-4)
 
 
+def test_averaged_batch_norm_statistics_are_those_of_the_first_process(tmp_path: Path) -> None:
+    first, second = launch("norm", tmp_path / "two", processes=2)
+    assert "network.1.running_var" in first["ema"]
+    assert all(torch.equal(own, second["ema"][name]) for name, own in first["ema"].items()), "they are judged on shared images"
+
+
 def test_a_signal_to_one_process_stops_all(tmp_path: Path) -> None:
     first, second = launch("signal", tmp_path / "two", processes=2)
     said = {(tmp_path / "two" / f"stopped-{rank}").read_text() for rank in (0, 1)}

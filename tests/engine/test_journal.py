@@ -55,3 +55,12 @@ def test_numbers_go_to_tensorboard_on_request(tmp_path: Path) -> None:
     events = event_files.EventAccumulator(str(tmp_path / "board"))
     events.Reload()
     assert [(event.step, event.value) for event in events.Scalars("terms/a")] == [(4, 0.5)]
+
+
+def test_a_journal_that_lost_its_end_goes_on_without_holes(tmp_path: Path) -> None:
+    (tmp_path / "j.jsonl").write_text('{"step": 1}\n{"st')
+    journal = Journal(tmp_path / "j.jsonl", length=500)  # as the checkpoint remembers it
+    journal.write({"step": 3})
+    journal.write({"step": 4})
+    journal.close()
+    assert read_journal(tmp_path / "j.jsonl") == [{"step": 1}, {"step": 3}, {"step": 4}]

@@ -142,6 +142,25 @@ def test_a_signal_saves_and_says_how_to_continue(tmp_path: Path, reference: Any,
     assert everything(tmp_path, recipe(Run(tmp_path), ToyBatches(), ToyBatches())) == reference
 
 
+class Polite(Recall):
+    """Asks to stop while the last epoch is judged."""
+
+    def __call__(self, predict: Predict) -> dict[str, float]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return super().__call__(predict)
+
+
+def test_a_signal_in_the_last_evaluation_of_a_stage_is_heard(tmp_path: Path) -> None:
+    def fit() -> None:
+        Run(tmp_path, command="again").fit(
+            Stage(name="s", method=ToyMethod(), data=ToyBatches(), epochs=1, optimizer=sgd(lr=0.1), evals={"val": Polite()})
+        )
+
+    with pytest.raises(Stopped, match=r"stopped after stage 's', which is complete\. Continue with: again"):
+        fit()
+    fit()  # loads: nothing is judged again
+
+
 class Explodes(ToyMethod):
     def forward(self, batch: Labelled, clock: Clock) -> Outcome:
         outcome = super().forward(batch, clock)
@@ -232,6 +251,8 @@ def test_the_best_epoch_is_kept_and_named(tmp_path: Path) -> None:
     [
         ({"keep": best("val/nothing")}, "keeps the best 'val/nothing', but its evaluations are: val/top1"),
         ({"keep": average("ema")}, "keeps the average 'ema', but has only"),
+        ({"keep": average("swa"), "averages": {"swa": Uniform(start=0.9)}}, "keeps last epoch, swa, but the average 'swa' never began"),
+        ({"keep": best("val/top1"), "evals": {}}, "'val/top1' was never measured"),
         ({"epochs": 0}, "at least one epoch"),
         ({"accumulate": 0}, "at least one epoch"),
     ],

@@ -101,3 +101,11 @@ def test_bad_input_is_refused() -> None:
         ParametricContrastive(torch.tensor(COUNTS), temperature=0.0)
     with pytest.raises(ValueError, match="positive beta"):
         ParametricContrastive(torch.tensor(COUNTS), beta=0.0)
+
+
+def test_cosines_are_not_rounded_under_autocast() -> None:
+    logits, target, anchors, others, labels = (tensor.float() if tensor.is_floating_point() else tensor for tensor in given())
+    loss = ParametricContrastive(torch.tensor(COUNTS))
+    plain = loss(logits, target, anchors=anchors, others=others, labels=labels)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(loss(logits, target, anchors=anchors, others=others, labels=labels), plain)

@@ -103,3 +103,17 @@ def test_bad_input_is_refused() -> None:
         paco(momentum=1.0)
     with pytest.raises(ValueError, match="got BatchFormer: wrap it in Streams"):
         paco(neck=BatchFormer(16))  # type: ignore[arg-type]
+
+
+def test_labels_stay_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    method, given, seen = paco(), batch(), list[torch.Tensor]()
+    each = method.loss.each
+
+    def watched(*own: torch.Tensor, labels: torch.Tensor, **others: torch.Tensor) -> torch.Tensor:
+        seen.append(labels)
+        return each(*own, labels=labels, **others)
+
+    monkeypatch.setattr(method.loss, "each", watched)
+    method(given, CLOCK)
+    assert seen[0].dtype == torch.int64, "bf16 has no 257"
+    assert seen[0].tolist() == given["target"].tolist() + [-1] * 16

@@ -122,6 +122,25 @@ class Resized:
         return Resized(self.pixels[torch.from_numpy(rows)], self.size)
 
 
+@dataclass(frozen=True)
+class Padded:
+    """Pictures of others, made squares when looked at."""
+
+    pictures: Files | Blobs
+    size: int
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def image(self, index: int) -> Image.Image:
+        """One picture, decoded, upright, RGB."""
+        return square(self.pictures.image(index), self.size)
+
+    def take(self, rows: NDArray[np.int64]) -> Padded:
+        """The pictures of these rows, in this order."""
+        return Padded(self.pictures.take(rows), self.size)
+
+
 def opened(content: bytes) -> Image.Image:
     """An image file's header: kind, size, mode. Its pixels are not unpacked, and refused if they are too many."""
     image = Image.open(io.BytesIO(content))

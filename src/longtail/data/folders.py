@@ -21,8 +21,15 @@ def folder(path: Path) -> Source:
     The folders are splits, not classes, where `train` is among them and all are called train, val (valid, validation) or test.
     """
     above = _folders(path)
-    parts = {"train": path}
-    if above and any(name.lower() == "train" for name in above) and all(split_named(name) for name in above):
+    parts, known = {"train": path}, {split_named(name) for name in above}
+    if "train" in known and len(known - {None}) > 1 and None in known:
+        strangers = several(name for name in above if split_named(name) is None)
+        raise ValueError(
+            f"{path}: expected either splits (train, val, test) or classes, got both: {strangers} beside "
+            f"{several(name for name in above if split_named(name))}. "
+            "Move what is not a split elsewhere, or rename classes that are called like splits."
+        )
+    if "train" in known and None not in known:
         parts = {}
         for name in above:
             split = split_named(name)
@@ -77,11 +84,20 @@ def _is_image(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith(".")
 
 
+def _leads_back(place: str, seen: set[str]) -> bool:
+    real = os.path.realpath(place)
+    return os.path.islink(place) and any(own == real or own.startswith(os.path.join(real, "")) for own in seen)
+
+
 def _images(path: Path) -> tuple[list[str], list[str]]:
     images: list[str] = []
     others: list[str] = []
+    seen: set[str] = set()
     for place, folders, files in os.walk(path, followlinks=True):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        seen.add(os.path.realpath(place))
+        # A link may lead back up, to this class or above it.
+        inside = (name for name in folders if not name.startswith("."))
+        folders[:] = sorted(name for name in inside if not _leads_back(os.path.join(place, name), seen))
         for name in sorted(files):
             if name.startswith(".") or name.lower() in LITTER:
                 continue

@@ -54,7 +54,7 @@ def image_list(path: Path, *, root: Path | None = None) -> Source:
                 warnings.append(f"the {split} split was read from {sibling.name}.")
     beside = path.with_name("classes.txt")
     names = (
-        tuple(line.strip() for line in beside.read_text("utf-8").splitlines() if line.strip())
+        tuple(line.strip() for line in beside.read_text("utf-8-sig").splitlines() if line.strip())
         if beside.is_file() and beside != path
         else None
     )
@@ -77,7 +77,7 @@ def published(name: str, *, root: Path | None = None) -> Source:
         )
     entries = [(path, label, split) for split, file in lists.items() for path, label, _ in _text(file)]
     beside = root / "classes.txt"
-    names = tuple(beside.read_text("utf-8").split("\n")[: known.classes]) if beside.is_file() else tuple(map(str, range(known.classes)))
+    names = tuple(beside.read_text("utf-8-sig").split("\n")[: known.classes]) if beside.is_file() else tuple(map(str, range(known.classes)))
     images = sum(split == "train" for *_, split in entries)
     warnings = [] if images == known.images else [f"{name} has {known.images:,} training images, but {known.train} lists {images:,}."]
     source = _source(name, entries, names, root, where=str(root), warnings=warnings)
@@ -125,7 +125,7 @@ def _is_integer(label: str) -> bool:
 
 def _text(path: Path) -> list[Entry]:
     entries = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+    for number, line in enumerate(path.read_text("utf-8-sig").splitlines(), start=1):
         if not line.strip():
             continue
         parts = line.strip().rsplit(maxsplit=1)

@@ -7,6 +7,7 @@ wherever in the epoch one begins, and whatever the number of loader workers. Pro
 from __future__ import annotations
 
 import random
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,6 +51,12 @@ def _undisturbed() -> Iterator[None]:
         random.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002
         torch.set_rng_state(states[2])
+
+
+def _follow_the_parent(worker: int) -> None:
+    """A signal to all processes asks the parent to save; a worker that died of it would keep it from doing so, and ends with it anyway."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _floats(pixels: Tensor) -> Tensor:
@@ -104,7 +111,9 @@ class _Epoch(TorchDataset[dict[str, Tensor]]):
         source: Any = map(self.__getitem__, numbers)
         if workers and not self.together:
             # Without a generator of its own, a DataLoader draws its base seed from torch's global one.
-            source = DataLoader(self, batch_size=None, sampler=numbers, num_workers=workers, generator=torch.Generator())
+            source = DataLoader(
+                self, batch_size=None, sampler=numbers, num_workers=workers, generator=torch.Generator(), worker_init_fn=_follow_the_parent
+            )
         for batch in source:
             yield {**batch, "image": _floats(batch["image"])}
 

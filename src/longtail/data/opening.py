@@ -12,6 +12,7 @@ import torch
 
 from longtail.data.cifar import cifar
 from longtail.data.dataset import Dataset, Split
+from longtail.data.decoding import Blobs, Files, Padded
 from longtail.data.digits import digits
 from longtail.data.folders import folder
 from longtail.data.lists import image_list, published
@@ -63,9 +64,14 @@ def open_data(
     return assemble(read(source, size=size, on_bad_image=on_bad_image), protocol=protocol, split_seed=split_seed)
 
 
-def open_to_judge(name: str, *, root: str | Path | None = None, size: int | None = None) -> Dataset:
-    """Open data that nothing will be learnt from: nothing is held out of it, and without test images of its own all are test images."""
-    source = read(find(name, root=root), size=size)
+def open_to_judge(name: str, *, root: str | Path | None = None, size: int | None = None, kept: int | None = None) -> Dataset:
+    """Open data that nothing will be learnt from: nothing is held out of it, and without test images of its own all are test images.
+
+    Pictures of files are padded to squares of `kept` pixels, or not at all: as those were that the network learnt from.
+    """
+    source = read(find(name, root=root), size=size, memory=0)
+    if kept is not None:
+        source = replace(source, splits={split: _padded(rows, kept) for split, rows in source.splits.items()})
     if "test" in source.splits:
         return assemble(source, protocol="paper")
     whole = assemble(replace(source, splits={**source.splits, "test": source.splits["train"]}), protocol="paper")
@@ -181,6 +187,10 @@ def _classes_to_learn(source: Source) -> Source:
     said = f"{len(unseen):,} classes have no training image and were left out, with {' and '.join(left_out)}: {several(unseen)}."
     classes = tuple(name for name, kept in zip(source.classes, trained, strict=True) if kept)
     return replace(source, classes=classes, splits=splits, warnings=(*source.warnings, said))
+
+
+def _padded(rows: Rows, size: int) -> Rows:
+    return replace(rows, pictures=Padded(rows.pictures, size)) if isinstance(rows.pictures, Files | Blobs) else rows
 
 
 def _split(rows: Rows) -> Split:

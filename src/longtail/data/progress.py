@@ -55,15 +55,17 @@ class Meter:
             self._bar.stop()
 
 
-def each(look: Callable[[int], None], indices: Sequence[int], *, what: str) -> None:
-    """Call `look` with every index, in threads, and show how far it is."""
+def each(look: Callable[[int], None], indices: Sequence[int], *, what: str, then: Callable[[Sequence[int]], None] | None = None) -> None:
+    """Call `look` with every index, in threads, and show how far it is; `then` hears, in this thread, which are done."""
 
-    def some(start: int) -> int:
+    def some(start: int) -> Sequence[int]:
         chunk = indices[start : start + CHUNK]
         for index in chunk:
             look(index)
-        return len(chunk)
+        return chunk
 
     with Meter(what, len(indices)) as meter, ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         for done in pool.map(some, range(0, len(indices), CHUNK)):
-            meter.advance(done)
+            meter.advance(len(done))
+            if then is not None:
+                then(done)

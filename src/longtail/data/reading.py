@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Literal
@@ -20,17 +21,18 @@ from longtail.data.source import Rows, Source, several
 
 OnBadImage = Literal["refuse", "skip"]
 MEMORY = 1 << 30  # bytes of decoded pixels up to which a dataset lives in memory
+REMEMBERED = 4096  # files, between two times that digests are written down
 SIZES = (32, 48, 64, 96, 128, 160, 224)
 
 
-def read(source: Source, *, size: int | None = None, on_bad_image: OnBadImage = "refuse") -> Source:
-    """Read a source's images: decoded at `size` into memory where all fit into 1 GB, streamed from where they are otherwise.
+def read(source: Source, *, size: int | None = None, on_bad_image: OnBadImage = "refuse", memory: int | None = None) -> Source:
+    """Read a source's images: decoded at `size` where all fit into `memory` (bytes; 1 GB unless given), else streamed from where they are.
 
     In memory a picture is padded to a square, not cropped (see `decoding.square`). Without `size`, the side is the smallest of 32, 48, 64,
     96, 128, 160, 224 that is not below the median of the images' longest sides, and at most 224.
     """
     size = size or source.size or natural_size(source)
-    fits = sum(len(rows) for rows in source.splits.values()) * 3 * size * size <= MEMORY
+    fits = sum(len(rows) for rows in source.splits.values()) * 3 * size * size <= (MEMORY if memory is None else memory)
     splits, bad = {}, []
     for split, rows in source.splits.items():
         if isinstance(rows.pictures, Memory):
@@ -107,11 +109,21 @@ def _looked_at(rows: Rows, pictures: Files | Blobs, size: int, fits: bool) -> tu
         stamps = {path: digests.stamp(path) for path in pictures.paths}
         known = digests.recall(stamps)
         fresh = [index for index, path in enumerate(pictures.paths) if path not in known]
-        each(look, fresh, what="reading images")
+        read: list[int] = []
+
+        def remember(done: Sequence[int], *, at_least: int = REMEMBERED) -> None:
+            read.extend(done)
+            if len(read) >= at_least:
+                new = ((pictures.paths[i], found[i]) for i in read)
+                digests.remember((path, stamps[path], digest) for path, digest in new if digest is not None)
+                read.clear()
+
+        try:
+            each(look, fresh, what="reading images", then=remember)
+        finally:
+            remember((), at_least=1)  # also when it is interrupted: the next opening goes on from here
         for index, path in enumerate(pictures.paths):
             found[index] = known.get(path, found[index])
-        new = ((pictures.paths[i], found[i]) for i in fresh)
-        digests.remember((path, stamps[path], digest) for path, digest in new if digest is not None)
     else:
         each(look, range(count), what="reading images")
 

@@ -37,13 +37,14 @@ def _by_class(targets: Tensor, power: float, rng: np.random.Generator, balance: 
     """Rows with class shares (1 - balance) n_c^power / sum + balance / C, over the classes that have images."""
     target = targets.numpy()
     classes, counts = np.unique(target, return_counts=True)
+    members = np.split(np.argsort(target, kind="stable"), np.cumsum(counts)[:-1])
     share = counts**power / (counts**power).sum()
     share = (1 - balance) * share + balance / len(classes)
     # One random offset for all classes: every class gets its exact share rounded down or up, and right on average.
     ends = np.floor(np.cumsum(share) * len(target) + rng.random()).astype(int)
     ends[-1] = len(target)
     rows = np.diff(ends, prepend=0)
-    drawn = [_cycled(np.flatnonzero(target == label), number, rng) for label, number in zip(classes, rows, strict=True)]
+    drawn = [_cycled(own, number, rng) for own, number in zip(members, rows, strict=True)]
     return rng.permutation(np.concatenate(drawn))
 
 

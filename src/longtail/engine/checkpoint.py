@@ -39,6 +39,8 @@ def load(path: Path) -> dict[str, Any]:
     """Load a checkpoint, running no code from it."""
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, MemoryError):
+        raise
     except Exception as error:
         raise ValueError(
             f"expected a whole checkpoint in {path}, got one that cannot be read ({type(error).__name__}: {str(error).splitlines()[0]}): "

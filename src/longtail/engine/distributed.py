@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -19,9 +20,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from longtail import processes
-from longtail.core import Clock, Method, Outcome
+from longtail.core import Average, Clock, Method, Outcome
 from longtail.engine.machine import Machine
 
+PATIENCE = timedelta(hours=3)  # of the others, while the first one reads a large set for the first time
 Look = Callable[[Any, Clock], Outcome]
 
 
@@ -33,7 +35,7 @@ def started(machine: Machine) -> Iterator[Machine]:
         return
     if machine.device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("cpu:gloo,cuda:nccl" if machine.device == "cuda" else "gloo")
+    dist.init_process_group("cpu:gloo,cuda:nccl" if machine.device == "cuda" else "gloo", timeout=PATIENCE)
     try:
         yield machine
     finally:
@@ -55,13 +57,17 @@ def wrapped(method: Method[Any], machine: Machine) -> tuple[Look, Callable[[], c
     return parallel, parallel.no_sync
 
 
-def share_statistics(method: nn.Module) -> None:
-    """Give every process the first one's batch-norm statistics."""
-    if processes.world() > 1:
-        for module in method.modules():
-            if isinstance(module, _BatchNorm):
-                for buffer in module.buffers(recurse=False):
-                    dist.broadcast(buffer, src=0)
+def share_statistics(method: nn.Module, averages: Collection[Average] = ()) -> None:
+    """Give every process the first one's batch-norm statistics, also those in averages."""
+    if processes.world() == 1:
+        return
+    for prefix, module in method.named_modules():
+        if isinstance(module, _BatchNorm):
+            for name, buffer in module.named_buffers(recurse=False):
+                dist.broadcast(buffer, src=0)
+                for average in averages:
+                    if (mean := average.weights().get(f"{prefix}.{name}")) is not None:
+                        dist.broadcast(mean, src=0)
 
 
 def mean_over_processes(values: dict[str, float]) -> dict[str, float]:

@@ -63,7 +63,10 @@ class Journal:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab")
         if path.is_file():
-            self._file.truncate(length)
+            there = path.read_bytes()[:length]
+            if len(there) < length:  # a power cut took its end, of which the checkpoint knows
+                there = there[: there.rfind(b"\n") + 1]
+            self._file.truncate(len(there))
         self._board = None
         if tensorboard is not None:
             try:
@@ -94,11 +97,11 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """The lines of a journal; a last line cut short by a crash is left out."""
+    """The lines of a journal; one cut short by a crash is left out."""
     lines = []
     for text in path.read_text().splitlines():
         try:
             lines.append(json.loads(text))
         except json.JSONDecodeError:
-            break
+            continue
     return lines

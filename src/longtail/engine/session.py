@@ -34,6 +34,7 @@ class Session:
         self.display, self.meter = Display(fitting.stage.name), Meter()
         self.kept: dict[str, Any] = {"value": None, "epoch": None, "weights": {}}
         self.step, self.seconds, self.journal_length = 0, 0.0, 0
+        self.asked_to_stop = False
         self.first = processes.rank() == 0
 
     def resume(self, saved: Mapping[str, Any]) -> None:
@@ -50,6 +51,8 @@ class Session:
         for _ in self.steps():
             pass
         self._complete()
+        if self.asked_to_stop:
+            raise Stopped(f"stopped after stage {self.stage.name!r}, which is complete. Continue with: {self.command}")
 
     def steps(self) -> Iterator[Clock]:
         """Train, handing over the time of each step once it is recorded and, where due, saved."""
@@ -68,6 +71,7 @@ class Session:
                     stop, due = self._agreed(request.made, time.monotonic() - self._saved > 60 * self.save_minutes)
                     if stop or due or self._epoch_ended:
                         self._save()
+                    self.asked_to_stop = stop
                     if stop and self.step < clock.steps:
                         raise Stopped(
                             f"stopped after step {self.step} of {clock.steps} (epoch {clock.epoch + 1} of {clock.epochs}) of stage "
@@ -112,7 +116,7 @@ class Session:
         stage = self.stage
         if not stage.evals or not stage.evaluate(clock):
             return {}
-        share_statistics(stage.method)
+        share_statistics(stage.method, stage.averages.values())
         stage.method.eval()
         predict = predictor(stage.method, self.fitting.machine)
         results: dict[str, float] = {}
@@ -141,7 +145,7 @@ class Session:
             }
 
     def _save(self) -> None:
-        share_statistics(self.stage.method)
+        share_statistics(self.stage.method, self.stage.averages.values())
         state = {
             "stage": self.stage.name,
             "step": self.step,
@@ -161,6 +165,9 @@ class Session:
         if self.stage.keep.average is not None:
             self.kept["weights"] = dict(self.stage.averages[self.stage.keep.average].weights())
         keep = self.stage.keep
+        if (keep.average or keep.best) and not self.kept["weights"]:
+            never = f"the average {keep.average!r} never began" if keep.average else f"{keep.best!r} was never measured"
+            raise ValueError(f"stage {self.stage.name!r} keeps {keep.name}, but {never}: train for more epochs, or keep the last")
         best = {"metric": keep.best, "epoch": self.kept["epoch"], "value": self.kept["value"]} if keep.best else None
         record = {"name": self.stage.name, "epochs": self.stage.epochs, "minutes": round(self._elapsed / 60, 3)}
         record |= {"keep": keep.name, "best": best}

@@ -56,7 +56,8 @@ class ParametricContrastive(nn.Module):
             sizes = f"{len(logits)}, {len(target)}, {len(anchors)}, and {len(others)}, {len(labels)}"
             raise ValueError(f"expected logits, target and anchors of one length, and others and labels of one length, got {sizes}")
         centres = (full(logits) + self.bias) / self.centre_temperature
-        contrasted = full(anchors) @ full(torch.cat([anchors, others])).T / self.temperature
+        with torch.autocast(anchors.device.type, enabled=False):  # a temperature of 0.05 magnifies what bf16 rounds
+            contrasted = full(anchors) @ full(torch.cat([anchors, others])).T / self.temperature
         oneself = torch.eye(*contrasted.shape, dtype=torch.bool, device=contrasted.device)
         # log(0) is -inf: what has no gamma is not in the softmax.
         louder = contrasted + math.log(self.gamma) if self.gamma else torch.full_like(contrasted, -torch.inf)

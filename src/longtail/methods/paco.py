@@ -79,7 +79,7 @@ class PaCo(Method[LabelledViews]):
             target,
             anchors=self.query.project(features),
             others=torch.cat([keys, self.queue()]),
-            labels=torch.cat([target.to(keys.dtype), self.labels().flatten()]),
+            labels=torch.cat([target, self.labels().flatten().long()]),
         )
         means = {name: losses[rows].mean() for name, (rows, _) in streams.items()}
         terms = {name: stream.weight * means[name] for name, stream in streams.items() if stream.weight != 0}

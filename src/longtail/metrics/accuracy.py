@@ -77,9 +77,12 @@ def hits(logits: NDArray[Any], target: NDArray[Any], *, k: int = 1) -> NDArray[n
     check(logits, target)
     if k < 1:
         raise ValueError(f"expected k of at least 1, got {k}")
-    own = logits[np.arange(len(target)), target][:, None]
-    ahead = (logits > own) | ((logits == own) & (np.arange(logits.shape[1]) < target[:, None]))
-    return np.asarray(ahead.sum(axis=1) < k)
+    found = np.empty(len(target), dtype=bool)
+    for rows, some in blocks(logits):
+        wanted = target[rows, None]
+        own = np.take_along_axis(some, wanted, 1)
+        found[rows] = ((some > own) | ((some == own) & (np.arange(some.shape[1]) < wanted))).sum(1) < k
+    return found
 
 
 def top(logits: NDArray[Any], target: NDArray[Any], k: int = 1) -> float:
@@ -99,10 +102,19 @@ def recall(logits: NDArray[Any], target: NDArray[Any], classes: int) -> NDArray[
     """
     if logits.ndim == 2 and logits.shape[1] != classes:
         raise ValueError(f"expected {classes} logits for each image, got {logits.shape[1]}: build the network for these classes")
-    right = np.bincount(target[hits(logits, target)], minlength=classes)
+    return recall_of(hits(logits, target), target, classes)
+
+
+def recall_of(right: NDArray[np.bool_], target: NDArray[Any], classes: int) -> NDArray[np.float64]:
+    """The same, from whether each image was recognised.
+
+    >>> recall_of(np.array([True, True, False]), np.array([0, 1, 1]), 3).tolist()
+    [1.0, 0.5, nan]
+    """
+    recognised = np.bincount(target[right], minlength=classes)
     images = np.bincount(target, minlength=classes)
     recalls = np.full(classes, np.nan)
-    np.divide(right, images, out=recalls, where=images > 0)
+    np.divide(recognised, images, out=recalls, where=images > 0)
     return recalls
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from longtail import processes
 from longtail.core import Batches, Groups, NonFinite, Predict
-from longtail.metrics.accuracy import balanced, broken, by_group, recall, top
+from longtail.metrics.accuracy import balanced, broken, by_group, recall_of
 from longtail.metrics.files import Predictions
 
 
@@ -21,6 +22,16 @@ def collect(batches: Batches[Mapping[str, Any]], predict: Predict) -> Prediction
 
     Batches carry "image", "target" and "index" (the image's position in its split). Answers that are not finite are `NonFinite`.
     """
+    rows, index = _gathered(batches, predict)
+    target = rows.pop("target")
+    heads = {name: values.astype(np.float32) for name, values in rows.items()}
+    for name, values in heads.items():
+        _refuse_broken(name, broken(values), len(values))
+    return Predictions(heads, target, index)
+
+
+def _gathered(batches: Batches[Mapping[str, Any]], predict: Predict) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
+    """What `predict` says of every image, by name, with "target"; and the images' positions, in this order."""
     seen: list[Mapping[str, Tensor]] = []
     for batch in batches.epoch(0):
         answers = predict(batch["image"])
@@ -34,16 +45,17 @@ def collect(batches: Batches[Mapping[str, Any]], predict: Predict) -> Prediction
             raise ValueError("expected images to evaluate, got none: this split is empty")
         raise ValueError(f"expected images in each of {processes.world()} processes, got none in some: evaluate with fewer processes")
     rows = {name: processes.gather(torch.cat([part[name] for part in seen])).numpy() for name in seen[0]}
-    index, first = np.unique(rows["index"], return_index=True)  # sorts, and drops the rows that a sampler repeated to fill its shards
-    heads = {name: values[first].astype(np.float32) for name, values in rows.items() if name not in ("target", "index")}
-    for name, values in heads.items():
-        # After gathering, so that every process stops here together. A loss in training mode may be finite where these are not.
-        if amount := broken(values):
-            raise NonFinite(
-                f"the network's answers ({name}) stopped being finite for {amount} of {len(values)} images: training diverged. "
-                "Try a lower learning rate (a tenth), a longer warmup, or gradient clipping; with bf16, try --precision fp32"
-            )
-    return Predictions(heads, rows["target"][first], index)
+    index, first = np.unique(rows.pop("index"), return_index=True)  # sorts, and drops the rows that a sampler repeated to fill its shards
+    return {name: values[first] for name, values in rows.items()}, index
+
+
+def _refuse_broken(head: str, amount: int, images: int) -> None:
+    # Asked after gathering, so that every process stops here together. A loss in training mode may be finite where these are not.
+    if amount:
+        raise NonFinite(
+            f"the network's answers ({head}) stopped being finite for {amount} of {images} images: training diverged. "
+            "Try a lower learning rate (a tenth), a longer warmup, or gradient clipping; with bf16, try --precision fp32"
+        )
 
 
 @dataclass(frozen=True)
@@ -66,15 +78,27 @@ class Accuracy:
 
     def __call__(self, predict: Predict, /) -> dict[str, float]:
         """Answer with named numbers; a group in which no class has images is left out."""
-        predictions = collect(self.batches, predict)
-        numbers: dict[str, float] = {}
-        for head, logits in predictions.logits.items():
+
+        def answers(image: Tensor) -> Mapping[str, Tensor]:
+            return {head: self._answer(logits) for head, logits in predict(image).items()}
+
+        found, _ = _gathered(self.batches, answers)
+        target, numbers = found.pop("target"), dict[str, float]()
+        for head, answer in found.items():
+            _refuse_broken(head, int((answer < 0).sum()), len(answer))
             prefix = "" if head == "logits" else f"{head}/"
-            recalls = recall(logits, predictions.target, self.classes)
-            numbers[f"{prefix}top1"] = top(logits, predictions.target)
+            recalls = recall_of(answer == target, target, self.classes)
+            numbers[f"{prefix}top1"] = float((answer == target).mean())
             numbers[f"{prefix}balanced"] = balanced(recalls)
             numbers |= {f"{prefix}{name}": value for name, value in by_group(recalls, self.groups).items() if value is not None}
         return numbers
+
+    def _answer(self, logits: Tensor) -> Tensor:
+        """The class of each row, -1 where it is no answer: all logits of many images and classes would fill the memory."""
+        if logits.shape[1] != self.classes:
+            raise ValueError(f"expected {self.classes} logits for each image, got {logits.shape[1]}: build the network for these classes")
+        values = logits.numpy()
+        return torch.from_numpy(np.where(np.isfinite(values.max(1)), values.argmax(1), -1))  # of equal logits the lower class wins
 
 
 def flipped(predict: Predict) -> Predict:

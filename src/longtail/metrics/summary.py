@@ -72,11 +72,13 @@ def detailed(
     confidence: str = "softmax",
     bins: int = 15,
     thresholds: Thresholds | None = None,
+    once: NDArray[Any] | None = None,
 ) -> Summary:
     """Sum up everything: besides `summarise`, intervals, the worst classes and what eats them, reliability, other priors, prediction sets.
 
     `counts` are the training images of each class: they rank the classes of the priors. `thresholds` come from other images than these
-    (`metrics.conformal.calibrate`); without them there are no prediction sets.
+    (`metrics.conformal.calibrate`); without them there are no prediction sets. `once` are the logits without test-time averaging, where
+    there is any: the network will be asked once for each image, and prediction sets are for that.
 
     >>> from longtail.core import Groups
     >>> groups = Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)})
@@ -105,7 +107,7 @@ def detailed(
     }
     numbers["worst"] = _worst(numbers, groups=groups, counts=counts)
     if thresholds is not None:
-        numbers["conformal"] = judge(logits, target, groups=groups, thresholds=thresholds)
+        numbers["conformal"] = judge(logits if once is None else once, target, groups=groups, thresholds=thresholds)
     return numbers
 
 

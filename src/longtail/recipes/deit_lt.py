@@ -225,7 +225,7 @@ def _distilled(
             optimizer=adamw(lr=lr * batch * accumulate / 256, weight_decay=weight_decay),
             schedule=Cosine(warmup, floor=FLOOR),
             mix=labelled if mix is nothing else teaching.InTurn(mix, labelled),
-            evals=validation(data, size),
+            evals=validation(data, size, workers=run.machine.workers),
             keep=keep,
         )
     )

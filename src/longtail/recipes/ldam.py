@@ -77,7 +77,7 @@ def ldam(
             schedule=Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup) if schedule == "steps" else Cosine(warmup),
             mix=mixing(classes, mixup=mixup, cutmix=cutmix),
             averages=averages,
-            evals=validation(data, size),
+            evals=validation(data, size, workers=run.machine.workers),
             keep=chosen,
         )
     )

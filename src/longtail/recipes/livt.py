@@ -271,7 +271,7 @@ def _classifier(
             optimizer=optimizer,
             schedule=CosineRate(warmup),
             mix=mix,
-            evals=validation(data, backbone.spec["size"]),
+            evals=validation(data, backbone.spec["size"], workers=run.machine.workers),
             keep=chosen,
         )
     )

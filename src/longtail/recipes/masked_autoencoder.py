@@ -89,7 +89,7 @@ def masked_autoencoder(
             epochs=probe_epochs,
             optimizer=adamw(lr=1e-2, weight_decay=0.0),
             schedule=Cosine(0.05),
-            evals=validation(data, size),
+            evals=validation(data, size, workers=run.machine.workers),
         )
     )
 

@@ -86,7 +86,7 @@ def paco(
             optimizer=sam(plain_sgd, rho=rho) if rho else plain_sgd,
             schedule=Steps((0.8, 0.9), (0.1, 0.01), warmup=warmup),
             averages=averages,
-            evals=validation(data, size),
+            evals=validation(data, size, workers=run.machine.workers),
             keep=chosen,
         )
     )

@@ -97,7 +97,7 @@ def ride(
             optimizer=sgd(lr=lr, weight_decay=weight_decay, scales=rates(own, batchformer_rate)),
             schedule=falling,
             averages=averages,
-            evals=validation(data, size),
+            evals=validation(data, size, workers=run.machine.workers),
             keep=chosen,
         )
     )

@@ -63,7 +63,7 @@ def vit(
             optimizer=adamw(lr=lr * batch * accumulate / 256, weight_decay=weight_decay),
             schedule=Cosine(warmup, floor=FLOOR),
             mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, until=mix_until),
-            evals=validation(data, size),
+            evals=validation(data, size, workers=run.machine.workers),
             keep=kept(keep, ema=0.0, data=data)[1],
         )
     )
@@ -133,7 +133,7 @@ def vit_crt(
             accumulate=accumulate,
             optimizer=adamw(lr=lr * batch * accumulate / 256, weight_decay=weight_decay),
             schedule=Cosine(),
-            evals=validation(data, size),
+            evals=validation(data, size, workers=run.machine.workers),
             keep=chosen,
         )
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -84,11 +85,18 @@ def calibrated(found: Mapping[str, Predictions], *, groups: Groups) -> Threshold
 
 
 def judged(
-    found: Mapping[str, Predictions], *, groups: Groups, counts: NDArray[Any], confidence: str, thresholds: Thresholds | None
+    found: Mapping[str, Predictions],
+    *,
+    once: Mapping[str, Predictions],
+    groups: Groups,
+    counts: NDArray[Any],
+    confidence: str,
+    thresholds: Thresholds | None,
 ) -> dict[str, Summary | None]:
     """Everything that can be said about the answers for "val" and "test", those that there are; prediction sets are tried on "test".
 
-    `counts` are the training images of each class.
+    `once` are the answers without test-time averaging, which are all that there will be when the network is used; `counts` are the training
+    images of each class.
     """
     summaries: dict[str, Summary | None] = {"val": None, "test": None}
     for name, own in found.items():
@@ -98,7 +106,15 @@ def judged(
             for head, logits in own.logits.items()
             if head != "logits"
         }
-        main = detailed(own.logits["logits"], own.target, groups=groups, counts=counts, confidence=confidence, thresholds=tried)
+        main = detailed(
+            own.logits["logits"],
+            own.target,
+            groups=groups,
+            counts=counts,
+            confidence=confidence,
+            thresholds=tried,
+            once=once[name].logits["logits"],
+        )
         summaries[name] = {**main, "heads": heads} if heads else main
     return summaries
 
@@ -147,8 +163,8 @@ def evaluate(
 
     Of other data the test images are asked, and its validation images where it comes with some; all images, where it has no test images.
 
-    Writes the numbers to `eval-DATA-TTA.json` in the run's folder. The row stays as training left it, unless `rewrite` asks for
-    its numbers and predictions anew, which needs the run's own data and test-time averaging.
+    Writes the numbers to `eval-DATA-TTA.json` in the run's folder, for other data with a part of its hash in the name. The row stays as
+    training left it, unless `rewrite` asks for its numbers and predictions anew, which needs the run's own data and test-time averaging.
     """
     folder = Path(run)
     loaded, record = load(folder, device=device), read_record(folder)
@@ -162,7 +178,7 @@ def evaluate(
     if data is None:
         dataset = opened(record["data"]["asked"], data_flags(record, root=root), machine, size=loaded.size)
     else:
-        dataset = _in_turn(lambda: open_to_judge(str(data), root=root, size=loaded.size), machine)
+        dataset = _in_turn(lambda: open_to_judge(str(data), root=root, size=loaded.size, kept=loaded.fit.kept), machine)
     if data is None and dataset.hash != record["data"]["hash"]:
         raise ValueError(
             f"expected the data of the run ({record['data']['hash'][:12]}), got other images or labels ({dataset.hash[:12]}): "
@@ -172,14 +188,19 @@ def evaluate(
     renumbered = _renumbered(dataset.classes, loaded.classes)
     groups = Groups(record["data"]["groups"]["rule"], {name: tuple(own) for name, own in record["data"]["groups"]["members"].items()})
     splits = {name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if len(split)}
-    found: dict[str, Predictions] = {}
-    for name, split in splits.items():
-        own = answers(_Deployed(loaded.network), split, size=loaded.size, tta=tta, machine=machine)
-        found[name] = Predictions(own.logits, renumbered[own.target].numpy(), own.index)
+
+    def asked(tta: Tta) -> dict[str, Predictions]:
+        own = {
+            name: answers(_Deployed(loaded.network), split, size=loaded.size, tta=tta, machine=machine) for name, split in splits.items()
+        }
+        return {name: replace(answer, target=renumbered[answer.target].numpy()) for name, answer in own.items()}
+
+    found = asked(tta)
+    once = found if tta == "none" else asked("none")
     # Other data is asked whether it keeps what was promised on the run's own: nothing is calibrated on it.
-    thresholds = calibrated(found, groups=groups) if data is None else loaded.thresholds
+    thresholds = calibrated(once, groups=groups) if data is None else loaded.thresholds
     counts = np.array(loaded.row["data"]["counts_after"])
-    summaries = judged(found, groups=groups, counts=counts, confidence=confidence_of(loaded.network), thresholds=thresholds)
+    summaries = judged(found, once=once, groups=groups, counts=counts, confidence=confidence_of(loaded.network), thresholds=thresholds)
     if rewrite:
         for name, own in found.items():
             write_predictions(folder / "predictions" / f"{name}.npz", own, splits[name].ids)
@@ -191,6 +212,7 @@ def evaluate(
             write_report([folder], folder / "report.html")
     else:
         named = "".join(letter if letter.isalnum() else "-" for letter in Path(dataset.name).name)
+        named += "" if data is None else f"-{dataset.hash[:8]}"  # two folders may have one name
         numbers = {"format": FORMAT, "data": dataset.name, "hash": dataset.hash, "tta": tta, **summaries, "versions": versions()}
         write_json(folder / f"eval-{named}-{tta}.json", numbers)
     return summaries

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,30 @@ from longtail.engine.checkpoint import write_atomically
 
 FORMAT = 1
 """Of recipe.json and model/spec.json; raised when an older longtail would misread them."""
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep other processes from training into a folder at the same time; whoever dies lets go. Nothing is kept out on Windows."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"expected to be the only one that trains into {folder}, got another process: wait for it, or choose another --out"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(place)
 
 
 def write_json(path: Path, content: object) -> None:

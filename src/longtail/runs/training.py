@@ -6,6 +6,7 @@ import importlib
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +30,7 @@ from longtail.report.document import write as write_report
 from longtail.report.rows import read_row
 from longtail.runs.evaluating import answers, calibrated, confidence_of, judged, opened, summary, warn_of_mirroring, write_sets
 from longtail.runs.examples import unharmed, write_examples
-from longtail.runs.files import write_json, write_text
+from longtail.runs.files import held, write_json, write_text
 from longtail.runs.identity import Adjust, Asked, Tta, begun, check_identity, hardware, versions
 from longtail.runs.model import size_of, spec_of, write_model
 
@@ -99,7 +100,7 @@ def train(
         adjust=adjust,
     )
     machine = choose(device=device, precision=precision, threads=threads, workers=workers, compile=compile, sync_batchnorm=sync_batchnorm)
-    with started(machine):
+    with started(machine), ExitStack() as alone:
         # Images are kept at the size that the recipe will ask for, where it says so: resizing twice loses detail.
         dataset = opened(asked.data, asked.flags, machine, size=asked.keywords.get("size"))
         if adjust == "validation" and not len(dataset.val):
@@ -116,6 +117,8 @@ def train(
         check_identity(out, record)
         if (out / "row.json").exists():
             return Result(out, read_row(out), fresh=False)
+        if first:
+            alone.enter_context(held(out))
         if first and not begun(out):
             write_text(out / "recipe.py", known.module_source)
             write_json(out / "recipe.json", record)
@@ -170,14 +173,20 @@ def _conclude(asked: Asked, dataset: Dataset, machine: Machine, method: Method[A
     size = size_of(spec_of(network))
     splits = {name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if len(split)}
     found = {name: answers(method, split, size=size, tta=asked.tta, machine=machine) for name, split in splits.items()}
+    once = found  # for a network that is used, without test-time averaging: it is adjusted and calibrated for that
+    if asked.tta != "none":
+        once = {name: answers(method, split, size=size, tta="none", machine=machine) for name, split in splits.items()}
     before = _summaries(found, dataset, confidence_of(network)) if asked.adjust == "validation" else None
     adjusting: Adjusting | None = None
     if before is not None:
-        network, chosen = _adjusted(network, found["val"], dataset)
-        found = {name: replace(own, logits={head: chosen(rows) for head, rows in own.logits.items()}) for name, own in found.items()}
+        network, chosen = _adjusted(network, once["val"], dataset)
+        found, once = (
+            {name: replace(own, logits={head: chosen(rows) for head, rows in own.logits.items()}) for name, own in either.items()}
+            for either in (found, once)
+        )
         adjusting = {"tau": chosen.tau, "temperature": chosen.temperature, "val": before["val"], "test": before["test"]}
-    thresholds, confidence = calibrated(found, groups=dataset.groups), confidence_of(network)
-    summaries = judged(found, groups=dataset.groups, counts=dataset.counts.numpy(), confidence=confidence, thresholds=thresholds)
+    thresholds, confidence = calibrated(once, groups=dataset.groups), confidence_of(network)
+    summaries = judged(found, once=once, groups=dataset.groups, counts=dataset.counts.numpy(), confidence=confidence, thresholds=thresholds)
     if first:
         for name, own in found.items():
             write_predictions(out / "predictions" / f"{name}.npz", own, splits[name].ids)
