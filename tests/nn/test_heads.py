@@ -62,3 +62,14 @@ def test_a_classifier_tells_the_parts_of_its_head_apart() -> None:
     assert [list(own) for own in heads.values()] == [["logits"], ["logits", "expert1", "expert2"], ["logits", "cls", "dist"]]
     for name, head in parts.items():
         assert torch.equal(heads[name]["logits"], Classifier(network, head)(image))
+
+
+def test_directions_begin_at_length_one() -> None:
+    assert torch.allclose(Cosine(64, 10).weight.norm(dim=1), torch.ones(10)), "the rate at which they turn falls with their length"
+
+
+def test_cosines_are_not_rounded_under_autocast() -> None:
+    head, features = Cosine(8, 3, scale=30.0), torch.randn(4, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = head(features)
+    assert torch.equal(rounded, head(features))

@@ -41,12 +41,19 @@ class Cosine(nn.Module):
 
     def __init__(self, dim: int, classes: int, *, scale: float = 1.0) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(classes, dim).uniform_(-1, 1))
+        # Of length 1, as in LDAM's and RIDE's code: the longer they are, the slower they turn.
+        self.weight = nn.Parameter(F.normalize(torch.empty(classes, dim).uniform_(-1, 1), dim=1))
         self.scale = scale
         self.spec: dict[str, Any] = {"name": "cosine", "dim": dim, "classes": classes, "scale": scale}
 
     def forward(self, features: Tensor) -> Tensor:
         """Logits (N, classes)."""
+        if torch.is_autocast_enabled(features.device.type):  # `scale` magnifies what bf16 rounds
+            with torch.autocast(features.device.type, enabled=False):
+                return self._cosines(features.float())
+        return self._cosines(features)
+
+    def _cosines(self, features: Tensor) -> Tensor:
         return self.scale * F.linear(F.normalize(features, dim=1), F.normalize(self.weight, dim=1))
 
 
