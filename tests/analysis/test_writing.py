@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 from longtail.analysis import analyse
 from longtail.analysis.figures import draw
+from longtail.data.dataset import Split
 from longtail.runs import load, train
 from longtail.runs.again import again
 
@@ -62,6 +64,9 @@ def test_a_run_without_batchformer_has_grad_cam_alone(tmp_path: Path) -> None:
 
 def test_bad_input_is_refused(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     method, data = again(finished)
+    lost = replace(data, test=Split(data.test.pictures, torch.zeros(500, dtype=torch.long), data.test.ids))
+    with pytest.raises(ValueError, match="test or validation image of group few, got none in digits-lt: take many"):
+        analyse(method, lost, tmp_path)
     with pytest.raises(ValueError, match="expected a group of many, medium, few, got 'rare'"):
         analyse(method, data, tmp_path, group="rare")
     with pytest.raises(ValueError, match="got neither at"):
@@ -70,3 +75,11 @@ def test_bad_input_is_refused(finished: Path, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ModuleNotFoundError, match=r"longtail\[plot\]"):
         draw(tmp_path)
+
+
+def test_a_transformer_is_shown_by_its_attention(tmp_path: Path) -> None:
+    train("vit", "digits-lt", tmp_path / "run", **QUICK, patch=2)
+    analyse(*again(tmp_path / "run"), tmp_path)
+    with np.load(tmp_path / "gradcam.npz") as stored:
+        assert str(stored["kind"]) == "attention rollout"
+        assert stored["map"].shape == (3, 8, 8)

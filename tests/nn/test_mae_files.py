@@ -261,3 +261,9 @@ def test_an_encoder_exports_to_timm_by_name() -> None:
 def test_a_head_that_timm_lacks_is_refused() -> None:
     with pytest.raises(ValueError, match="expected a linear head, which timm has, got cosine"):
         timm_layout(Classifier(encoder(), Cosine(16, 5)))
+
+
+def test_public_checkpoints_are_normalised_as_imagenet_is() -> None:
+    known = {"mean": [0.5, 0.5, 0.5], "std": [0.1, 0.1, 0.1]}
+    assert Weights(Path("run"), {}, {"name": "vit_mini", **known}).statistics == known
+    assert Weights(Path("mae.pth"), {}).statistics["mean"] == [0.485, 0.456, 0.406]

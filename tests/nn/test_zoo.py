@@ -63,3 +63,9 @@ def test_a_pretrained_classifier_brings_its_classes_and_normalisation(monkeypatc
     monkeypatch.setattr("timm.create_model", offline)
     with pytest.raises(ValueError, match="expected pretrained weights of resnet18, got: no network here"):
         zoo.timm_classifier("resnet18")
+
+
+def test_a_patch_may_be_one_number_and_keywords_that_a_model_lacks_are_named() -> None:
+    assert build({"name": "timm:efficientvit_m0", "size": 224}).dim == 192
+    with pytest.raises(ValueError, match=r"expected keywords that resnet10t has, got patch: .*patch_size"):
+        build({"name": "timm:resnet10t", "size": 64, "patch": 4})

@@ -48,6 +48,12 @@ def test_off_is_no_neck_and_perhaps_another_scale() -> None:
         neck(8, "off", plain=1.5)
 
 
+def test_what_would_be_ignored_is_refused() -> None:
+    for given in ({"layers": 2}, {"scope": "global"}):
+        with pytest.raises(ValueError, match="expected --batchformer on with its layers and scope"):
+            neck(8, "off", **given)
+
+
 def test_a_dim_that_heads_do_not_divide_is_refused() -> None:
     with pytest.raises(ValueError, match="dim divisible by heads, got dim 10 and heads 4"):
         neck(10, "on")

@@ -132,6 +132,12 @@ def test_a_dry_run_writes_no_labels(tmp_path: Path) -> None:
     assert not labels()
 
 
+def test_a_teacher_sees_images_at_their_own_size(tmp_path: Path) -> None:
+    train("deit_lt", "digits-lt", tmp_path / "run", teacher_epochs=1, size=16, **{**STUDENT, "epochs": 1})
+    assert files.read(tmp_path / "run" / "teacher" / "model").size == 8
+    assert load(tmp_path / "run", device="cpu").size == 16
+
+
 def test_another_teacher_is_another_file(teacher: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(teacher, tmp_path / "other"))
     network, classes, size = files.read(other / "model")
@@ -152,6 +158,10 @@ def test_a_teacher_that_has_seen_other_images_stands_on_the_row(teacher: Path, t
     assert data_seen(str(teacher / "train"), data) is None
     assert data_seen("timm:resnet18", data) == "timm:resnet18 (teacher)"
     assert data_seen(str(tmp_path), data) == "unknown data (teacher)"
+    tuned = Path(shutil.copytree(teacher, tmp_path / "tuned"))
+    row = json.loads((tuned / "row.json").read_text())
+    (tuned / "row.json").write_text(json.dumps({**row, "pretraining": "ImageNet-1k"}))
+    assert data_seen(str(tuned), data) == "ImageNet-1k (teacher)"
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,8 @@ def test_fine_tuning_begins_with_the_encoder_of_another_run(pretrained: Path, tm
     assert result.row["size"] == 16
     network: Any = load(tmp_path / "run").network
     own, given = transformer(network.network).state_dict(), read_weights(pretrained).tensors
+    weights = read_weights(pretrained)
+    assert {name: network.network.spec[name] for name in ("mean", "std")} == weights.statistics
     for name in ("blocks.5.mlp.fc2.weight", "patch_embed.proj.weight", "cls_token"):
         assert torch.equal(own[name], given[name])  # a rate of 0 shows what it began with
     assert own["pos_embed"].shape[1] == 1 + 16
@@ -85,6 +87,12 @@ def test_every_loss_of_table_7_learns_from_hard_and_mixed_targets(loss: Any) -> 
         assert gradient is not None
         assert gradient.any()
     assert isinstance(head, Cosine if loss == "ldam" else Linear)
+
+
+def test_ldam_deploys_logits_that_can_be_sure() -> None:
+    _, head, _ = loss_and_head("ldam", COUNTS, 6, tau=1.0, test_prior=None)
+    weight: Any = head.weight
+    assert head(weight[1:2]).softmax(1)[0, 1] > 0.99
 
 
 def test_balanced_bce_begins_at_the_entropies_of_the_prior() -> None:

@@ -54,7 +54,7 @@ def test_resnet_experts_with_a_cosine_rate_on_rotated_views(tmp_path: Path) -> N
         ({"experts": 1}, "expected at least two experts, got 1"),
         ({"network": "vit_mini"}, r"network to be fast_cnn \| resnet32, got 'vit_mini'"),
         ({"init": "nowhere"}, "expected a finished run, got no network at nowhere"),
-        ({"teacher": "nowhere"}, "expected a finished run, got no network at nowhere"),
+        ({"teacher": "nowhere"}, "expected a run folder, got nothing at nowhere"),
     ],
 )
 def test_bad_input_is_refused(tmp_path: Path, keywords: dict[str, Any], message: str) -> None:
@@ -71,5 +71,14 @@ def test_runs_of_other_networks_and_classes_are_refused(finished: Path, tmp_path
         (other / "model" / own.name).write_bytes(own.read_bytes())
     spec = json.loads((other / "model" / "spec.json").read_text())
     (other / "model" / "spec.json").write_text(json.dumps(spec | {"classes": spec["classes"][::-1]}))
-    with pytest.raises(ValueError, match="expected a teacher of these 10 classes in their order"):
+    with pytest.raises(ValueError, match="expected a teacher with the classes of digits-lt"):
         train("ride", "digits-lt", tmp_path / "third", **QUICK, teacher=other)
+
+
+def test_what_a_beginning_and_a_teacher_have_seen_stands_on_the_row(finished: Path, tmp_path: Path) -> None:
+    same = train("ride", "digits-lt", tmp_path / "same", **QUICK, init=finished, teacher=finished)
+    assert same.row is not None
+    assert same.row["pretraining"] is None
+    other = train("ride", "digits-lt", tmp_path / "other", **QUICK, protocol="paper", init=finished)
+    assert other.row is not None
+    assert str(other.row["pretraining"]).endswith("(beginning)")

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from longtail.data.opening import open_data
 from longtail.metrics.files import Predictions, read_predictions, write_predictions
 from longtail.nn import Classifier, Linear, build
-from longtail.nn.experts import Experts
 from longtail.runs import evaluate, examples, train
-from longtail.runs.examples import chosen, unharmed, where_it_looks, write_examples
+from longtail.runs.examples import chosen, unharmed, write_examples
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}
 
@@ -24,80 +23,6 @@ def classifier(name: str, **keywords: Any) -> nn.Module:
     torch.manual_seed(0)
     network = build({"name": name, "size": 32, **keywords})
     return Classifier(network.eval(), Linear(network.dim, 10))  # in training mode, as deployed networks may be
-
-
-@pytest.mark.parametrize(
-    ("network", "kind"),
-    [
-        ({"name": "resnet32"}, "Grad-CAM"),
-        ({"name": "fast_cnn"}, "Grad-CAM"),
-        ({"name": "fast_cnn_experts"}, "Grad-CAM"),
-        ({"name": "vit_mini", "depth": 2, "width": 16}, "attention rollout"),
-        ({"name": "vit_mini", "depth": 2, "width": 16, "pool": "avg"}, "Grad-CAM"),
-        ({"name": "vit_mini", "depth": 2, "width": 16, "pool": "avg_norm"}, "Grad-CAM"),
-        ({"name": "timm:resnet10t"}, "Grad-CAM"),
-        ({"name": "timm:test_vit"}, "attention rollout"),
-    ],
-)
-def test_every_kind_of_network_shows_where_it_looks(network: dict[str, Any], kind: str) -> None:
-    made = classifier(**network).requires_grad_(False)
-    before = {name: own.clone() for name, own in made.state_dict().items()}
-    maps, found = where_it_looks(made, torch.rand(5, 3, 32, 32), answer=torch.arange(5))
-    assert found == kind
-    assert maps is not None
-    assert maps.shape[0] == 5
-    assert maps.ndim == 3
-    assert maps.shape[1] == maps.shape[2] > 1
-    assert bool(torch.isfinite(maps).all())
-    assert float(maps.min()) >= 0
-    assert all(torch.equal(own, before[name]) for name, own in made.state_dict().items())
-    assert not [module for module in made.modules() if module._forward_hooks or module._forward_pre_hooks]
-
-
-def test_experts_look_together() -> None:
-    made = classifier("fast_cnn_experts", experts=2)
-    image, answer = torch.rand(2, 3, 32, 32), torch.zeros(2, dtype=torch.long)
-    before, _ = where_it_looks(made, image, answer=answer)
-    experts: Any = next(own for own in made.modules() if isinstance(own, Experts))
-    with torch.no_grad():
-        for own in experts.branches[0].parameters():
-            own.zero_()
-    after, _ = where_it_looks(made, image, answer=answer)
-    assert before is not None
-    assert after is not None
-    assert not torch.allclose(before, after)  # the first expert counts, not only the last
-
-
-class Flat(nn.Module):
-    """No map anywhere."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 10)
-
-    def forward(self, image: Tensor) -> Tensor:
-        answer: Tensor = self.linear(image.mean((2, 3)))
-        return answer
-
-
-class Last(nn.Module):
-    """Maps with the channels last, as Swin has them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.mix, self.linear = nn.Linear(3, 6), nn.Linear(6, 10)
-
-    def forward(self, image: Tensor) -> Tensor:
-        answer: Tensor = self.linear(self.mix(image.permute(0, 2, 3, 1)).mean((1, 2)))
-        return answer
-
-
-@pytest.mark.parametrize(("network", "reason"), [(Flat(), "got none"), (Last(), "from this network")])
-def test_a_network_without_maps_says_why(network: nn.Module, reason: str) -> None:
-    maps, kind = where_it_looks(network, torch.rand(2, 3, 8, 8), answer=torch.zeros(2, dtype=torch.long))
-    assert maps is None
-    assert kind.startswith("no maps: expected")
-    assert reason in kind
 
 
 def test_the_worst_classes_come_first_and_their_surest_mistakes() -> None:

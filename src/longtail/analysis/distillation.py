@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.analysis.transformers import attention_distance, entropy, feature_rank, look, rollout
+from longtail.analysis.transformers import Seen, attention_distance, entropy, feature_rank, look, rollout, transformer_of
 from longtail.analysis.writing import _first, _write
 from longtail.core import BatchTransform, Clock, nothing
 from longtail.data.dataset import Dataset, Split
@@ -41,8 +41,9 @@ def analyse_tokens(
     if not shown:
         raise ValueError(f"expected a test or validation image of group {group}, got none in {data.name}")
     pictures = _images(split, shown, size)
-    seen = look(network, pictures)
-    arrays: dict[str, Any] = {"image": pictures.numpy(), "map": rollout(seen.attention, prefix=seen.prefix).numpy()}
+    seen = _look(network, pictures)
+    answering = 2 if hasattr(transformer_of(network), "dist_token") else 1  # others in front are registers, which no head reads
+    arrays: dict[str, Any] = {"image": pictures.numpy(), "map": rollout(seen.attention, prefix=seen.prefix)[:, :answering].cpu().numpy()}
     arrays |= {"target": split.target[shown].numpy(), "classes": np.array(data.classes), "id": np.array([split.ids[row] for row in shown])}
     _write(folder / "rollout.npz", arrays)
 
@@ -51,13 +52,13 @@ def analyse_tokens(
     chosen = _evenly(np.flatnonzero(rare), at_most)
     distances = [
         (attention_distance(part.attention, prefix=part.prefix, patch=part.patch) * len(part.attention), len(part.attention))
-        for part in (look(network, _images(data.train, rows, size)) for rows in _batches(chosen, batch))
+        for part in (_look(network, _images(data.train, rows, size)) for rows in _batches(chosen, batch))
     ]
     mean = torch.stack([total for total, _ in distances]).sum(0) / sum(rows for _, rows in distances)
-    _write(folder / "attention_distance.npz", {"distance": mean.numpy(), "group": np.array(group)})
+    _write(folder / "attention_distance.npz", {"distance": mean.cpu().numpy(), "group": np.array(group)})
 
     among = np.union1d(_evenly(np.arange(len(target)), at_most), chosen)
-    tokens = np.concatenate([_front(network, _images(data.train, rows, size)) for rows in _batches(among, batch)])
+    tokens = np.concatenate([_front(network, _images(data.train, rows, size), answering) for rows in _batches(among, batch)])
     ranks = np.array(
         [[feature_rank(tokens[:, b, t], tokens[rare[among], b, t]) for t in range(tokens.shape[2])] for b in range(tokens.shape[1])]
     )
@@ -146,17 +147,21 @@ def _images(split: Split, rows: list[int], size: int) -> Tensor:
     return torch.stack([view(split.pictures.image(row)) for row in rows]).float() / 255
 
 
-def _front(network: nn.Module, image: Tensor) -> NDArray[Any]:
-    seen = look(network, image)
-    return seen.tokens[:, :, : seen.prefix].numpy()
+def _look(network: nn.Module, image: Tensor) -> Seen:
+    return look(network, image.to(next(network.parameters()).device))
+
+
+def _front(network: nn.Module, image: Tensor, tokens: int) -> NDArray[Any]:
+    return np.asarray(_look(network, image).tokens[:, :, :tokens].cpu())
 
 
 @torch.no_grad()
 def _answers(teacher: nn.Module, batches: Iterable[Any], transform: BatchTransform) -> tuple[NDArray[Any], NDArray[Any]]:
     logits, targets = [], []
+    device = next((own.device for own in teacher.parameters()), torch.device("cpu"))
     for batch in batches:
         mixed = transform(batch, Clock(0, 1, 0, 1))
-        logits.append(teacher(mixed["image"]).float().numpy())
+        logits.append(teacher(mixed["image"].to(device)).float().cpu().numpy())
         target = mixed["target"]
         targets.append((target if target.ndim == 1 else target.argmax(1)).numpy())
     return np.concatenate(logits), np.concatenate(targets)

@@ -105,15 +105,16 @@ def relations(
     batchformer, method = method.neck.batchformer, method.eval()
     gradient, looking = ByClass(classes), ByClass(classes)
     oneself, sizes = (np.zeros(classes), np.zeros(classes)), []
+    device = next(method.parameters()).device
     for batch in batches:
         target = batch["target"]
         with torch.enable_grad():
-            image = batch["image"].detach().requires_grad_(at == "image")
+            image = batch["image"].detach().to(device).requires_grad_(at == "image")
             features = method.network(image) if at == "image" else method.network(image).detach().requires_grad_()
             logits = method.head(batchformer.attend(features))
-            losses = torch.stack([method.loss(row[None], y[None]) for row, y in zip(logits, target, strict=True)])
-            gradient.add(cross_gradients(losses, image if at == "image" else features), target)
-        weights = attention(batchformer, features.detach()).mean(0)
+            losses = torch.stack([method.loss(row[None], y[None]) for row, y in zip(logits, target.to(device), strict=True)])
+            gradient.add(cross_gradients(losses, image if at == "image" else features).cpu(), target)
+        weights = attention(batchformer, features.detach()).mean(0).cpu()
         looking.add(weights, target)
         np.add.at(oneself[0], target.numpy(), weights.diagonal().double().numpy())
         np.add.at(oneself[1], target.numpy(), 1)

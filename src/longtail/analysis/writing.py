@@ -10,7 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from longtail.analysis.gradcam import enlarged, grad_cam
+from longtail.analysis.gradcam import enlarged
+from longtail.analysis.looking import where_it_looks
 from longtail.analysis.relations import relations
 from longtail.core import Method
 from longtail.data.dataset import Dataset
@@ -33,18 +34,23 @@ def analyse(
 ) -> list[Path]:
     """Write what a trained method does on test images: `gradcam.npz` and, if it was trained with BatchFormer, `relations.npz`.
 
-    Grad-CAM is of the first `images` test images of a `group`, one of each class, for their true class. `longtail.runs.again` gives the
-    method and the data of a finished run. Draw the arrays with `longtail.analysis.figures.draw`.
+    The first shows where the network looks (`where_it_looks`: attention rollout for transformers that answer with tokens, else Grad-CAM
+    for the true class) in the first `images` test images of a `group`, one of each class. `longtail.runs.again` gives the method and the
+    data of a finished run. Draw the arrays with `longtail.analysis.figures.draw`.
     """
     split = data.test if len(data.test) else data.val
     if not len(split):
         raise ValueError(f"expected test or validation images to analyse, got none in {data.name}")
     if group not in data.groups.members:
         raise ValueError(f"expected a group of {', '.join(data.groups.members)}, got {group!r}")
+    shown = [*_first(split.target.tolist(), data.groups.members[group])][:images]
+    if not shown:
+        having = [name for name, own in data.groups.members.items() if [*_first(split.target.tolist(), own)]]
+        raise ValueError(f"expected a test or validation image of group {group}, got none in {data.name}: take {' or '.join(having)}")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / "gradcam.npz"]
-    _write(written[0], _looks(method, data, [*_first(split.target.tolist(), data.groups.members[group])][:images]))
+    _write(written[0], _looks(method, data, shown))
     if isinstance(method, Classify) and isinstance(method.neck, Streams):
         shuffled = Loader(split, view=Plain(_size(method)), batch=batch, seed=0)
         found = relations(method, islice(shuffled.epoch(0), batches), classes=len(data.classes), at=at)
@@ -73,10 +79,14 @@ def _looks(method: Method[Any], data: Dataset, rows: list[int]) -> dict[str, Any
     image = torch.stack([everyone(split.pictures.image(row)) for row in rows]).float() / 255
     target = split.target[rows]
     with torch.no_grad():
-        answer = network.eval()(image).argmax(1)
+        answer = network.eval()(image.to(next(network.parameters()).device)).argmax(1).cpu()
+    maps, kind = where_it_looks(network, image, answer=target)
+    if maps is None:
+        raise ValueError(f"expected a network that shows where it looks, got one with {kind}")
     return {
         "image": image.numpy(),
-        "map": enlarged(grad_cam(network, image, target=target), size).numpy(),
+        "map": enlarged(maps, size).numpy(),
+        "kind": np.array(kind),
         "target": target.numpy(),
         "answer": answer.numpy(),
         "id": np.array([split.ids[row] for row in rows]),

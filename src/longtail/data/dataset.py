@@ -69,6 +69,7 @@ class Dataset:
     size: int  # pixels: the side of the square that networks see, unless a recipe says otherwise
     hash: str  # of all (image content, label) pairs of the three splits
     protocol: Literal["holdout", "paper"]
+    native: int | None = None  # pixels: that of the images themselves, where another side was asked for
     mirror: bool = True  # whether a mirrored image is still one of its class; digits are not
     marks: tuple[str, ...] = ()  # stand on every row: "counts conventional, images not"
     warnings: tuple[str, ...] = ()  # said once when the data is opened

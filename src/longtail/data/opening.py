@@ -148,6 +148,7 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
         size=source.size,
         hash=split_hash({"train": train, "val": val, "test": test}),
         protocol=protocol,
+        native=source.native,
         mirror=source.mirror,
         marks=source.marks,
         warnings=tuple(warnings),

@@ -31,7 +31,8 @@ def read(source: Source, *, size: int | None = None, on_bad_image: OnBadImage = 
     In memory a picture is padded to a square, not cropped (see `decoding.square`). Without `size`, the side is the smallest of 32, 48, 64,
     96, 128, 160, 224 that is not below the median of the images' longest sides, and at most 224.
     """
-    size = size or source.size or natural_size(source)
+    native = source.size or natural_size(source)
+    size = size or native
     fits = sum(len(rows) for rows in source.splits.values()) * 3 * size * size <= (MEMORY if memory is None else memory)
     splits, bad = {}, []
     for split, rows in source.splits.items():
@@ -57,7 +58,7 @@ def read(source: Source, *, size: int | None = None, on_bad_image: OnBadImage = 
                 f"expected a training image in every class, got none that can be read in {names}. Repair or remove these classes."
             )
         warnings = (*warnings, f"{len(bad):,} images cannot be read and were left out: {several(name for name, _ in bad)}.")
-    return replace(source, splits=splits, size=size, warnings=warnings)
+    return replace(source, splits=splits, size=size, native=native, warnings=warnings)
 
 
 def natural_size(source: Source) -> int:

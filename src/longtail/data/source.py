@@ -49,6 +49,7 @@ class Source:
     splits: Mapping[str, Rows]  # always "train"; "val" and "test" where the source has them
     grouping: Callable[[Sequence[int]], Groups]
     size: int | None = None  # None: chosen from the images
+    native: int | None = None  # the size that would have been chosen
     mirror: bool = True  # whether a mirrored image is still one of its class
     marks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from longtail.core import Clock, Labelled, Method, Outcome, Schedule, constant
 from longtail.losses import CrossEntropy
-from longtail.losses.reduction import distribution
+from longtail.losses.reduction import distribution, full
 from longtail.nn import Classifier, Network, TokenHeads
 
 
@@ -86,7 +86,7 @@ class DistillTokens(Method[Taught]):
         target, teacher, trust = batch["target"], batch["teacher_target"], self.trust(clock)
         taught = teacher
         if trust < 1:
-            taught = trust * distribution(teacher, dist) + (1 - trust) * distribution(target, dist)
+            taught = trust * distribution(teacher, full(dist)) + (1 - trust) * distribution(target, full(dist))
         weight = None if self.weights is None else self.weights(clock)
         terms = {"cls": 0.5 * self.loss(cls, target), "dist": 0.5 * self.imitation(dist, taught, weight=weight)}
         with torch.no_grad():

@@ -45,6 +45,13 @@ class Weights:
     data: str | None = None  # what they were trained on, where that is known
 
     @property
+    def statistics(self) -> dict[str, Any]:
+        """The mean and std that their images were normalised with: ImageNet's for public checkpoints, which do not say."""
+        if self.spec is None:
+            return {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+        return {"mean": self.spec["mean"], "std": self.spec["std"]}
+
+    @property
     def patch(self) -> int:
         """The side of a patch in pixels."""
         return int(self.tensors[_PATCHES].shape[-1])

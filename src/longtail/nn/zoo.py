@@ -39,13 +39,18 @@ def timm_model(
         keywords["pretrained_cfg_overlay"] = weights.overlay(model)
     try:
         body: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=0, **keywords)
+    except TypeError as error:
+        asked = {"patch": patch, "pool": pool, "drop_path": drop_path or None}
+        given = ", ".join(name for name, value in asked.items() if value is not None)
+        raise ValueError(f"expected keywords that {model} has, got {given or 'a size'}: {error}. Leave them out, or take a ViT") from error
     except (OSError, RuntimeError, SafetensorError) as error:
         if not pretrained:
             raise
         raise ValueError(
             f"expected pretrained weights of {model}, got: {error} Pass pretrained=false, or fetch them once online"
         ) from error
-    side = getattr(getattr(body, "patch_embed", None), "patch_size", (1, 1))[0]
+    patch_size = getattr(getattr(body, "patch_embed", None), "patch_size", 1)
+    side = patch_size if isinstance(patch_size, int) else patch_size[0]
     if size % side:
         raise ValueError(f"expected an image size divisible by the patch, got size {size} and patch {side}: try {size // side * side}")
     if pool != "tokens":

@@ -31,6 +31,8 @@ def neck(
                 f"expected --batchformer on with --plain and --attended, got it off with {plain} and {attended}: "
                 "switch it on, or scale the plain loss with --loss-scale"
             )
+        if (layers, scope) != (1, "local"):
+            raise ValueError(f"expected --batchformer on with its layers and scope, got it off with {layers} and {scope}: switch it on")
         return PassThrough(loss_scale)
     batchformer = BatchFormer(dim, heads=heads, layers=layers, attention="self" if use == "self" else "batch", scope=scope)
     if use == "frozen":

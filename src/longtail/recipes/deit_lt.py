@@ -67,9 +67,10 @@ def deit_lt(
     teacher's classes to the labels at that share of training.
 
     The teacher is trained first, as stage `teacher`: LDAM + DRW + SAM or PaCo + SAM on `teacher_network` (ResNet-50 for large images is
-    timm:resnet50); its network is left in `teacher/model`. `--teacher RUN` takes the network of a finished run, or of `OTHER/teacher`, and
-    `--teacher timm:NAME` a pretrained one of timm. Its classes for every image are kept and not asked again (see
-    `longtail.data.teaching`). `--teacher-view weak` shows it a weakly augmented view instead: in distribution, as in table 1.
+    timm:resnet50). It sees the images at their own size, whatever the student's `size`, and its network is left in `teacher/model`.
+    `--teacher RUN` takes the network of a finished run, or of `OTHER/teacher`, and `--teacher timm:NAME` a pretrained one of timm. Its
+    classes for every image are kept and not asked again (see `longtail.data.teaching`). `--teacher-view weak` shows it a weakly
+    augmented view instead: in distribution, as in table 1.
     `lr` is for 256 images a step and grows with them; the default is for `vit_mini`. Re-weighting begins late, at a low rate: in
     trainings of tens of epochs, where it then has few steps, `--defer 0.8` gives it more.
 
@@ -83,7 +84,7 @@ def deit_lt(
     backbone, heads = _student(network, data, size=size, patch=patch, drop_path=drop_path, seed=run.seed)
 
     def trained(own: Run) -> Method[Any]:
-        settings: dict[str, Any] = {"network": teacher_network, "epochs": teacher_epochs, "rho": teacher_rho, "size": data.size}
+        settings: dict[str, Any] = {"network": teacher_network, "epochs": teacher_epochs, "rho": teacher_rho, "size": data.native}
         return ldam(own, data, **settings) if teacher_method == "ldam" else paco(own, data, **settings)
 
     return _distilled(
@@ -144,7 +145,7 @@ def deit(
     def trained(own: Run) -> Method[Any]:
         plain: dict[str, Any] = {"margin": 0.0, "defer": 1.0, "rho": 0.0}
         strong: dict[str, Any] = {"augment": "randaugment", "mixup": mixup, "cutmix": cutmix}
-        return ldam(own, data, network=teacher_network, epochs=teacher_epochs, size=data.size, **plain, **strong)
+        return ldam(own, data, network=teacher_network, epochs=teacher_epochs, size=data.native, **plain, **strong)
 
     return _distilled(
         run,

@@ -34,6 +34,8 @@ from longtail.schedules import Cosine as CosineRate
 from longtail.schedules import Deferred
 
 Loss = Literal["bal_bce", "bce", "cb_bce", "bal_ce", "ce", "cb", "ldam", "lade", "ib"]
+SCALE = 30.0  # of cosine logits, and so of LDAM's margins
+LAYER_SCALE = 1e-4
 HEAD_STD = 2e-5  # a linear head begins near zero, as in MAE
 
 
@@ -112,6 +114,7 @@ def livt(
         )
         weights = Weights(run.folder, timm_layout(encoder), encoder.spec)
     spec = {"name": network, "size": size, "patch": patch or weights.patch, "pool": "avg_norm", "drop_path": drop_path}
+    spec |= weights.statistics
     return _classifier(
         run,
         data,
@@ -197,7 +200,7 @@ def deit3(
     weight_decay: float = 0.02,
     warmup: float = 0.05,
     drop_path: float = 0.1,
-    layer_scale: float = 1e-4,
+    layer_scale: float = LAYER_SCALE,
     loss: Loss = "bce",
     tau: float = 1.0,
     test_prior: Literal["uniform"] | None = None,
@@ -219,6 +222,8 @@ def deit3(
     """
     size = size or data.size
     scaled = {} if network.startswith("timm:") else {"layer_scale": layer_scale}  # timm's models say by themselves
+    if not scaled and layer_scale != LAYER_SCALE:
+        raise ValueError(f"expected --layer-scale with a network of ours, got it with {network}, which has its own: leave it out")
     return _classifier(
         run,
         data,
@@ -292,13 +297,13 @@ def loss_and_head(
         "bal_ce": LogitAdjusted(counts, tau=tau),
         "ce": CrossEntropy(),
         "cb": CrossEntropy(),
-        "ldam": LDAM(counts),
+        "ldam": LDAM(counts, max_margin=0.5 * SCALE, scale=1.0),
         "lade": LADE(counts),
         "ib": InfluenceBalanced(counts),
     }
     weights = Deferred(effective_number(counts), start=0.0) if loss == "cb" else None
     if loss == "ldam":
-        return losses[loss], Cosine(dim, len(counts)), weights
+        return losses[loss], Cosine(dim, len(counts), scale=SCALE), weights
     head = Linear(dim, len(counts))
     nn.init.trunc_normal_(head.weight, std=std)
     nn.init.zeros_(head.bias)

@@ -13,9 +13,10 @@ from longtail.engine.optim import sgd
 from longtail.engine.run import Run
 from longtail.losses import LDAM, Diversity, effective_number, expert_temperature
 from longtail.methods.ride import Ride
-from longtail.nn import Classifier, CosineExperts, Teacher, build, files
+from longtail.nn import Classifier, CosineExperts, build, files
 from longtail.recipes.batchformer import neck, rates
 from longtail.recipes.supervised import kept, training_view, validation
+from longtail.recipes.teachers import check_classes, data_seen, read_teacher
 from longtail.schedules import Cosine, Deferred, Steps
 
 SCALE = 30.0  # of the cosine logits, and so of LDAM's margins
@@ -69,9 +70,11 @@ def ride(
     backbone = build({"name": f"{network}_experts", "size": size, "experts": experts})
     head = CosineExperts(backbone.dim, classes, experts=experts, scale=SCALE)
     if init is not None:
-        _begin(Classifier(backbone, head), init)
+        _begin(Classifier(backbone, head), init, data)
     dim = backbone.dim // experts
     own = neck(dim, batchformer, plain=plain, attended=attended, heads=4 if dim > 128 else 1)
+    others = ((init, "beginning"), (teacher, "teacher"))
+    run.pretraining = "; ".join(filter(None, (data_seen(str(own), data, role=role) for own, role in others if own is not None))) or None
     method = Ride(
         backbone,
         head,
@@ -80,7 +83,7 @@ def ride(
         neck=own,
         weights=Deferred(effective_number(data.counts), defer),
         temperature=Deferred(expert_temperature(data.counts, heat), defer),
-        teacher=None if teacher is None else _teacher(teacher, data),
+        teacher=None if teacher is None else read_teacher(str(teacher), data),
     )
     falling: Schedule = Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup) if schedule == "steps" else Cosine(warmup)
     averages, chosen = kept(keep, ema=ema, data=data)
@@ -103,22 +106,12 @@ def ride(
     )
 
 
-def _begin(classifier: Classifier, run: Path) -> None:
-    """Copy the weights of a finished run of the same network."""
-    trained = files.read(run / "model").network
+def _begin(classifier: Classifier, run: Path, data: Dataset) -> None:
+    """Copy the weights of a finished run of the same network on the same classes."""
+    trained, names, _ = files.read(run / "model")
+    check_classes(str(run), names, data)
     if trained.spec != classifier.spec:
         raise ValueError(
             f"expected a run of the same network in --init, got\n  {trained.spec}\nat {run}, where this one is\n  {classifier.spec}"
         )
     classifier.load_state_dict(trained.state_dict())
-
-
-def _teacher(run: Path, data: Dataset) -> Teacher:
-    """The network of a finished run on the same classes."""
-    network, names, size = files.read(run / "model")
-    if names != data.classes:
-        raise ValueError(
-            f"expected a teacher of these {len(data.classes)} classes in their order, got one of {len(names)} others at {run}: "
-            "train it on this data"
-        )
-    return Teacher(network, size=size)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from torch import nn
+
 from longtail.core import Average, BatchTransform, Evaluator, Keep, Labelled, Method, Stage, average, best, last, nothing
 from longtail.data.dataset import Dataset
 from longtail.data.loader import InOrder, Loader
@@ -51,9 +53,9 @@ def cross_entropy(
 
         longtail train cross_entropy --data cifar10-lt --root DATA --out runs/plain
 
-    Networks that are transformers use AdamW (rate 1e-3, decay 0.05), all others SGD with Nesterov momentum (rate 0.1, decay 5e-4);
-    `lr` and `weight_decay` override that. The rate warms up, then falls along a cosine. The weights kept are the moving average
-    with decay `ema` at the last epoch; `--ema 0` keeps the raw ones, `--keep best` those that were best on validation.
+    Networks with layer norm, such as transformers, use AdamW (rate 1e-3, decay 0.05), all others SGD with Nesterov momentum (rate 0.1,
+    decay 5e-4); `lr` and `weight_decay` override that. The rate warms up, then falls along a cosine. The weights kept are the moving
+    average with decay `ema` at the last epoch; `--ema 0` keeps the raw ones, `--keep best` those that were best on validation.
     `--network timm:NAME --weights timm` begins with timm's pretrained weights, at a tenth of these rates; the row says what they have seen.
 
     Cost: 15 minutes for CIFAR-10-LT (imbalance 100), `fast_cnn` and 40 epochs on one core, 35 on a busy one.
@@ -158,7 +160,7 @@ def balanced_softmax(
             data=Loader(data.train, view=view, batch=batch, seed=run.view_seed, sampler=samplers[sampling], workers=run.machine.workers),
             epochs=epochs,
             accumulate=accumulate,
-            optimizer=usual_optimizer(network, weights, lr=lr, weight_decay=weight_decay, scales=rates(own, batchformer_rate)),
+            optimizer=usual_optimizer(backbone, weights, lr=lr, weight_decay=weight_decay, scales=rates(own, batchformer_rate)),
             schedule=Cosine(warmup, start=warmup_start),
             mix=Mixup(mixup, classes) if mixup else nothing,
             averages=averages,
@@ -197,16 +199,19 @@ def kept(keep: Literal["last", "best"], *, ema: float, data: Dataset) -> tuple[d
 
 
 def usual_optimizer(
-    network: str,
+    network: nn.Module,
     weights: Weights = "random",
     *,
     lr: float | None,
     weight_decay: float | None,
     scales: Mapping[str, float] | None = None,
 ) -> Build:
-    """AdamW for transformers, SGD for all others, slower for pretrained weights; `scales` are rates of parts, as shares of `lr`."""
+    """AdamW for networks with layer norm (transformers, ConvNeXt), SGD for all others, slower for pretrained weights.
+
+    `scales` are rates of parts, as shares of `lr`.
+    """
     share = 1.0 if weights == "random" else 0.1
-    if any(family in network for family in ("vit", "deit", "swin")):
+    if any(isinstance(own, nn.LayerNorm) for own in network.modules()):
         return adamw(lr=1e-3 * share if lr is None else lr, weight_decay=0.05 if weight_decay is None else weight_decay, scales=scales)
     return sgd(lr=0.1 * share if lr is None else lr, weight_decay=5e-4 if weight_decay is None else weight_decay, scales=scales)
 

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from longtail import processes
 from longtail.core import B, Method, Stage
 from longtail.data.dataset import Dataset
@@ -35,10 +37,11 @@ def teacher_of(run: Run, data: Dataset, asked: str | None, train: Callable[[Run]
     else:
         network = train(_Named(run, "teacher")).deploy()
         assert isinstance(network, Classifier)
+        size = int(network.network.spec["size"])
         folder = run.folder / "teacher" / "model"
         if not run.dry and processes.rank() == 0 and not (folder / "spec.json").exists():
-            files.write(folder, network, classes=data.classes, size=data.size)
-        teacher = Teacher(network, size=data.size)
+            files.write(folder, network, classes=data.classes, size=size)
+        teacher = Teacher(network, size=size)
     run.machine.place(teacher)
     return teacher
 
@@ -47,7 +50,10 @@ def read_teacher(asked: str, data: Dataset) -> Teacher:
     """The network of a finished run, or `timm:NAME`; its classes must be those of the data, in their order."""
     if asked.startswith("timm:"):
         network, names, size = timm_classifier(asked.removeprefix("timm:"))
-        _check_classes(asked, names, data)
+        check_classes(asked, names, data)
+        outputs = network(torch.zeros(1, 3, size, size)).shape[1]
+        if outputs != len(data.classes):
+            raise ValueError(f"expected a teacher of the {len(data.classes)} classes of {data.name}, got one of {outputs}: {asked}")
         return Teacher(network, size=size)
     folder = Path(asked)
     if not folder.is_dir() or (folder / "recipe.json").exists():
@@ -55,22 +61,27 @@ def read_teacher(asked: str, data: Dataset) -> Teacher:
     elif not (folder / "model" / "spec.json").exists():
         raise ValueError(f"expected a finished teacher, got an unfinished one or none at {folder}: finish the run that trains it")
     saved = files.read(folder / "model")
-    _check_classes(asked, saved.classes, data)
+    check_classes(asked, saved.classes, data)
     return Teacher(saved.network, size=saved.size)
 
 
-def data_seen(teacher: str, data: Dataset) -> str | None:
+def data_seen(teacher: str, data: Dataset, *, role: str = "teacher") -> str | None:
     """Other data that a teacher has learnt from, or other splits of the same: a student of it is not comparable with others."""
     if teacher.startswith("timm:"):
-        return f"{teacher} (teacher)"
+        return f"{teacher} ({role})"
     records = [folder / "recipe.json" for folder in (Path(teacher), Path(teacher).parent) if (folder / "recipe.json").exists()]
     if not records:
-        return "unknown data (teacher)"
+        return f"unknown data ({role})"
     learnt = json.loads(records[0].read_text(encoding="utf-8"))["data"]
-    return None if learnt["hash"] == data.hash else f"{learnt['name']}, {learnt['hash'][:12]} (teacher)"
+    if learnt["hash"] != data.hash:
+        return f"{learnt['name']}, {learnt['hash'][:12]} ({role})"
+    row = records[0].with_name("row.json")
+    before = json.loads(row.read_text(encoding="utf-8")).get("pretraining") if row.exists() else None
+    return f"{before} ({role})" if before else None
 
 
-def _check_classes(teacher: str, names: Sequence[str] | None, data: Dataset) -> None:
+def check_classes(teacher: str, names: Sequence[str] | None, data: Dataset) -> None:
+    """Refuse a teacher of other classes, or of the same in another order; both are named."""
     if names is None or tuple(names) == data.classes:
         return
 

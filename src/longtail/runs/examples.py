@@ -14,14 +14,12 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.analysis.gradcam import grad_cam, last_map
-from longtail.analysis.transformers import look, rollout, transformer_of
+from longtail.analysis.looking import where_it_looks
 from longtail.data.dataset import Dataset
 from longtail.data.views import Plain
 from longtail.metrics.accuracy import recall
 from longtail.metrics.calibration import confidence as confidence_of
 from longtail.metrics.files import read_predictions
-from longtail.nn.experts import Experts
 
 CLASSES, EACH, SIDE = 5, 4, 64
 """So many classes, images of each, and pixels of a side at most: 20 pictures of 12 kB."""
@@ -89,45 +87,6 @@ def chosen(logits: NDArray[Any], target: NDArray[Any], *, members: tuple[int, ..
         wrong = np.flatnonzero((target == own) & (answer != own))
         rows.append(wrong[np.argsort(-sure[wrong], kind="stable")][:EACH])
     return np.concatenate(rows) if rows else np.empty(0, dtype=np.int64)
-
-
-def where_it_looks(network: nn.Module, image: Tensor, *, answer: Tensor) -> tuple[Tensor | None, str]:
-    """Maps (N, H, W) of at least 0, and what they are; None and the reason for a network that has none.
-
-    Attention rollout to the tokens that answer, where a vision transformer answers with tokens; Grad-CAM for the answer elsewhere.
-    """
-    network.eval()  # a deployed network may be a new module around trained ones, and modules begin in training mode
-    device = next(network.parameters()).device
-    try:
-        transformer = transformer_of(network)
-    except ValueError:
-        transformer = None
-    try:
-        if transformer is None:
-            experts = next((own for own in network.modules() if isinstance(own, Experts)), None)
-            layer = last_map(network, image[:1].to(device)) if experts is None else experts.trunk  # what all of them look at
-            _check_channels_first(network, layer, image[:1].to(device))
-        elif transformer.global_pool == "token":
-            tokens = 2 if hasattr(transformer, "dist_token") else 1  # others in front are registers, which no head reads
-            parts = [look(network, part.to(device)) for part in image.split(4)]  # attention is large
-            return torch.cat([rollout(own.attention, prefix=own.prefix)[:, :tokens].mean(1) for own in parts]).cpu(), "attention rollout"
-        else:
-            layer = transformer.blocks[-1].norm1
-        return grad_cam(network, image.to(device), target=answer.to(device), layer=layer).cpu(), "Grad-CAM"
-    except ValueError as error:
-        return None, f"no maps: {error}"
-
-
-def _check_channels_first(network: nn.Module, layer: nn.Module, image: Tensor) -> None:
-    shapes: list[torch.Size] = []
-    handle = layer.register_forward_hook(lambda module, inputs, output: shapes.append(output.shape))
-    try:
-        with torch.no_grad():
-            network(image)
-    finally:
-        handle.remove()
-    if shapes[0][2] != shapes[0][3]:  # images are square
-        raise ValueError(f"expected maps (N, C, H, W) for Grad-CAM, got {tuple(shapes[0])} from this network")
 
 
 def _bytes(values: Tensor) -> Tensor:

@@ -17,8 +17,8 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 from PIL import Image, UnidentifiedImageError
 
 import longtail
+from longtail.analysis.looking import where_it_looks
 from longtail.data.decoding import decode
-from longtail.runs.examples import where_it_looks
 from longtail.runs.pictures import Fit
 from longtail.runs.predicting import Loaded
 
