@@ -22,7 +22,7 @@ def test_an_export_says_that_it_was_checked(longtail: Any, tmp_path: Path) -> No
     (run / "recipe.json").write_text(json.dumps(record))
     said = longtail("export", run, "--to", "torch", "--images", 5, "--out", tmp_path / "out")
     assert "random images" in said.out
-    assert "pass --root" in said.out
+    assert "pass --root" in said.err
 
 
 @pytest.mark.parametrize(("to", "said"), [("timm", "that timm has"), ("coreml", "coreml")])

@@ -86,7 +86,7 @@ def test_a_run_from_train_to_compare(longtail: Any, tmp_path: Path) -> None:
     assert len((tmp_path / "table.csv").read_text().splitlines()) == 3
     (tmp_path / "unfinished").mkdir()
     (tmp_path / "unfinished" / "recipe.json").write_text("{}")
-    assert "unfinished is unfinished" in longtail("compare", tmp_path).out
+    assert "unfinished is unfinished" in longtail("compare", tmp_path).err
 
 
 def test_dry_run_writes_nothing(longtail: Any, tmp_path: Path) -> None:

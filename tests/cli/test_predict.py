@@ -3,12 +3,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import odd_images
 import pytest
 from finished import CLASSES, calibrated, finished
+from PIL import Image
 
 from longtail.runs import load
 
@@ -23,6 +25,15 @@ def images(tmp_path: Path) -> Path:
     folder = odd_images.write_all(tmp_path / "images" / "deep").parent
     (folder / "notes.txt").write_text("nothing")
     return folder
+
+
+def test_names_that_are_not_utf8_are_kept(tmp_path: Path, longtail: Any) -> None:
+    run, odd = finished(tmp_path / "run"), os.fsencode(tmp_path) + b"/caf\xe9.png"
+    Image.new("RGB", (8, 8)).save(tmp_path / "plain.png")
+    os.rename(tmp_path / "plain.png", odd)
+    for name in ("answers.csv", "answers.json"):
+        assert longtail("predict", run, os.fsdecode(odd), "--out", tmp_path / name).code == 0
+        assert b"caf\xe9.png" in (tmp_path / name).read_bytes()
 
 
 def test_a_folder_becomes_a_table_and_bad_images_a_count(longtail: Any, run: Path, images: Path) -> None:

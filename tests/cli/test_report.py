@@ -55,7 +55,7 @@ def test_runs_of_different_data_are_shown_and_not_ranked(longtail: Any, runs: Pa
     (other / "row.json").write_text(json.dumps(row))
     said = longtail("report", runs / "cross_entropy", other, "--out", tmp_path / "r.html")
     assert said.code == 0
-    assert "split (the images and labels of train, validation and test)" in said.out
+    assert "split (the images and labels of train, validation and test)" in said.err
     assert "These runs are not ranked" in (tmp_path / "r.html").read_text(encoding="utf-8")
     both = ("--across", "split", "--across", "test")
     assert "warning" not in longtail("report", runs / "cross_entropy", other, *both, "--out", tmp_path / "r.html").out

@@ -47,7 +47,7 @@ def test_strangers_are_warned_of(longtail: Any, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)
     said = longtail("serve", finished(tmp_path), "--port", 0, "--host", host, "--device", "cpu")
     assert said.code == 0
-    assert ("warning: everyone" in said.out) == warned
+    assert ("warning: everyone" in said.err) == warned
     assert f"http://{host}:" in said.out
 
 

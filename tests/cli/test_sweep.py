@@ -64,10 +64,10 @@ def test_runs_that_others_begin_with(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert jobs[2].keywords["images"] == 50
     assert [(job.folder.name, job.keywords["pretrained"]) for job in jobs[4:]] == [
-        ("livt-pretrained=lt-seed=0", str(Path("out/lt-seed=0"))),
-        ("livt-pretrained=lt-seed=1", str(Path("out/lt-seed=1"))),
-        ("livt-pretrained=bal-seed=0", str(Path("out/bal-seed=0"))),
-        ("livt-pretrained=bal-seed=1", str(Path("out/bal-seed=1"))),
+        ("livt-pretrained=lt-seed=0", str(Path("out/first/lt-seed=0"))),
+        ("livt-pretrained=lt-seed=1", str(Path("out/first/lt-seed=1"))),
+        ("livt-pretrained=bal-seed=0", str(Path("out/first/bal-seed=0"))),
+        ("livt-pretrained=bal-seed=1", str(Path("out/first/bal-seed=1"))),
     ]
     given_one = plan(given(name="transfer", set=["pretrained=runs/mine"]))
     assert [job.keywords["pretrained"] for job in given_one] == ["runs/mine", "runs/mine"]
@@ -81,8 +81,8 @@ def test_runs_that_others_begin_with_may_change_together_with_other_keywords(mon
     jobs = plan(given(name="teachers", out=Path("out")))
     assert [job.folder.name for job in jobs[:2]] == ["flat-seed=0", "strong-seed=0"]
     assert [(job.folder.name, job.keywords["teacher"]) for job in jobs[2:]] == [
-        ("deit_lt-teacher=strong-defer=1.0-seed=0", str(Path("out/strong-seed=0"))),
-        ("deit_lt-teacher=flat-seed=0", str(Path("out/flat-seed=0"))),
+        ("deit_lt-teacher=strong-defer=1.0-seed=0", str(Path("out/first/strong-seed=0"))),
+        ("deit_lt-teacher=flat-seed=0", str(Path("out/first/flat-seed=0"))),
     ]
     assert [job.keywords["teacher"] for job in plan(given(name="teachers", set=["teacher=runs/mine"]))] == ["runs/mine"] * 2
 
@@ -97,3 +97,23 @@ def test_at_once_means_one_thread_each() -> None:
 @pytest.mark.parametrize("name", SWEEPS)
 def test_named_sweeps_can_be_planned(name: str) -> None:
     assert plan(given(name=name))
+
+
+def test_what_is_typed_holds_against_a_named_sweep() -> None:
+    assert {job.flags["protocol"] for job in plan(given(name="batchformer-controls"))} == {"paper"}
+    assert {job.flags["protocol"] for job in plan(given(name="batchformer-controls"), typed=["protocol"])} == {"holdout"}
+
+
+def test_the_same_run_twice_is_refused_before_anything_runs() -> None:
+    for twice in ({"set": ["tau=1,1.0"]}, {"recipes": "balanced_softmax,logit_adjustment"}):
+        with pytest.raises(ValueError, match=r"expected every run once, got .*balanced_softmax"):
+            plan(given(**{"recipes": "balanced_softmax", "data": "digits-lt", **twice}))
+
+
+def test_an_architecture_holds_for_the_runs_that_others_begin_with() -> None:
+    jobs = plan(given(name="livt-tau", set=["network=vit_tiny"]))
+    assert {job.keywords["network"] for job in jobs} == {"vit_tiny"}
+    jobs = plan(given(name="deit-lt-students", set=["teacher_network=resnet32"]))
+    assert {job.keywords["network"] for job in jobs if not job.compared} == {"resnet32"}
+    with pytest.raises(ValueError, match="expected one network for mgp, which all arms begin with, got several"):
+        plan(given(name="livt-tau", set=["network=vit_tiny,vit_mini"]))

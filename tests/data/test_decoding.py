@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from longtail.data.decoding import Blobs, Files, Resized, check, decode, square
+from longtail.data.views import Plain
 
 
 def encoded(image: Image.Image, kind: str, **keywords: Any) -> bytes:
@@ -131,3 +132,9 @@ def test_blobs_and_resized_pictures() -> None:
     resized = Resized(torch.zeros((3, 3, 8, 8), dtype=torch.uint8), 32)
     assert len(resized) == 3
     assert resized.take(np.array([2])).image(0).size == (32, 32)
+
+
+def test_a_ribbon_does_not_fill_the_memory() -> None:
+    ribbon = Image.new("RGB", (400_000, 2), "red")
+    assert square(ribbon, 16).size == (16, 16)
+    assert Plain(16)(ribbon).shape == (3, 16, 16)

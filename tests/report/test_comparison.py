@@ -11,7 +11,7 @@ import pytest
 from longtail.metrics.files import read_predictions
 from longtail.metrics.intervals import paired
 from longtail.metrics.row import Row
-from longtail.report.comparison import Comparison, compare
+from longtail.report.comparison import Comparison, compare, unlike
 from longtail.report.rows import read_row
 
 Finished = Callable[..., Path]
@@ -125,8 +125,10 @@ def test_labels_show_only_the_keywords_that_tell_lines_apart(finished: Finished)
     assert labels(compare(rows(a, b))) == {"cross_entropy network=resnet32", "cross_entropy network=fast_cnn"}
     assert labels(compare(rows(b, c))) == {"cross_entropy", "logit_adjustment"}  # tau is not a question for cross_entropy
     d = finished("d", recipe="logit_adjustment", keywords={"epochs": 4, "network": "fast_cnn", "tau": 2.0})
-    e = finished("e", recipe="logit_adjustment", keywords={"epochs": 4, "network": "fast_cnn"})
-    assert labels(compare(rows(c, d, e))) == {"logit_adjustment tau=1.0", "logit_adjustment tau=2.0", "logit_adjustment"}
+    e = finished("e", recipe="logit_adjustment", keywords={"epochs": 4, "network": "fast_cnn"}, seed=1)
+    table = compare(rows(c, d, e))
+    assert labels(table) == {"logit_adjustment tau=1.0", "logit_adjustment tau=2.0"}, "a keyword newer than its run had its default"
+    assert {line.seeds for line in table.lines} == {(0, 1), (0,)}
 
 
 def test_an_empty_group_is_a_dash_and_not_zero(finished: Finished) -> None:
@@ -183,3 +185,16 @@ def test_runs_that_began_with_the_run_of_their_own_seed_are_one_line(finished: F
         ("cross_entropy teacher=out/flat-seed=*", (0, 1)),
         ("cross_entropy teacher=out/strong-seed=*", (0,)),
     ]
+
+
+def test_mirrored_and_unmirrored_runs_are_two_lines(finished: Finished) -> None:
+    pair = rows(finished("a"), finished("b", seed=1))
+    pair[1]["data"]["mirror"] = pair[1]["data"]["name"] == "digits-lt"  # unusual
+    assert len(compare(pair).lines) == 2
+
+
+def test_what_keywords_changed_becomes_columns(finished: Finished) -> None:
+    pair = rows(finished("a"), finished("b", selection="last epoch", keywords={"ema": 0.0}))
+    pair[0]["selection"] = "last epoch, ema"
+    assert unlike(pair) == ["selection"]
+    assert len(compare(pair, across=unlike(pair)).lines) == 2

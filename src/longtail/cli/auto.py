@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from longtail.cli import flags, tables
@@ -165,6 +166,9 @@ def perform(**values: Any) -> None:
         stored = read_json(out / FILE)
         choice = Choice(stored["recipe"], stored["keywords"], stored["adjust"], stored["why"], stored["minutes"])
         tables.say(f"{out} continues with what was chosen for it.")
+        before = stored.get("asked_minutes", minutes)
+        if minutes != before or wish not in (stored["adjust"], flags.AUTO["adjust"].default):
+            tables.warn(f"it was chosen for {before:g} minutes and --adjust {stored['adjust']}: for others, choose another --out")
         tables.say(stored["command"])
     else:
         if (out / "recipe.json").exists():
@@ -200,7 +204,7 @@ def perform(**values: Any) -> None:
     for line in verdict(result.folder, result.row):
         tables.say(line)
     tables.say(f"run: {result.folder}")
-    tables.next_step(f"longtail predict {result.folder} PATH_OF_IMAGES", f"longtail report {result.folder}")
+    tables.next_step(f"longtail predict {quote(str(result.folder))} PATH_OF_IMAGES", f"longtail report {quote(str(result.folder))}")
 
 
 def _chosen(

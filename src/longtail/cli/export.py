@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Literal
 
 import typer
@@ -32,4 +33,4 @@ def export(
     if agreement.source == "random images":
         tables.warn("the run's data is not here, so random images were used: pass --root to check with its test images")
     tables.say(f"written: {found.folder} ({', '.join(found.files)})")
-    tables.next_step(f"cat {found.folder}/README.md", f"longtail serve {run}")
+    tables.next_step(f"cat {quote(str(found.folder))}/README.md", f"longtail serve {quote(str(run))}")

@@ -119,6 +119,10 @@ SWEEP: Mapping[str, inspect.Parameter] = {
 """The flags of `longtail sweep`."""
 
 
+CONTEXT = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+"""For a command that asks which of its flags were typed."""
+
+
 def signed(body: Callable[..., None], parameters: Iterable[inspect.Parameter]) -> Callable[..., None]:
     """Give a function that takes `**values` the signature that typer turns into flags."""
     body.__signature__ = inspect.Signature(list(parameters))  # type: ignore[attr-defined]

@@ -172,7 +172,7 @@ def to_json(found: Mapping[str, Any]) -> str:
 def write(path: Path, text: str) -> None:
     """Write a file, and say so."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")
     tables.say(f"written: {path}")
 
 
@@ -205,7 +205,7 @@ def show(found: Mapping[str, Any]) -> None:
     for mark in found["marks"]:
         tables.say(f"note: {mark}")
     for warning in found["warnings"]:
-        tables.warn(warning)
+        tables.say(f"warning: {warning}")
     if found["files"] is None:
         tables.say("no image was read: without --quick, duplicates and unreadable images are looked for as well")
     tables.say("\nwhat to do")
@@ -250,9 +250,9 @@ def _known(classes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _show_evaluation(found: Mapping[str, Any]) -> None:
     if not found["images"]["val"]:
-        tables.warn("there are no validation images")
+        tables.say("warning: there are no validation images")
     if not found["images"]["test"]:
-        tables.warn("there are no test images")
+        tables.say("warning: there are no test images")
         return
     tables.say("\nhow far the recall of a class is known from its test images (95%, at worst)")
     for own in found["known"]:
@@ -298,7 +298,7 @@ def _show_duplicates(found: Mapping[str, Any]) -> None:
         tables.say(f"  {'exact' if own['exact'] else 'near'}{labels}: {named}{more}")
     _rest(len(found["groups"]), SHOWN)
     for note in found["notes"]:
-        tables.warn(note)
+        tables.say(f"warning: {note}")
 
 
 def _rest(count: int, shown: int) -> None:

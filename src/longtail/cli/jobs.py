@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from longtail.recipes.signatures import Recipe
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+FIRST = "first"  # the folder of runs that others begin with
 DIVERGED, STOPPED = 3, 130  # exit codes of a process of its own
 
 
@@ -81,7 +82,7 @@ def each(work: Callable[[Item], Result], items: Sequence[Item], *, at_once: int)
     with ThreadPoolExecutor(at_once) as pool:
         futures = [pool.submit(work, item) for item in items]
         try:
-            for future in futures:
+            for future in as_completed(futures):  # an error is heard when it happens, not when all before have ended
                 yield future.result()
         except BaseException as error:
             for future in futures:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,6 +17,7 @@ from longtail import __version__
 from longtail.cli import auto, flags, tables
 from longtail.cli.export import export
 from longtail.cli.inspect import inspect
+from longtail.cli.jobs import FIRST
 from longtail.cli.predict import predict
 from longtail.cli.report import report
 from longtail.cli.reproduce import reproduce
@@ -50,6 +53,9 @@ app = typer.Typer(
 def run() -> None:
     """The command `longtail`. What a person can mend is said in a sentence; --debug shows where it came from."""
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a bar or a name that the terminal has no letters for is no reason to stop
     try:
         app(arguments)
     except Exception as error:
@@ -145,7 +151,9 @@ def _train(recipe: Recipe, values: dict[str, Any]) -> None:
         tables.say(f"report: {result.folder / 'report.html'}")
     others = sorted(str(own.parent) for own in result.folder.parent.glob("*/row.json") if own.parent != result.folder)
     tables.next_step(
-        f"longtail compare {' '.join([*others[:1], str(result.folder)])}" if others else f"longtail predict {result.folder} IMAGES"
+        shlex.join(["longtail", "compare", *others[:1], str(result.folder)])
+        if others
+        else shlex.join(["longtail", "predict", str(result.folder), "IMAGES"])
     )
 
 
@@ -183,7 +191,7 @@ def eval_(
     judged = found["test"] or found["val"]
     if judged is not None:
         tables.details(judged, json.loads((run / "model" / "spec.json").read_text(encoding="utf-8"))["classes"])
-    tables.next_step(f"longtail compare {run} ANOTHER_RUN")
+    tables.next_step(f"longtail compare {shlex.quote(str(run))} ANOTHER_RUN")
 
 
 @app.command()
@@ -196,15 +204,17 @@ def compare(
     """Rank finished runs that can be ranked, or say in what they differ."""
     tables.compared(expanded(runs), across=across or [], format=format, out=out)
     if format == "table" and out is None:
-        given = " ".join(map(str, runs)) + "".join(f" --across {name}" for name in across or [])
+        given = shlex.join(map(str, runs)) + "".join(f" --across {name}" for name in across or [])
         tables.next_step(f"longtail report {given} --out comparison.html", f"longtail compare {given} --out comparison.tex")
 
 
 def expanded(folders: list[Path]) -> list[Path]:
-    """The runs in these folders: themselves, or those inside, sorted; unfinished ones inside are named and left out."""
+    """The runs in these folders: themselves, or those inside, sorted, but for those that others began with; unfinished ones are named."""
     found = []
     for folder in folders:
-        inside = sorted(own.parent for own in folder.glob("**/recipe.json")) if not (folder / "recipe.json").exists() else []
+        inside = []
+        if not (folder / "recipe.json").exists():
+            inside = sorted(own.parent for own in folder.glob("**/recipe.json") if FIRST not in own.relative_to(folder).parts)
         for own in inside:
             if not (own / "row.json").exists():
                 tables.warn(f"{own} is unfinished and not in the table")
@@ -231,11 +241,11 @@ def demo(
     from longtail.cli.demo import perform
 
     perform(out, threads=threads)
-    tables.next_step(f"longtail report {out} --out demo.html", "longtail inspect PATH_OF_YOUR_FOLDER_OF_CLASS_FOLDERS")
+    tables.next_step(f"longtail report {shlex.quote(str(out))} --out demo.html", "longtail inspect PATH_OF_YOUR_FOLDER_OF_CLASS_FOLDERS")
 
 
 app.command("sweep", help="Train every combination of recipes, keywords and seeds, or search on validation; compares; resumable.")(
-    flags.signed(sweep, flags.SWEEP.values())
+    flags.signed(sweep, [flags.CONTEXT, *flags.SWEEP.values()])
 )
 app.command("reproduce")(reproduce)
 app.command("report")(report)

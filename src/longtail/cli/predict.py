@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, Literal, TextIO
 
 import typer
@@ -24,7 +25,7 @@ def predict(
     top: Annotated[int, typer.Option(min=1, help="How many classes to name for each image.")] = 5,
     abstain_below: Annotated[float | None, typer.Option(min=0, max=1, help="Also abstain where the probability is lower.")] = None,
     device: flags.Device = "auto",
-    threads: flags.Threads = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch on the CPU; its own choice unless given.")] = None,
 ) -> None:
     """Classify images: class, probability, the next best classes, and where not to trust the answer."""
     from longtail.runs.pictures import images_at
@@ -64,7 +65,7 @@ def predict(
         console.print(f"skipped, because they cannot be read: {bad:,}", markup=False, style="yellow")
     if out is not None:
         tables.say(f"written: {out}")
-        tables.next_step(f"longtail serve {run}", f"longtail export {run} --to onnx")
+        tables.next_step(f"longtail serve {quote(str(run))}", f"longtail export {quote(str(run))} --to onnx")
 
 
 class _Csv:
@@ -113,7 +114,7 @@ def written(out: Path | None) -> Iterator[TextIO]:
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.with_name(out.name + ".part")
     try:
-        with part.open("w", encoding="utf-8", newline="") as file:
+        with part.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             yield file
         part.replace(out)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -26,4 +27,4 @@ def report(
     for warning in write(folders, path, across=across or []):
         tables.warn(warning)
     tables.say(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB)")
-    tables.next_step(f"open {path}", f"longtail predict {folders[0]} IMAGE_OR_FOLDER")
+    tables.next_step(f"open {quote(str(path))}", f"longtail predict {quote(str(folders[0]))} IMAGE_OR_FOLDER")

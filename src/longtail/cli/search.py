@@ -231,7 +231,7 @@ def _searched(search: Search, study: Study) -> FrozenTrial:
 
     from longtail.metrics.row import read_row
 
-    lock = threading.Lock()
+    lock, refused = threading.Lock(), list[ValueError]()
     before = study.get_trials(deepcopy=False)
     for trial in before:  # killed between two draws: there is no run to continue
         if trial.state == TrialState.RUNNING and set(trial.params) != set(search.space):
@@ -251,7 +251,14 @@ def _searched(search: Search, study: Study) -> FrozenTrial:
         job = search.trial_job(trial)
         again = f" (as trial {twin.number + 1})" if twin else ""
         tables.say(f"trial {trial.number + 1} of {search.trials}: {_said(search.drawn(trial))}{again}")
-        reason = None if twin else do(job, apart=search.jobs > 1)
+        try:
+            reason = None if twin else do(job, apart=search.jobs > 1)
+        except ValueError as error:  # keywords that do not go together: another trial may do better
+            with lock:
+                tables.warn(f"{job.folder}: {error}")
+                study.tell(trial.number, state=TrialState.FAIL)
+            refused.append(error)
+            return
         with lock:
             if reason is not None:
                 tables.warn(f"{job.folder}: {reason}")
@@ -266,6 +273,8 @@ def _searched(search: Search, study: Study) -> FrozenTrial:
     for _ in each(one, missing, at_once=search.jobs):
         pass
     if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+        if refused:
+            raise refused[-1]
         raise ValueError(f"expected a trial that learns, got {search.trials} that diverged: search lower rates")
     return winner(study)
 
@@ -296,7 +305,7 @@ def _twin(search: Search, study: Study, trial: FrozenTrial) -> FrozenTrial | Non
 
     wanted = search.drawn(trial)
     known = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return next((own for own in known if search.drawn(own) == wanted), None)
+    return next((own for own in known if own.number < trial.number and search.drawn(own) == wanted), None)
 
 
 def winner(study: Study) -> FrozenTrial:
@@ -332,6 +341,7 @@ def _shown(search: Search, study: Study, best: FrozenTrial) -> None:
 def _compared(search: Search, best: FrozenTrial) -> None:
     """The winner and the recipe's own settings, each with every seed, in one table."""
     from longtail.metrics.row import read_row
+    from longtail.report.comparison import unlike
 
     found = search.trial_job(best)
     named = found.folder.name
@@ -343,9 +353,7 @@ def _compared(search: Search, best: FrozenTrial) -> None:
     diverged = train_all([*usual, *winners], at_once=search.jobs)
     folders = [job.folder for job in (*usual, found, *winners) if job.folder not in diverged]
     rows = [read_row(folder) for folder in folders]
-    # What the keywords of a search may change that a comparison would refuse.
-    fields = {"selection": "selection", "resolution": "size", "pretraining": "pretraining"}
-    across = [name for name, field in fields.items() if len({str(row[field]) for row in rows}) > 1]  # type: ignore[literal-required]
+    across = unlike(rows)
     tables.compared(folders, across=across, format="table", out=None)
     if usual and usual[0].folder not in diverged:
         before = search.score(rows[0])

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import typer
 
 from longtail.cli import flags, tables
-from longtail.cli.jobs import Job, machine, perform
+from longtail.cli.jobs import FIRST, Job, machine, perform
 from longtail.recipes.signatures import Recipe, read, unknown
 from longtail.recipes.sweeps import SWEEPS
 
+TEACHERS = ("ldam", "paco")
 
-def sweep(**values: Any) -> None:
+
+def sweep(context: typer.Context, **values: Any) -> None:
     """Train every combination of recipes, keywords and seeds, or search on validation, and compare."""
+    typed = [name for name in values if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]
     if values["search"]:
         from longtail.cli import search
 
@@ -25,25 +30,35 @@ def sweep(**values: Any) -> None:
     for name in ("trials", "metric"):
         if values[name] is not None:
             raise ValueError(f"expected --{name} with --search, got it alone: add --search KEYWORD=LOW..HIGH, or leave it out")
+    from longtail.metrics.row import read_row
     from longtail.report import charts
+    from longtail.report.comparison import unlike
 
-    jobs = plan(values)
+    jobs = plan(values, typed=typed)
     diverged = perform(jobs, at_once=values["jobs"])
     finished = [job.folder for job in jobs if job.folder not in diverged and job.compared]
     named = SWEEPS.get(values["name"], {})
+    across = sorted({*named.get("across", ()), *unlike([read_row(own) for own in finished])})
     if finished:
-        tables.compared(finished, across=list(named.get("across", ())), format="table", out=None)
+        tables.compared(finished, across=across, format="table", out=None)
     if finished and "plot" in named:
-        tables.say(f"plot: {charts.write(named['plot'], finished, jobs[0].folder.parent / values['name'])}")
+        tables.say(f"plot: {charts.write(named['plot'], finished, finished[0].parent / values['name'])}")
     if diverged:
         tables.warn(f"{len(diverged)} of {len(jobs)} runs diverged: {', '.join(map(str, diverged))}")
         raise typer.Exit(1)
-    folder = jobs[0].folder.parent
-    tables.next_step(f"longtail compare {folder} --format csv --out {folder}/comparison.csv")
+    folder = finished[0].parent
+    tables.next_step(
+        " ".join(
+            ["longtail compare", quote(str(folder)), *(f"--across {name}" for name in across), "--out", quote(f"{folder}/comparison.csv")]
+        )
+    )
 
 
-def plan(values: Mapping[str, Any]) -> list[Job]:
-    """The runs that the flags of `longtail sweep`, or a named sweep, ask for; everything is checked before anything runs."""
+def plan(values: Mapping[str, Any], *, typed: Collection[str] = ()) -> list[Job]:
+    """The runs that the flags of `longtail sweep`, or a named sweep, ask for; everything is checked before anything runs.
+
+    Flags in `typed` were given, even where they have their defaults: they hold against those of a named sweep.
+    """
     spec: dict[str, Any] = {"recipes": (), "data": None, "seeds": (0,), "set": {}, "each": ({},), "with": {}, "first": {}}
     if values["name"] is not None:
         if values["name"] not in SWEEPS:
@@ -58,21 +73,24 @@ def plan(values: Mapping[str, Any]) -> list[Job]:
     seeds = integers(values["seeds"]) if values["seeds"] else list(spec["seeds"])
     settings = {name: list(own) for name, own in spec["set"].items()} | pairs(values["set"] or [], "--set KEYWORD=VALUE,VALUE")
     folder = values["out"] or Path("runs") / (values["name"] or "sweep")
-    given = [name for name, value in values.items() if value != flags.SWEEP[name].default]
+    given = [name for name, value in values.items() if value != flags.SWEEP[name].default or name in typed]
     shared = shared_flags(values) | {name: value for name, value in spec["with"].items() if name not in given}
     spoken = [value for given in settings.values() for value in given]
     spoken += [value for together in spec["each"] for name, value in together.items() if name not in settings]
-    jobs = _first(spec["first"], spoken, data=data, seeds=seeds, folder=folder, shared=shared)
+    jobs = _first(spec["first"], spoken, settings, data=data, seeds=seeds, folder=folder, shared=shared)
     for recipe, together in itertools.product(map(read, names), spec["each"]):
         grid = [[(name, value) for value in _values(recipe, name, given)] for name, given in settings.items()]
         for choice in itertools.product(*grid):
             keywords = recipe.keywords({**together, **dict(choice)})  # refuses here, not after an hour
-            varied = [f"{name}={_short(value)}" for name, value in together.items()]
+            varied = [f"{name}={_short(keywords[name])}" for name in together]
             varied += [f"{name}={_short(value)}" for (name, value), own in zip(choice, grid, strict=True) if len(own) > 1]
             for seed in seeds:
                 inner = "-".join([recipe.name.rpartition(":")[2], *varied, f"seed={seed}"])
                 begun = {name: _placed(value, spec["first"], folder, seed) for name, value in keywords.items()}
                 jobs.append(Job(recipe, data, seed, folder / inner, begun, shared))
+    twice = [own for own, number in Counter(str(job.folder) for job in jobs).items() if number > 1]
+    if twice:
+        raise ValueError(f"expected every run once, got {', '.join(twice[:3])} more than once: leave out what is the same")
     return jobs
 
 
@@ -83,22 +101,41 @@ def shared_flags(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _first(
-    wanted: Mapping[str, Any], values: Iterable[Any], *, data: str, seeds: Sequence[int], folder: Path, shared: Mapping[str, Any]
+    wanted: Mapping[str, Any],
+    values: Iterable[Any],
+    settings: Mapping[str, Any],
+    *,
+    data: str,
+    seeds: Sequence[int],
+    folder: Path,
+    shared: Mapping[str, Any],
 ) -> list[Job]:
-    """Runs that others begin with, one for each seed; not those that no keyword speaks of, because it was set to something else."""
+    """Runs that others begin with, one for each seed; not those that no keyword speaks of, because it was set to something else.
+
+    What `--set` says about their network holds for them: of a teacher `teacher_KEYWORD`, of an encoder its architecture.
+    """
     spoken = {value for value in values if isinstance(value, str)}
     jobs = []
     for name, own in wanted.items():
         if f"{{{name}}}" in spoken:
             recipe = read(own["recipe"])
-            keywords, others = recipe.keywords(own.get("set", {})), {**shared, **own.get("with", {})}
+            theirs = (
+                {key.removeprefix("teacher_"): value for key, value in settings.items() if key.startswith("teacher_")}
+                if own["recipe"] in TEACHERS
+                else {key: value for key, value in settings.items() if key in ("network", "patch", "size")}
+            )
+            chosen = {key: _values(recipe, key, value) for key, value in theirs.items() if key in recipe.parameters}
+            if several_of := [key for key, value in chosen.items() if len(value) > 1]:
+                raise ValueError(f"expected one {several_of[0]} for {name}, which all arms begin with, got several: sweep them apart")
+            keywords = recipe.keywords({**own.get("set", {}), **{key: value[0] for key, value in chosen.items()}})
+            others = {**shared, **own.get("with", {})}
             where = own.get("data", data)
             jobs += [Job(recipe, where, seed, _place(name, folder, seed), keywords, others, compared=False) for seed in seeds]
     return jobs
 
 
 def _place(name: str, folder: Path, seed: int) -> Path:
-    return folder / f"{name}-seed={seed}"
+    return folder / FIRST / f"{name}-seed={seed}"
 
 
 def _placed(value: Any, first: Iterable[str], folder: Path, seed: int) -> Any:

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from longtail.recipes.signatures import Recipe
 
 
-def _console() -> Console:
+def _console(*, stderr: bool = False) -> Console:
     """Made anew each time, so that it follows a redirected stdout; silent in all processes but the first."""
-    console = Console(highlight=False, soft_wrap=False, quiet=os.environ.get("RANK", "0") != "0")
-    return console if console.is_terminal else Console(highlight=False, width=200, quiet=console.quiet)
+    console = Console(highlight=False, soft_wrap=False, quiet=os.environ.get("RANK", "0") != "0", stderr=stderr)
+    return console if console.is_terminal else Console(highlight=False, width=200, quiet=console.quiet, stderr=stderr)
 
 
 def say(text: str) -> None:
@@ -30,8 +30,8 @@ def say(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """Print a warning."""
-    _console().print(f"warning: {text}", style="yellow", markup=False, soft_wrap=True)
+    """Print a warning, beside what may be piped."""
+    _console(stderr=True).print(f"warning: {text}", style="yellow", markup=False, soft_wrap=True)
 
 
 def next_step(*commands: str) -> None:

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
+LONGEST = 8192  # pixels of a side that is padded to a square
+
 
 def decode(content: bytes) -> Image.Image:
     """Decode an image file's bytes: upright, RGB."""
@@ -40,6 +42,9 @@ def square(image: Image.Image, size: int) -> Image.Image:
     """Fit a picture into a square: padded with the median colour of its border, nothing cut off, then resized (bilinear)."""
     longest = max(image.size)
     if image.width != image.height:
+        if longest > LONGEST:  # the square of a ribbon would not fit into memory
+            image = image.resize((max(1, image.width * LONGEST // longest), max(1, image.height * LONGEST // longest)))
+            longest = LONGEST
         pixels = np.asarray(image)
         border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
         red, green, blue = (int(value) for value in np.median(border, axis=0))

@@ -97,7 +97,7 @@ def survey(source: Source) -> Survey:
 def unread(source: Source) -> Source:
     """The source with names in place of contents: enough to count, without reading a file. Other images are held out than in training."""
     splits = {
-        split: replace(rows, digests=rows.digests or tuple(sha256(name.encode()).digest() for name in rows.ids))
+        split: replace(rows, digests=rows.digests or tuple(sha256(name.encode(errors="surrogateescape")).digest() for name in rows.ids))
         for split, rows in source.splits.items()
     }
     return replace(source, splits=splits, size=source.size or natural_size(source))

@@ -84,6 +84,11 @@ def _tensor(image: Image.Image) -> Tensor:
 def _fitted(image: Image.Image, size: int, resize: int) -> Image.Image:
     """The central square of `size`, after the shorter side was made `resize`."""
     width, height = image.size
+    if max(width, height) > 32 * min(width, height):  # a ribbon: all of it, enlarged, would not fit into memory
+        side = min(width, height)
+        left, top = (width - side) // 2, (height - side) // 2
+        image = image.crop((left, top, left + side, top + side))
+        width, height = image.size
     if min(width, height) != resize:
         scale = resize / min(width, height)
         image = image.resize((max(resize, round(width * scale)), max(resize, round(height * scale))), Image.Resampling.BICUBIC)

@@ -144,6 +144,7 @@ class Data(TypedDict):
     hash: str  # of all (image content, label) pairs
     protocol: str  # "holdout" | "paper"
     imbalance: NotRequired[float | None]
+    mirror: NotRequired[bool]  # whether training mirrored images
     classes: int
     train_images: int
     counts_before: list[int]  # training images per class before validation was held out

@@ -177,7 +177,7 @@ def _source(module: str) -> str:
         sys.path.append(str(Path.cwd()))
     try:
         spec = importlib.util.find_spec(module)
-    except ModuleNotFoundError:
+    except (ImportError, ValueError):
         spec = None
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         raise ValueError(f"expected a Python module with recipes, got {module!r}, which is not found: run from its folder, or install it")

@@ -38,7 +38,7 @@ class Judged:
     def digest(self) -> str:
         """The names and classes of the images in a few letters."""
         content = hashlib.sha256(self.target.astype("<i8").tobytes())
-        content.update("\0".join(self.ids.tolist()).encode())
+        content.update("\0".join(self.ids.tolist()).encode(errors="surrogateescape"))
         return content.hexdigest()[:12]
 
 

@@ -7,12 +7,14 @@ import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from longtail.metrics.intervals import Interval, paired
 from longtail.metrics.row import Row, Summary
+from longtail.recipes.signatures import read
 from longtail.report.agreement import MUST_AGREE, Judged, check_across, fields_of, judged, refuse_twins, refuse_unlike, tested, where
 
 SCORES: Mapping[str, Callable[[Summary], float | None]] = {
@@ -131,6 +133,12 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
     )
 
 
+def unlike(rows: Sequence[Row]) -> list[str]:
+    """What keywords may change that a comparison would refuse, and what they did change: give it as `across`."""
+    fields = {"selection": "selection", "resolution": "size", "pretraining": "pretraining"}
+    return [name for name, field in fields.items() if len({str(row[field]) for row in rows}) > 1]  # type: ignore[literal-required]
+
+
 def _test_mean(line: Line) -> float:
     score = line.scores["balanced"]
     assert score is not None, "balanced accuracy is never missing"
@@ -142,9 +150,24 @@ def _epochs(epochs: Mapping[str, int]) -> str:
 
 
 def _keywords(row: Row) -> dict[str, Any]:
-    """A run's keywords, but for its own seed in the folder of another run, as sweeps name it: each seed begins with its own teacher."""
+    """A run's keywords, but for its own seed in the folder of another run, as sweeps name it: each seed begins with its own teacher.
+
+    Keywords that are newer than the run had their defaults; whether images were mirrored counts as one, where it is unusual.
+    """
     own = re.compile(rf"seed={row['seed']}$")
-    return {name: own.sub("seed=*", value) if isinstance(value, str) else value for name, value in row["keywords"].items()}
+    keywords = {**_defaults(row["recipe"]), **row["keywords"]}
+    usual = row["data"]["name"] != "digits-lt"
+    keywords |= {} if row["data"].get("mirror", usual) == usual else {"mirror": not usual}
+    return {name: own.sub("seed=*", value) if isinstance(value, str) else value for name, value in keywords.items()}
+
+
+@cache
+def _defaults(recipe: str) -> Mapping[str, Any]:
+    """What the keywords of a recipe are unless given; nothing for a recipe that is not here."""
+    try:
+        return {name: known.default for name, known in read(recipe).parameters.items() if not known.required}
+    except ValueError:
+        return {}
 
 
 def _labels(rows: Sequence[Row]) -> list[str]:

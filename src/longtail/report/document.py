@@ -24,7 +24,7 @@ def write(folders: Sequence[Path], out: Path, *, across: Sequence[str] = ()) -> 
     page, warnings = build(folders, across=across)
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.with_name(f"{out.name}.part")
-    part.write_text(page, encoding="utf-8")
+    part.write_text(page, encoding="utf-8", errors="backslashreplace")
     part.replace(out)
     return warnings
 
@@ -140,7 +140,7 @@ def _tables(found: Comparison, letters: Sequence[str]) -> list[dict[str, Any]]:
     for letter, method, line, cells in zip(letters, _methods(found), found.lines, found.cells(), strict=True):
         values: list[float | None] = [score.mean if score else None for score in line.scores.values()]
         values += [line.difference.value if line.difference else None] if len(found.lines) > 1 else []
-        values += [line.parameters[0], float(sum(int(own) for own in line.epochs[0].split(" + "))), line.minutes, len(line.seeds)]
+        values += [line.parameters[0], float(sum(int(own) for own in line.epochs[0].split(" + ") if own)), line.minutes, len(line.seeds)]
         numbers = list(zip(cells[1 + across :], values, strict=True))
         named = f"{letter}\u00a0 {method}"
         first.append([named, *cells[1 : 1 + across], *numbers[:reached]])

@@ -84,7 +84,7 @@ SUFFIXES = {".md": "markdown", ".csv": "csv", ".tex": "latex"}
 def write(comparison: Comparison, path: Path, *, format: str | None = None) -> None:
     """Write a comparison to a file, in the format that its suffix names unless given; Markdown where it names none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(FORMATS[format or SUFFIXES.get(path.suffix, "markdown")](comparison), encoding="utf-8")
+    path.write_text(FORMATS[format or SUFFIXES.get(path.suffix.lower(), "markdown")](comparison), encoding="utf-8")
 
 
 def _best(comparison: Comparison) -> dict[str, str]:

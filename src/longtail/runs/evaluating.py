@@ -214,7 +214,10 @@ def evaluate(
         named = "".join(letter if letter.isalnum() else "-" for letter in Path(dataset.name).name)
         named += "" if data is None else f"-{dataset.hash[:8]}"  # two folders may have one name
         numbers = {"format": FORMAT, "data": dataset.name, "hash": dataset.hash, "tta": tta, **summaries, "versions": versions()}
-        write_json(folder / f"eval-{named}-{tta}.json", numbers)
+        try:
+            write_json(folder / f"eval-{named}-{tta}.json", numbers)
+        except OSError as error:  # a run that may be read only: the numbers are given all the same
+            print(f"warning: the numbers were not kept: {error}", file=sys.stderr)
     return summaries
 
 

@@ -200,6 +200,7 @@ def _conclude(asked: Asked, dataset: Dataset, machine: Machine, method: Method[A
             "hash": dataset.hash,
             "protocol": dataset.protocol,
             "imbalance": asked.flags["imbalance"],
+            "mirror": dataset.mirror,
             "classes": len(dataset.classes),
             "train_images": len(dataset.train),
             "counts_before": dataset.source_counts.tolist(),
