@@ -93,6 +93,7 @@ def _comparable(own: Published, row: Row) -> bool:
         and data["protocol"] == own.protocol
         and row["tta"] == own.tta
         and "adjusting" not in row
+        and data.get("mirror", data["name"] != "digits-lt") == (data["name"] != "digits-lt")
         and row["split_seed"] == 0
         and sum(data["counts_before"]) == IMAGES[own.data, own.imbalance]
         and (row["pretraining"] is not None) == ("pretrained" in own.needs)
@@ -108,6 +109,11 @@ def _comparable(own: Published, row: Row) -> bool:
 _SELECTED = "the paper takes the epoch that is best on the test images; here the last epoch counts"
 _SUBSET = "the released code cuts the data with an unseeded draw; here it is the field's conventional cut"
 _POINT = "one point around the value: the paper gives no deviation"
+_SGD = (
+    "norms and biases are not decayed, momentum is Nesterov's and crops are padded by reflection; released code mostly decays all and "
+    "pads with zeros"
+)
+_TEACHER = "the teacher is the moving average of its weights"
 _BATCHFORMER = "Hou et al. 2022 (BatchFormer), table {}"
 _LIVT = "Xu et al. 2023 (LiVT), table {}"
 _DEIT_LT = "Rangwani et al. 2024 (DeiT-LT), table {}"
@@ -118,6 +124,9 @@ def _row(name: str, value: float, **own: Any) -> Published:
     mean, deviation = own.pop("mean", (value, 0.0))
     wide = max(1.0, 3 * deviation)
     own.setdefault("band", _POINT)
+    if not own["source"].startswith("our own"):
+        own["differs"] = (*own.get("differs", ()), *((_SGD,) if own["recipe"] in ("balanced_softmax", "ride", "paco", "ldam") else ()))
+        own["differs"] += (_TEACHER,) if own["recipe"] == "deit_lt" else ()
     return Published(name=name, value=_fraction(value), low=_fraction(mean - wide), high=_fraction(mean + wide), **own)
 
 
