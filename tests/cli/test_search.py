@@ -200,6 +200,29 @@ def test_trials_that_diverge_are_counted_and_lose(tmp_path: Path, trained: Any, 
         search.perform(given(out=tmp_path / "all", trials=3, search=["tau=0.5..1.5"]))
 
 
+def test_settings_that_do_not_go_together_do_not_end_a_search(tmp_path: Path, trained: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def picky(job: Job) -> float:
+        if job.keywords["tau"] > 1.0:
+            raise ValueError("expected another tau")
+        return near(job)
+
+    trained(picky)
+    search.perform(given(out=tmp_path / "some", trials=8, search=["tau=0.5..1.5"]))
+    assert "warning: " in capsys.readouterr().err
+    trained(lambda job: (_ for _ in ()).throw(ValueError("expected images")))
+    with pytest.raises(ValueError, match="expected images"):
+        search.perform(given(out=tmp_path / "none", trials=2, search=["tau=0.5..1.5"]))
+
+
+def test_a_later_twin_does_not_stand_for_a_trial(tmp_path: Path) -> None:
+    asked = search.plan(given(out=tmp_path, search=["tau=0.5,1.0"]))
+    study = search.opened(asked)
+    same = [search._asked(asked, study) for _ in range(8)]
+    later = next(own for own in same[1:] if own.params == same[0].params)
+    study.tell(later.number, 0.5)
+    assert search._twin(asked, study, same[0]) is None, "the first of equal trials has to be there, if it wins"
+
+
 def test_without_optuna_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, longtail: Any) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     said = longtail("sweep", "cross_entropy", "--data", "digits-lt", "--search", "lr=0.1,0.2", "--out", tmp_path / "run")
