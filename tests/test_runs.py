@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -316,6 +318,26 @@ def test_prediction_sets_and_adjustments_are_for_a_network_that_is_asked_once(tm
     again = evaluate(tmp_path / "run", device="cpu", threads=1)["test"]
     assert again is not None
     assert again["conformal"]["coverage"] == pytest.approx(test["conformal"]["coverage"], abs=0.003)
+
+
+def test_a_child_does_not_hold_what_its_parent_holds(tmp_path: Path) -> None:
+    with held(tmp_path / "run"):
+        context = multiprocessing.get_context("fork")
+        begun = context.Event()
+
+        def wait() -> None:
+            begun.set()
+            time.sleep(30)
+
+        child = context.Process(target=wait)
+        child.start()
+        assert begun.wait(30)
+    try:
+        with held(tmp_path / "run"):
+            pass
+    finally:
+        child.kill()
+        child.join()
 
 
 def test_a_folder_is_trained_into_by_one_process_at_a_time(tmp_path: Path) -> None:

@@ -15,6 +15,20 @@ FORMAT = 1
 """Of recipe.json and model/spec.json; raised when an older longtail would misread them."""
 
 
+_places: set[int] = set()  # open folders that this process holds
+
+
+def _let_go() -> None:
+    """A forked loader worker holds nothing: it may outlive a parent that was killed, and would keep the next one out."""
+    for place in _places:
+        os.close(place)
+    _places.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
+
+
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Keep other processes from training into a folder at the same time; whoever dies lets go. Nothing is kept out on Windows."""
@@ -25,6 +39,7 @@ def held(folder: Path) -> Iterator[None]:
         yield
         return
     place = os.open(folder, os.O_RDONLY)
+    _places.add(place)
     try:
         try:
             fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -36,6 +51,7 @@ def held(folder: Path) -> Iterator[None]:
             pass
         yield
     finally:
+        _places.discard(place)
         os.close(place)
 
 
