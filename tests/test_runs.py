@@ -25,8 +25,8 @@ from longtail.posthoc import adjustment
 from longtail.recipes.signatures import read
 from longtail.runs import evaluate, load, train, training
 from longtail.runs.again import again
-from longtail.runs.files import held
 from longtail.runs.identity import DATA_DEFAULTS, Asked
+from longtail.runs.lock import held
 from longtail.runs.pictures import Fit
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}

@@ -30,8 +30,9 @@ from longtail.report.document import write as write_report
 from longtail.report.rows import read_row
 from longtail.runs.evaluating import answers, calibrated, confidence_of, judged, opened, summary, warn_of_mirroring, write_sets
 from longtail.runs.examples import unharmed, write_examples
-from longtail.runs.files import held, write_json, write_text
+from longtail.runs.files import write_json, write_text
 from longtail.runs.identity import Adjust, Asked, Tta, begun, check_identity, hardware, versions
+from longtail.runs.lock import held
 from longtail.runs.model import size_of, spec_of, write_model
 
 
