@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.analysis.transformers import Seen, attention_distance, entropy, feature_rank, look, rollout, transformer_of
+from longtail.analysis.transformers import Seen, answering, attention_distance, entropy, feature_rank, look, rollout, transformer_of
 from longtail.analysis.writing import _first, _write
 from longtail.core import BatchTransform, Clock, nothing
 from longtail.data.dataset import Dataset, Split
@@ -42,8 +42,8 @@ def analyse_tokens(
         raise ValueError(f"expected a test or validation image of group {group}, got none in {data.name}")
     pictures = _images(split, shown, size)
     seen = _look(network, pictures)
-    answering = 2 if hasattr(transformer_of(network), "dist_token") else 1  # others in front are registers, which no head reads
-    arrays: dict[str, Any] = {"image": pictures.numpy(), "map": rollout(seen.attention, prefix=seen.prefix)[:, :answering].cpu().numpy()}
+    front = answering(transformer_of(network))
+    arrays: dict[str, Any] = {"image": pictures.numpy(), "map": rollout(seen.attention, prefix=seen.prefix)[:, :front].cpu().numpy()}
     arrays |= {"target": split.target[shown].numpy(), "classes": np.array(data.classes), "id": np.array([split.ids[row] for row in shown])}
     _write(folder / "rollout.npz", arrays)
 
@@ -58,7 +58,7 @@ def analyse_tokens(
     _write(folder / "attention_distance.npz", {"distance": mean.cpu().numpy(), "group": np.array(group)})
 
     among = np.union1d(_evenly(np.arange(len(target)), at_most), chosen)
-    tokens = np.concatenate([_front(network, _images(data.train, rows, size), answering) for rows in _batches(among, batch)])
+    tokens = np.concatenate([_front(network, _images(data.train, rows, size), front) for rows in _batches(among, batch)])
     ranks = np.array(
         [[feature_rank(tokens[:, b, t], tokens[rare[among], b, t]) for t in range(tokens.shape[2])] for b in range(tokens.shape[1])]
     )

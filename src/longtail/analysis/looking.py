@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from longtail.analysis.gradcam import grad_cam, last_map
-from longtail.analysis.transformers import look, rollout, transformer_of
+from longtail.analysis.transformers import answering, look, rollout, transformer_of
 from longtail.nn.experts import Experts
 
 
@@ -27,7 +27,7 @@ def where_it_looks(network: nn.Module, image: Tensor, *, answer: Tensor) -> tupl
             layer = last_map(network, image[:1].to(device)) if experts is None else experts.trunk  # what all of them look at
             _check_channels_first(network, layer, image[:1].to(device))
         elif transformer.global_pool == "token":
-            tokens = 2 if hasattr(transformer, "dist_token") else 1  # others in front are registers, which no head reads
+            tokens = answering(transformer)
             parts = [look(network, part.to(device)) for part in image.split(4)]  # attention is large
             return torch.cat([rollout(own.attention, prefix=own.prefix)[:, :tokens].mean(1) for own in parts]).cpu(), "attention rollout"
         else:

@@ -30,6 +30,11 @@ def transformer_of(network: nn.Module) -> Any:
     return found[0]
 
 
+def answering(transformer: nn.Module) -> int:
+    """How many tokens in front answer: class and distillation token, or the first; registers behind them are read by no head."""
+    return 2 if hasattr(transformer, "dist_token") else 1
+
+
 @torch.no_grad()
 def look(network: nn.Module, image: Tensor) -> Seen:
     """Ask a network in eval mode about images, and write down every block's attention and tokens.

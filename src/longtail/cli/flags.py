@@ -17,8 +17,8 @@ from longtail.recipes.signatures import Parameter, Recipe, read
 DATA, RUN, SWEPT = "Data", "Run", "Sweep"
 
 
-def _flag(text: str, panel: str, *names: str) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=panel)
+def _flag(text: str, panel: str, *names: str, least: int | None = None) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel, min=least)
 
 
 Data = Annotated[str, _flag("A known name (see `longtail list`), a folder of class folders, or a list file.", DATA)]
@@ -41,7 +41,7 @@ Adjust = Annotated[
 ]
 Device = Annotated[str, _flag("auto, cpu, cuda or mps.", RUN)]
 Precision = Annotated[Literal["auto", "fp32", "bf16"], _flag("auto is bf16 where that is both safe and fast.", RUN)]
-Threads = Annotated[int | None, _flag("Threads of torch on the CPU; its own choice unless given.", RUN)]
+Threads = Annotated[int | None, _flag("Threads of torch on the CPU; its own choice unless given.", RUN, least=1)]
 Workers = Annotated[int, _flag("Processes that read images.", RUN)]
 SaveEvery = Annotated[float, _flag("Minutes between checkpoints within an epoch.", RUN)]
 Compile = Annotated[bool, _flag("Compile the network.", RUN, "--compile")]

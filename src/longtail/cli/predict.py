@@ -25,7 +25,7 @@ def predict(
     top: Annotated[int, typer.Option(min=1, help="How many classes to name for each image.")] = 5,
     abstain_below: Annotated[float | None, typer.Option(min=0, max=1, help="Also abstain where the probability is lower.")] = None,
     device: flags.Device = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch on the CPU; its own choice unless given.")] = None,
+    threads: flags.Threads = None,
 ) -> None:
     """Classify images: class, probability, the next best classes, and where not to trust the answer."""
     from longtail.runs.pictures import images_at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,16 @@ def _is_image(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith(".")
 
 
+def walked(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """A folder and those inside, each with the names of its files; sorted, without hidden ones, and without links that lead back up."""
+    seen: set[str] = set()
+    for place, folders, files in os.walk(path, followlinks=True):
+        seen.add(os.path.realpath(place))
+        visible = (name for name in folders if not name.startswith("."))
+        folders[:] = sorted(name for name in visible if not _leads_back(os.path.join(place, name), seen))
+        yield place, sorted(name for name in files if not name.startswith("."))
+
+
 def _leads_back(place: str, seen: set[str]) -> bool:
     real = os.path.realpath(place)
     return os.path.islink(place) and any(own == real or own.startswith(os.path.join(real, "")) for own in seen)
@@ -92,14 +103,9 @@ def _leads_back(place: str, seen: set[str]) -> bool:
 def _images(path: Path) -> tuple[list[str], list[str]]:
     images: list[str] = []
     others: list[str] = []
-    seen: set[str] = set()
-    for place, folders, files in os.walk(path, followlinks=True):
-        seen.add(os.path.realpath(place))
-        # A link may lead back up, to this class or above it.
-        inside = (name for name in folders if not name.startswith("."))
-        folders[:] = sorted(name for name in inside if not _leads_back(os.path.join(place, name), seen))
-        for name in sorted(files):
-            if name.startswith(".") or name.lower() in LITTER:
+    for place, files in walked(path):
+        for name in files:
+            if name.lower() in LITTER:
                 continue
             (images if _is_image(name) else others).append(os.path.join(place, name))
     return images, others

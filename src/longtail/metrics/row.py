@@ -194,6 +194,11 @@ class Row(TypedDict):
     folder: NotRequired[str]  # where it was read from; not in the file
 
 
+def mirrored(row: Row) -> bool:
+    """Whether training mirrored images; rows from before the field did, but for digits."""
+    return row["data"].get("mirror", row["data"]["name"] != "digits-lt")
+
+
 def read_row(folder: Path) -> Row:
     """Read what a finished run says about itself; `folder` is added, so that the row knows its predictions."""
     path = folder / "row.json"

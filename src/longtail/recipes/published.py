@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from longtail.metrics.row import Row
+from longtail.metrics.row import Row, mirrored
 from longtail.recipes.signatures import read
 
 IMAGES: Mapping[tuple[str, float | None], int] = {
@@ -93,7 +93,7 @@ def _comparable(own: Published, row: Row) -> bool:
         and data["protocol"] == own.protocol
         and row["tta"] == own.tta
         and "adjusting" not in row
-        and data.get("mirror", data["name"] != "digits-lt") == (data["name"] != "digits-lt")
+        and mirrored(row) == (own.data != "digits-lt")
         and row["split_seed"] == 0
         and sum(data["counts_before"]) == IMAGES[own.data, own.imbalance]
         and (row["pretraining"] is not None) == ("pretrained" in own.needs)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from longtail.metrics.intervals import Interval, paired
-from longtail.metrics.row import Row, Summary
+from longtail.metrics.row import Row, Summary, mirrored
 from longtail.recipes.signatures import read
 from longtail.report.agreement import MUST_AGREE, Judged, check_across, fields_of, judged, refuse_twins, refuse_unlike, tested, where
 
@@ -152,12 +152,10 @@ def _epochs(epochs: Mapping[str, int]) -> str:
 def _keywords(row: Row) -> dict[str, Any]:
     """A run's keywords, but for its own seed in the folder of another run, as sweeps name it: each seed begins with its own teacher.
 
-    Keywords that are newer than the run had their defaults; whether images were mirrored counts as one, where it is unusual.
+    Keywords that are newer than the run had their defaults; whether images were mirrored counts as one.
     """
     own = re.compile(rf"seed={row['seed']}$")
-    keywords = {**_defaults(row["recipe"]), **row["keywords"]}
-    usual = row["data"]["name"] != "digits-lt"
-    keywords |= {} if row["data"].get("mirror", usual) == usual else {"mirror": not usual}
+    keywords = {**_defaults(row["recipe"]), **row["keywords"], "mirror": mirrored(row)}
     return {name: own.sub("seed=*", value) if isinstance(value, str) else value for name, value in keywords.items()}
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from longtail.data.dataset import Dataset
 from longtail.data.decoding import Blobs, Files, decode, square, upright
-from longtail.data.folders import SUFFIXES
+from longtail.data.folders import SUFFIXES, walked
 from longtail.data.views import Plain
 
 Picture = str | Path | Image.Image | NDArray[np.uint8]
@@ -114,12 +114,8 @@ def images_at(places: Sequence[str | Path]) -> Found:
     others = 0
     for place in map(Path, places):
         if place.is_dir():
-            before, seen = len(found), set()
-            for folder, inside, files in os.walk(place, followlinks=True):
-                seen.add(os.path.realpath(folder))
-                # A link may lead back up.
-                inside[:] = sorted(own for own in inside if own[0] != "." and os.path.realpath(os.path.join(folder, own)) not in seen)
-                visible = sorted(own for own in files if own[0] != ".")
+            before = len(found)
+            for folder, visible in walked(place):
                 images = [Path(folder, own) for own in visible if os.path.splitext(own)[1].lower() in SUFFIXES]
                 found += images
                 others += len(visible) - len(images)
