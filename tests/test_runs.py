@@ -277,14 +277,14 @@ def test_a_folder_without_splits_is_evaluated_whole(copied: Path, tmp_path: Path
     assert found["test"]["top1"] == (saved.logits["logits"].argmax(1) == saved.target)[::10].mean()
 
 
-@pytest.mark.parametrize("kept", [None, 16])
-def test_other_data_is_fitted_as_that_of_the_run(tmp_path: Path, kept: int | None) -> None:
+@pytest.mark.parametrize(("kept", "crop"), [(None, 1.0), (None, 0.8), (16, 1.0)])
+def test_other_data_is_fitted_as_that_of_the_run(tmp_path: Path, kept: int | None, crop: float) -> None:
     rng = np.random.default_rng(0)
     for name in ("a/1.png", "a/2.png", "b/1.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.fromarray(rng.integers(0, 255, (20, 40, 3), dtype=np.uint8)).save(tmp_path / name)
-    (batch,) = InOrder(open_to_judge(str(tmp_path), size=16, kept=kept).test, size=16, batch=9).epoch()
-    fit = Fit(16, kept)
+    (batch,) = InOrder(open_to_judge(str(tmp_path), size=16, kept=kept, crop=crop).test, size=16, batch=9).epoch()
+    fit = Fit(16, kept, crop)
     for row, name in enumerate(("a/1.png", "a/2.png", "b/1.png")):
         with Image.open(tmp_path / name) as image:
             assert torch.equal(batch["image"][row], fit(image).float() / 255)

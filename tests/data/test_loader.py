@@ -4,7 +4,7 @@ import pickle
 import random
 import signal
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -184,8 +184,10 @@ def test_processes_share_the_evaluation_without_duplicates(world: int, process: 
 
 
 def test_one_picture_is_seen_as_evaluation_sees_it() -> None:
-    batch = next(InOrder(MEMORY, size=12, resize=14, batch=3).epoch())
-    assert torch.equal(seen(MEMORY.pictures.image(2), 12, resize=14), batch["image"][2])
+    part = replace(MEMORY, crop=0.75)
+    batch = next(InOrder(part, size=12, batch=3).epoch())
+    assert torch.equal(seen(part, [2, 0], 12), batch["image"][[2, 0]])
+    assert not torch.equal(seen(MEMORY, [2, 0], 12), batch["image"][[2, 0]])
 
 
 @pytest.mark.parametrize("view", [*VIEWS, TwoViews(Weak(SIZE), SimClr(SIZE))], ids=lambda view: type(view).__name__)

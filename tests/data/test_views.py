@@ -128,8 +128,10 @@ def test_plain_leaves_the_right_size_alone_and_cuts_the_middle() -> None:
     assert np.array_equal(Plain(32)(image).numpy().transpose(1, 2, 0), np.asarray(image))
     wide = picture(64, 32)
     assert np.array_equal(Plain(32)(wide).numpy().transpose(1, 2, 0), np.asarray(wide)[:, 16:48])
+    large = picture(300, 256)
+    assert np.array_equal(Plain(224, crop=0.875)(large).numpy().transpose(1, 2, 0), np.asarray(large)[16:240, 38:262])
     pixels = np.asarray(image).transpose(2, 0, 1)[None]
-    for view in (Plain(32), Plain(32, resize=40)):
+    for view in (Plain(32), Plain(32, crop=0.8)):
         assert np.array_equal(view.batch(pixels, drawn(view, 1))[0], view(image).numpy())
 
 
@@ -214,7 +216,7 @@ def test_a_seed_reaches_all_three_generators() -> None:
         (lambda: Weak(8, pad=8), "pad must be in"),
         (lambda: Weak(8, cutout=-1), "cutout must be"),
         (lambda: Plain(0), "size must be"),
-        (lambda: Plain(32, resize=31), "resize must be at least size"),
+        (lambda: Plain(32, crop=1.1), "crop must be a share"),
         (lambda: RandAugment(32, ops="m9"), "timm's spelling"),
         (lambda: RandAugment(32, erase=2), "probability"),
         (lambda: SimClr(32, blur=2), "probability"),

@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+import timm
 import torch
 from finished import CLASSES, calibrated, finished
 from PIL import Image
@@ -77,6 +78,23 @@ def test_every_network_leaves_by_every_door(name: str, to: Target, tmp_path: Pat
 def test_timm_gets_what_it_has(name: str, tmp_path: Path) -> None:
     spec, head = FURTHER[name]
     export(finished(tmp_path, adjusted(spec, head), size=spec["size"]), "timm", images=8)
+
+
+@pytest.mark.parametrize("crop", [1.0, 0.8])
+def test_timm_is_shown_the_part_of_a_picture_that_the_run_was(crop: float, tmp_path: Path) -> None:
+    spec, head = CASES["vit_mini"]
+    run = finished(tmp_path, adjusted(spec, head))
+    written = json.loads((run / "model" / "spec.json").read_text(encoding="utf-8"))
+    written["fit"] = {"kept": None, "crop": crop}
+    (run / "model" / "spec.json").write_text(json.dumps(written), encoding="utf-8")
+    folder = export(run, "timm", images=8).folder
+    theirs: Any = timm.data
+    transform = theirs.create_transform(**theirs.resolve_model_data_config(timm.create_model(f"local-dir:{folder}", pretrained=True)))
+    picture = Image.fromarray(np.random.default_rng(5).integers(0, 255, (29, 41, 3), dtype=np.uint8))
+    loaded = load(run)
+    body: Any = loaded.network.network
+    ours = body.normalize(loaded.fit(picture).float()[None] / 255)[0]
+    assert torch.allclose(transform(picture), ours, atol=1e-6)
 
 
 def ran(readme: Path, *, without: str) -> str:

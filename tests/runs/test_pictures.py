@@ -24,6 +24,7 @@ def test_a_padded_picture_keeps_its_edges_and_a_cut_one_does_not() -> None:
     assert torch.equal(cut, Plain(8)(wide))
     assert "nothing is cut off" in str(Fit(8, 8))
     assert "central square" in str(Fit(8, None))
+    assert str(Fit(224, None, 0.875)).startswith("the shorter side becomes 256 (bicubic), then the central square of 224")
 
 
 def test_the_fit_is_that_of_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

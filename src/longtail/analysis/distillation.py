@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from longtail.analysis.transformers import Seen, answering, attention_distance, entropy, feature_rank, look, rollout, transformer_of
 from longtail.analysis.writing import _first, _write
 from longtail.core import BatchTransform, Clock, nothing
-from longtail.data.dataset import Dataset, Split
-from longtail.data.loader import Loader
-from longtail.data.views import Plain, View
+from longtail.data.dataset import Dataset
+from longtail.data.loader import Loader, seen
+from longtail.data.views import View
 
 
 def analyse_tokens(
@@ -40,10 +40,10 @@ def analyse_tokens(
     shown = [*_first(split.target.tolist(), data.groups.members[group])][:images]
     if not shown:
         raise ValueError(f"expected a test or validation image of group {group}, got none in {data.name}")
-    pictures = _images(split, shown, size)
-    seen = _look(network, pictures)
+    pictures = seen(split, shown, size)
+    looked = _look(network, pictures)
     front = answering(transformer_of(network))
-    arrays: dict[str, Any] = {"image": pictures.numpy(), "map": rollout(seen.attention, prefix=seen.prefix)[:, :front].cpu().numpy()}
+    arrays: dict[str, Any] = {"image": pictures.numpy(), "map": rollout(looked.attention, prefix=looked.prefix)[:, :front].cpu().numpy()}
     arrays |= {"target": split.target[shown].numpy(), "classes": np.array(data.classes), "id": np.array([split.ids[row] for row in shown])}
     _write(folder / "rollout.npz", arrays)
 
@@ -52,13 +52,13 @@ def analyse_tokens(
     chosen = _evenly(np.flatnonzero(rare), at_most)
     distances = [
         (attention_distance(part.attention, prefix=part.prefix, patch=part.patch) * len(part.attention), len(part.attention))
-        for part in (_look(network, _images(data.train, rows, size)) for rows in _batches(chosen, batch))
+        for part in (_look(network, seen(data.train, rows, size)) for rows in _batches(chosen, batch))
     ]
     mean = torch.stack([total for total, _ in distances]).sum(0) / sum(rows for _, rows in distances)
     _write(folder / "attention_distance.npz", {"distance": mean.cpu().numpy(), "group": np.array(group)})
 
     among = np.union1d(_evenly(np.arange(len(target)), at_most), chosen)
-    tokens = np.concatenate([_front(network, _images(data.train, rows, size), front) for rows in _batches(among, batch)])
+    tokens = np.concatenate([_front(network, seen(data.train, rows, size), front) for rows in _batches(among, batch)])
     ranks = np.array(
         [[feature_rank(tokens[:, b, t], tokens[rare[among], b, t]) for t in range(tokens.shape[2])] for b in range(tokens.shape[1])]
     )
@@ -140,11 +140,6 @@ def _evenly(rows: NDArray[Any], at_most: int) -> NDArray[Any]:
 
 def _batches(rows: NDArray[Any], batch: int) -> Iterable[list[int]]:
     return (rows[first : first + batch].tolist() for first in range(0, len(rows), batch))
-
-
-def _images(split: Split, rows: list[int], size: int) -> Tensor:
-    view = Plain(size)
-    return torch.stack([view(split.pictures.image(row)) for row in rows]).float() / 255
 
 
 def _look(network: nn.Module, image: Tensor) -> Seen:

@@ -15,7 +15,7 @@ from longtail.analysis.looking import where_it_looks
 from longtail.analysis.relations import relations
 from longtail.core import Method
 from longtail.data.dataset import Dataset
-from longtail.data.loader import InOrder, Loader
+from longtail.data.loader import Loader, seen
 from longtail.data.views import Plain
 from longtail.methods.classify import Classify
 from longtail.nn import Streams
@@ -52,7 +52,7 @@ def analyse(
     written = [folder / "gradcam.npz"]
     _write(written[0], _looks(method, data, shown))
     if isinstance(method, Classify) and isinstance(method.neck, Streams):
-        shuffled = Loader(split, view=Plain(_size(method)), batch=batch, seed=0)
+        shuffled = Loader(split, view=Plain(_size(method), split.crop), batch=batch, seed=0)
         found = relations(method, islice(shuffled.epoch(0), batches), classes=len(data.classes), at=at)
         written.append(folder / "relations.npz")
         _write(written[1], {**found, "counts": data.counts.numpy(), "classes": np.array(data.classes), "at": np.array(at)})
@@ -75,8 +75,7 @@ def _first(target: list[int], members: Iterable[int]) -> Iterable[int]:
 def _looks(method: Method[Any], data: Dataset, rows: list[int]) -> dict[str, Any]:
     split = data.test if len(data.test) else data.val
     network, size = method.deploy(), _size(method)
-    everyone = InOrder(split, size=size, batch=len(split)).view
-    image = torch.stack([everyone(split.pictures.image(row)) for row in rows]).float() / 255
+    image = seen(split, rows, size)
     target = split.target[rows]
     with torch.no_grad():
         answer = network.eval()(image.to(next(network.parameters()).device)).argmax(1).cpu()

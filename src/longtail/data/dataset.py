@@ -49,6 +49,7 @@ class Split:
     pictures: Pictures
     target: Tensor  # int64 (N,)
     ids: tuple[str, ...]
+    crop: float = 1.0  # the share of a picture's central square that evaluation sees
 
     def __len__(self) -> int:
         return len(self.target)

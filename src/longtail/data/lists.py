@@ -62,7 +62,10 @@ def image_list(path: Path, *, root: Path | None = None) -> Source:
 
 
 def published(name: str, *, root: Path | None = None) -> Source:
-    """ImageNet-LT, Places-LT or iNaturalist 2018: the field's list files in `root`, with paths of images relative to it."""
+    """ImageNet-LT, Places-LT or iNaturalist 2018: the field's list files in `root`, with paths of images relative to it.
+
+    They are evaluated as everybody does: the shorter side becomes 256, then the central square of 224 pixels is taken.
+    """
     known = PUBLISHED[name]
     root = Path("data") / name if root is None else root
     files = {"train": known.train, "val": known.val, "test": known.test}
@@ -81,7 +84,7 @@ def published(name: str, *, root: Path | None = None) -> Source:
     images = sum(split == "train" for *_, split in entries)
     warnings = [] if images == known.images else [f"{name} has {known.images:,} training images, but {known.train} lists {images:,}."]
     source = _source(name, entries, names, root, where=str(root), warnings=warnings)
-    return Source(source.name, source.classes, source.splits, threshold_groups, size=224, warnings=source.warnings)
+    return Source(source.name, source.classes, source.splits, threshold_groups, size=224, crop=0.875, warnings=source.warnings)
 
 
 def _source(name: str, entries: list[Entry], names: tuple[str, ...] | None, root: Path, *, where: str, warnings: list[str]) -> Source:

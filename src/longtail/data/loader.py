@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, cast, overload
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
@@ -63,9 +62,10 @@ def _floats(pixels: Tensor) -> Tensor:
     return pixels.float().div_(255)
 
 
-def seen(image: Image.Image, size: int, *, resize: int | None = None) -> Tensor:
-    """One RGB picture as evaluation sees it: floats in [0, 1], (3, size, size)."""
-    return _floats(Plain(size, resize=resize)(image))
+def seen(split: Split, rows: Iterable[int], size: int) -> Tensor:
+    """Some rows of a split as evaluation sees them: floats in [0, 1], (N, 3, size, size)."""
+    view = Plain(size, split.crop)
+    return _floats(torch.stack([view(split.pictures.image(row)) for row in rows]))
 
 
 @dataclass(frozen=True)
@@ -191,15 +191,15 @@ class Loader(Generic[B_co]):
 
 
 class InOrder:
-    """Evaluation batches: the rows of a split in their order, each once, as `Plain(size, resize)` sees them.
+    """Evaluation batches: the rows of a split in their order, each once, as `Plain(size, split.crop)` sees them.
 
     Processes take contiguous shares without padding, so answers gathered in the order of processes are in the split's order.
     `batch` is the number of rows that one process looks at together.
     """
 
-    def __init__(self, split: Split, *, size: int, batch: int, resize: int | None = None, workers: int = 0) -> None:
+    def __init__(self, split: Split, *, size: int, batch: int, workers: int = 0) -> None:
         _positive(batch=batch)
-        self.split, self.view, self.batch, self.workers = split, Plain(size, resize=resize), batch, workers
+        self.split, self.view, self.batch, self.workers = split, Plain(size, split.crop), batch, workers
 
     def _share(self) -> range:
         rows, rank, world = len(self.split), processes.rank(), processes.world()

@@ -24,6 +24,9 @@ from longtail.data.splits import Profile, hold_out, shared, split_hash
 
 Protocol = Literal["holdout", "paper"]
 
+LARGEST_CROPPED = 224
+"""Pixels: networks for larger images are shown the whole square of ImageNet-LT's, too, as LiVT's at 384."""
+
 
 def open_data(
     name: str,
@@ -64,12 +67,15 @@ def open_data(
     return assemble(read(source, size=size, on_bad_image=on_bad_image), protocol=protocol, split_seed=split_seed)
 
 
-def open_to_judge(name: str, *, root: str | Path | None = None, size: int | None = None, kept: int | None = None) -> Dataset:
+def open_to_judge(
+    name: str, *, root: str | Path | None = None, size: int | None = None, kept: int | None = None, crop: float = 1.0
+) -> Dataset:
     """Open data that nothing will be learnt from: nothing is held out of it, and without test images of its own all are test images.
 
-    Pictures of files are padded to squares of `kept` pixels, or not at all: as those were that the network learnt from.
+    Pictures of files are padded to squares of `kept` pixels, or not at all, and then the share `crop` of them is seen: as those were that
+    the network was evaluated with.
     """
-    source = read(find(name, root=root), size=size, memory=0)
+    source = replace(read(find(name, root=root), size=size, memory=0), crop=crop)
     if kept is not None:
         source = replace(source, splits={split: _padded(rows, kept) for split, rows in source.splits.items()})
     if "test" in source.splits:
@@ -136,12 +142,13 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
     warnings += [said for said in (shared(train, test),) if said]
 
     assert source.size is not None
+    crop = source.crop if source.size <= LARGEST_CROPPED else 1.0
     return Dataset(
         name=source.name,
         classes=classes,
-        train=_split(train),
-        val=_split(val),
-        test=_split(test),
+        train=_split(train, crop),
+        val=_split(val, crop),
+        test=_split(test, crop),
         counts=torch.bincount(torch.from_numpy(train.target), minlength=len(classes)),
         source_counts=torch.from_numpy(source_counts),
         groups=source.grouping(source_counts.tolist()),
@@ -194,5 +201,5 @@ def _padded(rows: Rows, size: int) -> Rows:
     return replace(rows, pictures=Padded(rows.pictures, size)) if isinstance(rows.pictures, Files | Blobs) else rows
 
 
-def _split(rows: Rows) -> Split:
-    return Split(rows.pictures, torch.from_numpy(rows.target), rows.ids)
+def _split(rows: Rows, crop: float) -> Split:
+    return Split(rows.pictures, torch.from_numpy(rows.target), rows.ids, crop if isinstance(rows.pictures, Files | Blobs) else 1.0)

@@ -51,6 +51,7 @@ class Source:
     size: int | None = None  # None: chosen from the images
     native: int | None = None  # the size that would have been chosen
     mirror: bool = True  # whether a mirrored image is still one of its class
+    crop: float = 1.0  # the share of a picture's central square that evaluation sees, where pictures are not padded to squares
     marks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 

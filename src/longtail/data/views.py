@@ -82,7 +82,7 @@ def _tensor(image: Image.Image) -> Tensor:
 
 
 def _fitted(image: Image.Image, size: int, resize: int) -> Image.Image:
-    """The central square of `size`, after the shorter side was made `resize`."""
+    """The central square of `size`, after the shorter side was made `resize`; rounded as torchvision's Resize and CenterCrop do."""
     width, height = image.size
     if max(width, height) > 32 * min(width, height):  # a ribbon: all of it, enlarged, would not fit into memory
         side = min(width, height)
@@ -90,11 +90,11 @@ def _fitted(image: Image.Image, size: int, resize: int) -> Image.Image:
         image = image.crop((left, top, left + side, top + side))
         width, height = image.size
     if min(width, height) != resize:
-        scale = resize / min(width, height)
-        image = image.resize((max(resize, round(width * scale)), max(resize, round(height * scale))), Image.Resampling.BICUBIC)
+        shorter = min(width, height)
+        image = image.resize((resize * width // shorter, resize * height // shorter), Image.Resampling.BICUBIC)
     if image.size == (size, size):
         return image
-    left, top = (image.width - size) // 2, (image.height - size) // 2
+    left, top = round((image.width - size) / 2), round((image.height - size) / 2)
     return image.crop((left, top, left + size, top + size))
 
 
@@ -105,18 +105,19 @@ def _positive_size(size: int) -> None:
 
 @dataclass(frozen=True)
 class Plain:
-    """The whole image, as it is evaluated: the shorter side becomes `resize` (by default `size`), then the central square.
+    """The image as it is evaluated: its central square, of which the share `crop` is seen, resized.
 
-    An image that already has the size passes untouched. ImageNet's usual evaluation is `Plain(224, resize=256)`.
+    An image that already has the size passes untouched. ImageNet's usual evaluation is `Plain(224, crop=0.875)`: the shorter side becomes
+    256, then 224 pixels are cut out.
     """
 
     size: int
-    resize: int | None = None
+    crop: float = 1.0
 
     def __post_init__(self) -> None:
         _positive_size(self.size)
-        if self.resize is not None and self.resize < self.size:
-            raise ValueError(f"resize must be at least size ({self.size}), got {self.resize}: there would be no square to cut")
+        if not 0 < self.crop <= 1:
+            raise ValueError(f"crop must be a share of the image in (0, 1], got {self.crop}")
 
     def parameters(self, rng: np.random.Generator, rows: int) -> Array:
         """Nothing is drawn."""
@@ -124,11 +125,11 @@ class Plain:
 
     def __call__(self, image: Image.Image, parameters: Array | None = None) -> Tensor:
         """The image as uint8 (3, size, size)."""
-        return _tensor(_fitted(image, self.size, self.resize or self.size))
+        return _tensor(_fitted(image, self.size, int(self.size / self.crop)))
 
     def batch(self, pixels: Array, parameters: Array) -> Array:
-        """The images as they are, unless `resize` asks for more."""
-        if self.resize in (None, self.size):
+        """The images as they are, unless a part of them was asked for."""
+        if self.crop == 1:
             return pixels
         return np.stack([self(Image.fromarray(np.moveaxis(image, 0, 2))).numpy() for image in pixels])
 

@@ -158,14 +158,16 @@ def _evenly(split: Split, images: int, classes: int) -> Split:
             "take fewer, or data that is balanced"
         )
     rows = tail_rows(split.target.numpy(), counts)
-    return Split(_Some(split.pictures, rows), split.target[torch.from_numpy(rows)], tuple(split.ids[row] for row in rows.tolist()))
+    return Split(
+        _Some(split.pictures, rows), split.target[torch.from_numpy(rows)], tuple(split.ids[row] for row in rows.tolist()), split.crop
+    )
 
 
 def picture(autoencoder: MaskedAutoencoder, split: Split, path: Path, *, columns: int = 8) -> None:
     """Write originals, what the encoder saw of them, and what was painted, from top to bottom; nothing else is drawn differently for it."""
     chosen = np.linspace(0, len(split) - 1, min(columns, len(split))).astype(int).tolist()
     size, device = int(autoencoder.network.spec["size"]), next(autoencoder.parameters()).device
-    image = torch.stack([seen(split.pictures.image(row), size) for row in chosen]).to(device)
+    image = seen(split, chosen, size).to(device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(0)
         masked, painted = autoencoder.eval().show(image)

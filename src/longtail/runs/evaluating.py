@@ -168,6 +168,7 @@ def evaluate(
     """
     folder = Path(run)
     loaded, record = load(folder, device=device), read_record(folder)
+    fit = loaded.fit
     machine = choose(device=device, precision=precision, threads=threads, workers=workers)
     torch.set_num_threads(machine.threads)
     tta = record["tta"] if tta is None else tta
@@ -178,7 +179,7 @@ def evaluate(
     if data is None:
         dataset = opened(record["data"]["asked"], data_flags(record, root=root), machine, size=loaded.size)
     else:
-        dataset = _in_turn(lambda: open_to_judge(str(data), root=root, size=loaded.size, kept=loaded.fit.kept), machine)
+        dataset = _in_turn(lambda: open_to_judge(str(data), root=root, size=loaded.size, kept=fit.kept, crop=fit.crop), machine)
     if data is None and dataset.hash != record["data"]["hash"]:
         raise ValueError(
             f"expected the data of the run ({record['data']['hash'][:12]}), got other images or labels ({dataset.hash[:12]}): "

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from longtail.analysis.looking import where_it_looks
 from longtail.data.dataset import Dataset
-from longtail.data.views import Plain
+from longtail.data.loader import seen
 from longtail.metrics.accuracy import recall
 from longtail.metrics.calibration import confidence as confidence_of
 from longtail.metrics.files import read_predictions
@@ -49,8 +49,7 @@ def write_examples(folder: Path, network: nn.Module, dataset: Dataset, *, size: 
     rows = chosen(logits, target, members=members, sure=sure)
     if not len(rows):
         return None
-    view = Plain(size)
-    image = torch.stack([view(split.pictures.image(int(found.index[row]))) for row in rows]).float() / 255
+    image = seen(split, found.index[rows].tolist(), size)
     answer = logits[rows].argmax(1)
     maps, kind = where_it_looks(network, image, answer=torch.from_numpy(answer))
     arrays: dict[str, Any] = {

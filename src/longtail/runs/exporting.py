@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import longtail
-from longtail.data.loader import seen as evaluated
+from longtail.data.loader import seen
 from longtail.engine.machine import choose
 from longtail.runs.evaluating import opened
 from longtail.runs.files import FORMAT
@@ -119,8 +119,7 @@ def _images(loaded: Loaded, root: str | Path | None, count: int) -> tuple[Tensor
     for name, split in (("test", dataset.test), ("validation", dataset.val), ("training", dataset.train)):
         if len(split):
             rows = np.unique(np.linspace(0, len(split) - 1, min(count, len(split))).round().astype(np.int64))
-            images = [evaluated(split.pictures.image(row), loaded.size) for row in rows.tolist()]
-            return torch.stack(images), f"{name} images"
+            return seen(split, rows.tolist(), loaded.size), f"{name} images"
     raise AssertionError("a dataset has training images")
 
 
@@ -224,6 +223,6 @@ In this folder, without longtail:
 {code.replace("SIZE", str(loaded.size))}
 ```
 
-This is for square images; others were {loaded.fit}.
+This shows the network a square image as it is; the images of the run were {loaded.fit}.
 The softmax of the logits gives probabilities. `model.json` says the rest.
 """

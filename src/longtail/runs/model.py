@@ -34,7 +34,7 @@ def load(run: str | Path, *, device: str = "auto") -> Loaded:
     machine.place(network.eval().requires_grad_(False))
     classes, size = tuple(spec["classes"]), int(spec["size"])
     # Runs of earlier versions do not say how their pictures were fitted: nearly all were padded.
-    fit = Fit(size, spec.get("fit", {"kept": size})["kept"])
+    fit = Fit(size, **spec.get("fit", {"kept": size}))
     thresholds = read_thresholds(folder / "model" / "conformal.json", classes=len(classes))
     return Loaded(folder, network, classes, size, row, fit, thresholds, machine)
 
@@ -62,8 +62,9 @@ def write_model(folder: Path, network: nn.Module, dataset: Dataset, row: Row) ->
     part = folder / "model.safetensors.part"
     save_model(network, str(part))
     os.replace(part, folder / "model.safetensors")
-    fit = {"kept": Fit.of(dataset, row["size"]).kept}
-    spec = {"format": FORMAT, "network": spec_of(network), "classes": list(dataset.classes), "size": row["size"], "fit": fit}
+    fit = Fit.of(dataset, row["size"])
+    spec = {"format": FORMAT, "network": spec_of(network), "classes": list(dataset.classes), "size": row["size"]}
+    spec["fit"] = {"kept": fit.kept, "crop": fit.crop}
     write_json(folder / "spec.json", spec)
     write_text(folder / "README.md", _card(dataset, row))
 

@@ -31,24 +31,25 @@ class Fit:
     """How a picture becomes the square that the network sees: the way it became one when the run was evaluated.
 
     Data that fits into memory is kept as squares of `kept` pixels, padded with the colour of the border (`decoding.square`); pictures of
-    larger data are cut to their central square (`kept` is None).
+    larger data are cut to their central square (`kept` is None), of which evaluation sees the share `crop`.
     """
 
     size: int
     kept: int | None
+    crop: float = 1.0
 
     @staticmethod
     def of(dataset: Dataset, size: int) -> Fit:
         """The fit of a network of this size that was trained on this data."""
-        return Fit(size, None if isinstance(dataset.train.pictures, Files | Blobs) else dataset.size)
+        return Fit(size, None if isinstance(dataset.train.pictures, Files | Blobs) else dataset.size, dataset.train.crop)
 
     def __call__(self, image: Image.Image) -> Tensor:
         """An RGB picture as uint8 (3, size, size)."""
-        return Plain(self.size)(image if self.kept is None else square(image, self.kept))
+        return Plain(self.size, self.crop)(image if self.kept is None else square(image, self.kept))
 
     def __str__(self) -> str:
         if self.kept is None:
-            return f"the shorter side becomes {self.size} (bicubic), then the central square is taken"
+            return f"the shorter side becomes {int(self.size / self.crop)} (bicubic), then the central square of {self.size} is taken"
         resized = f"then {self.size} (bicubic)" if self.kept != self.size else "nothing is cut off"
         return f"padded to a square with the median colour of its border, resized to {self.kept} (bilinear), {resized}"
 

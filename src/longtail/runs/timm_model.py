@@ -100,7 +100,7 @@ def _config(architecture: str, keywords: Mapping[str, Any], loaded: Loaded, *, f
             "input_size": [3, loaded.size, loaded.size],
             "fixed_input_size": "img_size" in keywords,
             "interpolation": "bilinear" if padded else "bicubic",
-            "crop_pct": 1.0,
+            "crop_pct": loaded.fit.crop,
             "crop_mode": "border" if padded else "center",
             "mean": spec["network"]["mean"],
             "std": spec["network"]["std"],

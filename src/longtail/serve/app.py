@@ -174,7 +174,7 @@ def _looked(loaded: Loaded, picture: Image.Image, answer: int) -> tuple[str | No
     heat = ((maps[0] - low) / (high - low).clamp_min(torch.finfo(maps.dtype).tiny)).mul(255).byte().numpy()
     large = np.asarray(Image.fromarray(heat).resize((SIDE, SIDE), Image.Resampling.BICUBIC)).astype(np.float64) / 255
     colour = np.stack([np.interp(large, np.linspace(0, 1, len(_HEAT)), channel) for channel in _HEAT.T], axis=2)
-    shown = Fit(SIDE, None if loaded.fit.kept is None else SIDE)(picture).permute(1, 2, 0).numpy()
+    shown = Fit(SIDE, None if loaded.fit.kept is None else SIDE, loaded.fit.crop)(picture).permute(1, 2, 0).numpy()
     share = 0.25 + 0.45 * large[:, :, None]
     buffer = io.BytesIO()
     Image.fromarray(((1 - share) * shown + share * colour).round().astype(np.uint8)).save(buffer, "PNG")
