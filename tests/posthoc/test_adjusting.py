@@ -129,3 +129,12 @@ def test_the_arithmetic_is_the_network_s() -> None:
 def test_what_does_not_fit_is_refused(logits: NDArray[Any], target: NDArray[Any], counts: NDArray[Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         adjustment(logits, target, counts)
+
+
+def test_looking_at_the_images_part_by_part_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, target = drawn(5, 1000, tau=1.0)
+    whole = adjustment(logits, target, COUNTS)
+    monkeypatch.setattr("longtail.posthoc.adjusting.CELLS", 35)  # seven images at a time, and six at the end
+    parts = adjustment(logits, target, COUNTS)
+    assert parts.tau == whole.tau != 0
+    assert parts.temperature == pytest.approx(whole.temperature, rel=1e-5)

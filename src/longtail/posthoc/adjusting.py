@@ -15,6 +15,9 @@ TAUS = tuple(quarter / 4 for quarter in range(-4, 9))
 WARMEST = 100.0
 """The largest temperature, and one over the smallest."""
 
+CELLS = 1 << 22
+"""Logits that are looked at together: tens of thousands of images of thousands of classes would not fit into memory several times."""
+
 
 @dataclass(frozen=True)
 class Adjustment:
@@ -73,7 +76,9 @@ def strength(logits: NDArray[Any], target: NDArray[Any], log_prior: NDArray[Any]
     """
     weight = _balancing(target)
     nearest = sorted(taus, key=abs)
-    correct = {tau: ((logits - tau * log_prior).argmax(1) == target).astype(np.float64) for tau in nearest}
+    shift = log_prior.astype(np.float32)
+    answers = {tau: np.concatenate([(logits[part] - np.float32(tau) * shift).argmax(1) for part in _parts(logits)]) for tau in nearest}
+    correct = {tau: (answer == target).astype(np.float64) for tau, answer in answers.items()}
     best = max(nearest, key=lambda tau: weight @ correct[tau])  # the nearest to 0 among equals
 
     def as_good(tau: float) -> bool:
@@ -97,20 +102,28 @@ def temperature(logits: NDArray[Any], target: NDArray[Any]) -> float:
     >>> round(temperature(3 * logits, target), 1)
     3.0
     """
-    values = logits.astype(np.float64)
-    values -= values.max(1, keepdims=True)
     soft, weight = 1 / (len(target) + 2), _balancing(target)
-    wanted = (1 - soft) * values[np.arange(len(target)), target] + soft * values.mean(1)
 
     def slope(sharpness: float) -> float:
-        scores = np.exp(sharpness * values)
-        return float(weight @ ((scores * values).sum(1) / scores.sum(1) - wanted))
+        total = 0.0
+        for part in _parts(logits):
+            values = logits[part].astype(np.float32)
+            values -= values.max(1, keepdims=True)
+            wanted = (1 - soft) * values[np.arange(len(values)), target[part]] + soft * values.mean(1)
+            scores = np.exp(np.float32(sharpness) * values)
+            total += float(weight[part] @ ((scores * values).sum(1) / scores.sum(1) - wanted))
+        return total
 
     low, high = -np.log(WARMEST), np.log(WARMEST)
     for _ in range(25):  # to one part in a million
         middle = (low + high) / 2
         low, high = (middle, high) if slope(float(np.exp(middle))) < 0 else (low, middle)
     return float(np.exp(-(low + high) / 2))
+
+
+def _parts(logits: NDArray[Any]) -> list[slice]:
+    rows = max(1, CELLS // logits.shape[1])
+    return [slice(first, first + rows) for first in range(0, len(logits), rows)]
 
 
 def _balancing(target: NDArray[Any]) -> NDArray[np.float64]:
