@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,21 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     assert longtail("predict", run, "bad", "--out", out, "--device", "cpu").code == 2
     assert out.read_text() == "before"  # nothing replaces it but a whole table
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_pipe_and_a_link_are_written_in_place(longtail: Any, run: Path, images: Path, tmp_path: Path) -> None:
+    table = longtail("predict", run, images, "--device", "cpu").out
+    (tmp_path / "table.csv").write_text("before")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "table.csv")
+    os.mkfifo(tmp_path / "pipe")
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_text()), daemon=True)
+    reader.start()
+    for out in ("link.csv", "pipe"):
+        assert longtail("predict", run, images, "--out", tmp_path / out, "--device", "cpu").code == 0
+    reader.join(timeout=60)
+    assert (tmp_path / "link.csv").is_symlink()
+    assert (tmp_path / "table.csv").read_text() == read[0] == table
 
 
 @pytest.mark.parametrize("kind", ["unfinished", "empty", "newer"])

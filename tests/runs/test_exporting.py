@@ -190,6 +190,14 @@ def test_what_only_training_needs_is_left_behind(tmp_path: Path) -> None:
     assert sum(own.numel() for own in method.state_dict().values()) > sum(own.numel() for own in inside.values())
 
 
+def test_an_export_over_another_leaves_none_of_it(tmp_path: Path) -> None:
+    spec, head = CASES["vit_mini"]
+    run = finished(tmp_path / "run", adjusted(spec, head))
+    for to in ("timm", "onnx", "torch"):
+        found = export(run, to, out=tmp_path / "out", images=8)
+        assert {own.name for own in found.folder.iterdir()} == {*found.files}
+
+
 def test_wrong_places_and_words_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = finished(tmp_path / "run")
     (tmp_path / "mine").mkdir()

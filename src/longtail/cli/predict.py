@@ -72,7 +72,7 @@ class _Csv:
     """A line for each image; the second best class is class_2, and so on; the classes of a set are separated by semicolons."""
 
     def __init__(self, file: TextIO) -> None:
-        self.lines, self.begun = csv.writer(file), False
+        self.lines, self.begun = csv.writer(file, lineterminator="\n"), False
 
     def rows(self, found: Iterator[dict[str, Any]]) -> None:
         for row in found:
@@ -105,12 +105,16 @@ class _Json:
 
 @contextmanager
 def written(out: Path | None) -> Iterator[TextIO]:
-    """A file that is whole or not there; the terminal, where none is asked for."""
+    """A file that is whole or not there. Pipes, devices and what a link leads to are written in place; without `out` it is the terminal."""
     if out is None:
         yield sys.stdout
         return
     if out.is_dir():
         raise ValueError(f"expected a file for --out, got a folder at {out}")
+    if out.exists() and (out.is_symlink() or not out.is_file()):
+        with out.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+            yield file
+        return
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.with_name(out.name + ".part")
     try:

@@ -32,6 +32,9 @@ TOLERANCE = 1e-4
 IMAGES = 1000
 """How many images the exported network is asked about before it is handed out."""
 
+WRITTEN = {"model.onnx", "model.onnx.data", "model.pt2", "model.safetensors", "config.json"}
+"""The files of all kinds of export."""
+
 _SINGLE_FILE = 1 << 30  # bytes of weights up to which ONNX keeps them in the file itself: a message cannot be larger than 2 GB
 
 
@@ -82,6 +85,8 @@ def export(run: str | Path, to: Target, *, out: str | Path | None = None, root: 
         files = tuple(sorted(own.name for own in part.iterdir()))
         for name in files:
             os.replace(part / name, folder / name)
+        for name in WRITTEN - {*files}:  # of an earlier export to something else
+            (folder / name).unlink(missing_ok=True)
     return Exported(folder, files, agreement)
 
 
