@@ -275,6 +275,11 @@ def test_a_folder_without_splits_is_evaluated_whole(copied: Path, tmp_path: Path
     assert found["test"] is not None
     assert found["test"]["images"] == 50
     assert found["test"]["top1"] == (saved.logits["logits"].argmax(1) == saved.target)[::10].mean()
+    (tmp_path / "rare").mkdir()
+    (tmp_path / "data" / "9").rename(tmp_path / "rare" / "9")  # one class alone can be judged
+    alone = evaluate(copied, data=tmp_path / "rare", device="cpu", threads=1)["test"]
+    assert alone is not None
+    assert alone["balanced"] == found["test"]["recall"][9]
 
 
 @pytest.mark.parametrize(("kept", "crop"), [(None, 1.0), (None, 0.8), (16, 1.0)])

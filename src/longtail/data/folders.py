@@ -16,8 +16,8 @@ SUFFIXES = {".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".tif", ".tiff", "
 LITTER = {"thumbs.db", "desktop.ini"}  # left by file browsers, like names that begin with a dot
 
 
-def folder(path: Path) -> Source:
-    """Images by class folder; classes in code-point order; images may lie deeper inside a class folder.
+def folder(path: Path, *, least: int = 2) -> Source:
+    """Images by class folder, `least` of them or more; classes in code-point order; images may lie deeper inside a class folder.
 
     The folders are splits, not classes, where `train` is among them and all are called train, val (valid, validation) or test.
     """
@@ -64,7 +64,7 @@ def folder(path: Path) -> Source:
             ids = tuple(Path(file).relative_to(path).as_posix() for file in paths)
             splits[split] = Rows(Files(tuple(paths)), np.array(target, dtype=np.int64), ids)
     loose = [entry.name for place in parts.values() for entry in os.scandir(place) if entry.is_file() and _is_image(entry.name)]
-    if len(classes) == 1:
+    if len(classes) < least:
         raise ValueError(
             f"{path}: expected at least two class folders, got only {classes[0]}. If the classes are inside it, give {path / classes[0]}."
         )

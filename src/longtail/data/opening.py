@@ -75,7 +75,7 @@ def open_to_judge(
     Pictures of files are padded to squares of `kept` pixels, or not at all, and then the share `crop` of them is seen: as those were that
     the network was evaluated with.
     """
-    source = replace(read(find(name, root=root), size=size, memory=0), crop=crop)
+    source = replace(read(find(name, root=root, least=1), size=size, memory=0), crop=crop)
     if kept is not None:
         source = replace(source, splits={split: _padded(rows, kept) for split, rows in source.splits.items()})
     if "test" in source.splits:
@@ -93,8 +93,8 @@ def check_asked(*, protocol: Protocol, profile: Profile, split_seed: int) -> Non
         raise ValueError(f"expected a split seed of 0 or more, got {split_seed}.")
 
 
-def find(name: str, *, root: str | Path | None = None, imbalance: float | None = None, profile: Profile = "exp") -> Source:
-    """Find a dataset by name or path; files are listed, not yet read."""
+def find(name: str, *, root: str | Path | None = None, imbalance: float | None = None, profile: Profile = "exp", least: int = 2) -> Source:
+    """Find a dataset by name or path; files are listed, not yet read. A folder has `least` classes or more."""
     if (imbalance is not None or profile != "exp") and name not in ("digits-lt", "cifar10-lt", "cifar100-lt"):
         raise ValueError(
             f"expected --imbalance and --profile only with digits-lt, cifar10-lt or cifar100-lt, which are cut; got them with {name}."
@@ -117,7 +117,7 @@ def find(name: str, *, root: str | Path | None = None, imbalance: float | None =
         raise ValueError(unknown(name))
     if root is not None:
         raise ValueError(f"expected --root only with a known name or a list, got it with the folder {path}. Leave it out.")
-    return parquet(path) if parquet_files(path) else folder(path)
+    return parquet(path) if parquet_files(path) else folder(path, least=least)
 
 
 def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int = 0) -> Dataset:
