@@ -1,4 +1,4 @@
-"""Search: its grammar, what it refuses, that it resumes as if nothing had happened, and that only validation chooses."""
+"""Search: what it refuses, that it resumes as if nothing had happened, and that only validation chooses."""
 
 from __future__ import annotations
 
@@ -12,30 +12,11 @@ import pytest
 
 from longtail.cli import flags, search
 from longtail.cli.jobs import Job
-from longtail.recipes.signatures import read
 
 
 def given(**values: Any) -> dict[str, Any]:
     usual = {name: None if own.default is own.empty else own.default for name, own in flags.SWEEP.items()}
     return usual | {"recipes": "balanced_softmax", "data": "digits-lt"} | values
-
-
-def test_the_space_is_read_by_the_types_of_the_recipe() -> None:
-    recipe = read("balanced_softmax")
-    assert search.space(recipe, "lr", "log:0.01..0.3") == search.Range(0.01, 0.3, log=True, whole=False)
-    assert search.space(recipe, "epochs", "2..9") == search.Range(2, 9, log=False, whole=True)
-    for text in ("fast_cnn,resnet32", "fast_cnn|resnet32"):
-        assert search.space(recipe, "network", text) == search.Choices(("fast_cnn", "resnet32"), recipe.parameters["network"])
-    optional = search.space(recipe, "lr", "none,0.1")
-    assert isinstance(optional, search.Choices)
-    assert [optional.value(text) for text in optional.texts] == [None, 0.1]
-
-
-def test_what_is_drawn_can_be_typed_and_stays_in_its_range() -> None:
-    wide = search.Range(0.01234, 0.3, log=True, whole=False)
-    assert wide.value(0.0456789) == 0.0457
-    assert wide.value(0.012341) == 0.01234
-    assert search.Range(1, 9, log=False, whole=True).value(3) == 3
 
 
 @pytest.mark.parametrize(

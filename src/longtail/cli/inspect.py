@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from longtail.cli import flags, tables
-from longtail.cli.auto import BALANCED
+from longtail.recipes.choosing import BALANCED
 
 if TYPE_CHECKING:
     import numpy as np

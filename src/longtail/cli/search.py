@@ -7,7 +7,6 @@ In the folder of a search, `search.json` says what was asked, `search.jsonl` is 
 from __future__ import annotations
 
 import json
-import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,8 @@ from longtail.cli import tables
 from longtail.cli.jobs import Job, do, each
 from longtail.cli.jobs import perform as train_all
 from longtail.cli.sweep import integers, pairs, shared_flags
-from longtail.recipes.signatures import Parameter, Recipe, read, unknown
+from longtail.recipes.signatures import Recipe, read, unknown
+from longtail.recipes.spaces import Choices, Range, Space, space
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -32,35 +32,6 @@ METRICS = ("val/balanced", "val/top1", "val/many", "val/medium", "val/few")
 TRIALS = 20
 SHOWN = 10  # trials in the table
 MACHINE = ("device", "precision", "threads", "workers", "save_every", "compile", "sync_batchnorm", "tensorboard")  # may change
-
-
-@dataclass(frozen=True)
-class Range:
-    """Numbers between two ends; `log` draws their logarithm."""
-
-    low: float
-    high: float
-    log: bool
-    whole: bool
-
-    def value(self, drawn: float) -> float:
-        """What a run is given: three digits say enough, and can be typed."""
-        return int(drawn) if self.whole else min(max(float(f"{drawn:.3g}"), self.low), self.high)
-
-
-@dataclass(frozen=True)
-class Choices:
-    """Some values, as they are typed."""
-
-    texts: tuple[str, ...]
-    parameter: Parameter
-
-    def value(self, drawn: str) -> Any:
-        """What a run is given."""
-        return self.parameter.parse(drawn)
-
-
-Space = Mapping[str, Range | Choices]
 
 
 @dataclass(frozen=True)
@@ -154,45 +125,6 @@ def plan(values: Mapping[str, Any]) -> Search:
         shared_flags(values),
         values["jobs"],
     )
-
-
-def space(recipe: Recipe, name: str, text: str) -> Range | Choices:
-    """Read where a keyword is searched: LOW..HIGH, log:LOW..HIGH, or VALUE,VALUE (lists: 1,2;3,4); `|` separates values too.
-
-    >>> space(read("balanced_softmax"), "tau", "0.5..1.5")
-    Range(low=0.5, high=1.5, log=False, whole=False)
-    >>> space(read("balanced_softmax"), "network", "fast_cnn,resnet32").texts
-    ('fast_cnn', 'resnet32')
-    """
-    if name not in recipe.parameters:
-        raise unknown(f"keyword of {recipe.name}", name, recipe.parameters)
-    parameter = recipe.parameters[name]
-    ends = text.removeprefix("log:").split("..")
-    if text.startswith("log:") or (len(ends) == 2 and parameter.scalar in ("int", "float")):
-        return _range(parameter, text, ends)
-    texts = tuple(part.strip() for part in (text.split("|") if "|" in text else text.split(";" if parameter.many else ",")))
-    if len(set(texts)) < 2 or len(set(texts)) < len(texts):
-        raise ValueError(
-            f"expected LOW..HIGH or two values or more for {name}, each once, got {text!r}: fix one value with --set {name}={text}"
-        )
-    for part in texts:
-        parameter.parse(part)  # refuses
-    return Choices(texts, parameter)
-
-
-def _range(parameter: Parameter, text: str, ends: Sequence[str]) -> Range:
-    name, log, whole = parameter.name, text.startswith("log:"), parameter.scalar == "int"
-    if parameter.many or parameter.scalar not in ("int", "float"):
-        raise ValueError(f"expected values of {name}, which is {parameter.kind}, got the range {text!r}: write --search {name}=VALUE,VALUE")
-    try:
-        low, high = (int(end) if whole else float(end) for end in ends)
-    except ValueError:
-        raise ValueError(f"expected {name}=LOW..HIGH with two of {parameter.scalar}, got {text!r}") from None
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ValueError(f"expected {name}=LOW..HIGH with LOW below HIGH, got {text!r}")
-    if log and low <= 0:
-        raise ValueError(f"expected a positive LOW in {name}=log:LOW..HIGH, got {text!r}: zero has no logarithm")
-    return Range(low, high, log, whole)
 
 
 def opened(search: Search) -> Study:
