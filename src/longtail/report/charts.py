@@ -77,11 +77,11 @@ def chart(lines: Mapping[str, Line], *, x: str, y: str) -> str:
         for value in ys:
             left, height = place(xs[0], value)
             yield f'<line x1="{left:g}" x2="{WIDTH - RIGHT}" y1="{height:g}" y2="{height:g}" stroke="#e3e6ea"/>'
-            yield _text(left - 8, height + 4, f"{value:g}", anchor="end")
+            yield text(left - 8, height + 4, f"{value:g}", anchor="end")
         for value in xs:
-            yield _text(*place(value, ys[0]), f"{value:g}", down=18)
-        yield _text(LEFT + (WIDTH - LEFT - RIGHT) / 2, HEIGHT - 8, x)
-        yield f'<g transform="rotate(-90)">{_text(-(HEIGHT - BOTTOM + TOP) / 2, 16, y)}</g>'
+            yield text(*place(value, ys[0]), f"{value:g}", down=18)
+        yield text(LEFT + (WIDTH - LEFT - RIGHT) / 2, HEIGHT - 8, x)
+        yield f'<g transform="rotate(-90)">{text(-(HEIGHT - BOTTOM + TOP) / 2, 16, y)}</g>'
         taken: list[float] = []
         for (name, line), colour in zip(lines.items(), _colours(), strict=False):
             points = " ".join("{:.1f},{:.1f}".format(*place(*point)) for point in line)
@@ -90,7 +90,7 @@ def chart(lines: Mapping[str, Line], *, x: str, y: str) -> str:
             while any(abs(height - other) < 15 for other in taken):
                 height += 3
             taken.append(height)
-            yield _text(WIDTH - RIGHT + 8, height + 4, name, anchor="start", colour=colour)
+            yield text(WIDTH - RIGHT + 8, height + 4, name, anchor="start", colour=colour)
         yield "</svg>"
 
     return "\n".join(parts()) + "\n"
@@ -115,5 +115,6 @@ def _colours() -> Iterator[str]:
         yield from COLOURS
 
 
-def _text(x: float, y: float, words: str, *, anchor: str = "middle", colour: str = "#333", down: float = 0) -> str:
+def text(x: float, y: float, words: str, *, anchor: str = "middle", colour: str = "#333", down: float = 0) -> str:
+    """Words of a picture."""
     return f'<text x="{x:.1f}" y="{y + down:.1f}" text-anchor="{anchor}" fill="{colour}">{escape(words)}</text>'

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.sax.saxutils import escape
 
-from longtail.report.charts import COLOURS, ticks
+from longtail.report.charts import COLOURS, text, ticks
 
 WIDTH, HEIGHT, LEFT, GAP, TOP, BOTTOM = 200, 260, 60, 44, 16, 46
 
@@ -39,15 +39,15 @@ def slices(panels: Sequence[Panel], *, y: str) -> str:
         yield f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {HEIGHT}" font-family="system-ui, sans-serif" font-size="13"'
         names = ", ".join(panel.name for panel in panels)
         yield f' role="img" aria-label="{escape(y)} over {escape(names)}"><rect width="{wide}" height="{HEIGHT}" fill="white"/>'
-        yield f'<g transform="rotate(-90)">{_text(-(HEIGHT - BOTTOM + TOP) / 2, 14, y)}</g>'
-        yield from (_text(LEFT - 8, level(value) + 4, f"{value:g}", anchor="end") for value in ys)
+        yield f'<g transform="rotate(-90)">{text(-(HEIGHT - BOTTOM + TOP) / 2, 14, y)}</g>'
+        yield from (text(LEFT - 8, level(value) + 4, f"{value:g}", anchor="end") for value in ys)
         for number, panel in enumerate(panels):
             left = LEFT + number * (WIDTH + GAP)
             for value in ys:
                 yield f'<line x1="{left}" x2="{left + WIDTH}" y1="{level(value):.1f}" y2="{level(value):.1f}" stroke="#e3e6ea"/>'
-            yield _text(left + WIDTH / 2, HEIGHT - 8, panel.name)
+            yield text(left + WIDTH / 2, HEIGHT - 8, panel.name)
             places, labels = _across(panel)
-            yield from (_text(left + WIDTH * place, HEIGHT - BOTTOM + 18, label) for label, place in labels)
+            yield from (text(left + WIDTH * place, HEIGHT - BOTTOM + 18, label) for label, place in labels)
             for place, (_, height) in zip(places, panel.points, strict=True):
                 colour = COLOURS[1] if height == best else COLOURS[0]
                 yield f'<circle cx="{left + WIDTH * place:.1f}" cy="{level(height):.1f}" r="4" fill="{colour}" fill-opacity="0.75"/>'
@@ -69,7 +69,3 @@ def _across(panel: Panel) -> tuple[list[float], list[tuple[str, float]]]:
     ends = dict.fromkeys((values[scaled.index(low)], values[scaled.index(high)]))
     where = [0.06 + 0.88 * (value - low) / spread for value in scaled]
     return where, [(f"{value:g}", where[values.index(value)]) for value in ends]
-
-
-def _text(x: float, y: float, words: str, *, anchor: str = "middle") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="#333">{escape(words)}</text>'
