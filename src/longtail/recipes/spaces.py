@@ -42,6 +42,7 @@ Space = Mapping[str, Range | Choices]
 def space(recipe: Recipe, name: str, text: str) -> Range | Choices:
     """Read where a keyword is searched: LOW..HIGH, log:LOW..HIGH, or VALUE,VALUE (lists: 1,2;3,4); `|` separates values too.
 
+    >>> from longtail.recipes.signatures import read
     >>> space(read("balanced_softmax"), "tau", "0.5..1.5")
     Range(low=0.5, high=1.5, log=False, whole=False)
     >>> space(read("balanced_softmax"), "network", "fast_cnn,resnet32").texts
