@@ -17,6 +17,8 @@ from typing import Any
 
 import arms
 
+from longtail.recipes.signatures import read
+
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "results.md"
 IMAGES = PAGE.parent / "images"
@@ -97,7 +99,7 @@ def _accuracy(plan: Mapping[str, Any], found: Sequence[Mapping[str, Any]], *, im
             yield f"![The table as a picture: a dot for each seed, a bar at each mean, dashed the mean of the first arm]({image})\n"
         yield "Commands, one seed of each:\n"
         yield "```bash"
-        yield from (own[0]["command"] for own in ran.values())
+        yield from (_command(own[0]) for own in ran.values())
         yield "```\n"
         yield f"{_facts([result['row'] for result in found])}. Commits: {', '.join(sorted({result['commit'] for result in found}))}.\n"
     copied = [f"`{result['arm']}` with seed {result['row']['seed']} is {result['copied']}" for result in found if "copied" in result]
@@ -108,6 +110,16 @@ def _accuracy(plan: Mapping[str, Any], found: Sequence[Mapping[str, Any]], *, im
     absent = [f"`{arm}` with seed {', '.join(own)}" for arm, own in missing.items() if own]
     if absent:
         yield f"Not run yet: {'; '.join(absent)}.\n"
+
+
+def _command(result: Mapping[str, Any]) -> str:
+    """The command of a run, with the keywords that were defaults then and are no longer."""
+    words, row = result["command"], result["row"]
+    today = {name: own.default for name, own in read(row["recipe"]).parameters.items()}
+    changed = {name: value for name, value in row["keywords"].items() if name in today and today[name] != value}
+    silent = (f" --{flag} {value}" for name, value in changed.items() if f" --{(flag := name.replace('_', '-'))} " not in f"{words} ")
+    before, root, after = words.partition(" --root ")
+    return f"{before}{''.join(silent)}{root}{after}"
 
 
 def _table(plan: Mapping[str, Any], ran: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:

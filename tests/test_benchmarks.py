@@ -88,3 +88,9 @@ def test_the_page_says_what_was_copied() -> None:
     found = {"arm": "new", "command": SAME, "commit": "abc", "row": row, "copied": "earlier/old-seed0"}
     text = "\n".join(render._accuracy({"arms": {"new": {}}, "seeds": [0]}, [found], image="images/later.svg"))
     assert "`new` with seed 0 is earlier/old-seed0" in text
+
+
+def test_a_command_says_what_was_a_default_then_and_is_no_longer() -> None:
+    row = {"recipe": "ldam", "keywords": {"rho": 0.9, "margin": 0.4, "epochs": 60, "gone": 1}}
+    said = render._command({"command": "longtail train ldam --margin 0.4 --root DATA --threads 1", "row": row})
+    assert said == "longtail train ldam --margin 0.4 --rho 0.9 --root DATA --threads 1"

@@ -34,7 +34,7 @@ def deit_lt(
     teacher_method: Literal["ldam", "paco"] = "ldam",
     teacher_network: str = "fast_cnn",
     teacher_epochs: int = 60,
-    teacher_rho: float = 0.8,
+    teacher_rho: float = 0.2,
     teacher_view: Literal["student", "weak"] = "student",
     network: str = "vit_mini",
     epochs: int = 60,
@@ -67,10 +67,11 @@ def deit_lt(
     teacher's classes to the labels at that share of training.
 
     The teacher is trained first, as stage `teacher`: LDAM + DRW + SAM or PaCo + SAM on `teacher_network` (ResNet-50 for large images is
-    timm:resnet50). It sees the images at their own size, whatever the student's `size`, and its network is left in `teacher/model`.
-    `--teacher RUN` takes the network of a finished run, or of `OTHER/teacher`, and `--teacher timm:NAME` a pretrained one of timm. Its
-    classes for every image are kept and not asked again (see `longtail.data.teaching`). `--teacher-view weak` shows it a weakly
-    augmented view instead: in distribution, as in table 1.
+    timm:resnet50). The radius of SAM, `teacher_rho`, is for `fast_cnn`; with resnet32 it is published as 0.8. It sees the images at their
+    own size, whatever the student's `size`, and its network is left in `teacher/model`. `--teacher RUN` takes the network of a finished
+    run, or of `OTHER/teacher`, and `--teacher timm:NAME` a pretrained one of timm. Its classes for every image are kept and not asked
+    again (see `longtail.data.teaching`). `--teacher-view weak` shows it a weakly augmented view instead: in distribution, as in table 1.
+
     `lr` is for 256 images a step and grows with them; the default is for `vit_mini`. Re-weighting begins late, at a low rate: in
     trainings of tens of epochs, where it then has few steps, `--defer 0.8` gives it more.
 

@@ -327,7 +327,7 @@ def _deit_lt() -> list[Published]:
         names, sets, means, (84.8, 87.5, 52.0, 54.1), (87.5, 89.8, 55.6, 60.5), strict=True
     ):
         shared = {**own, "recipe": "deit_lt", "data": data, "imbalance": imbalance, "cost": cost}
-        taught = {**student, "teacher_network": "resnet32"}
+        taught = {**student, "teacher_network": "resnet32", "teacher_rho": 0.8}
         said = (rate, users, _SELECTED) if name == "cifar100-lt" else (rate, _SELECTED)
         rows += [
             _row(f"{name}-deit-lt-ldam", ldam, keywords={**taught, "teacher_epochs": 200}, differs=said, smoke="deit-lt-ldam", **shared),
@@ -350,7 +350,7 @@ def _deit_lt() -> list[Published]:
     silent = "the paper names no settings; here DeiT III's own rate and batch, for as many epochs as DeiT-LT"
     tables: tuple[tuple[str, str, Mapping[str, Any], tuple[float, ...], tuple[str, ...], str | None], ...] = (
         ("ldam-drw", "ldam", {**convolutional, "rho": 0.0}, (77.0, 79.3, 42.0, 45.1), (_SELECTED,), "ldam"),
-        ("ldam-drw-sam", "ldam", convolutional, (81.9, 84.8, 45.4, 49.4), (_SELECTED,), "ldam-sam"),
+        ("ldam-drw-sam", "ldam", {**convolutional, "rho": 0.8}, (81.9, 84.8, 45.4, 49.4), (_SELECTED,), "ldam-sam"),
         ("vit", "vit", plain, (62.6, 70.1, 35.0, 39.0), (_SELECTED,), "vit"),
         ("vit-crt", "vit_crt", plain, (68.9, 74.5, 38.9, 42.2), (again, _SELECTED), "vit-crt"),
         ("deit3", "deit3", third, (59.1, 68.2, 38.1, 44.1), (silent, _SELECTED), None),
@@ -437,9 +437,9 @@ def _smokes() -> list[Smoke]:
         ("paco", 67.6667, {"epochs": 30}),
         ("paco-batchformer", 60.0667, {"epochs": 30, "batchformer": "on"}),
         ("ldam", 83.2667, {"epochs": 20, "rho": 0.0}),
-        ("ldam-sam", 72.6, {"epochs": 20}),
+        ("ldam-sam", 72.6, {"epochs": 20, "rho": 0.8}),
         ("livt", 48.3333, {**tokens, "pretrain_epochs": 10, "pretrain_batch": 32, "erase": 0.0}),
-        ("deit-lt-ldam", 55.3333, {**student, "teacher_epochs": 60}),
+        ("deit-lt-ldam", 55.3333, {**student, "teacher_epochs": 60, "teacher_rho": 0.8}),
         ("deit-lt-paco", 57.8, {**student, "teacher_method": "paco", "teacher_epochs": 100, "teacher_rho": 0.0}),
         ("vit", 51.1333, student),
         ("vit-crt", 48.7333, {**student, "retrain_epochs": 20}),
