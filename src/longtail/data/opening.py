@@ -25,7 +25,7 @@ from longtail.data.splits import Profile, hold_out, shared, split_hash
 Protocol = Literal["holdout", "paper"]
 
 LARGEST_CROPPED = 224
-"""Pixels: networks for larger images are shown the whole square of ImageNet-LT's, too, as LiVT's at 384."""
+"""Pixels, up to which `Source.crop` holds: networks for larger images are shown the whole square, as LiVT's at 384 are."""
 
 
 def open_data(
