@@ -17,6 +17,7 @@ import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -45,20 +46,23 @@ def waits(plan: dict[str, Any], arm: str) -> bool:
     return any("{work}" in str(value) for value in plan["arms"][arm].values())
 
 
+def silent(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords that a run's command does not name and that had another default when it ran."""
+    today = {name: own.default for name, own in read(result["row"]["recipe"]).parameters.items()}
+    given = {part.partition(" ")[0].removeprefix("no-").replace("-", "_") for part in result["command"].split(" --")}
+    used = result["row"]["keywords"]
+    return {name: used[name] for name, default in today.items() if name not in given and used.get(name, default) != default}
+
+
 def twin(shown: str) -> tuple[str, dict[str, Any]] | None:
     """The result of the same command in another plan: equal keywords, data and seed, in any order, and the defaults of today."""
 
     def settings(command: str) -> list[str]:
         return sorted(part for part in command.split(" --") if not part.startswith("out "))
 
-    def current(row: dict[str, Any]) -> bool:
-        defaults = {name: own.default for name, own in read(row["recipe"]).parameters.items()}
-        given = {part.partition(" ")[0].removeprefix("no-").replace("-", "_") for part in settings(shown)}
-        return all(row["keywords"].get(name, default) == default for name, default in defaults.items() if name not in given)
-
     for path in sorted(RESULTS.glob("*/*-seed*.json")):
         whole = json.loads(path.read_text())
-        if settings(whole["command"]) == settings(shown) and whole["row"]["test"] is not None and current(whole["row"]):
+        if settings(whole["command"]) == settings(shown) and whole["row"]["test"] is not None and not silent(whole):
             return f"{path.parent.name}/{path.stem}", whole
     return None
 

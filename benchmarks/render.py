@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import arms
-
-from longtail.recipes.signatures import read
+from accuracy import silent
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "results.md"
@@ -114,12 +113,9 @@ def _accuracy(plan: Mapping[str, Any], found: Sequence[Mapping[str, Any]], *, im
 
 def _command(result: Mapping[str, Any]) -> str:
     """The command of a run, with the keywords that were defaults then and are no longer."""
-    words, row = result["command"], result["row"]
-    today = {name: own.default for name, own in read(row["recipe"]).parameters.items()}
-    changed = {name: value for name, value in row["keywords"].items() if name in today and today[name] != value}
-    silent = (f" --{flag} {value}" for name, value in changed.items() if f" --{(flag := name.replace('_', '-'))} " not in f"{words} ")
-    before, root, after = words.partition(" --root ")
-    return f"{before}{''.join(silent)}{root}{after}"
+    before, root, after = result["command"].partition(" --root ")
+    more = "".join(f" --{name.replace('_', '-')} {value}" for name, value in silent(result).items())
+    return f"{before}{more}{root}{after}"
 
 
 def _table(plan: Mapping[str, Any], ran: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from longtail.core import BatchTransform, Clock, nothing
 from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader, seen
 from longtail.data.views import View
+from longtail.nn.networks import size_of
 
 
 def analyse_tokens(
@@ -35,7 +36,8 @@ def analyse_tokens(
         raise ValueError(f"expected a group of {', '.join(data.groups.members)}, got {group!r}")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    size = _size(network)
+    spec: Any = network.spec
+    size = size_of(spec)
     split = data.test if len(data.test) else data.val
     shown = [*_first(split.target.tolist(), data.groups.members[group])][:images]
     if not shown:
@@ -125,13 +127,6 @@ def analyse_training(runs: Mapping[str, str | Path], folder: str | Path, *, stag
         arrays |= {f"{number}/{name}": found[name] for name in wanted if name in found}
     _write(folder / "training.npz", arrays)
     return folder / "training.npz"
-
-
-def _size(network: nn.Module) -> int:
-    spec: Any = network.spec
-    while "size" not in spec:
-        spec = spec["network"]
-    return int(spec["size"])
 
 
 def _evenly(rows: NDArray[Any], at_most: int) -> NDArray[Any]:

@@ -19,6 +19,7 @@ from longtail.data.loader import Loader, seen
 from longtail.data.views import Plain
 from longtail.methods.classify import Classify
 from longtail.nn import Streams
+from longtail.nn.networks import size_of
 
 
 def analyse(
@@ -62,9 +63,7 @@ def analyse(
 def _size(method: Method[Any]) -> int:
     """The side of the images that a method's network was built for."""
     spec: Any = method.deploy().spec
-    while "size" not in spec:
-        spec = spec["network"]
-    return int(spec["size"])
+    return size_of(spec)
 
 
 def _first(target: list[int], members: Iterable[int]) -> Iterable[int]:

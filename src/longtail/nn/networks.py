@@ -124,6 +124,15 @@ class Adjusted(Classifier):
         return (logits.float() - self.bias) / self.temperature
 
 
+def size_of(spec: Mapping[str, Any]) -> int:
+    """The side of the images that a network was built for; a classifier's is its backbone's.
+
+    >>> size_of({"name": "classifier", "network": {"name": "resnet32", "size": 32}, "head": {"name": "linear"}})
+    32
+    """
+    return int(spec["size"]) if "size" in spec else size_of(spec["network"])
+
+
 def build(spec: Mapping[str, Any]) -> Network:
     """Build a network from its spec: a name of `NETWORKS`, "timm:NAME", or a "classifier" with specs of its network and head.
 

@@ -168,7 +168,6 @@ def evaluate(
     """
     folder = Path(run)
     loaded, record = load(folder, device=device), read_record(folder)
-    fit = loaded.fit
     machine = choose(device=device, precision=precision, threads=threads, workers=workers)
     torch.set_num_threads(machine.threads)
     tta = record["tta"] if tta is None else tta
@@ -179,6 +178,7 @@ def evaluate(
     if data is None:
         dataset = opened(record["data"]["asked"], data_flags(record, root=root), machine, size=loaded.size)
     else:
+        fit = loaded.fit
         dataset = _in_turn(lambda: open_to_judge(str(data), root=root, size=loaded.size, kept=fit.kept, crop=fit.crop), machine)
     if data is None and dataset.hash != record["data"]["hash"]:
         raise ValueError(

@@ -47,15 +47,6 @@ def spec_of(network: nn.Module) -> Mapping[str, Any]:
     return spec
 
 
-def size_of(spec: Mapping[str, Any]) -> int:
-    """The side of the images that a network was built for; a classifier's is its backbone's.
-
-    >>> size_of({"name": "classifier", "network": {"name": "resnet32", "size": 32}, "head": {"name": "linear"}})
-    32
-    """
-    return int(spec["size"]) if "size" in spec else size_of(spec["network"])
-
-
 def write_model(folder: Path, network: nn.Module, dataset: Dataset, row: Row) -> None:
     """Write the weights, the spec and the card."""
     folder.mkdir(parents=True, exist_ok=True)

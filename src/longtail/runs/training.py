@@ -24,6 +24,7 @@ from longtail.engine.run import Run
 from longtail.metrics.files import Predictions, write_predictions
 from longtail.metrics.row import FORMAT, Adjusting, Best, Row, Summary
 from longtail.nn import Adjusted, Classifier
+from longtail.nn.networks import size_of
 from longtail.posthoc import Adjustment, adjustment
 from longtail.recipes.signatures import read
 from longtail.report.document import write as write_report
@@ -33,7 +34,7 @@ from longtail.runs.examples import unharmed, write_examples
 from longtail.runs.files import write_json, write_text
 from longtail.runs.identity import Adjust, Asked, Tta, begun, check_identity, hardware, versions
 from longtail.runs.lock import held
-from longtail.runs.model import size_of, spec_of, write_model
+from longtail.runs.model import spec_of, write_model
 
 
 @dataclass(frozen=True)
