@@ -120,6 +120,17 @@ def test_a_paco_teacher_a_weak_view_of_its_own_and_a_release(tmp_path: Path) -> 
     assert "terms/class" in terms
 
 
+# The last of four steps begins at three quarters of training: before the steps at 0.8 and 0.9, and well down the cosine.
+@pytest.mark.parametrize(
+    ("method", "schedule", "last"), [("ldam", None, 0.0154), ("ldam", "steps", 0.1), ("paco", None, 0.05), ("paco", "cosine", 0.0077)]
+)
+def test_the_teachers_rate_falls_as_asked(method: str, schedule: str | None, last: float, tmp_path: Path) -> None:
+    keywords: dict[str, Any] = {"teacher_method": method, "teacher_schedule": schedule, **STUDENT, "epochs": 1}
+    train("deit_lt", "digits-lt", tmp_path / "run", teacher_epochs=2, **keywords)
+    end = json.loads((tmp_path / "run" / "teacher" / "journal.jsonl").read_text().splitlines()[-1])
+    assert end["rate"] == pytest.approx(last, rel=0.01)
+
+
 def test_deit_trains_its_teacher_and_then_itself(tmp_path: Path) -> None:
     result = train("deit", "digits-lt", tmp_path / "run", teacher_epochs=1, **STUDENT)
     assert result.row is not None

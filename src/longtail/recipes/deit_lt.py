@@ -34,7 +34,8 @@ def deit_lt(
     teacher_method: Literal["ldam", "paco"] = "ldam",
     teacher_network: str = "fast_cnn",
     teacher_epochs: int = 60,
-    teacher_rho: float = 0.2,
+    teacher_rho: float = 0.1,
+    teacher_schedule: Literal["steps", "cosine"] | None = None,
     teacher_view: Literal["student", "weak"] = "student",
     network: str = "vit_mini",
     epochs: int = 60,
@@ -67,10 +68,11 @@ def deit_lt(
     teacher's classes to the labels at that share of training.
 
     The teacher is trained first, as stage `teacher`: LDAM + DRW + SAM or PaCo + SAM on `teacher_network` (ResNet-50 for large images is
-    timm:resnet50). The radius of SAM, `teacher_rho`, is for `fast_cnn`; with resnet32 it is published as 0.8. It sees the images at their
-    own size, whatever the student's `size`, and its network is left in `teacher/model`. `--teacher RUN` takes the network of a finished
-    run, or of `OTHER/teacher`, and `--teacher timm:NAME` a pretrained one of timm. Its classes for every image are kept and not asked
-    again (see `longtail.data.teaching`). `--teacher-view weak` shows it a weakly augmented view instead: in distribution, as in table 1.
+    timm:resnet50). The radius of SAM, `teacher_rho`, is for `fast_cnn`, and so is the fall of the rate that `ldam` has unless
+    `teacher_schedule` says otherwise; with resnet32 they are published as 0.8 and steps. The teacher sees the images at their own size,
+    whatever the student's `size`, and its network is left in `teacher/model`. `--teacher RUN` takes the network of a finished run, or of
+    `OTHER/teacher`, and `--teacher timm:NAME` a pretrained one of timm. Its classes for every image are kept and not asked again (see
+    `longtail.data.teaching`). `--teacher-view weak` shows it a weakly augmented view instead: in distribution, as in table 1.
 
     `lr` is for 256 images a step and grows with them; the default is for `vit_mini`. Re-weighting begins late, at a low rate: in
     trainings of tens of epochs, where it then has few steps, `--defer 0.8` gives it more.
@@ -86,6 +88,7 @@ def deit_lt(
 
     def trained(own: Run) -> Method[Any]:
         settings: dict[str, Any] = {"network": teacher_network, "epochs": teacher_epochs, "rho": teacher_rho, "size": data.native}
+        settings |= {} if teacher_schedule is None else {"schedule": teacher_schedule}
         return ldam(own, data, **settings) if teacher_method == "ldam" else paco(own, data, **settings)
 
     return _distilled(

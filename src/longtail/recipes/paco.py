@@ -16,7 +16,7 @@ from longtail.methods.paco import PaCo
 from longtail.nn import build
 from longtail.recipes.batchformer import neck, rates
 from longtail.recipes.supervised import classifying_head, kept, training_view, validation
-from longtail.schedules import Steps
+from longtail.schedules import Cosine, Steps
 
 
 def paco(
@@ -30,6 +30,7 @@ def paco(
     lr: float = 0.05,
     weight_decay: float = 5e-4,
     warmup: float = 0.025,
+    schedule: Literal["steps", "cosine"] = "steps",
     alpha: float = 0.01,
     temperature: float = 0.05,
     queue: int = 1024,
@@ -52,7 +53,7 @@ def paco(
     all images of the batch and with the last `queue` of them, as a slowly following copy of the network sees them. The prior is in the
     centres' logits as in `balanced_softmax`; `alpha` is the weight of each image of the same class beside the centre's 1. The defaults are
     those of PaCo for CIFAR; ImageNet-LT has alpha 0.05, temperature 0.2, queue 8192 and dim 128. The rate falls to a tenth at 0.8 of
-    training, and to a hundredth at 0.9.
+    training, and to a hundredth at 0.9, or with `--schedule cosine` all the time.
 
     `rho` is the radius of sharpness-aware minimisation (Foret et al. 2021), 0 for none: DeiT-LT's second teacher has it, of a radius that
     was not disclosed.
@@ -85,7 +86,7 @@ def paco(
             epochs=epochs,
             accumulate=accumulate,
             optimizer=sam(plain_sgd, rho=rho) if rho else plain_sgd,
-            schedule=Steps((0.8, 0.9), (0.1, 0.01), warmup=warmup),
+            schedule=Steps((0.8, 0.9), (0.1, 0.01), warmup=warmup) if schedule == "steps" else Cosine(warmup),
             averages=averages,
             evals=validation(data, size, workers=run.machine.workers),
             keep=chosen,

@@ -327,7 +327,7 @@ def _deit_lt() -> list[Published]:
         names, sets, means, (84.8, 87.5, 52.0, 54.1), (87.5, 89.8, 55.6, 60.5), strict=True
     ):
         shared = {**own, "recipe": "deit_lt", "data": data, "imbalance": imbalance, "cost": cost}
-        taught = {**student, "teacher_network": "resnet32", "teacher_rho": 0.8}
+        taught = {**student, "teacher_network": "resnet32", "teacher_rho": 0.8, "teacher_schedule": "steps"}
         said = (rate, users, _SELECTED) if name == "cifar100-lt" else (rate, _SELECTED)
         rows += [
             _row(f"{name}-deit-lt-ldam", ldam, keywords={**taught, "teacher_epochs": 200}, differs=said, smoke="deit-lt-ldam", **shared),
@@ -343,7 +343,7 @@ def _deit_lt() -> list[Published]:
             ),
         ]
     # Its baselines: convolutional ones with 200 epochs of 128 images, transformers as the student.
-    convolutional = {"network": "resnet32", "epochs": 200, "ema": 0.0}
+    convolutional = {"network": "resnet32", "epochs": 200, "schedule": "steps", "ema": 0.0}
     plain = {**student, "network": "timm:vit_base_patch16_224"}
     third = {"network": "timm:deit3_base_patch16_224", "size": 224, "epochs": 1200, "batch": 128, "accumulate": 16}
     again = "the paper says a small number of epochs for the second classifier; here 10"
@@ -436,10 +436,10 @@ def _smokes() -> list[Smoke]:
         ("ride", 69.2, {**short, "augment": "rotated"}),
         ("paco", 67.6667, {"epochs": 30}),
         ("paco-batchformer", 60.0667, {"epochs": 30, "batchformer": "on"}),
-        ("ldam", 83.2667, {"epochs": 20, "rho": 0.0}),
-        ("ldam-sam", 72.6, {"epochs": 20, "rho": 0.8}),
+        ("ldam", 83.2667, {"epochs": 20, "schedule": "steps", "rho": 0.0}),
+        ("ldam-sam", 72.6, {"epochs": 20, "schedule": "steps", "rho": 0.8}),
         ("livt", 48.3333, {**tokens, "pretrain_epochs": 10, "pretrain_batch": 32, "erase": 0.0}),
-        ("deit-lt-ldam", 55.3333, {**student, "teacher_epochs": 60, "teacher_rho": 0.8}),
+        ("deit-lt-ldam", 55.3333, {**student, "teacher_epochs": 60, "teacher_rho": 0.8, "teacher_schedule": "steps"}),
         ("deit-lt-paco", 57.8, {**student, "teacher_method": "paco", "teacher_epochs": 100, "teacher_rho": 0.0}),
         ("vit", 51.1333, student),
         ("vit-crt", 48.7333, {**student, "retrain_epochs": 20}),

@@ -164,6 +164,7 @@ SWEEPS: Mapping[str, Mapping[str, Any]] = {
             "warmup": (0.0042,),
             "teacher_network": ("resnet32",),
             "teacher_rho": (0.8,),
+            "teacher_schedule": ("steps",),
         },
         "each": ({"teacher_method": "ldam", "teacher_epochs": 200}, {"teacher_method": "paco", "teacher_epochs": 400}),
     },
@@ -202,7 +203,7 @@ SWEEPS: Mapping[str, Mapping[str, Any]] = {
     # Figure S.5: does a student of a flat teacher learn faster?
     "deit-lt-convergence": {
         **_DEIT_LT,
-        "set": {"epochs": (30,), "teacher_rho": (0.0, 0.2)},
+        "set": {"epochs": (30,), "teacher_rho": (0.0, 0.1)},
         "plot": {"x": "epoch", "lines": "teacher_rho"},
     },
     # Beyond the paper: from some point of training on, the distillation token learns the labels more and more.
