@@ -85,6 +85,9 @@ def test_runs_that_others_begin_with_may_change_together_with_other_keywords(mon
         ("deit_lt-teacher=flat-seed=0", str(Path("out/first/flat-seed=0"))),
     ]
     assert [job.keywords["teacher"] for job in plan(given(name="teachers", set=["teacher=runs/mine"]))] == ["runs/mine"] * 2
+    short = plan(given(name="teachers", set=["teacher_epochs=5", "teacher_view=weak"]))
+    assert [job.keywords["epochs"] for job in short[:2]] == [5, 5]
+    assert {(job.keywords["teacher_epochs"], job.keywords["teacher_view"]) for job in short[2:]} == {(60, "weak")}, "said to the teachers"
 
 
 def test_at_once_means_one_thread_each() -> None:

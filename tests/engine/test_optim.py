@@ -47,6 +47,20 @@ def test_layer_decay_agrees_with_timm() -> None:
     assert math.isclose(ours["pos_embed"][1], 0.75**4)
 
 
+def test_registers_and_the_norm_before_the_blocks_are_of_the_embedding() -> None:
+    small: dict[str, Any] = {"img_size": 32, "patch_size": 8, "depth": 2, "embed_dim": 12, "num_heads": 3, "num_classes": 5}
+    vit = timm.models.VisionTransformer(**small, reg_tokens=2, pre_norm=True)
+    ours = by_name(vit, parameter_groups(vit, 0.05, layer_decay=0.5))
+    assert ours["reg_token"] == (0.0, 0.5**3)
+    assert ours["norm_pre.weight"] == (0.0, 0.5**3)
+
+
+@pytest.mark.parametrize("decay", [0.0, -1.0, 1.5, math.nan])
+def test_a_decay_that_is_none_is_refused(decay: float) -> None:
+    with pytest.raises(ValueError, match=r"expected a decay of rates over layers in \(0, 1\]"):
+        parameter_groups(ToyMethod(), 0.1, layer_decay=decay)
+
+
 def test_frozen_parameters_are_left_out_and_nothing_to_train_is_refused() -> None:
     method = ToyMethod()
     method.trunk.requires_grad_(False)

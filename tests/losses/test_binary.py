@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from longtail.losses import BalancedBCE, BinaryCrossEntropy, ClassBalancedBCE, effective_number
+from longtail.losses import BalancedBCE, BinaryCrossEntropy, ClassBalancedBCE, LogitAdjusted, effective_number
 
 COUNTS = torch.tensor([12, 5, 2, 1])
 PRIOR = COUNTS.double() / 20
@@ -54,6 +54,30 @@ def test_smoothing_is_a_soft_target() -> None:
     assert torch.allclose(BalancedBCE(COUNTS, smoothing=0.1)(logits, target), BalancedBCE(COUNTS)(logits, soft))
 
 
+def test_whole_answers_yes_for_every_class_of_a_mixture() -> None:
+    logits, mixed = torch.randn(4, 3), torch.tensor([[0.2, 0.8, 0.0], [1.0, 0.0, 0.0], [0.0, 0.5, 0.5], [0.1, 0.2, 0.7]])
+    slow = [
+        sum(-math.log(torch.sigmoid(logit if share > 0 else -logit).item()) for logit, share in zip(row, shares, strict=True))
+        for row, shares in zip(logits, mixed, strict=True)
+    ]
+    assert BinaryCrossEntropy(whole=True)(logits, mixed).item() == pytest.approx(sum(slow) / 4, rel=1e-5)
+    with pytest.raises(ValueError, match="expected no smoothing with `whole`"):
+        BinaryCrossEntropy(whole=True, smoothing=0.1)
+
+
+@pytest.mark.parametrize("smoothing", [-0.1, 1.0, 3.0, math.nan])
+def test_a_smoothing_that_is_none_is_refused(smoothing: float) -> None:
+    with pytest.raises(ValueError, match=r"expected a smoothing in \[0, 1\)"):
+        BinaryCrossEntropy(smoothing=smoothing)(torch.zeros(2, 3), torch.tensor([0, 1]))
+
+
+@pytest.mark.parametrize("tau", [math.nan, math.inf])
+def test_a_tau_that_is_no_number_is_refused(tau: float) -> None:
+    for loss in (BalancedBCE, LogitAdjusted):
+        with pytest.raises(ValueError, match="expected a finite tau"):
+            loss(torch.tensor([3, 1]), tau=tau)
+
+
 def test_class_balanced_weighs_the_columns() -> None:
     logits, target = torch.randn(3, 4), torch.tensor([0, 1, 3])
     each = F.binary_cross_entropy_with_logits(logits, F.one_hot(target, 4).float(), reduction="none")
@@ -61,7 +85,9 @@ def test_class_balanced_weighs_the_columns() -> None:
     assert torch.allclose(ClassBalancedBCE(COUNTS, beta=0.9)(logits, target), expected)
 
 
-@pytest.mark.parametrize("prior", ["balanced", torch.ones(4), torch.ones(3) / 3, torch.tensor([0.5, 0.5, 0.0, 0.0])])
+@pytest.mark.parametrize(
+    "prior", ["balanced", torch.ones(4), torch.ones(3) / 3, torch.tensor([0.5, 0.5, 0.0, 0.0]), torch.full((4,), math.nan)]
+)
 def test_bad_test_priors_are_refused(prior: Any) -> None:
     with pytest.raises(ValueError, match="test prior"):
         BalancedBCE(COUNTS, test_prior=prior)

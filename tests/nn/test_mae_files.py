@@ -228,6 +228,8 @@ def test_an_encoder_in_a_folder_comes_back(tmp_path: Path) -> None:
     assert weights.spec == network.spec
     assert weights.patch == 4
     assert json.loads((tmp_path / "encoder" / "spec.json").read_text())["data"] == "digits-lt, 364 images"
+    file = read_weights(tmp_path / "encoder" / "model.safetensors")
+    assert (file.spec, file.data) == (weights.spec, weights.data), "its spec is beside it"
     again = load_encoder(encoder(), weights)
     image = torch.rand(2, 3, 16, 16)
     assert torch.equal(again.eval()(image), network.eval()(image))
@@ -253,6 +255,14 @@ def test_a_classifier_exports_to_timm() -> None:
 def test_an_encoder_exports_to_timm_by_name() -> None:
     network = build({"name": "timm:test_vit", "size": 32, "patch": 8, "pool": "avg_norm"}).eval()
     model = timm.create_model("test_vit", img_size=32, patch_size=8, num_classes=0, global_pool="avg").eval()
+    model.load_state_dict(timm_layout(network))
+    image = torch.rand(2, 3, 32, 32)
+    assert torch.equal(model(normalised(network, image)), network(image))
+
+
+def test_an_encoder_before_fine_tuning_has_its_norm_before_pooling() -> None:
+    network = build({"name": "timm:test_vit", "size": 32, "patch": 8, "pool": "avg"}).eval()
+    model = timm.create_model("test_vit", img_size=32, patch_size=8, num_classes=0, global_pool="avg", fc_norm=False).eval()
     model.load_state_dict(timm_layout(network))
     image = torch.rand(2, 3, 32, 32)
     assert torch.equal(model(normalised(network, image)), network(image))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,11 +12,14 @@ import pytest
 import torch
 
 from longtail.core import Clock
+from longtail.data.loader import Loader
+from longtail.data.views import RandAugment, ResizedCrop
+from longtail.engine.run import Run
 from longtail.losses import BalancedBCE
 from longtail.nn import Cosine, Linear
 from longtail.nn.mae import transformer
 from longtail.nn.mae_files import read_weights
-from longtail.recipes.livt import Loss, loss_and_head
+from longtail.recipes.livt import Loss, began, loss_and_head
 from longtail.runs import load, train
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "patch": 4, "threads": 1, "device": "cpu"}
@@ -103,10 +107,30 @@ def test_balanced_bce_begins_at_the_entropies_of_the_prior() -> None:
     assert function(head(torch.randn(len(target), 6)), target).item() == pytest.approx(entropies.item(), rel=1e-3)
 
 
-def test_the_variants_of_balanced_bce_can_be_asked_for() -> None:
-    function, _, _ = loss_and_head("bal_bce", COUNTS, 6, tau=0.5, test_prior="uniform")
-    assert isinstance(function, BalancedBCE)
-    assert torch.equal(function.bias, BalancedBCE(COUNTS, tau=0.5, test_prior="uniform").bias)
+@pytest.mark.parametrize("tau", [0.5, 1.0])
+@pytest.mark.parametrize("test_prior", [None, "uniform"])
+def test_the_variants_of_balanced_bce_can_be_asked_for(test_prior: Any, tau: float) -> None:
+    function, head, _ = loss_and_head("bal_bce", COUNTS, 6, tau=tau, test_prior=test_prior)
+    zero, target = torch.zeros(3, 6), torch.arange(3)
+    expected = BalancedBCE(COUNTS, tau=tau, test_prior=test_prior)(torch.zeros(3, 3), target)  # as if the head's bias began at 0
+    assert function(head(zero), target).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("test_prior", [None, "uniform"])
+def test_a_head_that_sees_nothing_ends_at_one_in_c(test_prior: Any) -> None:
+    torch.manual_seed(0)
+    function, head, _ = loss_and_head("bal_bce", COUNTS, 6, tau=1.0, test_prior=test_prior)
+    target = torch.arange(3).repeat_interleave(COUNTS)
+    optimizer = torch.optim.LBFGS(head.parameters(), max_iter=200, line_search_fn="strong_wolfe")
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        value = function(head(torch.zeros(len(target), 6)), target)
+        value.backward()
+        return value
+
+    optimizer.step(closure)
+    assert head(torch.zeros(1, 6)).sigmoid().tolist()[0] == pytest.approx([1 / 3] * 3, abs=1e-3)
 
 
 def test_keywords_that_a_loss_cannot_use_are_refused() -> None:
@@ -130,12 +154,136 @@ def test_a_class_without_images_is_named() -> None:
         ({"network": "fast_cnn"}, "fast_cnn has no keyword patch"),
         ({"pretrained": "nowhere"}, "got nothing at nowhere"),
         ({"loss": "ce", "tau": 0.5}, "--tau with --loss"),
+        ({"tau": float("nan")}, "expected tau to be float, got nan"),
+        ({"network": "resnet32"}, "vision transformers have them, such as vit_mini"),
+        (
+            {"network": "timm:deit_tiny_distilled_patch16_224"},
+            "expected keywords that deit_tiny_distilled_patch16_224 has, got patch, pool",
+        ),
+        ({"pretrain_size": 16, "patch": 16}, "size 8 and patch 16"),
+        ({"patch": 0}, "size 8 and patch 0"),
+        ({"drop_path": 1.5}, r"drop path in \[0, 1\), got 1.5"),
+        ({"layer_decay": -1.0}, r"decay of rates over layers in \(0, 1\], got -1.0"),
+        ({"warmup": 2.0}, "got 2.0"),
+        ({"erase": 2.0}, "erase must be a probability, got 2.0"),
+        ({"augment": "weak", "erase": 0.5}, "got 0.5 with weak, which erases nothing"),
+        ({"mixup": -1.0}, "got -1.0"),
+        ({"smoothing": 3.0}, "got 3.0"),
+        ({"keep": "best", "protocol": "paper"}, "validation"),
+        ({"decoder_heads": 0}, "heads 0"),
+        ({"decoder_width": 30, "decoder_heads": 2}, "got 30: take 32"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_learnt(keywords: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=said):
         train("livt", "digits-lt", tmp_path / "run", **{**QUICK, **keywords})
     assert not list((tmp_path / "run").glob("*/last.pt"))
+
+
+def test_words_about_a_pretraining_that_does_not_happen_are_refused(pretrained: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"beside --pretrained.*got --mask 1.5, --pretrain-epochs 77: leave that out"):
+        train("livt", "digits-lt", tmp_path / "run", pretrained=pretrained, mask=1.5, pretrain_epochs=77, **QUICK)
+
+
+def test_an_arm_of_an_arm_begins_with_the_same_encoder(pretrained: Path, tmp_path: Path) -> None:
+    train("livt", "digits-lt", tmp_path / "arm", pretrained=pretrained, lr=0.1, **QUICK)
+    assert began(tmp_path / "arm") == pretrained
+    train("livt", "digits-lt", tmp_path / "next", pretrained=tmp_path / "arm", lr=0.0, **QUICK)
+    network: Any = load(tmp_path / "next").network
+    own, given = transformer(network.network).state_dict(), read_weights(pretrained).tensors
+    assert torch.equal(own["blocks.5.mlp.fc2.weight"], given["blocks.5.mlp.fc2.weight"])
+    assert json.loads((tmp_path / "next" / "row.json").read_text())["pretraining"] is None  # the same data
+
+
+def test_killed_while_it_paints_it_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, Any] = {**QUICK, **SMALL, "pretrain_epochs": 2, "pretrain_batch": 64, "save_every": 0.0}
+    whole, killed = Loader.epoch, [False]
+
+    def deadly(self: Any, index: int, *, start: int = 0) -> Iterator[Any]:
+        for number, batch in enumerate(whole(self, index, start=start), start):
+            if (index, number) == (1, 1) and not killed[0]:
+                killed[0] = True
+                raise KeyboardInterrupt
+            yield batch
+
+    train("livt", "digits-lt", tmp_path / "whole", **settings)
+    monkeypatch.setattr(Loader, "epoch", deadly)
+    with pytest.raises(KeyboardInterrupt):
+        train("livt", "digits-lt", tmp_path / "parts", **settings)
+    train("livt", "digits-lt", tmp_path / "parts", **settings)
+    for stage in ("pretrain", "finetune"):
+        one, other = (torch.load(tmp_path / folder / stage / "last.pt")["method"] for folder in ("whole", "parts"))
+        assert one.keys() == other.keys()
+        assert all(torch.equal(tensor, other[key]) for key, tensor in one.items())
+
+
+class Enough(Exception):
+    """What a test looks for has been seen."""
+
+
+def stages(monkeypatch: pytest.MonkeyPatch, folder: Path, recipe: str, **keywords: Any) -> dict[str, Any]:
+    """The stages of a recipe by name, none of which is run."""
+    found: dict[str, Any] = {}
+
+    def fit(self: Run, stage: Any) -> Any:
+        found[stage.name] = stage
+        if stage.name != "pretrain":
+            raise Enough
+        return stage.method
+
+    monkeypatch.setattr(Run, "fit", fit)
+    with pytest.raises(Enough):
+        train(recipe, "digits-lt", folder, **keywords)
+    return found
+
+
+@pytest.mark.parametrize(("batch", "accumulate"), [(64, 1), (32, 4)])
+def test_both_stages_have_the_settings_of_the_paper(batch: int, accumulate: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"batch": batch, "accumulate": accumulate, "pretrain_batch": 2 * batch, "pretrain_accumulate": accumulate}
+    found = stages(monkeypatch, tmp_path / "run", "livt", patch=2, threads=1, device="cpu", **asked)
+    paint, label = found["pretrain"], found["finetune"]
+
+    def rate(stage: Any, share: float) -> float:
+        return float(stage.schedule(Clock(step=int(1000 * share), steps=1000, epoch=0, epochs=1)))
+
+    assert (paint.epochs, label.epochs, paint.accumulate, label.accumulate) == (200, 100, accumulate, accumulate)
+    assert (paint.data.batch, label.data.batch) == (2 * batch, batch)
+    assert [rate(paint, share) for share in (0.025, 0.05, 0.525, 1.0)] == pytest.approx([0.5, 1, 0.5, 0], abs=2e-3)
+    assert [rate(label, share) for share in (0.05, 0.1, 0.55, 1.0)] == pytest.approx([0.5, 1, 0.5, 0], abs=2e-3)
+    assert paint.method.autoencoder.ratio == 0.75
+    assert paint.data.view == ResizedCrop(8, flip=False)
+    assert label.data.view == RandAugment(8, erase=0.25, flip=False)  # 9 and 0.5 are the view's own
+    assert (label.mix.mixup, label.mix.cutmix, label.mix.switch) == (0.8, 1.0, 0.5)
+    body: Any = transformer(label.method.network)
+    assert [round(getattr(block.drop_path1, "drop_prob", 0.0), 3) for block in body.blocks] == [0.0, 0.02, 0.04, 0.06, 0.08, 0.1]
+
+    painting, labelling = paint.optimizer(paint.method), label.optimizer(label.method)
+    for optimizer, lr in ((painting, 1e-3 * 2 * batch * accumulate / 256), (labelling, 2e-3 * batch * accumulate / 256)):
+        assert isinstance(optimizer, torch.optim.AdamW)
+        assert {group["betas"] for group in optimizer.param_groups} == {(0.9, 0.95)}
+        assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([lr] * len(optimizer.param_groups))
+
+    def settings(optimizer: Any, parameter: Any) -> Any:
+        (group,) = [group for group in optimizer.param_groups if any(own is parameter for own in group["params"])]
+        return group["lr_scale"], group["weight_decay"]
+
+    encoder: Any = transformer(paint.method.autoencoder.network)
+    assert settings(painting, encoder.cls_token) == (1.0, 0.05)  # the tokens decay in pretraining only
+    assert settings(painting, paint.method.autoencoder.decoder.mask_token) == (1.0, 0.05)
+    assert settings(painting, encoder.blocks[0].norm1.weight) == (1.0, 0.0)
+    assert settings(labelling, body.cls_token) == (pytest.approx(0.75**7), 0.0)
+    assert settings(labelling, body.blocks[0].mlp.fc1.weight) == (pytest.approx(0.75**6), 0.05)
+    assert settings(labelling, body.blocks[5].mlp.fc1.weight) == (pytest.approx(0.75), 0.05)
+    assert settings(labelling, label.method.head.weight) == (1.0, 0.05)
+    assert settings(labelling, label.method.head.bias) == (1.0, 0.0)
+
+
+def test_deit3_counts_every_class_of_a_mixture_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = stages(monkeypatch, tmp_path / "run", "deit3", **QUICK)
+    loss = found["train"].method.loss
+    mixed, logits = torch.tensor([[0.7, 0.3, 0.0]]), torch.tensor([[1.0, -2.0, 0.5]])
+    slow = -(torch.tensor([1.0, -2.0, -0.5]).sigmoid().log()).sum()
+    assert loss(logits, mixed).item() == pytest.approx(slow.item(), rel=1e-6)
 
 
 def test_an_encoder_of_another_patch_or_width_is_refused_with_both(pretrained: Path, tmp_path: Path) -> None:

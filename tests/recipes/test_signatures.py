@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from longtail.data.splits import held_out, tail_counts
 from longtail.recipes import RECIPES
 from longtail.recipes.citations import CITATIONS
 from longtail.recipes.signatures import RESERVED, Parameter, read
@@ -126,7 +127,17 @@ def test_text_is_read(module: str, name: str, text: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("flag", "maybe"), ("count", "1.5"), ("rate", "fast"), ("kind", "A"), ("points", "0.1,x"), ("count", "none")]
+    ("name", "text"),
+    [
+        ("flag", "maybe"),
+        ("count", "1.5"),
+        ("rate", "fast"),
+        ("kind", "A"),
+        ("points", "0.1,x"),
+        ("count", "none"),
+        ("rate", "nan"),
+        ("rate", "inf"),
+    ],
 )
 def test_text_of_another_type_is_refused(module: str, name: str, text: str) -> None:
     with pytest.raises(ValueError, match=f"expected {name} to be .*got '{text}'"):
@@ -167,6 +178,13 @@ def test_named_sweeps_ask_for_what_there_is() -> None:
             for together in spec.get("each", ()):
                 read(name).keywords(together)
         assert set(spec.get("with", {})) <= RESERVED
+
+
+def test_pretraining_on_balanced_data_has_as_many_images_as_on_long_tailed() -> None:
+    first = SWEEPS["livt-transfer"]["first"]
+    lengths = tail_counts(500, 100, imbalance=first["lt"]["with"]["imbalance"], profile=first["lt"]["with"]["profile"])
+    assert first["lt"]["with"]["protocol"] == first["bal"]["with"]["protocol"] == "holdout"
+    assert first["bal"]["set"]["images"] == sum(n - held_out(n, share=10) for n in lengths)
 
 
 def test_no_keyword_is_none_by_accident() -> None:

@@ -31,7 +31,7 @@ def sweep(context: typer.Context, **values: Any) -> None:
         if values[name] is not None:
             raise ValueError(f"expected --{name} with --search, got it alone: add --search KEYWORD=LOW..HIGH, or leave it out")
     from longtail.metrics.row import read_row
-    from longtail.report import charts
+    from longtail.report import sweep_figures
     from longtail.report.comparison import unlike
 
     jobs = plan(values, typed=typed)
@@ -42,7 +42,8 @@ def sweep(context: typer.Context, **values: Any) -> None:
     if finished:
         tables.compared(finished, across=across, format="table", out=None)
     if finished and "plot" in named:
-        tables.say(f"plot: {charts.write(named['plot'], finished, finished[0].parent / values['name'])}")
+        for path in sweep_figures.write(named["plot"], finished, finished[0].parent / values["name"]):
+            tables.say(f"plot: {path}")
     if diverged:
         tables.warn(f"{len(diverged)} of {len(jobs)} runs diverged: {', '.join(map(str, diverged))}")
         raise typer.Exit(1)
@@ -87,6 +88,8 @@ def plan(values: Mapping[str, Any], *, typed: Collection[str] = ()) -> list[Job]
             for seed in seeds:
                 inner = "-".join([recipe.name.rpartition(":")[2], *varied, f"seed={seed}"])
                 begun = {name: _placed(value, spec["first"], folder, seed) for name, value in keywords.items()}
+                if begun.get("teacher") != keywords.get("teacher"):  # what was said about it was said to its own run
+                    begun |= {name: recipe.parameters[name].default for name in _spoken_to(spec["first"]) if name in begun}
                 jobs.append(Job(recipe, data, seed, folder / inner, begun, shared))
     twice = [own for own, number in Counter(str(job.folder) for job in jobs).items() if number > 1]
     if twice:
@@ -136,6 +139,11 @@ def _first(
 
 def _place(name: str, folder: Path, seed: int) -> Path:
     return folder / FIRST / f"{name}-seed={seed}"
+
+
+def _spoken_to(first: Mapping[str, Any]) -> set[str]:
+    """The keywords of a student that those who train its teacher first take."""
+    return {f"teacher_{name}" for own in first.values() if own["recipe"] in TEACHERS for name in read(own["recipe"]).parameters}
 
 
 def _placed(value: Any, first: Iterable[str], folder: Path, seed: int) -> Any:

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 Build = Callable[[nn.Module], Optimizer]
 
-TOKENS = ("pos_embed", "cls_token", "dist_token")
+TOKENS = ("pos_embed", "cls_token", "dist_token", "reg_token")
 
 
 def parameter_groups(
@@ -28,6 +28,8 @@ def parameter_groups(
     `scales` names submodules, such as {"neck": 0.1}. With `layer_decay` d, the last of n blocks has the rate d, the
     first d ** n, the embedding d ** (n + 1) and what follows the blocks 1 (LiVT, BEiT).
     """
+    if not 0 < layer_decay <= 1:
+        raise ValueError(f"expected a decay of rates over layers in (0, 1], got {layer_decay}: 1 is one rate for all")
     named = [(name, p) for name, p in method.named_parameters() if p.requires_grad]
     if not named:
         raise ValueError("expected a method with something to train, got no parameter that requires a gradient")
@@ -55,7 +57,7 @@ def _block(name: str) -> int:
 def _layer(name: str, depth: int) -> int:
     if _block(name) >= 0:
         return _block(name) + 1
-    embedding = re.search(r"(?:^|\.)(patch_embed\.|pos_embed$|cls_token$|dist_token$)", name)
+    embedding = re.search(r"(?:^|\.)(patch_embed\.|norm_pre\.|pos_embed$|cls_token$|dist_token$|reg_token$)", name)
     return 0 if embedding else depth + 1
 
 

@@ -8,22 +8,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longtail.losses.reduction import distribution, full, prior, weighted_mean
+from longtail.losses.reduction import check_tau, distribution, full, prior, weighted_mean
 from longtail.losses.weights import effective_number
 
 
 class BinaryCrossEntropy(nn.Module):
     """The sum over classes of each class's binary cross entropy (LiVT, Xu et al. 2023, equation 5 with w = 1).
 
+    With `whole`, each class of a mixture is answered with yes, whatever its share (DeiT III, Touvron et al. 2022).
+
     >>> BinaryCrossEntropy()(torch.zeros(2, 4), torch.tensor([0, 3]))  # 4 log 2
     tensor(2.7726)
+    >>> mixed, sure = torch.tensor([[0.7, 0.3, 0.0]]), torch.tensor([[9.0, 9.0, -9.0]])
+    >>> [round(BinaryCrossEntropy(whole=whole)(sure, mixed).item(), 2) for whole in (False, True)]
+    [9.0, 0.0]
     """
 
     confidence = "sigmoid"  # of a network trained with it: each logit answers a question of its own
 
-    def __init__(self, *, smoothing: float = 0.0) -> None:
+    def __init__(self, *, smoothing: float = 0.0, whole: bool = False) -> None:
         super().__init__()
-        self.smoothing = smoothing
+        if whole and smoothing:
+            raise ValueError(f"expected no smoothing with `whole`, which would answer yes for every class, got {smoothing}")
+        self.smoothing, self.whole = smoothing, whole
 
     def each(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss (N, C) of every answer, for a target distribution (N, C)."""
@@ -35,7 +42,8 @@ class BinaryCrossEntropy(nn.Module):
         """The mean over rows; see `longtail.losses.reduction`. `weight` weighs a row by its class, not the answers for a class."""
         logits = full(logits)
         target = distribution(target, logits, smoothing=self.smoothing)
-        return weighted_mean(self.each(logits, target).sum(1, keepdim=True), target, weight=weight, rows=rows)
+        answers = (target > 0).to(target.dtype) if self.whole else target
+        return weighted_mean(self.each(logits, answers).sum(1, keepdim=True), target, weight=weight, rows=rows)
 
 
 class BalancedBCE(BinaryCrossEntropy):
@@ -43,7 +51,9 @@ class BalancedBCE(BinaryCrossEntropy):
 
     The bias is tau * (logit(prior) - logit(test_prior)). Without a test prior it is theorem 2, which the released code implements; with
     "uniform", equation 10, which adds log(C - 1); with a distribution (C,), theorem 3. The head's bias can absorb what a uniform test
-    prior adds, but they start apart: without it a head of zeros answers with the prior, at the sum of its binary entropies.
+    prior adds, but they start apart: without it a head of zeros answers with the prior, at the sum of its binary entropies. What a bare
+    logit then means differs as well: without a test prior its sigmoid is the answer for a class that every second image has, and
+    log(C - 1) must be taken off for one in C (the recipes do); their order, and a softmax, are the same.
 
     >>> BalancedBCE(torch.tensor([3, 1])).bias.exp().tolist()  # odds of 3 and 1/3
     [3.0, 0.3333333134651184]
@@ -57,9 +67,10 @@ class BalancedBCE(BinaryCrossEntropy):
         self, counts: Tensor, *, tau: float = 1.0, test_prior: Literal["uniform"] | Tensor | None = None, smoothing: float = 0.0
     ) -> None:
         super().__init__(smoothing=smoothing)
+        check_tau(tau)
         bias = prior(counts).logit()
         if isinstance(test_prior, Tensor):
-            if test_prior.shape != counts.shape or bool((test_prior <= 0).any()) or abs(float(test_prior.sum()) - 1) > 1e-4:
+            if test_prior.shape != counts.shape or not bool((test_prior > 0).all()) or abs(float(test_prior.sum()) - 1) > 1e-4:
                 raise ValueError(f"expected a positive test prior of {len(counts)} classes that sums to 1, got {test_prior.tolist()}")
             bias = bias - test_prior.double().logit()
         elif test_prior == "uniform":

@@ -11,6 +11,8 @@ so `weight` (C,) makes a weighted mean, the same for a hard target and its one-h
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -27,6 +29,8 @@ def distribution(target: Tensor, logits: Tensor, *, smoothing: float = 0.0) -> T
     >>> distribution(torch.tensor([1]), torch.zeros(1, 2), smoothing=0.5).tolist()
     [[0.25, 0.75]]
     """
+    if not 0 <= smoothing < 1:
+        raise ValueError(f"expected a smoothing in [0, 1), got {smoothing}")
     classes = logits.shape[1]
     if target.ndim == 1 and len(target) == len(logits):
         target = F.one_hot(target, classes)
@@ -64,7 +68,13 @@ def prior(counts: Tensor) -> Tensor:
     """
     if counts.ndim != 1 or len(counts) < 2:
         raise ValueError(f"expected counts (C,) of at least two classes, got shape {tuple(counts.shape)}")
-    empty = (counts <= 0).nonzero().flatten().tolist()
+    empty = (~(counts > 0)).nonzero().flatten().tolist()
     if empty:
         raise ValueError(f"expected training images in every class, got none in class {', '.join(map(str, empty))}: leave out such classes")
     return counts.double() / counts.double().sum()
+
+
+def check_tau(tau: float) -> None:
+    """Refuse a factor of the prior that is not a number."""
+    if not math.isfinite(tau):
+        raise ValueError(f"expected a finite tau, got {tau}: 1 is the whole prior, 0 none of it")

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longtail.losses.reduction import distribution, full, prior, weighted_mean
+from longtail.losses.reduction import check_tau, distribution, full, prior, weighted_mean
 
 
 class CrossEntropy(nn.Module):
@@ -44,6 +44,7 @@ class LogitAdjusted(CrossEntropy):
 
     def __init__(self, counts: Tensor, *, tau: float = 1.0, smoothing: float = 0.0) -> None:
         super().__init__(smoothing=smoothing)
+        check_tau(tau)
         self.register_buffer("bias", (tau * prior(counts).log()).to(torch.get_default_dtype()), persistent=False)
 
     def forward(

@@ -19,7 +19,8 @@ def sincos_positions(width: int, grid: int, *, prefix: int = 1) -> Tensor:
     [0.8410000205039978, 0.009999999776482582, 0.5400000214576721, 1.0, 0.0, 0.0, 1.0, 1.0]
     """
     if width % 4:
-        raise ValueError(f"expected a width divisible by 4 for positions in two dimensions, got {width}")
+        near = max(4, round(width / 4) * 4)
+        raise ValueError(f"expected a width divisible by 4 for positions in two dimensions, got {width}: take {near}")
     rates = 10000.0 ** (-torch.arange(width // 4, dtype=torch.float64) / (width // 4))
     row, column = torch.meshgrid(*[torch.arange(grid, dtype=torch.float64)] * 2, indexing="ij")
     angles = [own.flatten()[:, None] * rates for own in (column, row)]
@@ -140,7 +141,7 @@ class Decoder(nn.Module):
         super().__init__()
         from timm.models.vision_transformer import Block
 
-        if width % heads:
+        if heads < 1 or width % heads:
             raise ValueError(
                 f"expected a decoder width divisible by its heads, got width {width} and heads {heads}: take a divisor of {width}"
             )

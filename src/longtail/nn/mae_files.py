@@ -70,6 +70,8 @@ def read_weights(source: Path) -> Weights:
                 tensors, spec = _bare(_tensors(folder / "model.safetensors"), source), about["network"]
                 return Weights(source, tensors, spec.get("network", spec), about.get("data"))
         raise ValueError(f"expected a run with an encoder or a trained network, got none at {source}: pass a finished run's folder")
+    if source.name == "model.safetensors" and (source.parent / "spec.json").exists():
+        return read_weights(source.parent)  # one of ours: the spec beside it knows more
     if not source.exists():
         raise ValueError(f"expected a run or a file of weights, got nothing at {source}")
     return Weights(source, _bare(_tensors(source), source))
@@ -164,7 +166,8 @@ def write_encoder(folder: Path, network: Network, *, data: str) -> None:
 def timm_layout(network: Network) -> dict[str, Tensor]:
     """The weights under the names that timm knows: of a transformer, or of a classifier made of one and a linear head.
 
-    They fill `timm.create_model(NAME, num_classes=..., global_pool=...)` of the same architecture. Normalisation is not among them: give
+    They fill `timm.create_model(NAME, num_classes=..., global_pool="avg")` of the same architecture; an encoder before fine-tuning, whose
+    norm is before pooling, fills one with `fc_norm=False`. Normalisation is not among them: give
     timm the mean and the deviation of the network's spec.
     """
     if not isinstance(network, Classifier):

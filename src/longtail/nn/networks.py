@@ -167,7 +167,8 @@ def build(spec: Mapping[str, Any]) -> Network:
     own = {key: p.default for key, p in inspect.signature(builder).parameters.items() if p.kind is p.KEYWORD_ONLY}
     unknown = [key for key in keywords if key not in {**defaults, **own}]
     if unknown:
-        raise ValueError(f"{name} has no keyword {', '.join(unknown)}: known are {', '.join({**defaults, **own})}")
+        hint = "; vision transformers have them, such as vit_mini, vit_tiny and those of timm" if "pool" in unknown else ""
+        raise ValueError(f"{name} has no keyword {', '.join(unknown)}: known are {', '.join({**defaults, **own})}{hint}")
     full = {**defaults, **own, **keywords}
     body = builder(full["size"], **{key: full[key] for key in own})
     architecture = {"pretrained": False} if "pretrained" in own else {}

@@ -28,6 +28,12 @@ def pooling(pool: str) -> dict[str, Any]:
     return POOLS[pool]
 
 
+def check_drop_path(rate: float) -> None:
+    """Refuse a share of blocks to drop that is none."""
+    if not 0 <= rate < 1:
+        raise ValueError(f"expected a drop path in [0, 1), got {rate}: 0.1 is usual")
+
+
 class Tokens(nn.Module):
     """A transformer with a distillation token (DeiT, Touvron et al. 2021): features are the class token's, then the distillation token's.
 
@@ -67,11 +73,12 @@ def vit(
     from timm.models.deit import VisionTransformerDistilled  # here, because timm and torchvision take seconds to import
     from timm.models.vision_transformer import VisionTransformer
 
+    check_drop_path(drop_path)
     if patch is None:
         patch = max((p for p in range(1, size // 8 + 1) if size % p == 0), default=1)
-    if size % patch:
+    if patch < 1 or size % patch:
         raise ValueError(f"expected an image size divisible by the patch, got size {size} and patch {patch}: take a divisor of {size}")
-    if width % heads:
+    if heads < 1 or width % heads:
         raise ValueError(f"expected a width divisible by the heads, got width {width} and heads {heads}: take a divisor of {width}")
     distilled = pool == "tokens"
     transformer = (VisionTransformerDistilled if distilled else VisionTransformer)(

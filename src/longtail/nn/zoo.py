@@ -10,7 +10,7 @@ from torch import nn
 
 from longtail.nn import pretrained as weights
 from longtail.nn.normalize import Normalize
-from longtail.nn.vit import Tokens, pooling
+from longtail.nn.vit import Tokens, check_drop_path, pooling
 
 
 def defaults(model: str) -> dict[str, Any]:
@@ -30,6 +30,7 @@ def timm_model(
     """A timm model without its classifier; `patch`, `pool` (see `vit.pooling`) and `drop_path` are its own unless given."""
     import timm
 
+    check_drop_path(drop_path)
     keywords: dict[str, Any] = {} if patch is None else {"patch_size": patch}
     keywords |= {} if pool in (None, "tokens") else pooling(str(pool))
     keywords |= {"drop_path_rate": drop_path} if drop_path else {}
@@ -39,10 +40,12 @@ def timm_model(
         keywords["pretrained_cfg_overlay"] = weights.overlay(model)
     try:
         body: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=0, **keywords)
-    except TypeError as error:
+    except (TypeError, AssertionError) as error:
         asked = {"patch": patch, "pool": pool, "drop_path": drop_path or None}
         given = ", ".join(name for name, value in asked.items() if value is not None)
-        raise ValueError(f"expected keywords that {model} has, got {given or 'a size'}: {error}. Leave them out, or take a ViT") from error
+        raise ValueError(
+            f"expected keywords that {model} has, got {given or 'a size'}: {error or 'it allows no others'}. Leave them out, or take a ViT"
+        ) from error
     except (OSError, RuntimeError, SafetensorError) as error:
         if not pretrained:
             raise

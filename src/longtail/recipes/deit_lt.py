@@ -18,7 +18,7 @@ from longtail.methods.distill_tokens import DistillTokens, Release, Taught
 from longtail.nn import Network, Teacher, TokenHeads, build
 from longtail.recipes.ldam import ldam
 from longtail.recipes.paco import paco
-from longtail.recipes.supervised import Augment, kept, mixing, training_view, validation
+from longtail.recipes.supervised import Augment, kept, mixing, training_view, unused, validation
 from longtail.recipes.teachers import teacher_of
 from longtail.schedules import Cosine, Deferred
 
@@ -81,6 +81,10 @@ def deit_lt(
     the sweep `deit-lt-paper`. Cost: a second look of the teacher at each image once, then none.
     Published: 84.8% on CIFAR-10-LT at imbalance 100, 87.5% with PaCo + SAM as teacher (teachers: 81.9% and 86.8%).
     """
+    if teacher is not None:
+        training: dict[str, Any] = {"teacher_method": teacher_method, "teacher_network": teacher_network}
+        training |= {"teacher_epochs": teacher_epochs, "teacher_rho": teacher_rho, "teacher_schedule": teacher_schedule}
+        unused(deit_lt, training, beside="--teacher, which is trained already")
     chosen, weights = kept(keep, ema=0.0, data=data)[1], Deferred(effective_number(data.counts), defer)
     transforms = mixing(len(data.classes), mixup=mixup, cutmix=cutmix, until=defer if mix_until is None else mix_until)
     trust = constant if release is None else Release(release)
@@ -143,6 +147,9 @@ def deit(
     Cost: that of `deit_lt` with a teacher that looks once at each batch.
     Published: 70.2% with ViT-B and a RegNetY-16GF teacher on CIFAR-10-LT at imbalance 100 (Rangwani et al. 2024).
     """
+    if teacher is not None:
+        training = {"teacher_network": teacher_network, "teacher_epochs": teacher_epochs}
+        unused(deit, training, beside="--teacher, which is trained already")
     chosen = kept(keep, ema=0.0, data=data)[1]
     backbone, heads = _student(network, data, size=size, patch=patch, drop_path=drop_path, seed=run.seed)
 

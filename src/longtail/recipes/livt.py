@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
-from longtail.core import BatchTransform, Labelled, Method, Stage
+from longtail.core import BatchTransform, Labelled, Method, Schedule, Stage
 from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader
 from longtail.data.views import ThreeAugment, View
@@ -29,7 +32,7 @@ from longtail.nn import Cosine, Head, Linear, Network, build
 from longtail.nn.mae import initialise
 from longtail.nn.mae_files import Weights, load_encoder, read_weights, timm_layout
 from longtail.recipes.masked_autoencoder import BETAS, pretrained_encoder
-from longtail.recipes.supervised import Augment, kept, mixing, training_view, validation
+from longtail.recipes.supervised import Augment, kept, mixing, training_view, unused, validation
 from longtail.schedules import Cosine as CosineRate
 from longtail.schedules import Deferred
 
@@ -80,22 +83,36 @@ def livt(
         longtail train livt --data cifar100-lt --root DATA --loss ce --pretrained runs/livt --out runs/mae-ce
 
     LiVT (Xu et al. 2023). `pretrained` takes the encoder of another run, which may have seen other data, or of a public MAE checkpoint,
-    and skips the first stage; width, depth, heads and patch must be the network's, the image size may differ. Rates are for 256 images a
-    step and grow with them; with `layer_decay` d, the last of n blocks has d of the rate, the first d ** n. `erase` is a part of
-    randaugment. `loss` is any of the paper's table 7: ce is the paper's MAE, bal_bce its LiVT (`test_prior` uniform adds equation 10's
-    log(C - 1)), the others are its baselines.
+    and skips the first stage (of a run that took one itself, it takes the same); width, depth, heads and patch must be the network's, the
+    image size may differ. Rates are for 256 images a step and grow with them; with `layer_decay` d, the last of n blocks has d of the
+    rate, the first d ** n. `erase` is a part of randaugment. `loss` is any of the paper's table 7: ce is the paper's MAE, bal_bce its
+    LiVT (`test_prior` uniform adds equation 10's log(C - 1)), the others are its baselines.
 
     Cost: not measured yet; `--dry-run` estimates it.
     Paper: 800 epochs of pretraining at an effective batch of 4,096 and rate 1.5e-4, then 100 at 1,024 and 1e-3; decoder 512 wide, 8 blocks,
     16 heads. Published: ViT-B 60.9% on ImageNet-LT; on CIFAR-100-LT (imbalance 100) 58.2%, pretrained on ImageNet-1K.
     """
     size = size or data.size
-    loss_and_head(loss, data.counts, 4, tau=tau, test_prior=test_prior)  # refuses now, not after pretraining
+    first: dict[str, Any] = {"mask": mask, "decoder_width": decoder_width, "decoder_depth": decoder_depth, "decoder_heads": decoder_heads}
+    first |= {"pretrain_epochs": pretrain_epochs, "pretrain_batch": pretrain_batch, "pretrain_accumulate": pretrain_accumulate}
+    first |= {"pretrain_lr": pretrain_lr, "pretrain_size": pretrain_size}
+    spec: dict[str, Any] = {"name": network, "size": size, "patch": patch, "pool": "avg_norm", "drop_path": drop_path}
+    # All that can be refused is refused now, not after pretraining.
+    view = training_view(augment, size, erase=erase, flip=data.mirror)
+    mix = mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=smoothing)
+    optimizer = adamw(lr=lr * batch * accumulate / 256, betas=BETAS, weight_decay=weight_decay, layer_decay=layer_decay)
+    schedule = CosineRate(warmup)
+    kept(keep, ema=0.0, data=data)
+    loss_and_head(loss, data.counts, 4, tau=tau, test_prior=test_prior)
     if pretrained is not None:
-        weights = read_weights(pretrained)
-        seen = weights.data or f"the data of {pretrained.name}"
+        unused(livt, first, beside="--pretrained, which skips pretraining")
+        origin = began(pretrained)
+        weights = read_weights(origin)
+        seen = weights.data or f"the data of {origin.name}"
         run.pretraining = None if data.hash[:12] in seen else seen
     else:
+        with torch.random.fork_rng(devices=[]):  # this one is thrown away, and nothing else is drawn differently for it
+            optimizer(build(spec))
         encoder = pretrained_encoder(
             run,
             data,
@@ -113,8 +130,7 @@ def livt(
             size=pretrain_size or size,
         )
         weights = Weights(run.folder, timm_layout(encoder), encoder.spec)
-    spec = {"name": network, "size": size, "patch": patch or weights.patch, "pool": "avg_norm", "drop_path": drop_path}
-    spec |= weights.statistics
+    spec |= {"patch": patch or weights.patch, **weights.statistics}
     return _classifier(
         run,
         data,
@@ -123,10 +139,10 @@ def livt(
         epochs=epochs,
         batch=batch,
         accumulate=accumulate,
-        optimizer=adamw(lr=lr * batch * accumulate / 256, betas=BETAS, weight_decay=weight_decay, layer_decay=layer_decay),
-        warmup=warmup,
-        view=training_view(augment, size, erase=erase, flip=data.mirror),
-        mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=smoothing),
+        optimizer=optimizer,
+        schedule=schedule,
+        view=view,
+        mix=mix,
         loss=loss,
         tau=tau,
         test_prior=test_prior,
@@ -178,7 +194,7 @@ def vit_scratch(
         batch=batch,
         accumulate=accumulate,
         optimizer=adamw(lr=lr * batch * accumulate / 256, betas=BETAS, weight_decay=weight_decay),
-        warmup=warmup,
+        schedule=CosineRate(warmup),
         view=training_view(augment, size, erase=erase, flip=data.mirror),
         mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=smoothing),
         loss=loss,
@@ -215,7 +231,8 @@ def deit3(
         longtail train deit3 --data cifar100-lt --root DATA --out runs/deit3
 
     Touvron et al. 2022: class token, scaled layers, LAMB (rate 3e-3 whatever the batch, clipped at norm 1), one of grey, solarize and blur,
-    mixup and CutMix. Without its repeated augmentation, which shows an epoch a third of the images.
+    mixup and CutMix; with `bce`, every class of a mixed image counts as a whole. Without its repeated augmentation, which shows an epoch a
+    third of the images.
 
     Cost: not measured yet; `--dry-run` estimates it.
     Published: ViT-B 48.4% on ImageNet-LT after 800 epochs (Xu et al. 2023, table 2).
@@ -233,13 +250,14 @@ def deit3(
         batch=batch,
         accumulate=accumulate,
         optimizer=clipped(from_timm("lamb", lr=lr, weight_decay=weight_decay), norm=1.0),
-        warmup=warmup,
+        schedule=CosineRate(warmup),
         view=ThreeAugment(size, pad=size // 8, flip=data.mirror),
         mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix),
         loss=loss,
         tau=tau,
         test_prior=test_prior,
         keep=keep,
+        whole=True,
         head_std=0.02,  # LAMB's steps are in proportion to the weights: a head near zero would stay there
     )
 
@@ -254,18 +272,19 @@ def _classifier(
     batch: int,
     accumulate: int,
     optimizer: Build,
-    warmup: float,
+    schedule: Schedule,
     view: View,
     mix: BatchTransform,
     loss: Loss,
     tau: float,
     test_prior: Literal["uniform"] | None,
     keep: Literal["last", "best"],
+    whole: bool = False,
     head_std: float = HEAD_STD,
 ) -> Method[Labelled]:
     """One stage with labels."""
     chosen = kept(keep, ema=0.0, data=data)[1]
-    function, head, weights = loss_and_head(loss, data.counts, backbone.dim, tau=tau, test_prior=test_prior, std=head_std)
+    function, head, weights = loss_and_head(loss, data.counts, backbone.dim, tau=tau, test_prior=test_prior, whole=whole, std=head_std)
     return run.fit(
         Stage(
             name=stage,
@@ -274,7 +293,7 @@ def _classifier(
             epochs=epochs,
             accumulate=accumulate,
             optimizer=optimizer,
-            schedule=CosineRate(warmup),
+            schedule=schedule,
             mix=mix,
             evals=validation(data, backbone.spec["size"], workers=run.machine.workers),
             keep=chosen,
@@ -282,17 +301,40 @@ def _classifier(
     )
 
 
+def began(run: Path) -> Path:
+    """The run or file whose encoder a run began with: itself if it has pretrained one, or never had any.
+
+    Its own network has learnt labels, and would not be what `--pretrained` promises.
+    """
+    record = run / "recipe.json"
+    if (run / "encoder").exists() or not record.exists():
+        return run
+    earlier = json.loads(record.read_text(encoding="utf-8"))["keywords"].get("pretrained")
+    return began(Path(earlier)) if earlier else run
+
+
 def loss_and_head(
-    loss: Loss, counts: Tensor, dim: int, *, tau: float, test_prior: Literal["uniform"] | None, std: float = HEAD_STD
+    loss: Loss,
+    counts: Tensor,
+    dim: int,
+    *,
+    tau: float,
+    test_prior: Literal["uniform"] | None,
+    whole: bool = False,
+    std: float = HEAD_STD,
 ) -> tuple[nn.Module, Head, nn.Module | None]:
-    """A loss of table 7 by name, the head that it was designed with, and its class weights. A linear head begins with weights of `std`."""
+    """A loss of table 7 by name, the head that it was designed with, and its class weights. A linear head begins with weights of `std`.
+
+    Balanced BCE without a test prior is the one with a uniform test prior and a head that begins lower by what that adds: learning is the
+    same, and the sigmoid of a logit is then the answer for a balanced test set.
+    """
     if tau != 1.0 and loss not in ("bal_bce", "bal_ce"):
         raise ValueError(f"expected --tau with --loss bal_bce or bal_ce, which have a prior to scale, got it with {loss}: leave it out")
     if test_prior is not None and loss != "bal_bce":
         raise ValueError(f"expected --test-prior with --loss bal_bce, got it with {loss}: leave it out")
     losses: dict[Loss, nn.Module] = {
-        "bal_bce": BalancedBCE(counts, tau=tau, test_prior=test_prior),
-        "bce": BinaryCrossEntropy(),
+        "bal_bce": BalancedBCE(counts, tau=tau, test_prior="uniform"),
+        "bce": BinaryCrossEntropy(whole=whole),
         "cb_bce": ClassBalancedBCE(counts),
         "bal_ce": LogitAdjusted(counts, tau=tau),
         "ce": CrossEntropy(),
@@ -306,5 +348,6 @@ def loss_and_head(
         return losses[loss], Cosine(dim, len(counts), scale=SCALE), weights
     head = Linear(dim, len(counts))
     nn.init.trunc_normal_(head.weight, std=std)
-    nn.init.zeros_(head.bias)
+    begin = -tau * math.log(len(counts) - 1) if loss == "bal_bce" and test_prior is None else 0.0
+    nn.init.constant_(head.bias, begin)
     return losses[loss], head, weights

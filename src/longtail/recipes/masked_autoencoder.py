@@ -62,6 +62,10 @@ def masked_autoencoder(
     Cost: not measured yet; `--dry-run` estimates it.
     Paper: 800 epochs, effective batch 4,096, rate 1.5e-4, warmup 40 epochs, mask 0.75, decoder 512 wide with 8 blocks and 16 heads.
     """
+    if probe_epochs < 1:
+        raise ValueError(
+            f"expected at least one epoch of the linear classifier whose row this is, got {probe_epochs}: pass --probe-epochs 1"
+        )
     size = size or data.size
     split = data.train if images is None else _evenly(data.train, images, len(data.classes))
     encoder = pretrained_encoder(
@@ -149,10 +153,12 @@ class _Some:
 
 def _evenly(split: Split, images: int, classes: int) -> Split:
     """So many images of a split, equally many of each class, or one more."""
+    if images < classes:
+        raise ValueError(f"expected at least one image of each of {classes} classes, got {images} for all: pass --images {classes} or more")
     counts = [images // classes + (c < images % classes) for c in range(classes)]
     have = torch.bincount(split.target, minlength=classes)
     short = [c for c in range(classes) if have[c] < counts[c]]
-    if images < classes or short:
+    if short:
         raise ValueError(
             f"expected at least {counts[0]} images in every class for {images} alike, got {int(have.min())} in the smallest of {classes}: "
             "take fewer, or data that is balanced"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib.util
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -82,6 +83,8 @@ class Parameter:
         kinds = {"bool": bool, "int": int, "float": int | float, "str": str, "Path": str | Path}
         if not isinstance(item, kinds[self.scalar]) or (isinstance(item, bool) and self.scalar != "bool"):
             raise self._wrong(whole)
+        if isinstance(item, float) and not math.isfinite(item):
+            raise self._wrong(whole)
         return float(item) if self.scalar == "float" else str(item) if self.scalar == "Path" else item
 
     def _scalar(self, text: str, whole: str) -> Any:
@@ -95,9 +98,12 @@ class Parameter:
                 raise self._wrong(whole)
             return text.lower() == "true"
         try:
-            return int(text) if self.scalar == "int" else float(text) if self.scalar == "float" else text
+            read = int(text) if self.scalar == "int" else float(text) if self.scalar == "float" else text
         except ValueError:
             raise self._wrong(whole) from None
+        if isinstance(read, float) and not math.isfinite(read):
+            raise self._wrong(whole)
+        return read
 
     def _wrong(self, value: object) -> ValueError:
         close = difflib.get_close_matches(str(value), list(map(str, self.choices)), n=1)

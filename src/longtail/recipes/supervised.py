@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from torch import nn
@@ -27,6 +28,7 @@ from longtail.schedules import Cosine, Until
 Augment = Literal["weak", "cutout", "autoaugment", "randaugment", "threeaugment"]
 Sampling = Literal["instance", "class_balanced", "square_root", "progressive"]
 Weights = Literal["random", "timm"]
+ERASE = 0.25  # how often randaugment erases a part, unless told
 
 
 def cross_entropy(
@@ -216,8 +218,18 @@ def usual_optimizer(
     return sgd(lr=0.1 * share if lr is None else lr, weight_decay=5e-4 if weight_decay is None else weight_decay, scales=scales)
 
 
-def training_view(augment: Augment, size: int, *, flip: bool, erase: float = 0.25) -> View:
+def unused(recipe: Callable[..., Any], keywords: Mapping[str, Any], *, beside: str) -> None:
+    """Refuse what was said about something that does not happen: a row must not name it."""
+    defaults = inspect.signature(recipe).parameters
+    said = [f"--{name.replace('_', '-')} {value}" for name, value in keywords.items() if value != defaults[name].default]
+    if said:
+        raise ValueError(f"expected no word about it beside {beside}, got {', '.join(said)}: leave that out")
+
+
+def training_view(augment: Augment, size: int, *, flip: bool, erase: float = ERASE) -> View:
     """A view by name; shifts and cut-out squares that are 4 and 16 pixels of 32 grow with the image. `erase` is for randaugment."""
+    if erase != ERASE and augment != "randaugment":
+        raise ValueError(f"expected --erase with --augment randaugment, got {erase} with {augment}, which erases nothing: leave it out")
     pad, cutout = size // 8, size // 2
     views: dict[Augment, Any] = {
         "weak": Weak(size, pad=pad, flip=flip),

@@ -41,6 +41,7 @@ _DEIT_LT: Mapping[str, Any] = {
     "with": {"imbalance": 100.0},
     "first": _TEACHERS,
 }
+_PINNED = {"profile": "exp", "protocol": "holdout"}
 _UNMIXED = {"mixup": 0.0, "cutmix": 0.0}
 
 SWEEPS: Mapping[str, Mapping[str, Any]] = {
@@ -111,7 +112,7 @@ SWEEPS: Mapping[str, Mapping[str, Any]] = {
         **_CIFAR100,
         "set": {"epochs": (30,), "batchformer": ("off", "on")},
     },
-    # LiVT's table 7, with the two variants of table 6 that it leaves out.
+    # LiVT's table 7, with BCE of its table 6 and the class-balanced BCE of its equation 5.
     "livt-losses": {
         **_LIVT,
         "set": {
@@ -140,13 +141,14 @@ SWEEPS: Mapping[str, Mapping[str, Any]] = {
         "data": "cifar10-lt",
         "seeds": (0, 1, 2),
         "first": {
-            "lt": {"recipe": "masked_autoencoder", "data": "cifar100-lt"},
-            "bal": {"recipe": "masked_autoencoder", "data": "cifar100", "set": {"images": 9754}, "with": {"imbalance": None}},
+            # 9,754 are the images of the first, whatever flags the arms have.
+            "lt": {"recipe": "masked_autoencoder", "data": "cifar100-lt", "with": {"imbalance": 100.0, **_PINNED}},
+            "bal": {"recipe": "masked_autoencoder", "data": "cifar100", "set": {"images": 9754}, "with": {"imbalance": None, **_PINNED}},
         },
         "set": {"pretrained": ("{lt}", "{bal}"), "epochs": (20,), "loss": ("ce", "bal_bce")},
         "across": ("pretraining",),
     },
-    # Table 1: three ways to train a transformer from scratch.
+    # Three transformers with labels of the same long-tailed data, as in the columns of table 1; all with cross entropy.
     "livt-from-scratch": {"recipes": ("vit_scratch", "deit3", "livt"), "data": "cifar100-lt", "seeds": (0, 1, 2), "set": {"loss": ("ce",)}},
     # DeiT-LT as it was published for CIFAR, with both teachers: ViT-B at 224 pixels, an effective batch of 1,024. Not for a CPU.
     "deit-lt-paper": {

@@ -1,60 +1,15 @@
-"""Lines over a keyword or over epochs, as SVG: the figures that named sweeps draw."""
+"""Pictures of lines, as SVG."""
 
 from __future__ import annotations
 
-import json
 import math
-import statistics
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from xml.sax.saxutils import escape
-
-from longtail.metrics.row import Row
-from longtail.report.rows import read_rows
 
 Line = Sequence[tuple[float, float]]
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 400, 60, 150, 24, 50
 COLOURS = ("#1f5fa8", "#b3541e", "#2a7d4f", "#7b3fa0", "#9a7d0a", "#4d4d4d", "#c2185b", "#00838f", "#5d4037")
-
-
-def write(plot: Mapping[str, str], folders: Sequence[Path], path: Path) -> Path:
-    """Draw finished runs into `path` with the suffix .svg: {"x": KEYWORD}, or {"x": "epoch", "lines": KEYWORD}."""
-    rows = read_rows(folders)
-    if plot["x"] == "epoch":
-        drawn = chart(over_epochs(rows, plot["lines"]), x="epoch", y="validation accuracy, %")
-    else:
-        drawn = chart(over_keyword(rows, plot["x"]), x=plot["x"], y="test accuracy, %")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path = path.with_name(f"{path.name}.svg")
-    path.write_text(drawn, encoding="utf-8")
-    return path
-
-
-def over_keyword(rows: Sequence[Row], keyword: str) -> dict[str, Line]:
-    """Test accuracy, overall and of each group, in percent over the values of a keyword: the mean over all runs with a value."""
-    found: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        if row["test"] is None:
-            raise ValueError(f"expected runs with test images, got none in {row.get('folder')}")
-        for name, value in {"overall": row["test"]["top1"], **row["test"]["groups"]}.items():
-            if value is not None:
-                found[name][float(row["keywords"][keyword])].append(100 * value)
-    return {name: [(x, statistics.fmean(values)) for x, values in sorted(points.items())] for name, points in found.items()}
-
-
-def over_epochs(rows: Sequence[Row], keyword: str) -> dict[str, Line]:
-    """Validation accuracy in percent over the epochs of the last stage, a line for each value of a keyword: the mean over its runs."""
-    found: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        journal = Path(row["folder"]) / list(row["epochs"])[-1] / "journal.jsonl"
-        for line in map(json.loads, journal.read_text(encoding="utf-8").splitlines()):
-            if line["kind"] == "epoch" and "val/top1" in line:
-                found[str(row["keywords"][keyword])][line["epoch"]].append(100 * line["val/top1"])
-    if not found:
-        raise ValueError("expected runs that were judged on validation images after every epoch, got none: use --protocol holdout")
-    return {name: [(x, statistics.fmean(values)) for x, values in sorted(points.items())] for name, points in found.items()}
 
 
 def chart(lines: Mapping[str, Line], *, x: str, y: str) -> str:
