@@ -16,7 +16,8 @@ from longtail.cli.jobs import FIRST, Job, machine, perform
 from longtail.recipes.signatures import Recipe, read, unknown
 from longtail.recipes.sweeps import SWEEPS
 
-TEACHERS = ("ldam", "paco")
+PREFIX = {"ldam": "teacher_", "paco": "teacher_", "masked_autoencoder": "pretrain_"}
+"""How the keywords of a run that others begin with are called in the others."""
 
 
 def sweep(context: typer.Context, **values: Any) -> None:
@@ -88,8 +89,9 @@ def plan(values: Mapping[str, Any], *, typed: Collection[str] = ()) -> list[Job]
             for seed in seeds:
                 inner = "-".join([recipe.name.rpartition(":")[2], *varied, f"seed={seed}"])
                 begun = {name: _placed(value, spec["first"], folder, seed) for name, value in keywords.items()}
-                if begun.get("teacher") != keywords.get("teacher"):  # what was said about it was said to its own run
-                    begun |= {name: recipe.parameters[name].default for name in _spoken_to(spec["first"]) if name in begun}
+                if begun != keywords:  # what was said about the run that this one begins with was said to that run
+                    said = {name for own in spec["first"].values() for name in _addressed(own["recipe"])}
+                    begun |= {name: recipe.parameters[name].default for name in said if name in begun}
                 jobs.append(Job(recipe, data, seed, folder / inner, begun, shared))
     twice = [own for own, number in Counter(str(job.folder) for job in jobs).items() if number > 1]
     if twice:
@@ -115,19 +117,17 @@ def _first(
 ) -> list[Job]:
     """Runs that others begin with, one for each seed; not those that no keyword speaks of, because it was set to something else.
 
-    What `--set` says about their network holds for them: of a teacher `teacher_KEYWORD`, of an encoder its architecture.
+    What `--set` says about them holds for them: of a teacher `teacher_KEYWORD`, of an encoder `pretrain_KEYWORD` and its architecture.
     """
     spoken = {value for value in values if isinstance(value, str)}
     jobs = []
     for name, own in wanted.items():
         if f"{{{name}}}" in spoken:
             recipe = read(own["recipe"])
-            theirs = (
-                {key.removeprefix("teacher_"): value for key, value in settings.items() if key.startswith("teacher_")}
-                if own["recipe"] in TEACHERS
-                else {key: value for key, value in settings.items() if key in ("network", "patch", "size")}
-            )
-            chosen = {key: _values(recipe, key, value) for key, value in theirs.items() if key in recipe.parameters}
+            alike = ("network", "patch", "size") if own["recipe"] == "masked_autoencoder" else ()
+            theirs = {key: value for key, value in settings.items() if key in alike}
+            theirs |= {known: settings[key] for key, known in _addressed(own["recipe"]).items() if key in settings}
+            chosen = {key: _values(recipe, key, value) for key, value in theirs.items()}
             if several_of := [key for key, value in chosen.items() if len(value) > 1]:
                 raise ValueError(f"expected one {several_of[0]} for {name}, which all arms begin with, got several: sweep them apart")
             keywords = recipe.keywords({**own.get("set", {}), **{key: value[0] for key, value in chosen.items()}})
@@ -141,9 +141,11 @@ def _place(name: str, folder: Path, seed: int) -> Path:
     return folder / FIRST / f"{name}-seed={seed}"
 
 
-def _spoken_to(first: Mapping[str, Any]) -> set[str]:
-    """The keywords of a student that those who train its teacher first take."""
-    return {f"teacher_{name}" for own in first.values() if own["recipe"] in TEACHERS for name in read(own["recipe"]).parameters}
+def _addressed(first: str) -> dict[str, str]:
+    """Keywords of the others that are said to the recipe they begin with, and its own names for them."""
+    known = read(first).parameters
+    alone = ("mask", "decoder_width", "decoder_depth", "decoder_heads") if first == "masked_autoencoder" else ()
+    return {f"{PREFIX[first]}{name}": name for name in known} | {name: name for name in alone}
 
 
 def _placed(value: Any, first: Iterable[str], folder: Path, seed: int) -> Any:
