@@ -223,12 +223,22 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_estimates_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = Run(tmp_path / "new", dry=True)
+    run = Run(tmp_path / "new", dry="estimate")
     recipe(run, ToyBatches(), ToyBatches())
     said = capsys.readouterr().err
     assert "ms a step" in said
     assert "effective batch 32 (16 rows x 2 accumulated)" in said
     assert [record["name"] for record in run.history] == ["pretrain", "finetune"]
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_rehearsal_learns_nothing_writes_nothing_and_refuses_what_a_later_stage_would(tmp_path: Path) -> None:
+    run, method = Run(tmp_path / "new", dry="rehearse"), ToyMethod()
+    before = digest(method)
+    first = run.fit(Stage(name="pretrain", method=method, data=ToyBatches(), epochs=9, optimizer=sgd(lr=0.1)))
+    assert digest(first) == before
+    with pytest.raises(ValueError, match="got 'neck': known are head, trunk"):
+        run.fit(Stage(name="finetune", method=first, data=ToyBatches(), epochs=1, optimizer=sgd(lr=0.1, scales={"neck": 0.1})))
     assert not (tmp_path / "new").exists()
 
 

@@ -185,6 +185,9 @@ def test_a_teacher_that_has_seen_other_images_stands_on_the_row(teacher: Path, t
         ({"mix_until": 2.0}, r"fraction of training in \[0, 1\], got 2.0"),
         ({"release": 1.0}, "0 <= start < end <= 1, got start 1.0"),
         ({"teacher": "nowhere"}, "expected a run folder, got nothing at nowhere"),
+        ({"warmup": 2.0}, "got 2.0"),
+        ({"epochs": 0}, "stage 'student': expected at least one epoch"),
+        ({"teacher_epochs": 0}, "stage 'teacher': expected at least one epoch"),
         ({"teacher": "timm:no_such_model"}, "timm has no model 'no_such_model'"),
     ],
 )

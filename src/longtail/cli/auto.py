@@ -157,7 +157,7 @@ def timed(asked: Asked, dataset: Dataset, machine: Machine) -> float:
 
     few = sample(dataset, size=asked.keywords["size"], images=4 * asked.keywords["batch"])
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
-        run = Run(Path(folder), seed=asked.seed, view_seed=asked.view_seed, machine=machine, dry=True)
+        run = Run(Path(folder), seed=asked.seed, view_seed=asked.view_seed, machine=machine, dry="estimate")
         follow(asked, few, run)
     epochs: int = asked.keywords["epochs"]
     return 60 * float(run.history[-1]["minutes"]) / (epochs * len(few.train))

@@ -6,7 +6,7 @@ import json
 import time
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -25,7 +25,8 @@ from longtail.engine.session import Session, announce
 class Run:
     """Where a recipe trains: a folder, the seeds and the machine.
 
-    `command` is what a person types to continue; `dry` sends a few batches through every stage and estimates the cost.
+    `command` is what a person types to continue. A dry run leaves nothing behind: "estimate" sends a few batches through every stage and
+    says what it would cost, "rehearse" none, so that what a later stage would refuse is refused before the first has learnt for hours.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class Run:
         view_seed: int | None = None,
         machine: Machine | None = None,
         save_minutes: float = 10.0,
-        dry: bool = False,
+        dry: Literal["estimate", "rehearse"] | None = None,
         tensorboard: bool = False,
         command: str = "the same command",
     ) -> None:
@@ -58,10 +59,12 @@ class Run:
         if stage.keep.average is not None and stage.keep.average not in stage.averages:
             raise ValueError(f"stage {stage.name!r} keeps the average {stage.keep.average!r}, but has only {sorted(stage.averages)}")
         self.machine.place(stage.method)
-        if self.dry:
+        if self.dry is None:
+            self._finish(stage)
+        elif self.dry == "estimate":
             self._estimate(stage)
         else:
-            self._finish(stage)
+            stage.optimizer(stage.method)
         stage.method.eval()
         # Trained or loaded, the recipe goes on with the same random numbers: a fresh head is the same head.
         seed_all(self.seed, stage.name, "after")

@@ -7,10 +7,9 @@ import math
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
-from longtail.core import BatchTransform, Labelled, Method, Schedule, Stage
+from longtail.core import BatchTransform, Labelled, Method, Stage
 from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader
 from longtail.data.views import ThreeAugment, View
@@ -96,14 +95,6 @@ def livt(
     first: dict[str, Any] = {"mask": mask, "decoder_width": decoder_width, "decoder_depth": decoder_depth, "decoder_heads": decoder_heads}
     first |= {"pretrain_epochs": pretrain_epochs, "pretrain_batch": pretrain_batch, "pretrain_accumulate": pretrain_accumulate}
     first |= {"pretrain_lr": pretrain_lr, "pretrain_size": pretrain_size}
-    spec: dict[str, Any] = {"name": network, "size": size, "patch": patch, "pool": "avg_norm", "drop_path": drop_path}
-    # All that can be refused is refused now, not after pretraining.
-    view = training_view(augment, size, erase=erase, flip=data.mirror)
-    mix = mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=smoothing)
-    optimizer = adamw(lr=lr * batch * accumulate / 256, betas=BETAS, weight_decay=weight_decay, layer_decay=layer_decay)
-    schedule = CosineRate(warmup)
-    kept(keep, ema=0.0, data=data)
-    loss_and_head(loss, data.counts, 4, tau=tau, test_prior=test_prior)
     if pretrained is not None:
         unused(livt, first, beside="--pretrained, which skips pretraining")
         origin = began(pretrained)
@@ -111,8 +102,6 @@ def livt(
         seen = weights.data or f"the data of {origin.name}"
         run.pretraining = None if data.hash[:12] in seen else seen
     else:
-        with torch.random.fork_rng(devices=[]):  # this one is thrown away, and nothing else is drawn differently for it
-            optimizer(build(spec))
         encoder = pretrained_encoder(
             run,
             data,
@@ -130,7 +119,8 @@ def livt(
             size=pretrain_size or size,
         )
         weights = Weights(run.folder, timm_layout(encoder), encoder.spec)
-    spec |= {"patch": patch or weights.patch, **weights.statistics}
+    spec = {"name": network, "size": size, "patch": patch or weights.patch, "pool": "avg_norm", "drop_path": drop_path}
+    spec |= weights.statistics
     return _classifier(
         run,
         data,
@@ -139,10 +129,10 @@ def livt(
         epochs=epochs,
         batch=batch,
         accumulate=accumulate,
-        optimizer=optimizer,
-        schedule=schedule,
-        view=view,
-        mix=mix,
+        optimizer=adamw(lr=lr * batch * accumulate / 256, betas=BETAS, weight_decay=weight_decay, layer_decay=layer_decay),
+        warmup=warmup,
+        view=training_view(augment, size, erase=erase, flip=data.mirror),
+        mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=smoothing),
         loss=loss,
         tau=tau,
         test_prior=test_prior,
@@ -194,7 +184,7 @@ def vit_scratch(
         batch=batch,
         accumulate=accumulate,
         optimizer=adamw(lr=lr * batch * accumulate / 256, betas=BETAS, weight_decay=weight_decay),
-        schedule=CosineRate(warmup),
+        warmup=warmup,
         view=training_view(augment, size, erase=erase, flip=data.mirror),
         mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=smoothing),
         loss=loss,
@@ -250,7 +240,7 @@ def deit3(
         batch=batch,
         accumulate=accumulate,
         optimizer=clipped(from_timm("lamb", lr=lr, weight_decay=weight_decay), norm=1.0),
-        schedule=CosineRate(warmup),
+        warmup=warmup,
         view=ThreeAugment(size, pad=size // 8, flip=data.mirror),
         mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix),
         loss=loss,
@@ -272,7 +262,7 @@ def _classifier(
     batch: int,
     accumulate: int,
     optimizer: Build,
-    schedule: Schedule,
+    warmup: float,
     view: View,
     mix: BatchTransform,
     loss: Loss,
@@ -293,7 +283,7 @@ def _classifier(
             epochs=epochs,
             accumulate=accumulate,
             optimizer=optimizer,
-            schedule=schedule,
+            schedule=CosineRate(warmup),
             mix=mix,
             evals=validation(data, backbone.spec["size"], workers=run.machine.workers),
             keep=chosen,

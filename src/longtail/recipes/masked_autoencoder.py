@@ -62,10 +62,6 @@ def masked_autoencoder(
     Cost: not measured yet; `--dry-run` estimates it.
     Paper: 800 epochs, effective batch 4,096, rate 1.5e-4, warmup 40 epochs, mask 0.75, decoder 512 wide with 8 blocks and 16 heads.
     """
-    if probe_epochs < 1:
-        raise ValueError(
-            f"expected at least one epoch of the linear classifier whose row this is, got {probe_epochs}: pass --probe-epochs 1"
-        )
     size = size or data.size
     split = data.train if images is None else _evenly(data.train, images, len(data.classes))
     encoder = pretrained_encoder(

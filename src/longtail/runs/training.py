@@ -113,12 +113,14 @@ def train(
         warn_of_mirroring(tta, dataset.name, mirror=dataset.mirror)
         if dry_run:
             with tempfile.TemporaryDirectory() as folder:
-                follow(asked, dataset, Run(Path(folder), seed=seed, view_seed=asked.view_seed, machine=machine, dry=True))
+                follow(asked, dataset, Run(Path(folder), seed=seed, view_seed=asked.view_seed, machine=machine, dry="estimate"))
             return Result(out, None)
         record, first = asked.record(dataset, machine, out), processes.rank() == 0
         check_identity(out, record)
         if (out / "row.json").exists():
             return Result(out, read_row(out), fresh=False)
+        if not begun(out):
+            follow(asked, dataset, Run(out, seed=seed, view_seed=asked.view_seed, machine=machine, dry="rehearse"))
         if first:
             alone.enter_context(held(out))
         if first and not begun(out):
