@@ -62,6 +62,10 @@ def test_ranks_are_of_rare_classes_among_all(data: Dataset, tmp_path: Path) -> N
     few = np.isin(data.train.target.numpy(), data.groups.members["few"])
     with np.load(tmp_path / "rank.npz") as stored:
         assert stored["rank"][1, 1] == feature_rank(tokens, tokens[few])
+    analyse_tokens(own, data, tmp_path, at_most=60, batch=200)  # directions are those of an even sample, in which rare classes stay rare
+    sample = np.linspace(0, len(data.train) - 1, 60).astype(int)
+    with np.load(tmp_path / "rank.npz") as stored:
+        assert stored["rank"][1, 1] == feature_rank(tokens[sample], tokens[few])
 
 
 def test_a_transformer_with_a_class_token_alone_has_one_map(data: Dataset, tmp_path: Path) -> None:
@@ -83,23 +87,29 @@ class Dim(nn.Module):
 
 
 def test_a_teacher_is_judged_in_and_out_of_distribution(data: Dataset, tmp_path: Path) -> None:
-    path = analyse_teacher(Dim(), data, tmp_path, inside=Plain(8), outside=Weak(8, pad=1), mix=Mixup(1.0, 10), batch=91, batches=4)
+    path = analyse_teacher(Dim().eval(), data, tmp_path, inside=Plain(8), outside=Weak(8, pad=1), mix=Mixup(1.0, 10), batch=91, batches=4)
     images = torch.stack([Plain(8)(data.train.pictures.image(row)) for row in range(len(data.train))]).float() / 255
     values, target = entropy(Dim()(images).numpy()), data.train.target.numpy()
     with np.load(path) as stored:
         assert stored["inside"][3] == pytest.approx(values[target == 3].mean())
         assert stored["outside"].shape == (10,)
         assert stored["inside_accuracy"] == pytest.approx((Dim()(images).numpy().argmax(1) == target).mean())
+    with pytest.raises(ValueError, match="expected a teacher in evaluation mode"):
+        analyse_teacher(Dim(), data, tmp_path, inside=Plain(8), outside=Weak(8, pad=1))
+    state, numbers = torch.get_rng_state(), str(np.random.get_state())  # noqa: NPY002
     before = path.read_bytes()
-    analyse_teacher(Dim(), data, tmp_path, inside=Plain(8), outside=Weak(8, pad=1), mix=Mixup(1.0, 10), batch=91, batches=4)
+    analyse_teacher(Dim().eval(), data, tmp_path, inside=Plain(8), outside=Weak(8, pad=1), mix=Mixup(1.0, 10), batch=91, batches=4)
     with np.load(path) as stored, np.load(tmp_path / "entropy.npz") as again:
         assert all(np.array_equal(stored[name], again[name], equal_nan=stored[name].dtype.kind == "f") for name in stored.files)
     assert before
+    assert torch.equal(torch.get_rng_state(), state)
+    assert str(np.random.get_state()) == numbers  # noqa: NPY002
     assert [own.name for own in draw(tmp_path)] == ["uncertainty.svg"]
 
 
-def journal(folder: Path, distances: list[float]) -> Path:
+def journal(folder: Path, distances: list[float], *, epochs: int = 3) -> Path:
     (folder / "student").mkdir(parents=True)
+    (folder / "recipe.json").write_text(json.dumps({"keywords": {"epochs": epochs, "defer": 0.5}}))
     lines: list[dict[str, Any]] = [{"kind": "steps", "epoch": 1, "notes/distance": 9.0}]
     for epoch, distance in enumerate(distances, start=1):
         lines.append({"kind": "epoch", "epoch": epoch, "notes/distance": distance} | ({"val/top1": 0.1 * epoch} if epoch > 1 else {}))
@@ -113,8 +123,15 @@ def test_journals_become_curves(tmp_path: Path) -> None:
     assert found["notes/distance"].tolist() == [0.1, 0.2, 0.4]
     assert np.isnan(found["val/top1"][0])
     assert found["val/top1"][1:].tolist() == pytest.approx([0.2, 0.3])
-    analyse_training({"SAM": flat, "no SAM": sharp}, tmp_path / "analysis", begin=0.9)
+    stopped = journal(tmp_path / "stopped", [0.1, 0.1], epochs=60)
+    with np.load(analyse_training({"SAM": flat, "no SAM": sharp, "stopped": stopped}, tmp_path / "analysis")) as stored:
+        assert [float(stored[f"{number}/begin"]) for number in range(3)] == [1.5, 1.5, 30.0]  # of all epochs, not of those that ran
+    with np.load(analyse_training({"SAM": flat}, tmp_path / "analysis", begin=0.9)) as stored:
+        assert float(stored["0/begin"]) == pytest.approx(2.7)
     drawn = draw(tmp_path / "analysis")
     assert [path.name for path in drawn] == ["experts.svg", "convergence.svg"]
+    unjudged = journal(tmp_path / "unjudged", [0.1])
+    analyse_training({"paper": unjudged}, tmp_path / "alone")
+    assert [path.name for path in draw(tmp_path / "alone")] == ["experts.svg"]
     with pytest.raises(ValueError, match="expected a run with a stage 'student', got no journal"):
         curves(tmp_path)

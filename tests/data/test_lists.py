@@ -111,10 +111,13 @@ def test_published_lists(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = open_data("imagenet-lt", root=root)
     assert (data.size, data.groups.rule, data.name) == (224, "threshold: many > 100, few < 20", "imagenet-lt")
     assert (len(data.train), len(data.val), len(data.test)) == (3, 1, 1)
+    assert data.classes == ("my cats", "dogs")  # the folders', as timm names ImageNet's classes
     assert data.warnings[0] == "imagenet-lt has 4 training images, but t.txt lists 3."
     assert data.test.crop == 1.0  # so few fit into memory, padded to squares
     monkeypatch.setattr("longtail.data.reading.MEMORY", 0)
     assert [open_data("imagenet-lt", root=root, size=size).test.crop for size in (None, 128, 384)] == [0.875, 0.875, 1.0]
+    write(root / "e.txt", "my cats/002.png 1")
+    assert published("imagenet-lt", root=root).classes == ("0", "1"), "two folders of one class"
     write(root / "e.txt", "dogs/002.png 2")
     with pytest.raises(ValueError, match="expected labels 0 to 1"):
         published("imagenet-lt", root=root)

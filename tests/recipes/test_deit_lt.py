@@ -12,11 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
 
 from longtail.core import Clock
 from longtail.data.loader import Loader
 from longtail.data.opening import open_data
+from longtail.data.samplers import RepeatedAugmentation
 from longtail.data.teaching import Labelled
+from longtail.data.views import RandAugment, Weak
+from longtail.engine.run import Run
+from longtail.losses import effective_number
 from longtail.metrics.files import read_predictions
 from longtail.nn import Linear, build, files
 from longtail.nn.networks import Classifier
@@ -143,10 +149,101 @@ def test_a_dry_run_writes_no_labels(tmp_path: Path) -> None:
     assert not labels()
 
 
-def test_a_teacher_sees_images_at_their_own_size(tmp_path: Path) -> None:
-    train("deit_lt", "digits-lt", tmp_path / "run", teacher_epochs=1, size=16, **{**STUDENT, "epochs": 1})
-    assert files.read(tmp_path / "run" / "teacher" / "model").size == 8
-    assert load(tmp_path / "run", device="cpu").size == 16
+def test_a_teacher_sees_images_at_their_own_size(teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for memory in (1 << 30, 0):  # enlarged in memory, or whenever they are looked at
+        monkeypatch.setattr("longtail.data.reading.MEMORY", memory)
+        train("deit_lt", "digits-lt", tmp_path / str(memory), teacher_epochs=2, size=16, **{**STUDENT, "epochs": 1})
+        own = files.read(tmp_path / str(memory) / "teacher" / "model")
+        assert own.size == 8
+        assert equal(own.network.state_dict(), load(teacher).network.state_dict()), "the one that its own recipe trains"
+        assert load(tmp_path / str(memory), device="cpu").size == 16
+
+
+def test_a_teacher_of_timm_is_never_in_train_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    norm = nn.BatchNorm2d(3)
+    body = nn.Sequential(norm, nn.Flatten(), nn.Linear(3 * 64, 10)).train()
+    monkeypatch.setattr("longtail.recipes.teachers.timm_classifier", lambda name: (body, None, 8))
+    own = read_teacher("timm:fake", open_data("digits-lt"))
+    assert not own.training
+    assert norm.num_batches_tracked == 0, "asked once, and nothing has moved"
+    seven = nn.Sequential(nn.Flatten(), nn.Linear(192, 7))
+    monkeypatch.setattr("longtail.recipes.teachers.timm_classifier", lambda name: (seven, None, 8))
+    with pytest.raises(ValueError, match=r"teacher of the 10 classes of digits-lt, got one of 7: timm:fake. Train one"):
+        read_teacher("timm:fake", open_data("digits-lt"))
+
+
+def test_a_teacher_that_was_changed_is_refused_when_its_student_goes_on(
+    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = Path(shutil.copytree(teacher, tmp_path / "copy"))
+    whole = Loader.epoch
+
+    def deadly(self: Any, index: int, *, start: int = 0) -> Iterator[Any]:
+        if index == 1:
+            raise KeyboardInterrupt
+        yield from whole(self, index, start=start)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Loader, "epoch", deadly)
+        with pytest.raises(KeyboardInterrupt):
+            train("deit_lt", "digits-lt", tmp_path / "run", teacher=str(copy), **STUDENT)
+    weights = load_file(copy / "model" / "model.safetensors")
+    save_file({name: -own for name, own in weights.items()}, copy / "model" / "model.safetensors")
+    with pytest.raises(ValueError, match=r"expected the teacher that this run began with, .*copy with weights \w{12}, got .*bring it back"):
+        train("deit_lt", "digits-lt", tmp_path / "run", teacher=str(copy), **STUDENT)
+
+
+class Enough(Exception):
+    """What a test looks for has been seen."""
+
+
+def stages(monkeypatch: pytest.MonkeyPatch, folder: Path, recipe: str, **keywords: Any) -> dict[str, Any]:
+    """The stages of a recipe and their optimizers by name, none of which is run."""
+    found: dict[str, Any] = {}
+
+    def fit(self: Run, stage: Any) -> Any:
+        nonlocal found
+        found |= {stage.name: stage, f"{stage.name}'s optimizer": stage.optimizer(stage.method)}
+        if stage.name != "teacher":
+            raise Enough
+        return stage.method
+
+    monkeypatch.setattr(Run, "fit", fit)
+    with pytest.raises(Enough):
+        train(recipe, "digits-lt", folder, **keywords)
+    return found
+
+
+def test_the_student_has_the_settings_of_the_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keywords: dict[str, Any] = {"patch": 4, "batch": 32, "accumulate": 2, "threads": 1, "device": "cpu", "release": 0.5, "defer": 0.75}
+    found = stages(monkeypatch, tmp_path / "run", "deit_lt", **keywords)
+    taught, student = found["teacher"], found["student"]
+    method = student.method
+
+    def at(share: float) -> Clock:
+        return Clock(step=int(1000 * share), steps=1000, epoch=int(100 * share), epochs=100)
+
+    counts = open_data("digits-lt").counts
+    assert method.weights(at(0.74)) is None
+    assert torch.equal(method.weights(at(0.76)), effective_number(counts, beta=0.9999))
+    assert (method.loss.smoothing, method.imitation.smoothing) == (0.1, 0.0)
+    assert [method.trust(at(share)) for share in (0.2, 0.5, 0.75, 1.0)] == pytest.approx([1, 1, 0.5, 0])
+    assert student.data.sampler == RepeatedAugmentation(3)
+    assert student.data.view == RandAugment(8, flip=False)
+    rates = [student.schedule(at(share)) for share in (0.025, 0.05, 0.525, 1.0)]
+    assert rates == pytest.approx([0.5, 1, 0.52, 0.04], abs=5e-3)  # down to 4% of the rate
+    (group, *_) = found["student's optimizer"].param_groups
+    assert (group["lr"], group["betas"]) == (pytest.approx(2e-3 * 64 / 256), (0.9, 0.999))
+    batch = {"image": torch.randint(256, (8, 3, 8, 8), dtype=torch.uint8), "target": torch.arange(8), "draw": torch.arange(8)}
+    mixing = student.mix.first
+    assert mixing(dict(batch), at(0.7))["target"].ndim == 2
+    assert mixing(dict(batch), at(0.8))["target"].ndim == 1, "mixing ends when re-weighting begins"
+
+    assert taught.epochs == 60
+    assert taught.data.view == Weak(8, pad=1, flip=False)
+    assert taught.method.loss.margin.max() == pytest.approx(15.0)  # 0.5 times 30
+    assert torch.equal(taught.method.weights(at(0.81)), effective_number(counts, beta=0.9999))
+    assert found["teacher's optimizer"].rho == 0.1
 
 
 def test_another_teacher_is_another_file(teacher: Path, tmp_path: Path) -> None:
@@ -186,6 +283,9 @@ def test_a_teacher_that_has_seen_other_images_stands_on_the_row(teacher: Path, t
         ({"release": 1.0}, "0 <= start < end <= 1, got start 1.0"),
         ({"teacher": "nowhere"}, "expected a run folder, got nothing at nowhere"),
         ({"warmup": 2.0}, "got 2.0"),
+        ({"repeats": 0}, "got 0"),
+        ({"smoothing": 1.5}, r"smoothing in \[0, 1\), got 1.5"),
+        ({"weight_decay": -1.0}, "weight decay of 0 or more, got -1.0"),
         ({"epochs": 0}, "stage 'student': expected at least one epoch"),
         ({"teacher_epochs": 0}, "stage 'teacher': expected at least one epoch"),
         ({"teacher": "timm:no_such_model"}, "timm has no model 'no_such_model'"),
@@ -227,6 +327,6 @@ def test_a_teacher_of_timm_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> No
     import timm
 
     create: Any = timm.create_model
-    monkeypatch.setattr("timm.create_model", lambda model, *, pretrained: create(model, pretrained=not pretrained))
+    monkeypatch.setattr("timm.create_model", lambda model, *, pretrained, **more: create(model, pretrained=not pretrained))
     with pytest.raises(ValueError, match=r"10 \(0, 1, 2, 3, 4, \.\.\.\), got one with 1000 \(n01440764, "):
         read_teacher("timm:resnet18", open_data("digits-lt"))

@@ -171,3 +171,10 @@ def test_verdicts() -> None:
 def test_reading_it_needs_no_torch() -> None:
     code = "import sys, longtail.recipes.published; assert not {'torch', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("own", [own for own in PUBLISHED.values() if own.needs], ids=lambda own: own.name)
+def test_rows_say_nothing_about_what_they_are_given(own: Published) -> None:
+    idle: dict[str, tuple[str, ...]] = {"teacher": ("teacher_network", "teacher_epochs", "teacher_rho", "teacher_schedule")}
+    idle["pretrained"] = ("mask", "decoder_width", "decoder_depth", "decoder_heads", "pretrain_epochs", "pretrain_batch", "pretrain_lr")
+    assert not [name for given in own.needs for name in idle.get(given, ()) if name in own.keywords]

@@ -59,11 +59,11 @@ def analyse_tokens(
     mean = torch.stack([total for total, _ in distances]).sum(0) / sum(rows for _, rows in distances)
     _write(folder / "attention_distance.npz", {"distance": mean.cpu().numpy(), "group": np.array(group)})
 
-    among = np.union1d(_evenly(np.arange(len(target)), at_most), chosen)
-    tokens = np.concatenate([_front(network, seen(data.train, rows, size), front) for rows in _batches(among, batch)])
-    ranks = np.array(
-        [[feature_rank(tokens[:, b, t], tokens[rare[among], b, t]) for t in range(tokens.shape[2])] for b in range(tokens.shape[1])]
-    )
+    def tokens(rows: NDArray[Any]) -> NDArray[Any]:
+        return np.concatenate([_front(network, seen(data.train, part, size), front) for part in _batches(rows, batch)])
+
+    whole, tail = tokens(_evenly(np.arange(len(target)), at_most)), tokens(chosen)
+    ranks = np.array([[feature_rank(whole[:, b, t], tail[:, b, t]) for t in range(whole.shape[2])] for b in range(whole.shape[1])])
     _write(folder / "rank.npz", {"rank": ranks, "tokens": np.array(["cls", "dist"][: ranks.shape[1]]), "group": np.array(group)})
     return [folder / name for name in ("rollout.npz", "attention_distance.npz", "rank.npz")]
 
@@ -85,16 +85,21 @@ def analyse_teacher(
     Figure 3. `inside` is the teacher's own view, such as `Weak(32)`; `outside` the student's, which `mix` mixes; a mixed image counts for
     the class that has most of it. Also writes the share of images whose class it finds, in and out (the teacher's accuracy of table 1).
     """
+    if teacher.training:
+        raise ValueError("expected a teacher in evaluation mode, got one that still trains: call teacher.eval() first")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     found: dict[str, Any] = {"classes": np.array(data.classes), "counts": data.counts.numpy()}
-    for name, view, transform in (("inside", inside, nothing), ("outside", outside, mix)):
-        torch.manual_seed(seed)
-        np.random.seed(seed)  # noqa: NPY002 - mixing draws from numpy's global generator
-        loader: Any = Loader(data.train, view=view, batch=batch, seed=seed)
-        logits, target = _answers(teacher, islice(loader.epoch(0), batches), transform)
-        found[name] = _by_class(entropy(logits), target, len(data.classes))
-        found[f"{name}_accuracy"] = np.array((logits.argmax(1) == target).mean())
+    before = np.random.get_state()  # noqa: NPY002 - mixing draws from numpy's global generator
+    with torch.random.fork_rng(devices=[]):
+        for name, view, transform in (("inside", inside, nothing), ("outside", outside, mix)):
+            torch.manual_seed(seed)
+            np.random.seed(seed)  # noqa: NPY002
+            loader: Any = Loader(data.train, view=view, batch=batch, seed=seed)
+            logits, target = _answers(teacher, islice(loader.epoch(0), batches), transform)
+            found[name] = _by_class(entropy(logits), target, len(data.classes))
+            found[f"{name}_accuracy"] = np.array((logits.argmax(1) == target).mean())
+    np.random.set_state(before)  # noqa: NPY002
     _write(folder / "entropy.npz", found)
     return folder / "entropy.npz"
 
@@ -116,13 +121,16 @@ def curves(run: str | Path, *, stage: str = "student") -> dict[str, NDArray[np.f
 def analyse_training(runs: Mapping[str, str | Path], folder: str | Path, *, stage: str = "student", begin: float | None = None) -> Path:
     """Write `training.npz`: the distance between the tokens and the validation accuracies over epochs, of runs by name.
 
-    Figure 4a, with `begin` of training (the start of re-weighting) marked, and figure S.5.
+    Figure 4a, with `begin` of training (the start of re-weighting; what each run was told, unless given) marked, and figure S.5.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    arrays: dict[str, Any] = {"runs": np.array([*runs]), "begin": np.array(np.nan if begin is None else begin)}
+    arrays: dict[str, Any] = {"runs": np.array([*runs])}
     for number, run in enumerate(runs.values()):
         found = curves(run, stage=stage)
+        told = json.loads((Path(run) / "recipe.json").read_text(encoding="utf-8"))["keywords"]
+        share = told.get("defer", np.nan) if begin is None else begin
+        arrays[f"{number}/begin"] = np.array(share * told["epochs"])  # in epochs
         wanted = ("epoch", "notes/distance", "val/top1", "val/cls/top1", "val/dist/top1")
         arrays |= {f"{number}/{name}": found[name] for name in wanted if name in found}
     _write(folder / "training.npz", arrays)

@@ -9,7 +9,7 @@ import numpy as np
 
 
 def draw(folder: str | Path) -> list[Path]:
-    """Draw whatever arrays a folder `analysis/` holds, as SVG files beside them."""
+    """Draw whatever arrays a folder `analysis/` holds, as SVG files beside them; convergence only where there were validation images."""
     folder = Path(folder)
     known = {
         "relations.npz": (gradient, by_pairs),
@@ -28,6 +28,8 @@ def draw(folder: str | Path) -> list[Path]:
         with np.load(folder / name) as stored:
             arrays = dict(stored)
         for figure in known[name]:
+            if figure is convergence and not any(own.endswith("val/top1") for own in arrays):
+                continue
             drawn.append(folder / f"{figure.__name__}.svg")
             figure(arrays).savefig(drawn[-1], bbox_inches="tight")
     return drawn
@@ -139,9 +141,10 @@ def uncertainty(arrays: dict[str, Any]) -> Any:
 def experts(arrays: dict[str, Any]) -> Any:
     """DeiT-LT, figure 4a: the distance between class token and distillation token; a line where re-weighting begins."""
     figure = _over_epochs(arrays, {"notes/distance": "-"}, "1 - cosine of CLS and DIST")
-    begin, last = float(arrays["begin"]), max(float(values[-1]) for name, values in arrays.items() if name.endswith("/epoch"))
-    if not np.isnan(begin):
-        figure.axes[0].axvline(begin * last, color="gray", linestyle="--")
+    for number, _ in enumerate(arrays["runs"]):
+        begin = float(arrays[f"{number}/begin"])
+        if not np.isnan(begin):
+            figure.axes[0].axvline(begin, color=f"C{number}", linestyle="--", alpha=0.6)
     return figure
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -29,6 +29,7 @@ class Memory:
     """Pictures of one size, held as uint8 (N, 3, H, W)."""
 
     pixels: Tensor
+    original: Tensor | None = None  # the same before they were resized
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -39,7 +40,8 @@ class Memory:
 
     def take(self, rows: NDArray[np.int64]) -> Memory:
         """The pictures of these rows, in this order."""
-        return Memory(self.pixels[torch.from_numpy(rows)])
+        chosen = torch.from_numpy(rows)
+        return Memory(self.pixels[chosen], None if self.original is None else self.original[chosen])
 
 
 @dataclass(frozen=True)
@@ -74,3 +76,12 @@ class Dataset:
     mirror: bool = True  # whether a mirrored image is still one of its class; digits are not
     marks: tuple[str, ...] = ()  # stand on every row: "counts conventional, images not"
     warnings: tuple[str, ...] = ()  # said once when the data is opened
+
+    def natively(self) -> Dataset:
+        """The same at the images' own size, with the pixels that they had before they were resized in memory, where they were."""
+
+        def own(split: Split) -> Split:
+            original = getattr(split.pictures, "original", None)
+            return split if original is None else replace(split, pictures=Memory(original))
+
+        return replace(self, train=own(self.train), val=own(self.val), test=own(self.test), size=self.native or self.size)

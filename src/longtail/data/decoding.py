@@ -126,6 +126,11 @@ class Resized:
         """The pictures of these rows, in this order."""
         return Resized(self.pixels[torch.from_numpy(rows)], self.size)
 
+    @property
+    def original(self) -> Tensor:
+        """The pixels before they are resized."""
+        return self.pixels
+
 
 @dataclass(frozen=True)
 class Padded:

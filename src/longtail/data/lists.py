@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
@@ -80,11 +80,24 @@ def published(name: str, *, root: Path | None = None) -> Source:
         )
     entries = [(path, label, split) for split, file in lists.items() for path, label, _ in _text(file)]
     beside = root / "classes.txt"
-    names = tuple(beside.read_text("utf-8-sig").split("\n")[: known.classes]) if beside.is_file() else tuple(map(str, range(known.classes)))
+    if beside.is_file():
+        names = tuple(beside.read_text("utf-8-sig").split("\n")[: known.classes])
+    else:
+        names = _named_by_folders(entries, known.classes) or tuple(map(str, range(known.classes)))
     images = sum(split == "train" for *_, split in entries)
     warnings = [] if images == known.images else [f"{name} has {known.images:,} training images, but {known.train} lists {images:,}."]
     source = _source(name, entries, names, root, where=str(root), warnings=warnings)
     return Source(source.name, source.classes, source.splits, threshold_groups, size=224, crop=0.875, warnings=source.warnings)
+
+
+def _named_by_folders(entries: list[Entry], classes: int) -> tuple[str, ...] | None:
+    """The names of the folders that the classes lie in, such as n01440764, where each has one of its own."""
+    folders: dict[str, set[str]] = {str(label): set() for label in range(classes)}
+    for path, label, _ in entries:
+        if label in folders:
+            folders[label].add(PurePosixPath(path).parent.name)
+    names = tuple(own.pop() for own in folders.values() if len(own) == 1)
+    return names if len({*names}) == classes and all(names) else None
 
 
 def _source(name: str, entries: list[Entry], names: tuple[str, ...] | None, root: Path, *, where: str, warnings: list[str]) -> Source:

@@ -85,7 +85,7 @@ def _resized(rows: Rows, stored: Memory, size: int, fits: bool) -> Rows:
     pixels = np.empty((len(rows), 3, size, size), dtype=np.uint8)
     for index in range(len(rows)):
         pixels[index] = np.asarray(resized.image(index)).transpose(2, 0, 1)
-    return replace(rows, pictures=Memory(torch.from_numpy(pixels)))
+    return replace(rows, pictures=Memory(torch.from_numpy(pixels), stored.pixels))
 
 
 def _looked_at(rows: Rows, pictures: Files | Blobs, size: int, fits: bool) -> tuple[Rows, list[tuple[str, str]]]:

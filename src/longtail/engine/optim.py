@@ -28,6 +28,8 @@ def parameter_groups(
     `scales` names submodules, such as {"neck": 0.1}. With `layer_decay` d, the last of n blocks has the rate d, the
     first d ** n, the embedding d ** (n + 1) and what follows the blocks 1 (LiVT, BEiT).
     """
+    if not weight_decay >= 0:
+        raise ValueError(f"expected a weight decay of 0 or more, got {weight_decay}")
     if not 0 < layer_decay <= 1:
         raise ValueError(f"expected a decay of rates over layers in (0, 1], got {layer_decay}: 1 is one rate for all")
     named = [(name, p) for name, p in method.named_parameters() if p.requires_grad]

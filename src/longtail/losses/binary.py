@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longtail.losses.reduction import check_tau, distribution, full, prior, weighted_mean
+from longtail.losses.reduction import check_smoothing, check_tau, distribution, full, prior, weighted_mean
 from longtail.losses.weights import effective_number
 
 
@@ -28,6 +28,7 @@ class BinaryCrossEntropy(nn.Module):
 
     def __init__(self, *, smoothing: float = 0.0, whole: bool = False) -> None:
         super().__init__()
+        check_smoothing(smoothing)
         if whole and smoothing:
             raise ValueError(f"expected no smoothing with `whole`, which would answer yes for every class, got {smoothing}")
         self.smoothing, self.whole = smoothing, whole

@@ -29,8 +29,7 @@ def distribution(target: Tensor, logits: Tensor, *, smoothing: float = 0.0) -> T
     >>> distribution(torch.tensor([1]), torch.zeros(1, 2), smoothing=0.5).tolist()
     [[0.25, 0.75]]
     """
-    if not 0 <= smoothing < 1:
-        raise ValueError(f"expected a smoothing in [0, 1), got {smoothing}")
+    check_smoothing(smoothing)
     classes = logits.shape[1]
     if target.ndim == 1 and len(target) == len(logits):
         target = F.one_hot(target, classes)
@@ -72,6 +71,12 @@ def prior(counts: Tensor) -> Tensor:
     if empty:
         raise ValueError(f"expected training images in every class, got none in class {', '.join(map(str, empty))}: leave out such classes")
     return counts.double() / counts.double().sum()
+
+
+def check_smoothing(smoothing: float) -> None:
+    """Refuse a share of the target that is none."""
+    if not 0 <= smoothing < 1:
+        raise ValueError(f"expected a smoothing in [0, 1), got {smoothing}")
 
 
 def check_tau(tau: float) -> None:

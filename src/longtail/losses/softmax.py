@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longtail.losses.reduction import check_tau, distribution, full, prior, weighted_mean
+from longtail.losses.reduction import check_smoothing, check_tau, distribution, full, prior, weighted_mean
 
 
 class CrossEntropy(nn.Module):
@@ -20,6 +20,7 @@ class CrossEntropy(nn.Module):
 
     def __init__(self, *, smoothing: float = 0.0) -> None:
         super().__init__()
+        check_smoothing(smoothing)
         self.smoothing = smoothing
 
     def forward(

@@ -76,8 +76,8 @@ def timm_classifier(model: str) -> tuple[nn.Module, tuple[str, ...] | None, int]
 
     own = defaults(model)
     try:
-        body: nn.Module = timm.create_model(model, pretrained=True)
-    except (OSError, RuntimeError) as error:
+        body: nn.Module = timm.create_model(model, pretrained=True, pretrained_cfg_overlay=weights.overlay(model))
+    except (OSError, RuntimeError, SafetensorError) as error:
         raise ValueError(f"expected pretrained weights of {model}, got: {error} Fetch them once online, or train a teacher") from error
     subset = infer_imagenet_subset(body)
     names = tuple(ImageNetInfo(subset).label_names()) if subset else None  # type: ignore[no-untyped-call]

@@ -82,18 +82,18 @@ def deit_lt(
     Published: 84.8% on CIFAR-10-LT at imbalance 100, 87.5% with PaCo + SAM as teacher (teachers: 81.9% and 86.8%).
     """
     if teacher is not None:
-        training: dict[str, Any] = {"teacher_method": teacher_method, "teacher_network": teacher_network}
-        training |= {"teacher_epochs": teacher_epochs, "teacher_rho": teacher_rho, "teacher_schedule": teacher_schedule}
-        unused(deit_lt, training, beside="--teacher, which is trained already")
+        training: dict[str, Any] = {"teacher_network": teacher_network, "teacher_epochs": teacher_epochs}
+        training |= {"teacher_rho": teacher_rho, "teacher_schedule": teacher_schedule}  # `teacher_method` may say what it is
+        unused(run, deit_lt, training, beside="--teacher, which is trained already")
     chosen, weights = kept(keep, ema=0.0, data=data)[1], Deferred(effective_number(data.counts), defer)
     transforms = mixing(len(data.classes), mixup=mixup, cutmix=cutmix, until=defer if mix_until is None else mix_until)
     trust = constant if release is None else Release(release)
     backbone, heads = _student(network, data, size=size, patch=patch, drop_path=drop_path, seed=run.seed)
 
     def trained(own: Run) -> Method[Any]:
-        settings: dict[str, Any] = {"network": teacher_network, "epochs": teacher_epochs, "rho": teacher_rho, "size": data.native}
+        settings: dict[str, Any] = {"network": teacher_network, "epochs": teacher_epochs, "rho": teacher_rho}
         settings |= {} if teacher_schedule is None else {"schedule": teacher_schedule}
-        return ldam(own, data, **settings) if teacher_method == "ldam" else paco(own, data, **settings)
+        return (ldam if teacher_method == "ldam" else paco)(own, data.natively(), **settings)
 
     return _distilled(
         run,
@@ -108,7 +108,7 @@ def deit_lt(
         warmup=warmup,
         augment=augment,
         in_distribution=teacher_view == "weak",
-        sampler=RepeatedAugmentation(repeats) if repeats > 1 else Instance(),
+        sampler=RepeatedAugmentation(repeats) if repeats != 1 else Instance(),
         mix=transforms,
         keep=chosen,
     )
@@ -149,14 +149,14 @@ def deit(
     """
     if teacher is not None:
         training = {"teacher_network": teacher_network, "teacher_epochs": teacher_epochs}
-        unused(deit, training, beside="--teacher, which is trained already")
+        unused(run, deit, training, beside="--teacher, which is trained already")
     chosen = kept(keep, ema=0.0, data=data)[1]
     backbone, heads = _student(network, data, size=size, patch=patch, drop_path=drop_path, seed=run.seed)
 
     def trained(own: Run) -> Method[Any]:
         plain: dict[str, Any] = {"margin": 0.0, "defer": 1.0, "rho": 0.0}
         strong: dict[str, Any] = {"augment": "randaugment", "mixup": mixup, "cutmix": cutmix}
-        return ldam(own, data, network=teacher_network, epochs=teacher_epochs, size=data.native, **plain, **strong)
+        return ldam(own, data.natively(), network=teacher_network, epochs=teacher_epochs, **plain, **strong)
 
     return _distilled(
         run,
@@ -171,7 +171,7 @@ def deit(
         warmup=warmup,
         augment="randaugment",
         in_distribution=False,
-        sampler=RepeatedAugmentation(repeats) if repeats > 1 else Instance(),
+        sampler=RepeatedAugmentation(repeats) if repeats != 1 else Instance(),
         mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix),
         keep=chosen,
     )

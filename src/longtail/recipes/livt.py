@@ -96,7 +96,7 @@ def livt(
     first |= {"pretrain_epochs": pretrain_epochs, "pretrain_batch": pretrain_batch, "pretrain_accumulate": pretrain_accumulate}
     first |= {"pretrain_lr": pretrain_lr, "pretrain_size": pretrain_size}
     if pretrained is not None:
-        unused(livt, first, beside="--pretrained, which skips pretraining")
+        unused(run, livt, first, beside="--pretrained, which skips pretraining")
         origin = began(pretrained)
         weights = read_weights(origin)
         seen = weights.data or f"the data of {origin.name}"

@@ -218,8 +218,10 @@ def usual_optimizer(
     return sgd(lr=0.1 * share if lr is None else lr, weight_decay=5e-4 if weight_decay is None else weight_decay, scales=scales)
 
 
-def unused(recipe: Callable[..., Any], keywords: Mapping[str, Any], *, beside: str) -> None:
-    """Refuse what was said about something that does not happen: a row must not name it."""
+def unused(run: Run, recipe: Callable[..., Any], keywords: Mapping[str, Any], *, beside: str) -> None:
+    """Refuse what was said about something that does not happen: a row must not name it. A run that has begun may, by older defaults."""
+    if not run.dry:
+        return
     defaults = inspect.signature(recipe).parameters
     said = [f"--{name.replace('_', '-')} {value}" for name, value in keywords.items() if value != defaults[name].default]
     if said:

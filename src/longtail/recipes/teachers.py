@@ -12,6 +12,7 @@ import torch
 
 from longtail import processes
 from longtail.core import B, Method, Stage
+from longtail.data import teaching
 from longtail.data.dataset import Dataset
 from longtail.engine.run import Run
 from longtail.metrics.row import read_row
@@ -34,6 +35,8 @@ def teacher_of(run: Run, data: Dataset, asked: str | None, train: Callable[[Run]
     """The teacher that was asked for, or one that is trained here and left in `teacher/model`."""
     if asked is not None:
         teacher, run.pretraining = read_teacher(asked, data), data_seen(asked, data)
+        if not run.dry and processes.rank() == 0:
+            _same(run.folder / "teacher.json", {"teacher": asked, "weights": teaching.digest(teacher)})
     else:
         network = train(_Named(run, "teacher")).deploy()
         assert isinstance(network, Classifier)
@@ -46,15 +49,31 @@ def teacher_of(run: Run, data: Dataset, asked: str | None, train: Callable[[Run]
     return teacher
 
 
+def _same(path: Path, teacher: dict[str, str]) -> None:
+    """Note which weights teach in this run, and refuse others when it is continued."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(teacher, indent=1) + "\n", encoding="utf-8")
+    before = json.loads(path.read_text(encoding="utf-8"))
+    if before != teacher:
+        raise ValueError(
+            f"expected the teacher that this run began with, {before['teacher']} with weights {before['weights'][:12]}, got "
+            f"{teacher['teacher']} with weights {teacher['weights'][:12]}: bring it back, or begin another run with --out"
+        )
+
+
 def read_teacher(asked: str, data: Dataset) -> Teacher:
     """The network of a finished run, or `timm:NAME`; its classes must be those of the data, in their order."""
     if asked.startswith("timm:"):
         network, names, size = timm_classifier(asked.removeprefix("timm:"))
         check_classes(asked, names, data)
-        outputs = network(torch.zeros(1, 3, size, size)).shape[1]
+        teacher = Teacher(network, size=size)  # from here on in evaluation mode
+        outputs = teacher(torch.zeros(1, 3, size, size)).shape[1]
         if outputs != len(data.classes):
-            raise ValueError(f"expected a teacher of the {len(data.classes)} classes of {data.name}, got one of {outputs}: {asked}")
-        return Teacher(network, size=size)
+            raise ValueError(
+                f"expected a teacher of the {len(data.classes)} classes of {data.name}, got one of {outputs}: {asked}. Train one on it"
+            )
+        return teacher
     folder = Path(asked)
     if not folder.is_dir() or (folder / "recipe.json").exists():
         read_row(folder)  # refuses a run that is not finished

@@ -51,7 +51,7 @@ def vit(
     """
     size = size or data.size
     backbone = build({"name": network, "size": size, "patch": patch, "pool": "token", "drop_path": drop_path})
-    sampler: Sampler = RepeatedAugmentation(repeats) if repeats > 1 else Instance()
+    sampler: Sampler = RepeatedAugmentation(repeats) if repeats != 1 else Instance()
     view = training_view("randaugment", size, flip=data.mirror)
     return run.fit(
         Stage(
