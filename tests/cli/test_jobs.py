@@ -39,7 +39,7 @@ def test_an_error_keeps_what_has_not_begun_from_beginning() -> None:
         time.sleep(0.05)
         raise ValueError(f"item {item}")
 
-    with pytest.raises(ValueError, match="item 0"):
+    with pytest.raises(ValueError, match=r"item [01]"):
         list(each(work, range(50), at_once=2))
     assert len(begun) < 10
 

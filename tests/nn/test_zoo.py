@@ -48,7 +48,7 @@ def test_a_model_without_a_distillation_token_is_refused(model: str) -> None:
 
 def test_a_pretrained_classifier_brings_its_classes_and_normalisation(monkeypatch: pytest.MonkeyPatch) -> None:
     create: Any = timm.create_model
-    monkeypatch.setattr("timm.create_model", lambda model, *, pretrained: create(model, pretrained=not pretrained))
+    monkeypatch.setattr("timm.create_model", lambda model, *, pretrained, **more: create(model, pretrained=not pretrained))
     network, names, size = zoo.timm_classifier("resnet18")
     assert names is not None
     assert (len(names), names[0], size) == (1000, "n01440764", 224)
@@ -57,7 +57,7 @@ def test_a_pretrained_classifier_brings_its_classes_and_normalisation(monkeypatc
     mean, std = torch.tensor([0.485, 0.456, 0.406]).view(-1, 1, 1), torch.tensor([0.229, 0.224, 0.225]).view(-1, 1, 1)
     assert torch.allclose(Teacher(network, size=32)(image), body((image - mean) / std), atol=1e-6)
 
-    def offline(model: str, *, pretrained: bool) -> Any:
+    def offline(model: str, *, pretrained: bool, **more: Any) -> Any:
         raise OSError("no network here.")
 
     monkeypatch.setattr("timm.create_model", offline)
