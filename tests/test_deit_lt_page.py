@@ -37,6 +37,21 @@ def test_our_numbers_are_on_the_page_of_results() -> None:
         assert (ROOT / "benchmarks" / "plans" / f"{plan.replace('-', '_')}.json").exists()
 
 
+def balanced(name: str, split: str = "test") -> float:
+    """Balanced accuracy of a result, in percent."""
+    row = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))["row"]
+    return float(100 * row[split]["balanced"])
+
+
+def test_our_numbers_are_those_of_the_results() -> None:
+    tuned, published = (
+        sum(balanced(f"deit_lt_teacher_tuning/{arm}-seed{split}", "val") for split in (0, 1)) / 2 for arm in ("cosine-0.1", "steps-0.8")
+    )
+    assert f"{tuned - published:.0f} points below" in PAGE
+    assert f"has {balanced('deit_lt_teachers/flat-seed0'):.1f}% on" in PAGE
+    assert f"{balanced('deit_lt_cifar10_lt/vit-seed0'):.1f}% after as many epochs" in PAGE
+
+
 def test_the_example_runs() -> None:
     example = next(text for text in re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) if "DistillTokens" in text)
     names: dict[str, object] = {}
