@@ -110,19 +110,22 @@ def _looked_at(rows: Rows, pictures: Files | Blobs, size: int, fits: bool) -> tu
         stamps = {path: digests.stamp(path) for path in pictures.paths}
         known = digests.recall(stamps)
         fresh = [index for index, path in enumerate(pictures.paths) if path not in known]
-        read: list[int] = []
+        read: set[int] = set()
+        written: set[int] = set()
 
         def remember(done: Sequence[int], *, at_least: int = REMEMBERED) -> None:
-            read.extend(done)
+            read.update(done)
             if len(read) >= at_least:
-                new = ((pictures.paths[i], found[i]) for i in read)
+                new = ((pictures.paths[i], found[i]) for i in sorted(read))
                 digests.remember((path, stamps[path], digest) for path, digest in new if digest is not None)
+                written.update(read)
                 read.clear()
 
         try:
             each(look, fresh, what="reading images", then=remember)
         finally:
-            remember((), at_least=1)  # also when it is interrupted: the next opening goes on from here
+            # Also when it is interrupted, in the middle of many: the next opening goes on from here.
+            remember([index for index in fresh if found[index] is not None and index not in written], at_least=1)
         for index, path in enumerate(pictures.paths):
             found[index] = known.get(path, found[index])
     else:
