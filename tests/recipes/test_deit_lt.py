@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from captured import stages
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -21,7 +22,6 @@ from longtail.data.opening import open_data
 from longtail.data.samplers import RepeatedAugmentation
 from longtail.data.teaching import Labelled
 from longtail.data.views import RandAugment, Weak
-from longtail.engine.run import Run
 from longtail.losses import effective_number
 from longtail.metrics.files import read_predictions
 from longtail.nn import Linear, build, files
@@ -193,30 +193,9 @@ def test_a_teacher_that_was_changed_is_refused_when_its_student_goes_on(
         train("deit_lt", "digits-lt", tmp_path / "run", teacher=str(copy), **STUDENT)
 
 
-class Enough(Exception):
-    """What a test looks for has been seen."""
-
-
-def stages(monkeypatch: pytest.MonkeyPatch, folder: Path, recipe: str, **keywords: Any) -> dict[str, Any]:
-    """The stages of a recipe and their optimizers by name, none of which is run."""
-    found: dict[str, Any] = {}
-
-    def fit(self: Run, stage: Any) -> Any:
-        nonlocal found
-        found |= {stage.name: stage, f"{stage.name}'s optimizer": stage.optimizer(stage.method)}
-        if stage.name != "teacher":
-            raise Enough
-        return stage.method
-
-    monkeypatch.setattr(Run, "fit", fit)
-    with pytest.raises(Enough):
-        train(recipe, "digits-lt", folder, **keywords)
-    return found
-
-
 def test_the_student_has_the_settings_of_the_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keywords: dict[str, Any] = {"patch": 4, "batch": 32, "accumulate": 2, "threads": 1, "device": "cpu", "release": 0.5, "defer": 0.75}
-    found = stages(monkeypatch, tmp_path / "run", "deit_lt", **keywords)
+    found = stages(monkeypatch, tmp_path / "run", "deit_lt", first="teacher", **keywords)
     taught, student = found["teacher"], found["student"]
     method = student.method
 

@@ -10,11 +10,11 @@ from typing import Any, get_args
 
 import pytest
 import torch
+from captured import stages
 
 from longtail.core import Clock
 from longtail.data.loader import Loader
 from longtail.data.views import RandAugment, ResizedCrop
-from longtail.engine.run import Run
 from longtail.losses import BalancedBCE
 from longtail.nn import Cosine, Linear
 from longtail.nn.mae import transformer
@@ -218,30 +218,10 @@ def test_killed_while_it_paints_it_ends_the_same(tmp_path: Path, monkeypatch: py
         assert all(torch.equal(tensor, other[key]) for key, tensor in one.items())
 
 
-class Enough(Exception):
-    """What a test looks for has been seen."""
-
-
-def stages(monkeypatch: pytest.MonkeyPatch, folder: Path, recipe: str, **keywords: Any) -> dict[str, Any]:
-    """The stages of a recipe by name, none of which is run."""
-    found: dict[str, Any] = {}
-
-    def fit(self: Run, stage: Any) -> Any:
-        found[stage.name] = stage
-        if stage.name != "pretrain":
-            raise Enough
-        return stage.method
-
-    monkeypatch.setattr(Run, "fit", fit)
-    with pytest.raises(Enough):
-        train(recipe, "digits-lt", folder, **keywords)
-    return found
-
-
 @pytest.mark.parametrize(("batch", "accumulate"), [(64, 1), (32, 4)])
 def test_both_stages_have_the_settings_of_the_paper(batch: int, accumulate: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"batch": batch, "accumulate": accumulate, "pretrain_batch": 2 * batch, "pretrain_accumulate": accumulate}
-    found = stages(monkeypatch, tmp_path / "run", "livt", patch=2, threads=1, device="cpu", **asked)
+    found = stages(monkeypatch, tmp_path / "run", "livt", first="pretrain", patch=2, threads=1, device="cpu", **asked)
     paint, label = found["pretrain"], found["finetune"]
 
     def rate(stage: Any, share: float) -> float:
