@@ -4,11 +4,12 @@
 
 A plan says question, data, settings, arms, seeds and what is expected; it is committed before its first run. Data that is a folder of
 images is "{root}" in its plan: whatever `--root` says. An arm may begin with the
-run of another, as in "pretrained": "{work}/PLAN/ARM-seed{seed}"; such arms come after all others. Runs resume where
+run of another, as in "pretrained": "{work}/PLAN/ARM-seed{seed}"; such arms come after all others. If that run is gone, and only its
+result is left, it is trained again; what it reached stands in the results of those that begin with it. Runs resume where
 they were stopped, and a finished one is `benchmarks/results/PLAN/ARM-seedN.json`, to be committed. A command that another plan has run
 is not run again: its result is copied, and says from where. A plan that chooses settings has `"judged": "validation"`, and its results
 keep no numbers of test images. Accuracy does not depend on how busy the machine is: `--jobs 2` runs two side by side with one thread
-each.
+each, `--threads 2` one that has to end sooner.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 from longtail.recipes.signatures import read
 
 RESULTS = Path(__file__).parent / "results"
+PLANS = Path(__file__).parent / "plans"
+BEGINNING = RLock()  # one job at a time trains what others begin with: they may begin with the same
 
 
 def command(plan: dict[str, Any], arm: dict[str, Any], *, seed: int, out: Path, work: Path, root: Path) -> list[str]:
@@ -41,9 +45,10 @@ def command(plan: dict[str, Any], arm: dict[str, Any], *, seed: int, out: Path, 
     return words if plan["data"] == "{root}" else [*words, "--root", str(root)]
 
 
-def waits(plan: dict[str, Any], arm: str) -> bool:
-    """Whether an arm begins with the run of another one."""
-    return any("{work}" in str(value) for value in plan["arms"][arm].values())
+def begins_with(plan: dict[str, Any], arm: str, seed: int) -> list[str]:
+    """The runs that an arm begins with, as PLAN/ARM-seedN."""
+    values = map(str, {**plan["settings"], **plan["arms"][arm]}.values())
+    return [value.removeprefix("{work}/").format(seed=seed) for value in values if value.startswith("{work}/")]
 
 
 def silent(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,33 +80,51 @@ def curve(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return lines
 
 
-def run(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, work: Path) -> str:
+def train(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, work: Path, threads: int) -> str | None:
+    """Train an arm, and before it what it begins with; says what failed."""
+    for first in begins_with(plan, arm, seed):
+        earlier, _, run = first.partition("/")
+        own, _, own_seed = run.rpartition("-seed")
+        with BEGINNING:
+            if (work / first / "row.json").exists():
+                continue
+            planned = json.loads((PLANS / f"{earlier}.json").read_text())
+            if failed := train(planned, earlier, own, int(own_seed), root=root, work=work, threads=threads):
+                return failed
+    out = work / name / f"{arm}-seed{seed}"
+    words = command(plan, plan["arms"][arm], seed=seed, out=out, work=work, root=root)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    said = out.with_name(f"{out.name}.log")  # not with_suffix: arms have points in their names
+    with said.open("a") as log:
+        machine = ["--threads", str(threads), "--device", "cpu"]
+        done = subprocess.run(
+            [str(Path(sys.executable).with_name("longtail")), *words[1:], *machine], stdout=log, stderr=subprocess.STDOUT, check=False
+        )
+    return f"{out} failed: see {said}" if done.returncode else None
+
+
+def run(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, work: Path, threads: int = 1) -> str:
     result, out = RESULTS / name / f"{arm}-seed{seed}.json", work / name / f"{arm}-seed{seed}"
     if result.exists():
         return f"{result} was there"
     runs = Path("runs")
     shown = " ".join(command(plan, plan["arms"][arm], seed=seed, out=runs / name / f"{arm}-seed{seed}", work=runs, root=Path("DATA")))
-    shown += " --threads 1"
+    shown += f" --threads {threads}"
     result.parent.mkdir(parents=True, exist_ok=True)
     if plan.get("judged") != "validation" and (found := twin(shown)):
         copied, whole = found
         result.write_text(json.dumps({**whole, "plan": name, "arm": arm, "copied": copied}, indent=1) + "\n")
         return f"{result} is that of {copied}"
-    words = command(plan, plan["arms"][arm], seed=seed, out=out, work=work, root=root)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    said = out.with_name(f"{out.name}.log")  # not with_suffix: arms have points in their names
-    with said.open("a") as log:
-        machine = ["--threads", "1", "--device", "cpu"]
-        done = subprocess.run(
-            [str(Path(sys.executable).with_name("longtail")), *words[1:], *machine], stdout=log, stderr=subprocess.STDOUT, check=False
-        )
-    if done.returncode:
-        return f"{out} failed: see {said}"
+    if failed := train(plan, name, arm, seed, root=root, work=work, threads=threads):
+        return failed
     row = json.loads((out / "row.json").read_text())
     if plan.get("judged") == "validation":
         row["test"] = None
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
     whole = {"plan": name, "arm": arm, "command": shown, "commit": commit, "row": row, "curve": curve(out)}
+    if begun := begins_with(plan, arm, seed):
+        rows = {first: json.loads((work / first / "row.json").read_text()) for first in begun}
+        whole["begun_with"] = {first: own["val"]["balanced"] for first, own in rows.items()}
     result.write_text(json.dumps(whole, indent=1) + "\n")
     return f"{result} is new"
 
@@ -112,6 +135,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, required=True, help="where the images are")
     parser.add_argument("--work", type=Path, default=Path("runs/benchmarks"), help="where runs are kept while they are unfinished")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1, help="of each job")
     parser.add_argument("--only", action="append", help="an arm; may be repeated")
     parser.add_argument("--seeds", type=lambda text: [int(part) for part in text.split(",")], help="only these of the plan's seeds")
     asked = parser.parse_args()
@@ -120,8 +144,9 @@ def main() -> None:
     wanted = [(a, s) for a, s in wanted if (not asked.only or a in asked.only) and (not asked.seeds or s in asked.seeds)]
     with ThreadPoolExecutor(asked.jobs) as pool:
         for late in (False, True):
-            jobs = [job for job in wanted if waits(plan, job[0]) is late]
-            for said in pool.map(lambda job: run(plan, asked.plan.stem, *job, root=asked.root, work=asked.work), jobs):
+            jobs = [job for job in wanted if bool(begins_with(plan, *job)) is late]
+            done = pool.map(lambda job: run(plan, asked.plan.stem, *job, root=asked.root, work=asked.work, threads=asked.threads), jobs)
+            for said in done:
                 print(said, flush=True)
 
 

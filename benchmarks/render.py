@@ -104,6 +104,13 @@ def _accuracy(plan: Mapping[str, Any], found: Sequence[Mapping[str, Any]], *, im
     copied = [f"`{result['arm']}` with seed {result['row']['seed']} is {result['copied']}" for result in found if "copied" in result]
     if copied:
         yield f"The same command as in another plan, so not run again: {'; '.join(copied)}.\n"
+    begun = [
+        f"`{result['arm']}` with seed {result['row']['seed']} with {first} ({_percent([score])}% balanced on validation)"
+        for result in found
+        for first, score in result.get("begun_with", {}).items()
+    ]
+    if begun:
+        yield f"Begun: {'; '.join(begun)}.\n"
     seeds = {arm: {result["row"]["seed"] for result in own} for arm, own in ran.items()}
     missing = {arm: [str(seed) for seed in plan["seeds"] if seed not in seeds.get(arm, ())] for arm in plan["arms"]}
     absent = [f"`{arm}` with seed {', '.join(own)}" for arm, own in missing.items() if own]

@@ -66,28 +66,61 @@ def test_a_result_from_before_a_default_changed_is_not_copied(results: Path) -> 
         _run(results, epochs=3, batch=16)
 
 
-def test_a_plan_that_chooses_keeps_no_test_numbers(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _finish(words: list[str], **_: object) -> SimpleNamespace:
+    if words[0] != "git":
+        out = Path(words[words.index("--out") + 1])
+        out.mkdir()
+        (out / "row.json").write_text(json.dumps({**ROW, "val": {"top1": 0.4, "balanced": 0.3}}))
+    return SimpleNamespace(returncode=0, stdout="abc")
+
+
+def test_what_an_arm_begins_with_is_trained_again_if_only_its_result_is_left(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
     def finish(words: list[str], **_: object) -> SimpleNamespace:
-        if words[0] != "git":
-            out = Path(words[words.index("--out") + 1])
-            out.mkdir()
-            (out / "row.json").write_text(json.dumps({**ROW, "val": {"top1": 0.4}}))
-        return SimpleNamespace(returncode=0, stdout="abc")
+        started.append(Path(words[words.index("--out") + 1]).name if "--out" in words else "")
+        return _finish(words)
 
     monkeypatch.setattr("subprocess.run", finish)
+    monkeypatch.setattr(accuracy, "PLANS", tmp_path)
+    _write(results, "earlier", SAME)
+    before = (results / "earlier" / "old-seed0.json").read_text()
+    teachers = {"data": "digits-lt", "settings": {"recipe": "cross_entropy"}, "arms": {"old": {}}}
+    (tmp_path / "earlier.json").write_text(json.dumps(teachers))
+    plan = {"data": "digits-lt", "settings": {"recipe": "deit_lt"}, "arms": {"new": {"teacher": "{work}/earlier/old-seed0"}}}
+    for seed in (1, 2):
+        assert accuracy.run(plan, "later", "new", seed, root=Path("DATA"), work=tmp_path / "work").endswith("is new")
+    assert [name for name in started if name] == ["old-seed0", "new-seed1", "new-seed2"]  # the teacher once
+    assert (results / "earlier" / "old-seed0.json").read_text() == before
+    whole = json.loads((results / "later" / "new-seed2.json").read_text())
+    assert whole["begun_with"] == {"earlier/old-seed0": 0.3}
+
+
+def test_a_plan_that_chooses_keeps_no_test_numbers(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subprocess.run", _finish)
     plan = {"data": "digits-lt", "settings": {"recipe": "cross_entropy"}, "arms": {"new": {}}, "judged": "validation"}
     assert accuracy.run(plan, "later", "new", 0, root=Path("DATA"), work=results.parent / "work").endswith("is new")
     row = json.loads((results / "later" / "new-seed0.json").read_text())["row"]
-    assert (row["test"], row["val"]) == (None, {"top1": 0.4})
+    assert (row["test"], row["val"]) == (None, {"top1": 0.4, "balanced": 0.3})
 
 
-def test_the_page_says_what_was_copied() -> None:
+def test_the_page_says_what_was_copied_and_what_a_run_began_with() -> None:
     scores = {"top1": 0.5, "balanced": 0.5, "groups": {"few": 0.1}, "ece": 0.1, "images": 1, "group_rule": "own"}
     data = {"train_images": 1, "marks": []}
     row = {**ROW, "test": scores, "data": data, "parameters": 1, "tta": "none", "versions": {"torch": "2"}, "selection": "last"}
-    found = {"arm": "new", "command": SAME, "commit": "abc", "row": row, "copied": "earlier/old-seed0"}
+    found = {
+        "arm": "new",
+        "command": SAME,
+        "commit": "abc",
+        "row": row,
+        "copied": "earlier/old-seed0",
+        "begun_with": {"first/one-seed0": 0.75},
+    }
     text = "\n".join(render._accuracy({"arms": {"new": {}}, "seeds": [0]}, [found], image="images/later.svg"))
     assert "`new` with seed 0 is earlier/old-seed0" in text
+    assert "Begun: `new` with seed 0 with first/one-seed0 (75.0% balanced on validation)." in text
 
 
 def test_a_command_says_what_was_a_default_then_and_is_no_longer() -> None:
