@@ -1,12 +1,13 @@
 """Machines: chosen by what is here, refused by what is not."""
 
+import ctypes
 import subprocess
 import sys
 
 import pytest
 import torch
 
-from longtail.engine.machine import Machine, bf16_works, choose, devices
+from longtail.engine.machine import Machine, bf16_works, choose, devices, keep_freed_memory
 
 
 def test_the_choice_is_a_device_that_is_here() -> None:
@@ -54,3 +55,32 @@ def test_batches_and_methods_are_placed_channels_last() -> None:
     Machine().place(conv)
     assert conv.weight.is_contiguous(memory_format=torch.channels_last)
     assert Machine(channels_last=False).receive(batch)["image"].shape == (2, 3, 4, 4)
+
+
+FAULTS = """
+import ctypes, resource
+from longtail.engine.machine import Machine
+Machine(threads=1).settle()
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+for step in range(20):
+    if step == 10:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    blocks = [libc.malloc(24 << 20) for _ in range(4)]
+    for block in blocks:
+        ctypes.memset(block, 1, 24 << 20)
+    for block in blocks:
+        libc.free(block)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(not keep_freed_memory(), reason="the allocator here is not glibc's")
+def test_memory_that_a_step_frees_is_kept_for_the_next() -> None:
+    done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, check=True, text=True)
+    assert int(done.stdout) < 1000  # pages of 4 kB, of the 240,000 that ten steps write
+
+
+def test_another_allocator_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
+    assert not keep_freed_memory()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -28,6 +29,12 @@ class Machine:
     compile: bool = False
     sync_batchnorm: bool = False
 
+    def settle(self) -> None:
+        """Set this process up for it."""
+        torch.set_num_threads(self.threads)
+        if self.device == "cpu":
+            keep_freed_memory()
+
     def place(self, method: nn.Module) -> None:
         """Move a method here, in place."""
         method.to(self.device)
@@ -47,6 +54,19 @@ class Machine:
         if self.precision == "fp32":
             return contextlib.nullcontext()
         return torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16)
+
+
+def keep_freed_memory() -> bool:
+    """Let the allocator keep what a step frees, for the next step asks for it again; says whether it listened.
+
+    glibc hands large blocks back to the system, and a step on a CPU then pays for fresh pages. Other allocators are left as they are.
+    """
+    try:
+        tune = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # no such function, no such loader
+        return False
+    mmap_threshold, trim_threshold = -3, -1  # glibc's malloc.h
+    return bool(tune(mmap_threshold, 32 << 20) and tune(trim_threshold, 2**31 - 1))  # each the largest that it takes
 
 
 @cache

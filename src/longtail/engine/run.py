@@ -8,8 +8,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from longtail import processes
 from longtail.core import B, Method, Stage
 from longtail.engine import checkpoint
@@ -46,7 +44,7 @@ class Run:
         self.dry, self.tensorboard, self.command = dry, tensorboard, command
         self.history: list[dict[str, Any]] = []  # one record per finished stage
         self.pretraining: str | None = None  # other data that the weights have seen; a recipe that begins with such weights says so
-        torch.set_num_threads(self.machine.threads)
+        self.machine.settle()
         seed_all(seed, "start")
 
     def fit(self, stage: Stage[B]) -> Method[B]:

@@ -169,7 +169,7 @@ def evaluate(
     folder = Path(run)
     loaded, record = load(folder, device=device), read_record(folder)
     machine = choose(device=device, precision=precision, threads=threads, workers=workers)
-    torch.set_num_threads(machine.threads)
+    machine.settle()
     tta = record["tta"] if tta is None else tta
     if rewrite and (data is not None or tta != record["tta"]):
         raise ValueError(
