@@ -129,6 +129,14 @@ def run(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, wor
     return f"{result} is new"
 
 
+def check(plan: dict[str, Any], arms: list[str], seeds: list[int]) -> None:
+    """Refuse arms and seeds that a plan lacks: nothing would run, and nothing would say so."""
+    if strange := [arm for arm in arms if arm not in plan["arms"]]:
+        raise SystemExit(f"expected arms of this plan, got {', '.join(strange)}: take {', '.join(plan['arms'])}, one --only for each")
+    if unknown := [seed for seed in seeds if seed not in plan["seeds"]]:
+        raise SystemExit(f"expected seeds of this plan, got {unknown}: take some of {plan['seeds']}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("plan", type=Path)
@@ -140,6 +148,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=lambda text: [int(part) for part in text.split(",")], help="only these of the plan's seeds")
     asked = parser.parse_args()
     plan = json.loads(asked.plan.read_text())
+    check(plan, asked.only or [], asked.seeds or [])
     wanted = [(arm, seed) for seed in plan["seeds"] for arm in plan["arms"]]
     wanted = [(a, s) for a, s in wanted if (not asked.only or a in asked.only) and (not asked.seeds or s in asked.seeds)]
     with ThreadPoolExecutor(asked.jobs) as pool:

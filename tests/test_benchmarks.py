@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -104,6 +105,14 @@ def test_a_plan_that_chooses_keeps_no_test_numbers(results: Path, monkeypatch: p
     assert accuracy.run(plan, "later", "new", 0, root=Path("DATA"), work=results.parent / "work").endswith("is new")
     row = json.loads((results / "later" / "new-seed0.json").read_text())["row"]
     assert (row["test"], row["val"]) == (None, {"top1": 0.4, "balanced": 0.3})
+
+
+@pytest.mark.parametrize(("arms", "seeds", "named"), [(["student,vit"], [], "student,vit"), ([], [0, 7], "[7]")])
+def test_arms_and_seeds_that_a_plan_lacks_are_refused(arms: list[str], seeds: list[int], named: str) -> None:
+    plan = {"arms": {"student": {}, "vit": {}}, "seeds": [0, 1]}
+    accuracy.check(plan, ["student", "vit"], [0, 1])
+    with pytest.raises(SystemExit, match=f"got {re.escape(named)}: take"):
+        accuracy.check(plan, arms, seeds)
 
 
 def test_the_page_says_what_was_copied_and_what_a_run_began_with() -> None:
