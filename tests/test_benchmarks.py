@@ -107,6 +107,13 @@ def test_a_plan_that_chooses_keeps_no_test_numbers(results: Path, monkeypatch: p
     assert (row["test"], row["val"]) == (None, {"top1": 0.4, "balanced": 0.3})
 
 
+def test_an_arm_takes_a_setting_of_its_plan_away() -> None:
+    plan = {"data": "cifar10-lt", "settings": {"recipe": "vit", "epochs": 3, "repeats": 1}}
+    words = accuracy.command(plan, {"epochs": None, "repeats": 2}, seed=0, out=Path("out"), work=Path("work"), root=Path("root"))
+    assert "--epochs" not in words
+    assert words[words.index("--repeats") + 1] == "2"
+
+
 @pytest.mark.parametrize(("arms", "seeds", "named"), [(["student,vit"], [], "student,vit"), ([], [0, 7], "[7]")])
 def test_arms_and_seeds_that_a_plan_lacks_are_refused(arms: list[str], seeds: list[int], named: str) -> None:
     plan = {"arms": {"student": {}, "vit": {}}, "seeds": [0, 1]}

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from longtail.runs import load, train
@@ -33,3 +34,26 @@ def test_retraining_leaves_the_features_as_they_were(tmp_path: Path) -> None:
     for name, tensor in after.network.state_dict().items():
         assert torch.equal(tensor, before[f"network.{name}"])
     assert not torch.equal(after.head.weight, before["head.weight"])
+
+
+def test_the_network_of_a_finished_run_is_taken_as_it_is(tmp_path: Path) -> None:
+    train("vit", "digits-lt", tmp_path / "vit", **QUICK)
+    again: dict[str, Any] = {"trained": tmp_path / "vit", "retrain_epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}
+    own = train("vit_crt", "digits-lt", tmp_path / "own", **again)
+    assert own.row is not None
+    assert own.row["epochs"] == {"retrain": 1}
+    assert own.row["pretraining"] is None, "it has seen no other data"
+    before, after = (load(tmp_path / name).network for name in ("vit", "own"))
+    for name, tensor in before.state_dict().items():
+        assert torch.equal(tensor, after.state_dict()[name]) is name.startswith("network."), name
+    other = train("vit_crt", "digits-lt", tmp_path / "other", imbalance=10, **again)
+    assert other.row is not None
+    assert other.row["pretraining"].startswith("digits-lt"), "its features are of other images, and the row says so"
+
+
+def test_what_is_trained_must_be_finished_and_is_not_described_again(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"expected no word about it beside --trained.*got --mixup 0\.1"):
+        train("vit_crt", "digits-lt", tmp_path / "run", trained=tmp_path / "vit", mixup=0.1, threads=1)
+    with pytest.raises(ValueError, match="expected a run folder, got nothing"):
+        train("vit_crt", "digits-lt", tmp_path / "run", trained=tmp_path / "vit", threads=1)
+    assert not (tmp_path / "run").exists(), "nothing was begun"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from longtail.core import Labelled, Method, Stage
 from longtail.data.dataset import Dataset
@@ -12,9 +13,11 @@ from longtail.engine.optim import adamw
 from longtail.engine.run import Run
 from longtail.losses import CrossEntropy
 from longtail.methods.classify import Classify
-from longtail.nn import Frozen, Linear, Network, build
+from longtail.metrics.row import read_row
+from longtail.nn import Classifier, Frozen, Linear, build, files
 from longtail.recipes.deit_lt import DEFER, FLOOR
-from longtail.recipes.supervised import kept, mixing, training_view, validation
+from longtail.recipes.supervised import kept, mixing, training_view, unused, validation
+from longtail.recipes.teachers import data_seen
 from longtail.schedules import Cosine
 
 
@@ -74,6 +77,7 @@ def vit_crt(
     data: Dataset,
     *,
     network: str = "vit_mini",
+    trained: Path | None = None,
     epochs: int = 60,
     retrain_epochs: int = 10,
     batch: int = 128,
@@ -94,35 +98,47 @@ def vit_crt(
     """Train a transformer with labels alone, then its classifier again with all classes equally often.
 
         longtail train vit_crt --data cifar10-lt --root DATA --out runs/vit_crt
+        longtail train vit_crt --data cifar10-lt --root DATA --trained runs/vit --out runs/vit_crt
 
     The stage of `vit`, then a new classifier on the frozen features, on class-balanced draws without mixing (cRT, Kang et al. 2020).
+    `trained` takes the network of a finished run, such as one of `vit`, and skips the first stage.
 
     Cost: that of `vit`, and `retrain_epochs` more without a backward pass through the network.
     Published: 68.9% with ViT-B on CIFAR-10-LT at imbalance 100 (Rangwani et al. 2024).
     """
-    size, chosen = size or data.size, kept(keep, ema=0.0, data=data)[1]
-    trained = vit(
-        run,
-        data,
-        network=network,
-        epochs=epochs,
-        batch=batch,
-        accumulate=accumulate,
-        lr=lr,
-        weight_decay=weight_decay,
-        warmup=warmup,
-        drop_path=drop_path,
-        repeats=repeats,
-        mixup=mixup,
-        cutmix=cutmix,
-        mix_until=mix_until,
-        smoothing=smoothing,
-        keep=keep,
-        patch=patch,
-        size=size,
-    )
-    backbone = trained.deploy().network
-    assert isinstance(backbone, Network)
+    chosen = kept(keep, ema=0.0, data=data)[1]
+    if trained is not None:
+        first: dict[str, Any] = {"network": network, "epochs": epochs, "warmup": warmup, "drop_path": drop_path, "repeats": repeats}
+        first |= {"mixup": mixup, "cutmix": cutmix, "mix_until": mix_until, "patch": patch, "size": size}
+        unused(run, vit_crt, first, beside="--trained, whose network is trained already")
+        read_row(trained)  # refuses a run that is not finished
+        saved = files.read(trained / "model")
+        classifier, size = saved.network, saved.size
+        run.pretraining = data_seen(str(trained), data, role="features")
+    else:
+        size = size or data.size
+        classifier = vit(
+            run,
+            data,
+            network=network,
+            epochs=epochs,
+            batch=batch,
+            accumulate=accumulate,
+            lr=lr,
+            weight_decay=weight_decay,
+            warmup=warmup,
+            drop_path=drop_path,
+            repeats=repeats,
+            mixup=mixup,
+            cutmix=cutmix,
+            mix_until=mix_until,
+            smoothing=smoothing,
+            keep=keep,
+            patch=patch,
+            size=size,
+        ).deploy()
+    assert isinstance(classifier, Classifier)
+    backbone = classifier.network
     view = training_view("randaugment", size, flip=data.mirror)
     return run.fit(
         Stage(
