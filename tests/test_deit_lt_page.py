@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,23 @@ def test_our_numbers_are_those_of_the_results() -> None:
         assert f"| {name} | {' | '.join(f'{100 * value:.1f}' for value in numbers)} |" in PAGE
     assert student["balanced"] - vit["balanced"] > 0.1, "more than 10 points above"
     assert heads["dist"]["balanced"] > student["balanced"], "the distillation token alone is the best"
+
+
+def test_three_seeds_say_what_the_page_says() -> None:
+    vit, student = ([_numbers(f"deit_lt_seeds_cifar10_lt/{arm}-seed{seed}") for seed in (0, 1, 2)] for arm in ("vit", "student"))
+    cls, dist = ([own["heads"][name] for own in student] for name in ("cls", "dist"))
+    for own in (vit, student, cls, dist):
+        values = [100 * one["balanced"] for one in own]
+        assert f"{statistics.fmean(values):.1f} ± {statistics.stdev(values):.1f}%" in PAGE
+    gaps = [100 * (one["balanced"] - other["balanced"]) for one, other in zip(student, vit, strict=True)]
+    assert f"is {sum(gaps) / 3:.1f} points, and between {min(gaps):.1f} and {max(gaps):.1f} in every seed" in PAGE
+    for group, above, below in (("few", dist, cls), ("many", cls, dist)):
+        assert all(one["groups"][group] > other["groups"][group] for one, other in zip(above, below, strict=True))
+        means = [100 * sum(one["groups"][group] for one in own) / 3 for own in (dist, cls)]
+        assert f"on the {group} group {means[0]:.1f} and {means[1]:.1f}%" in PAGE
+    assert all(one["balanced"] > other["balanced"] for one, other in zip(dist, student, strict=True)), (
+        "the distillation token alone is best"
+    )
 
 
 def test_the_example_runs() -> None:

@@ -48,7 +48,7 @@ def test_the_network_of_a_finished_run_is_taken_as_it_is(tmp_path: Path) -> None
         assert torch.equal(tensor, after.state_dict()[name]) is name.startswith("network."), name
     other = train("vit_crt", "digits-lt", tmp_path / "other", imbalance=10, **again)
     assert other.row is not None
-    assert other.row["pretraining"].startswith("digits-lt"), "its features are of other images, and the row says so"
+    assert (other.row["pretraining"] or "").startswith("digits-lt"), "its features are of other images, and the row says so"
 
 
 def test_what_is_trained_must_be_finished_and_is_not_described_again(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
+from torch import nn
+
 from longtail.core import Labelled, Method, Stage
 from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader
@@ -113,7 +115,8 @@ def vit_crt(
         unused(run, vit_crt, first, beside="--trained, whose network is trained already")
         read_row(trained)  # refuses a run that is not finished
         saved = files.read(trained / "model")
-        classifier, size = saved.network, saved.size
+        classifier: nn.Module = saved.network
+        size = saved.size
         run.pretraining = data_seen(str(trained), data, role="features")
     else:
         size = size or data.size
