@@ -83,6 +83,14 @@ def test_three_seeds_say_what_the_page_says() -> None:
     )
 
 
+def test_a_classifier_trained_again_is_above_the_student_in_every_seed() -> None:
+    again = sorted((ROOT / "benchmarks" / "results" / "deit_lt_seeds_cifar10_lt").glob("vit-crt-seed*.json"))
+    assert len(again) >= 2
+    for path in again:
+        name = f"deit_lt_seeds_cifar10_lt/{path.stem}"
+        assert balanced(name) > balanced(name.replace("vit-crt", "student"))
+
+
 def test_the_example_runs() -> None:
     example = next(text for text in re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) if "DistillTokens" in text)
     names: dict[str, object] = {}
