@@ -3,13 +3,12 @@
     python benchmarks/accuracy.py benchmarks/plans/cifar10_lt_baselines.json --root DATA --work runs/benchmarks [--jobs 2] [--only ARM]
 
 A plan says question, data, settings, arms, seeds and what is expected; it is committed before its first run. Data that is a folder of
-images is "{root}" in its plan: whatever `--root` says. An arm may begin with the run of another, as in "pretrained":
-"{work}/PLAN/ARM-seed{seed}"; such arms come after all others. An arm's null takes a setting away. If that run is gone, and only its result
-is left, it is trained again; what it reached stands in the results of those that begin with it. Runs resume where they were stopped, and a
-finished one is `benchmarks/results/PLAN/ARM-seedN.json`, to be committed. A command that another plan has run is not run again: its result
-is copied, and says from where. A plan that chooses settings has `"judged": "validation"`, and its results keep no numbers of test images.
-Accuracy does not depend on how busy the machine is: `--jobs 2` runs two side by side with one thread each, `--threads 2` one that has to
-end sooner.
+images is "{root}" in its plan: whatever `--root` says. An arm's null takes a setting away. An arm may begin with the run of another, as in
+"pretrained": "{work}/PLAN/ARM-seed{seed}"; such arms come after all others. If that run is gone, and only its result is left, it is trained
+again; what it reached stands in the results of those that begin with it. Runs resume where they were stopped, and a finished one is
+`benchmarks/results/PLAN/ARM-seedN.json`, to be committed. A command that another plan has run is not run again: its result is copied, and
+says from where. A plan that chooses settings has `"judged": "validation"`, and its results keep no numbers of test images. Accuracy does
+not depend on how busy the machine is: `--jobs 2` runs two side by side with one thread each, `--threads 2` one that has to end sooner.
 """
 
 from __future__ import annotations
