@@ -1,6 +1,9 @@
 import pytest
 import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
+from longtail.nn import build
 from longtail.nn.vit import Tokens, vit_mini
 
 
@@ -49,3 +52,28 @@ def test_a_distillation_token_stands_beside_the_class_token() -> None:
     assert torch.equal(network(image), torch.cat([tokens[:, 0], tokens[:, 1]], 1))
     with pytest.raises(ValueError, match="transformer with a distillation token, got one without"):
         Tokens(vit_mini(8, width=16, depth=1))
+
+
+@pytest.mark.parametrize("name", ["vit_mini", "timm:deit_tiny_distilled_patch16_224"])
+def test_in_training_the_last_block_computes_what_is_read_and_nothing_else(name: str) -> None:
+    spec = {"name": name, "size": 32, "pool": "tokens"} | ({"width": 16, "depth": 2, "layer_scale": 0.5} if name == "vit_mini" else {})
+    network = build(spec)
+    image = torch.rand(3, 3, 32, 32)
+
+    def learnt(training: bool) -> tuple[Tensor, dict[str, Tensor], int]:
+        network.train(training).zero_grad()
+        with FlopCounterMode(display=False) as counter:
+            features = network(image)
+        features.square().sum().backward()
+        return (
+            features,
+            {key: own.grad.clone() for key, own in network.named_parameters() if own.grad is not None},
+            counter.get_total_flops(),
+        )
+
+    features, gradients, cost = learnt(training=True)
+    whole, expected, whole_cost = learnt(training=False)
+    assert torch.allclose(features, whole, atol=1e-5)
+    assert gradients.keys() == expected.keys()
+    assert all(torch.allclose(own, expected[key], rtol=1e-3, atol=1e-4) for key, own in gradients.items())
+    assert cost < whole_cost
