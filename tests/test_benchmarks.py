@@ -71,7 +71,8 @@ def _finish(words: list[str], **_: object) -> SimpleNamespace:
     if words[0] != "git":
         out = Path(words[words.index("--out") + 1])
         out.mkdir()
-        (out / "row.json").write_text(json.dumps({**ROW, "val": {"top1": 0.4, "balanced": 0.3}}))
+        keywords = {"epochs": 3, "batch": 16, "out": str(out)}
+        (out / "row.json").write_text(json.dumps({**ROW, "keywords": keywords, "val": {"top1": 0.4, "balanced": 0.3}}))
     return SimpleNamespace(returncode=0, stdout="abc")
 
 
@@ -97,6 +98,7 @@ def test_what_an_arm_begins_with_is_trained_again_if_only_its_result_is_left(
     assert (results / "earlier" / "old-seed0.json").read_text() == before
     whole = json.loads((results / "later" / "new-seed2.json").read_text())
     assert whole["begun_with"] == {"earlier/old-seed0": 0.3}
+    assert whole["row"]["keywords"]["out"] == "runs/later/new-seed2"  # no folder of this machine
 
 
 def test_a_plan_that_chooses_keeps_no_test_numbers(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
