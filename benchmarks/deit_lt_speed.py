@@ -91,10 +91,10 @@ def turns(student: str, teacher: str, *, block: int, blocks: int, machine: Machi
 
 
 def counted(student: dict[str, Any], teacher: dict[str, Any]) -> dict[str, Any]:
-    """The living teacher's share of a step by floating point operations, of which a step has three forward passes' worth."""
+    """The living teacher's share of a step by floating point operations, of which a step has three of the student's forward passes."""
     flops = {}
     for name, spec in (("student", student), ("teacher", teacher)):
-        network = build(spec).eval()
+        network = build(spec).train(name == "student")
         with FlopCounterMode(display=False) as counter, torch.no_grad():
             network(torch.zeros(1, 3, spec["size"], spec["size"]))
         flops[name] = counter.get_total_flops()

@@ -11,6 +11,8 @@ import accuracy
 import pytest
 import render
 
+from longtail.recipes.signatures import read
+
 ROW = {"recipe": "cross_entropy", "keywords": {"epochs": 3, "batch": 16}, "seed": 0, "minutes": 1.0, "test": {"top1": 0.5}}
 
 
@@ -114,6 +116,19 @@ def test_an_arm_takes_a_setting_of_its_plan_away() -> None:
     words = accuracy.command(plan, {"epochs": None, "repeats": 2}, seed=0, out=Path("out"), work=Path("work"), root=Path("root"))
     assert "--epochs" not in words
     assert words[words.index("--repeats") + 1] == "2"
+
+
+def test_a_plan_run_again_does_what_its_results_did() -> None:
+    for path in sorted(accuracy.RESULTS.glob("*/*-seed*.json")):
+        result = json.loads(path.read_text())
+        plan = json.loads((accuracy.PLANS / f"{result['plan']}.json").read_text())
+        settings = {**plan["settings"], **plan["arms"][result["arm"]]}
+        settings = {name: value for name, value in settings.items() if value is not None and "{" not in str(value)}
+        today = {name: own.default for name, own in read(settings.pop("recipe")).parameters.items()}
+        used = result["row"]["keywords"]
+        begun = {name for name, value in used.items() if str(value).startswith("runs/")}
+        asked = {name: settings.get(name, default) for name, default in today.items() if name in used and name not in begun}
+        assert {name: used[name] for name in asked} == asked, path
 
 
 @pytest.mark.parametrize(("arms", "seeds", "named"), [(["student,vit"], [], "student,vit"), ([], [0, 7], "[7]")])

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from longtail.nn import Classifier, Cosine, Linear, Network, build
+from longtail.nn import Adjusted, Classifier, Cosine, Linear, Network, build
 from longtail.nn.mae import MaskedAutoencoder, initialise, transformer
 from longtail.nn.mae_files import Weights, load_encoder, load_mae, mae_layout, read_weights, timm_layout, write_encoder
 
@@ -240,9 +240,10 @@ def normalised(network: Network, image: Tensor) -> Tensor:
     return (image - mean) / std
 
 
-def test_a_classifier_exports_to_timm() -> None:
-    network = encoder(pool="avg_norm")
-    classifier = Classifier(network, Linear(16, 5, scale=0.5)).eval()
+@pytest.mark.parametrize("adjusted", [False, True])
+def test_a_classifier_exports_to_timm(adjusted: bool) -> None:
+    network, head = encoder(pool="avg_norm"), Linear(16, 5, scale=0.5)
+    classifier = (Adjusted(network, head, bias=torch.arange(5), temperature=2.0) if adjusted else Classifier(network, head)).eval()
     model = timm.models.VisionTransformer(
         img_size=16, patch_size=4, embed_dim=16, depth=2, num_heads=2, num_classes=5, global_pool="avg"
     ).eval()

@@ -58,13 +58,16 @@ def test_a_distillation_token_stands_beside_the_class_token() -> None:
 def test_in_training_the_last_block_computes_what_is_read_and_nothing_else(name: str) -> None:
     spec = {"name": name, "size": 32, "pool": "tokens"} | ({"width": 16, "depth": 2, "layer_scale": 0.5} if name == "vit_mini" else {})
     network = build(spec)
-    image = torch.rand(3, 3, 32, 32)
+    image, direction = torch.rand(3, 3, 32, 32), torch.randn(3, network.dim)
+    for key, own in network.named_parameters():
+        if "qkv.weight" in key:
+            own.data.mul_(20)  # attention at the start is nearly uniform, and then queries and keys hardly matter
 
     def learnt(training: bool) -> tuple[Tensor, dict[str, Tensor], int]:
         network.train(training).zero_grad()
         with FlopCounterMode(display=False) as counter:
             features = network(image)
-        features.square().sum().backward()
+        (features * direction).sum().backward()  # not their squares: behind a norm these are constant
         return (
             features,
             {key: own.grad.clone() for key, own in network.named_parameters() if own.grad is not None},
@@ -75,5 +78,6 @@ def test_in_training_the_last_block_computes_what_is_read_and_nothing_else(name:
     whole, expected, whole_cost = learnt(training=False)
     assert torch.allclose(features, whole, atol=1e-5)
     assert gradients.keys() == expected.keys()
-    assert all(torch.allclose(own, expected[key], rtol=1e-3, atol=1e-4) for key, own in gradients.items())
+    for key, gradient in gradients.items():
+        assert (gradient - expected[key]).norm() < 1e-4 * expected[key].norm(), key
     assert cost < whole_cost

@@ -50,12 +50,18 @@ def test_fine_tuning_begins_with_the_encoder_of_another_run(pretrained: Path, tm
 
 
 def test_both_stages_in_one_run_and_its_encoder_for_others(tmp_path: Path) -> None:
-    train("livt", "digits-lt", tmp_path / "run", pretrain_epochs=1, pretrain_batch=64, pretrain_size=16, **QUICK, **SMALL)
+    train("livt", "digits-lt", tmp_path / "run", pretrain_epochs=1, pretrain_batch=64, pretrain_size=16, lr=0.0, **QUICK, **SMALL)
     row = json.loads((tmp_path / "run" / "row.json").read_text())
     assert row["epochs"] == {"pretrain": 1, "finetune": 1}
     assert (tmp_path / "run" / "analysis" / "reconstructions.png").exists()
     weights = read_weights(tmp_path / "run")
     assert weights.tensors["pos_embed"].shape[1] == 1 + 16, "the encoder before fine-tuning, at its own size"
+    learnt = torch.load(tmp_path / "run" / "pretrain" / "last.pt")["method"]
+    (name,) = [name for name in learnt if name.endswith("blocks.5.mlp.fc2.weight") and "decoder" not in name]
+    network: Any = load(tmp_path / "run").network
+    assert torch.equal(learnt[name], transformer(network.network).state_dict()["blocks.5.mlp.fc2.weight"]), (
+        "a rate of 0: what it began with"
+    )
     train("livt", "digits-lt", tmp_path / "arm", pretrained=tmp_path / "run", loss="ce", **QUICK)
 
 
@@ -186,14 +192,29 @@ def test_words_about_a_pretraining_that_does_not_happen_are_refused(pretrained: 
         train("livt", "digits-lt", tmp_path / "run", pretrained=pretrained, mask=1.5, pretrain_epochs=77, **QUICK)
 
 
-def test_an_arm_of_an_arm_begins_with_the_same_encoder(pretrained: Path, tmp_path: Path) -> None:
-    train("livt", "digits-lt", tmp_path / "arm", pretrained=pretrained, lr=0.1, **QUICK)
+def test_an_arm_of_an_arm_begins_with_the_same_encoder(pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(pretrained.parent)
+    train("livt", "digits-lt", tmp_path / "arm", pretrained=Path(pretrained.name), lr=0.1, **QUICK)
+    monkeypatch.chdir(tmp_path)  # where that name leads nowhere
     assert began(tmp_path / "arm") == pretrained
     train("livt", "digits-lt", tmp_path / "next", pretrained=tmp_path / "arm", lr=0.0, **QUICK)
     network: Any = load(tmp_path / "next").network
     own, given = transformer(network.network).state_dict(), read_weights(pretrained).tensors
     assert torch.equal(own["blocks.5.mlp.fc2.weight"], given["blocks.5.mlp.fc2.weight"])
     assert json.loads((tmp_path / "next" / "row.json").read_text())["pretraining"] is None  # the same data
+
+
+def test_an_encoder_that_has_seen_other_data_stands_on_the_row(pretrained: Path, tmp_path: Path) -> None:
+    result = train("livt", "digits-lt", tmp_path / "run", pretrained=pretrained, protocol="paper", **QUICK)
+    assert result.row is not None
+    assert str(result.row["pretraining"]).startswith("digits-lt, ")
+
+
+def test_pretraining_at_another_size_sees_the_pixels_as_they_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for size, seen in ((None, 16), (8, 8)):
+        found = stages(monkeypatch, tmp_path / f"run{size}", "livt", first="pretrain", size=16, pretrain_size=size, **{**QUICK, "patch": 2})
+        assert found["pretrain"].data.split.pictures.image(0).size[0] == seen
+        assert found["finetune"].data.split.pictures.image(0).size[0] == 16
 
 
 def test_killed_while_it_paints_it_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

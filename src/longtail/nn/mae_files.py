@@ -19,7 +19,7 @@ from torch import Tensor
 
 from longtail.nn.heads import Linear
 from longtail.nn.mae import MaskedAutoencoder, transformer
-from longtail.nn.networks import Classifier, Network
+from longtail.nn.networks import Classifier, Network, linear_parts
 
 DECODER = {
     "decoder_embed.": "embed.",
@@ -174,9 +174,8 @@ def timm_layout(network: Network) -> dict[str, Tensor]:
         return {name: own.detach().cpu() for name, own in transformer(network).state_dict().items()}
     if not isinstance(network.head, Linear):
         raise ValueError(f"expected a linear head, which timm has, got {network.head.spec['name']}: export the network alone")
-    # timm has no scale: it goes into the weights.
-    head = {f"head.{name}": network.head.scale * own.detach().cpu() for name, own in network.head.state_dict().items()}
-    return {**timm_layout(network.network), **head}
+    ((weight, bias),) = linear_parts(network)
+    return {**timm_layout(network.network), "head.weight": weight.detach().cpu(), "head.bias": bias.detach().cpu()}
 
 
 def mae_layout(autoencoder: MaskedAutoencoder) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from longtail.nn import zoo
 from longtail.nn.experts import fast_cnn_experts, resnet32_experts
 from longtail.nn.fast_cnn import fast_cnn
-from longtail.nn.heads import CosineExperts, Head, TokenHeads, build_head
+from longtail.nn.heads import CosineExperts, Head, Linear, TokenHeads, build_head
 from longtail.nn.normalize import Normalize
 from longtail.nn.resnet_cifar import resnet32
 from longtail.nn.vit import vit_mini, vit_tiny
@@ -64,7 +64,6 @@ class Classifier(Network):
 
     `confidence` says how its logits are meant: as a softmax over classes, or each by itself as a sigmoid, where the loss was a binary one.
 
-    >>> from longtail.nn import Linear
     >>> network = build({"name": "fast_cnn", "size": 8, "width": 8})
     >>> classifier = Classifier(network, Linear(network.dim, 10))
     >>> again = build(classifier.spec)
@@ -95,7 +94,6 @@ class Adjusted(Classifier):
     Every part of its head is adjusted alike, so that their mean still is the answer. Both numbers are in its state, not in its spec.
     They were chosen for a softmax over classes, and so the adjusted logits are meant, whatever the loss was.
 
-    >>> from longtail.nn import Linear
     >>> network = build({"name": "fast_cnn", "size": 8, "width": 8})
     >>> adjusted = Adjusted(network, Linear(network.dim, 2), bias=torch.tensor([1.0, -1.0]), temperature=2.0).eval()
     >>> image = torch.rand(1, 3, 8, 8)
@@ -122,6 +120,24 @@ class Adjusted(Classifier):
 
     def _adjusted(self, logits: Tensor) -> Tensor:
         return (logits.float() - self.bias) / self.temperature
+
+
+def linear_parts(network: Classifier) -> list[tuple[Tensor, Tensor]]:
+    """Weights and bias of each linear part of a classifier's head, with every scale, shift and temperature inside; none if it has others.
+
+    >>> network = build({"name": "fast_cnn", "size": 8, "width": 8})
+    >>> [(weight, bias)] = linear_parts(Adjusted(network, Linear(network.dim, 2, scale=0.5), temperature=2.0))
+    >>> weight.shape, bias.shape
+    (torch.Size([2, 32]), torch.Size([2]))
+    """
+    head = network.head
+    parts = [head] if isinstance(head, Linear) else [head.cls, head.dist] if isinstance(head, TokenHeads) else []
+    shift, temperature = (network.bias, network.temperature) if isinstance(network, Adjusted) else (torch.tensor(0.0), torch.tensor(1.0))
+    found = []
+    for part in parts:
+        bias = torch.zeros(part.out_features) if part.bias is None else part.bias
+        found.append((part.scale * part.weight / temperature, (part.scale * bias - shift) / temperature))
+    return found
 
 
 def size_of(spec: Mapping[str, Any]) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from longtail import processes
 from longtail.core import BatchTransform, Labelled, Method, Stage
 from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader
@@ -38,6 +39,7 @@ from longtail.schedules import Deferred
 Loss = Literal["bal_bce", "bce", "cb_bce", "bal_ce", "ce", "cb", "ldam", "lade", "ib"]
 SCALE = 30.0  # of cosine logits, and so of LDAM's margins
 LAYER_SCALE = 1e-4
+ORIGIN = "pretrained.json"  # in a run's folder: where its encoder was, wherever the command that took it was typed
 HEAD_STD = 2e-5  # a linear head begins near zero, as in MAE
 
 
@@ -99,13 +101,16 @@ def livt(
         unused(run, livt, first, beside="--pretrained, which skips pretraining")
         origin = began(pretrained)
         weights = read_weights(origin)
+        if not run.dry and processes.rank() == 0:
+            run.folder.mkdir(parents=True, exist_ok=True)
+            (run.folder / ORIGIN).write_text(json.dumps(str(origin.resolve())) + "\n", encoding="utf-8")
         seen = weights.data or f"the data of {origin.name}"
         run.pretraining = None if data.hash[:12] in seen else seen
     else:
         encoder = pretrained_encoder(
             run,
             data,
-            data.train,
+            (data if pretrain_size is None else data.natively()).train,
             network=network,
             epochs=pretrain_epochs,
             batch=pretrain_batch,
@@ -296,11 +301,8 @@ def began(run: Path) -> Path:
 
     Its own network has learnt labels, and would not be what `--pretrained` promises.
     """
-    record = run / "recipe.json"
-    if (run / "encoder").exists() or not record.exists():
-        return run
-    earlier = json.loads(record.read_text(encoding="utf-8"))["keywords"].get("pretrained")
-    return began(Path(earlier)) if earlier else run
+    origin = run / ORIGIN
+    return Path(json.loads(origin.read_text(encoding="utf-8"))) if origin.exists() else run
 
 
 def loss_and_head(

@@ -103,10 +103,6 @@ def check_classes(teacher: str, names: Sequence[str] | None, data: Dataset) -> N
     """Refuse a teacher of other classes, or of the same in another order; both are named."""
     if names is None or tuple(names) == data.classes:
         return
-
-    def said(classes: Sequence[str]) -> str:
-        return f"{len(classes)} ({', '.join(classes[:5])}{', ...' if len(classes) > 5 else ''})"
-
     if sorted(names) == sorted(data.classes):
         first = next(i for i, (own, other) in enumerate(zip(names, data.classes, strict=True)) if own != other)
         raise ValueError(
@@ -114,6 +110,11 @@ def check_classes(teacher: str, names: Sequence[str] | None, data: Dataset) -> N
             f"{data.classes[first]!r} in the data and {names[first]!r} for {teacher}. Train it on this data"
         )
     raise ValueError(
-        f"expected a teacher with the classes of {data.name}, {said(data.classes)}, got one with {said(names)}: {teacher}. "
+        f"expected a teacher with the classes of {data.name}, got {teacher}. Of the data's {len(data.classes)} it lacks "
+        f"{_first(set(data.classes) - set(names))}; of its {len(names)} the data lacks {_first(set(names) - set(data.classes))}. "
         "Train it on this data"
     )
+
+
+def _first(names: set[str]) -> str:
+    return ", ".join(sorted(names)[:5]) + (", ..." if len(names) > 5 else "") if names else "none"

@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
 from longtail.nn import pretrained
-from longtail.nn.heads import Linear, TokenHeads
-from longtail.nn.networks import Adjusted, Classifier
+from longtail.nn.networks import Classifier, linear_parts
 from longtail.nn.normalize import Normalize
 from longtail.nn.vit import Tokens, pooling
 from longtail.runs.predicting import Loaded
@@ -30,7 +28,9 @@ def write_timm(folder: Path, loaded: Loaded) -> None:
         raise ValueError(f"expected a classifier, got a {type(network).__name__}: {ELSE}")
     body: Any = network.network.body
     body = body.transformer if isinstance(body, Tokens) else body
-    heads, (architecture, keywords) = _affine(network), _entry(network.network.spec, body)
+    if not (heads := linear_parts(network)):
+        raise ValueError(f"expected a linear head, which timm has, got {network.head.spec['name']}: {ELSE}")
+    architecture, keywords = _entry(network.network.spec, body)
     model: Any = timm.create_model(architecture, num_classes=len(loaded.classes), **keywords)
     classifier = model.pretrained_cfg.get("classifier") or ()
     names = [classifier] if isinstance(classifier, str) else list(classifier)
@@ -69,20 +69,6 @@ def _entry(spec: Mapping[str, Any], body: Any) -> tuple[str, dict[str, Any]]:
     if pool == "tokens":
         return "deit_tiny_distilled_patch16_224", keywords
     return "vit_tiny_patch16_224", keywords | pooling(str(pool))
-
-
-def _affine(network: Classifier) -> list[tuple[Tensor, Tensor]]:
-    """Weights and bias of each linear part of the head, with every scale, shift and temperature inside."""
-    head = network.head
-    parts = [head] if isinstance(head, Linear) else [head.cls, head.dist] if isinstance(head, TokenHeads) else []
-    if not parts:
-        raise ValueError(f"expected a linear head, which timm has, got {head.spec['name']}: {ELSE}")
-    shift, temperature = (network.bias, network.temperature) if isinstance(network, Adjusted) else (torch.tensor(0.0), torch.tensor(1.0))
-    found = []
-    for part in parts:
-        bias = torch.zeros(part.out_features) if part.bias is None else part.bias
-        found.append((part.scale * part.weight / temperature, (part.scale * bias - shift) / temperature))
-    return found
 
 
 def _config(architecture: str, keywords: Mapping[str, Any], loaded: Loaded, *, features: int) -> dict[str, Any]:
