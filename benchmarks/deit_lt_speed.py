@@ -121,7 +121,7 @@ def main() -> None:
         student = {"name": f"timm:deit_{size}_distilled_patch16_224", "size": 224, "pool": "tokens"}
         figures[f"counted: deit_{size} at 224, resnet50 teacher"] = counted(student, {"name": "timm:resnet50", "size": 224})
     question = "What does a teacher cost a step of its student (batch 128), over the same step with classes that cost nothing?"
-    command = f"python benchmarks/deit_lt_speed.py --threads {asked.threads}"
+    command = f"python benchmarks/deit_lt_speed.py --threads {asked.threads} --block {asked.block} --blocks {asked.blocks}"
     measured.write("deit_lt_speed", figures, plan="deit_lt_speed", question=question, command=command, threads=asked.threads)
 
 
