@@ -89,6 +89,22 @@ def test_a_classifier_trained_again_is_above_the_student_in_every_seed() -> None
     assert all(one > other for one, other in zip(again, student, strict=True))
 
 
+def test_table_1_says_what_the_page_says() -> None:
+    text, few, numbers = " ".join(PAGE.split()), [], []
+    for arm in ("strong-mixed-views", "weak-views"):
+        name = f"deit_lt_augmentation_cifar10_lt/{arm}-seed0"
+        mean, cls, dist = (own := _numbers(name)), own["heads"]["cls"], own["heads"]["dist"]
+        few += [100 * one["groups"]["few"] for one in (mean, cls, dist)]
+        numbers.append([100 * one["balanced"] for one in (mean, cls, dist)])
+        agreed = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())["curve"]["student"][-1]["notes/agreement"]
+        assert f"{'the label' if arm == 'weak-views' else 'it'} in {100 * agreed:.0f}%" in text
+    (out, out_cls, out_dist), (own, own_cls, own_dist) = numbers
+    assert f"the student has {out:.1f}%; in it, on weak views, {own:.1f}%" in text
+    assert f"({own_dist:.1f} and {own_cls:.1f}%)" in text
+    assert f"at {out_dist:.1f}%, is {out_dist - out_cls:.1f} points above the class token" in text
+    assert f"Neither finds the few group, {max(few):.1f}% at best" in text
+
+
 def test_the_example_runs() -> None:
     example = next(text for text in re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) if "DistillTokens" in text)
     names: dict[str, object] = {}
