@@ -89,6 +89,13 @@ def test_a_classifier_trained_again_is_above_the_student_in_every_seed() -> None
     assert all(one > other for one, other in zip(again, student, strict=True))
 
 
+def test_the_cost_of_remembering_is_that_of_the_results() -> None:
+    figures = json.loads((ROOT / "benchmarks" / "results" / "speed" / "deit_lt_speed.json").read_text())["figures"].values()
+    over = [own["remembered_over_percent"] for own in figures if "remembered_over_percent" in own]
+    assert len(over) == 4
+    assert f"cost {min(over):.1f} to {max(over):.1f}% of a step" in PAGE
+
+
 def test_table_1_says_what_the_page_says() -> None:
     text, few, numbers = " ".join(PAGE.split()), [], []
     for arm in ("strong-mixed-views", "weak-views"):
