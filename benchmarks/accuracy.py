@@ -102,6 +102,12 @@ def train(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, w
     return f"{out} failed: see {said}" if done.returncode else None
 
 
+def minutes(folder: Path, row: Mapping[str, Any]) -> float:
+    """What it took to make what others begin with: of an encoder its pretraining, without the classifier that judges it."""
+    pretraining = folder / "pretrain" / "done"
+    return float(json.loads(pretraining.read_text())["minutes"] if pretraining.exists() else row["minutes"])
+
+
 def run(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, work: Path, threads: int = 1) -> str:
     result, out = RESULTS / name / f"{arm}-seed{seed}.json", work / name / f"{arm}-seed{seed}"
     if result.exists():
@@ -124,6 +130,7 @@ def run(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, wor
     if begun := begins_with(plan, arm, seed):
         rows = {first: json.loads((work / first / "row.json").read_text()) for first in begun}
         whole["begun_with"] = {first: own["val"]["balanced"] for first, own in rows.items()}
+        whole["begun_minutes"] = {first: minutes(work / first, own) for first, own in rows.items()}
     result.write_text(json.dumps(whole, indent=1).replace(str(work), str(runs)) + "\n")  # no folders of this machine
     return f"{result} is new"
 

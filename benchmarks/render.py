@@ -28,7 +28,8 @@ Written by `benchmarks/render.py` from `benchmarks/plans` and `benchmarks/result
 what is expected before its first run. Accuracies are percent of test images (of validation images where the plan says so) at the weights
 that the plan selects, as the mean ± sample standard deviation over seeds; *balanced* is the mean over classes, *many*, *medium* and
 *few* are means over the classes of a group.
-Minutes are those of a machine that often did something else as well: read them as sizes.
+Minutes are those of a machine that often did something else as well: read them as sizes. Behind a plus stand those of what an arm
+began with.
 """
 
 
@@ -38,8 +39,8 @@ def page(folder: Path = HERE) -> str:
     parts, speed = [HEAD], {path.stem: _read(path) for path in sorted((folder / "results" / "speed").glob("*.json"))}
     for name, plan in plans.items():
         found = {path.stem: _read(path) for path in sorted((folder / "results" / name).glob("*.json"))}
-        if "arms" not in plan and name in speed:
-            found[name] = speed.pop(name)
+        if "arms" not in plan:
+            found |= {question: speed.pop(question) for question, own in [*speed.items()] if name in (question, own["plan"])}
         body = _accuracy(plan, list(found.values()), image=f"images/{name}.svg") if "arms" in plan else _figures(found)
         parts.append("\n".join([f"## {name.replace('_', ' ')}\n", *_asked(plan), *body]))
     if speed:
@@ -134,6 +135,8 @@ def _table(plan: Mapping[str, Any], ran: Mapping[str, Sequence[Mapping[str, Any]
         tests = [_judged(result["row"]) for result in own]
         named = f"`{arm}`" if arm in plan["arms"] else f"`{arm}` (no longer in the plan)"
         minutes = f"{statistics.fmean(result['row']['minutes'] for result in own):.1f}"
+        before = [value for result in own for value in result.get("begun_minutes", {}).values()]
+        minutes += f" + {statistics.fmean(before):.1f}" if before else ""
         yield f"| {' | '.join([named, str(len(own)), *_scores(tests, groups), minutes])} |"
         for head in tests[0].get("heads", {}):
             yield f"| {' | '.join([f'{named}, {head} alone', '', *_scores([test['heads'][head] for test in tests], groups), ''])} |"

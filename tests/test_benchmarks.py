@@ -100,7 +100,13 @@ def test_what_an_arm_begins_with_is_trained_again_if_only_its_result_is_left(
     assert (results / "earlier" / "old-seed0.json").read_text() == before
     whole = json.loads((results / "later" / "new-seed2.json").read_text())
     assert whole["begun_with"] == {"earlier/old-seed0": 0.3}
-    assert whole["row"]["keywords"]["out"] == "runs/later/new-seed2"  # no folder of this machine
+    assert whole["begun_minutes"] == {"earlier/old-seed0": whole["row"]["minutes"]}
+    (tmp_path / "work" / "earlier" / "old-seed0" / "pretrain").mkdir()
+    (tmp_path / "work" / "earlier" / "old-seed0" / "pretrain" / "done").write_text('{"minutes": 7.5}')
+    accuracy.run(plan, "later", "new", 3, root=Path("DATA"), work=tmp_path / "work")
+    whole = json.loads((results / "later" / "new-seed3.json").read_text())
+    assert whole["begun_minutes"] == {"earlier/old-seed0": 7.5}  # of an encoder, without the classifier that judges it
+    assert whole["row"]["keywords"]["out"] == "runs/later/new-seed3"  # no folder of this machine
 
 
 def test_a_plan_that_chooses_keeps_no_test_numbers(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,10 +156,12 @@ def test_the_page_says_what_was_copied_and_what_a_run_began_with() -> None:
         "row": row,
         "copied": "earlier/old-seed0",
         "begun_with": {"first/one-seed0": 0.75},
+        "begun_minutes": {"first/one-seed0": 31.04},
     }
     text = "\n".join(render._accuracy({"arms": {"new": {}}, "seeds": [0]}, [found], image="images/later.svg"))
     assert "`new` with seed 0 is earlier/old-seed0" in text
     assert "Begun: `new` with seed 0 with first/one-seed0 (75.0% balanced on validation)." in text
+    assert f"| {row['minutes']:.1f} + 31.0 |" in text
 
 
 def test_a_command_says_what_was_a_default_then_and_is_no_longer() -> None:

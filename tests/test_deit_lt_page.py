@@ -66,6 +66,18 @@ def test_our_numbers_are_those_of_the_results() -> None:
     assert heads["dist"]["balanced"] > student["balanced"], "the distillation token alone is the best"
 
 
+def test_the_minutes_are_those_of_the_results() -> None:
+    def minutes(name: str) -> float:
+        row = json.loads((ROOT / "benchmarks" / "results" / f"{name}-seed0.json").read_text(encoding="utf-8"))["row"]
+        return float(row["minutes"])
+
+    teacher, vit, student = map(minutes, ("deit_lt_teachers/flat", "deit_lt_cifar10_lt/vit", "deit_lt_cifar10_lt/student"))
+    assert teacher < vit
+    text = " ".join(PAGE.split())
+    assert f"took {vit + student:.0f} minutes on two cores" in text
+    assert f"({teacher:.1f} and {vit:.1f} minutes on a thread), then the student ({student:.1f} on two threads)" in text
+
+
 def test_three_seeds_say_what_the_page_says() -> None:
     vit, student = ([_numbers(f"deit_lt_seeds_cifar10_lt/{arm}-seed{seed}") for seed in (0, 1, 2)] for arm in ("vit", "student"))
     cls, dist = ([own["heads"][name] for own in student] for name in ("cls", "dist"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,16 @@ def test_ranks_are_of_rare_classes_among_all(data: Dataset, tmp_path: Path) -> N
         assert stored["rank"][1, 1] == feature_rank(tokens[sample], tokens[few])
 
 
+def test_the_rarest_group_that_can_be_judged_is_looked_at(data: Dataset, tmp_path: Path) -> None:
+    few = torch.isin(data.test.target, torch.tensor(data.groups.members["few"]))
+    rows = (~few).nonzero().flatten().tolist()
+    without = replace(data, test=replace(data.test, target=data.test.target[rows], ids=tuple(data.test.ids[row] for row in rows)))
+    for own, group in ((data, "few"), (without, "medium")):
+        analyse_tokens(network(), own, tmp_path, at_most=20)
+        with np.load(tmp_path / "rank.npz") as stored:
+            assert str(stored["group"]) == group
+
+
 def test_a_transformer_with_a_class_token_alone_has_one_map(data: Dataset, tmp_path: Path) -> None:
     analyse_tokens(network("token"), data, tmp_path, at_most=20, images=2)
     with np.load(tmp_path / "rollout.npz") as stored:
@@ -114,7 +125,7 @@ def journal(folder: Path, distances: list[float], *, epochs: int = 3) -> Path:
     (folder / "recipe.json").write_text(json.dumps({"keywords": {"epochs": epochs, "defer": 0.5}}))
     lines: list[dict[str, Any]] = [{"kind": "steps", "epoch": 1, "notes/distance": 9.0}]
     for epoch, distance in enumerate(distances, start=1):
-        lines.append({"kind": "epoch", "epoch": epoch, "notes/distance": distance} | ({"val/top1": 0.1 * epoch} if epoch > 1 else {}))
+        lines.append({"kind": "epoch", "epoch": epoch, "notes/distance": distance} | ({"val/balanced": 0.1 * epoch} if epoch > 1 else {}))
     (folder / "student" / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
 
@@ -123,11 +134,12 @@ def test_journals_become_curves(tmp_path: Path) -> None:
     flat, sharp = journal(tmp_path / "flat", [0.1, 0.2, 0.4]), journal(tmp_path / "sharp", [0.1, 0.1, 0.1])
     found = curves(flat)
     assert found["notes/distance"].tolist() == [0.1, 0.2, 0.4]
-    assert np.isnan(found["val/top1"][0])
-    assert found["val/top1"][1:].tolist() == pytest.approx([0.2, 0.3])
+    assert np.isnan(found["val/balanced"][0])
+    assert found["val/balanced"][1:].tolist() == pytest.approx([0.2, 0.3])
     stopped = journal(tmp_path / "stopped", [0.1, 0.1], epochs=60)
     with np.load(analyse_training({"SAM": flat, "no SAM": sharp, "stopped": stopped}, tmp_path / "analysis")) as stored:
         assert [float(stored[f"{number}/begin"]) for number in range(3)] == [1.5, 1.5, 30.0]  # of all epochs, not of those that ran
+        assert stored["0/val/balanced"][1:].tolist() == pytest.approx([0.2, 0.3])
     with np.load(analyse_training({"SAM": flat}, tmp_path / "analysis", begin=0.9)) as stored:
         assert float(stored["0/begin"]) == pytest.approx(2.7)
     drawn = draw(tmp_path / "analysis")

@@ -90,6 +90,21 @@ def test_runs_that_others_begin_with_may_change_together_with_other_keywords(mon
     assert {(job.keywords["teacher_epochs"], job.keywords["teacher_view"]) for job in short[2:]} == {(60, "weak")}, "said to the teachers"
 
 
+def test_keywords_of_one_recipe_are_said_to_it_alone_and_what_is_typed_holds() -> None:
+    epochs = {job.recipe.name: job.keywords["epochs"] for job in plan(given(name="livt-from-scratch", seeds="0"))}
+    assert epochs == {"vit_scratch": 300, "deit3": 300, "livt": 100}  # and 200 of pretraining
+    assert {job.keywords["epochs"] for job in plan(given(name="livt-from-scratch", seeds="0", set=["epochs=5"]))} == {5}
+    jobs = {job.recipe.name: job.keywords for job in plan(given(name="deit-lt-baselines", seeds="0"))}
+    assert (jobs["deit_lt"]["defer"], jobs["vit"]["mix_until"], jobs["deit"]["repeats"]) == (0.8, 0.8, 1)
+
+
+@pytest.mark.parametrize("name", ["components", "students", "convergence", "release"])
+def test_in_thirty_epochs_reweighting_begins_early_enough_to_be_seen(name: str) -> None:
+    arms = [job.keywords for job in plan(given(name=f"deit-lt-{name}", seeds="0")) if job.compared]
+    assert {arm["defer"] for arm in arms} == ({0.8, 1.0} if name == "components" else {0.8})
+    assert {(arm["mix_until"], arm["repeats"]) for arm in arms} == {(0.8, 1)}, "mixing ends for all arms at once"
+
+
 def test_at_once_means_one_thread_each() -> None:
     (job,) = plan(given(recipes="cross_entropy", data="digits-lt"))
     assert job.flags["threads"] is None

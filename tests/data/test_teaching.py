@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -101,6 +103,22 @@ def test_a_torn_file_is_made_whole_and_asked_again(tmp_path: Path) -> None:
     assert teaching.Store(path, epochs=1, draws=8, classes=3).read(0, torch.arange(8)) is None, "there is no class 8 of 3"
 
 
+def test_several_processes_use_one_file_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "x.bin"
+    program = (
+        "import sys, torch; from pathlib import Path; from longtail.data.teaching import Store\n"
+        "store, own = Store(Path(sys.argv[1]), epochs=2, draws=30, classes=3), int(sys.argv[2])\n"
+        "store.write(1, torch.arange(own, 30, 3), torch.full((10,), own))"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", program, str(path), str(own)]) for own in range(3)]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    store = teaching.Store(path, epochs=2, draws=30, classes=3)
+    found = store.read(1, torch.arange(30))
+    assert found is not None
+    assert found.tolist() == [0, 1, 2] * 10
+    assert store.read(0, torch.arange(30)) is None
+
+
 def test_many_classes_take_two_bytes_each(tmp_path: Path) -> None:
     store = teaching.Store(tmp_path / "x.bin", epochs=1, draws=4, classes=1000)
     store.write(0, torch.arange(4), torch.tensor([0, 254, 255, 999]))
@@ -153,10 +171,23 @@ def test_any_change_of_what_determines_the_labels_makes_another_file(data: Datas
         key(data, epochs=4),
         key(data, accumulate=2),
     ]
-    monkeypatch.setattr("longtail.processes.world", lambda: 2)
+    with monkeypatch.context() as patched:
+        patched.setattr("longtail.processes.world", lambda: 2)
+        others.append(key(data))
+    monkeypatch.setattr(teaching, "code", lambda: "edited")
     others.append(key(data))
     texts = {json.dumps(own, sort_keys=True) for own in (usual, *others)}
     assert len(texts) == 1 + len(others)
+
+
+def test_edited_code_is_other_code(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    found = []
+    for text in ("a = 1", "a = 2", "a = 1"):
+        (tmp_path / "data" / "views.py").write_text(text)
+        found.append(teaching.code.__wrapped__(tmp_path))
+    assert found[0] == found[2] != found[1]
+    assert teaching.code() != teaching.code.__wrapped__(tmp_path)
 
 
 def test_without_mixing_runs_of_other_seeds_share_a_file(data: Dataset) -> None:
@@ -181,6 +212,29 @@ def test_where_nothing_can_be_kept_the_teacher_is_asked(
     labelled = teaching.Labelled(Brightest())
     assert teaching.remembered(labelled, {}, epochs=1, draws=4, classes=3) is labelled
     assert "cannot be kept" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("problem", ["no room", "no home"])
+def test_without_room_or_home_the_teacher_is_asked(
+    problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*given: object) -> None:
+        raise OSError(28, "No space left on device") if problem == "no room" else RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path) if problem == "no room" else "")
+    monkeypatch.setattr(*((os, "posix_fallocate") if problem == "no room" else (Path, "expanduser")), refuse)
+    labelled = teaching.Labelled(Brightest())
+    assert teaching.remembered(labelled, {}, epochs=1, draws=4, classes=3) is labelled
+    said = capsys.readouterr().err
+    assert "cannot be kept" in said
+    assert ("No space left" if problem == "no room" else "home directory") in said
+
+
+def test_a_file_has_its_room_before_it_is_written(tmp_path: Path) -> None:
+    store = teaching.Store(tmp_path / "x.bin", epochs=10, draws=100_000, classes=3)
+    status = store.path.stat()
+    assert status.st_size == 1_000_000
+    assert 512 * status.st_blocks >= 1_000_000, "a write to a hole on a full disk would kill the process"
 
 
 @dataclass(frozen=True)

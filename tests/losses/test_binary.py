@@ -17,6 +17,18 @@ def test_it_sums_over_classes_and_averages_over_rows() -> None:
     assert torch.allclose(BinaryCrossEntropy()(logits, target), 4 * mean)
 
 
+def test_a_row_with_several_classes_or_none_counts_as_one() -> None:
+    logits, answers = torch.randn(3, 4), torch.tensor([[1.0, 1.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]])
+    for loss in (BinaryCrossEntropy(), BalancedBCE(COUNTS)):
+        shifted = logits + getattr(loss, "bias", 0.0)
+        slow = [
+            sum(-math.log(torch.sigmoid(x if yes else -x).item()) for x, yes in zip(row, own, strict=True))
+            for row, own in zip(shifted, answers, strict=True)
+        ]
+        assert loss(logits, answers).item() == pytest.approx(sum(slow) / 3, rel=1e-5)
+        assert loss(logits, answers, rows=torch.tensor([2.0, 0.0, 1.0])).item() == pytest.approx((2 * slow[0] + slow[2]) / 3, rel=1e-5)
+
+
 def test_theorem_2_is_the_logit_of_the_prior() -> None:
     expected = [1.3 * math.log(p / (1 - p)) for p in PRIOR.tolist()]
     assert BalancedBCE(COUNTS, tau=1.3).bias.tolist() == pytest.approx(expected)

@@ -79,6 +79,21 @@ def test_a_ratio_that_leaves_nothing_to_see_is_refused() -> None:
         visible_patches(4, 0.9)
 
 
+@pytest.mark.parametrize("size", [{"depth": 0}, {"depth": -1}, {"width": 0}, {"width": -8}])
+def test_a_decoder_without_blocks_or_width_is_refused(size: dict[str, int]) -> None:
+    ((name, value),) = size.items()
+    with pytest.raises(ValueError, match=f"at least one block and a positive width, got .*{name} {value}"):
+        Decoder(16, grid=2, pixels=12, **{"width": 8, "depth": 1, "heads": 2, **size})
+
+
+def test_an_encoder_that_sees_the_image_through_convolutions_is_refused() -> None:
+    hybrid = build({"name": "timm:vit_tiny_r_s16_p8_224", "size": 64, "pool": "avg"})
+    with pytest.raises(
+        ValueError, match=r"patches are pieces of the image, got timm:vit_tiny_r_s16_p8_224 with \d+ patches of \d+ in a row of 64"
+    ):
+        MaskedAutoencoder(hybrid, width=8, depth=1, heads=2)
+
+
 def test_patches_against_a_slow_reference() -> None:
     image = torch.randn(2, 3, 4, 6)
     patches = to_patches(image, 2)

@@ -20,8 +20,8 @@ from longtail.core import Clock
 from longtail.data.loader import Loader
 from longtail.data.opening import open_data
 from longtail.data.samplers import RepeatedAugmentation
-from longtail.data.teaching import Labelled
-from longtail.data.views import RandAugment, Weak
+from longtail.data.teaching import Apart, Labelled
+from longtail.data.views import RandAugment, TwoViews, Weak
 from longtail.losses import effective_number
 from longtail.metrics.files import read_predictions
 from longtail.nn import Linear, build, files
@@ -71,6 +71,10 @@ def test_teacher_and_student_in_one_command(teacher: Path, tmp_path: Path, monke
     assert np.allclose(saved.logits["logits"], (saved.logits["cls"] + saved.logits["dist"]) / 2, atol=1e-5)
     assert test["heads"]["dist"]["top1"] == (saved.logits["dist"].argmax(1) == saved.target).mean()
     assert set(test["heads"]["cls"]["groups"]) == {"many", "medium", "few"}
+    left = {path.name for path in (tmp_path / "whole" / "analysis").iterdir()}
+    assert left >= {"rollout.npz", "attention_distance.npz", "rank.npz", "entropy.npz", "training.npz"}
+    page = (tmp_path / "whole" / "report.html").read_text()
+    assert all(words in page for words in ("attention rollout", "How far each head looks", "1 - cosine", "How unsure the teacher is"))
     (line, _) = [json.loads(text) for text in (tmp_path / "whole" / "student" / "journal.jsonl").read_text().splitlines()]
     assert {"terms/cls", "terms/dist", "notes/distance", "val/cls/few", "val/dist/few"} <= set(line)
 
@@ -141,6 +145,44 @@ def test_deit_trains_its_teacher_and_then_itself(tmp_path: Path) -> None:
     result = train("deit", "digits-lt", tmp_path / "run", teacher_epochs=1, **STUDENT)
     assert result.row is not None
     assert result.row["epochs"] == {"teacher": 1, "student": 2}
+    assert not (tmp_path / "run" / "analysis" / "entropy.npz").exists(), "no image is out of its distribution"
+
+
+def test_deits_teacher_has_learnt_from_the_students_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = stages(monkeypatch, tmp_path / "run", "deit", first="teacher", patch=4, threads=1, device="cpu", mixup=0.3)
+    taught, student = found["teacher"], found["student"]
+    assert taught.data.view == student.data.view == RandAugment(8, flip=False)
+    assert taught.mix == student.mix.first
+    assert taught.mix.mixup == 0.3
+    assert not taught.method.loss.margin.any()
+    assert taught.method.weights is None or taught.method.weights(Clock(99, 100, 99, 100)) is None
+    assert not hasattr(found["teacher's optimizer"], "rho")
+    assert student.method.weights is None
+
+
+def test_a_weak_view_is_the_teachers_alone_and_nothing_is_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keywords: dict[str, Any] = {"patch": 4, "threads": 1, "device": "cpu", "teacher_view": "weak"}
+    found = stages(monkeypatch, tmp_path / "run", "deit_lt", first="teacher", mixup=0.0, cutmix=0.0, **keywords)
+    assert found["student"].data.view == TwoViews(RandAugment(8, flip=False), Weak(8, pad=1, flip=False))
+    assert found["student"].mix.first == Apart()
+    with pytest.raises(ValueError, match=r"--mixup 0 --cutmix 0 beside --teacher-view weak, .* got mixup 0.8 and cutmix 1.0"):
+        train("deit_lt", "digits-lt", tmp_path / "mixed", **keywords)
+
+
+def test_before_anything_is_learnt_another_teacher_may_teach(teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = Path(shutil.copytree(teacher, tmp_path / "copy"))
+
+    def deadly(self: Any, index: int, *, start: int = 0) -> Iterator[Any]:
+        raise KeyboardInterrupt
+        yield
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Loader, "epoch", deadly)
+        with pytest.raises(KeyboardInterrupt):
+            train("deit_lt", "digits-lt", tmp_path / "run", teacher=str(copy), **STUDENT)
+    assert not list((tmp_path / "run").glob("*/last.pt"))
+    train("deit_lt", "digits-lt", tmp_path / "run", teacher=str(teacher), **STUDENT)
+    assert json.loads((tmp_path / "run" / "teacher.json").read_text())["teacher"] == str(teacher)
 
 
 def test_a_dry_run_writes_no_labels(tmp_path: Path) -> None:

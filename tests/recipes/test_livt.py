@@ -90,6 +90,7 @@ def test_every_loss_of_table_7_learns_from_hard_and_mixed_targets(loss: Any) -> 
     features = torch.randn(5, 6)
     weight = None if weights is None else weights(Clock(0, 1, 0, 1))
     for target in (torch.tensor([0, 0, 0, 1, 2]), torch.rand(5, 3).softmax(1)):
+        head.zero_grad()
         value = function(head(features), target, weight=weight, features=features)
         value.backward()
         assert value.isfinite()
@@ -177,6 +178,8 @@ def test_a_class_without_images_is_named() -> None:
         ({"smoothing": 3.0}, "got 3.0"),
         ({"keep": "best", "protocol": "paper"}, "validation"),
         ({"decoder_heads": 0}, "heads 0"),
+        ({"decoder_depth": 0}, "at least one block and a positive width, got depth 0 and width 128"),
+        ({"decoder_width": 0}, "got depth 2 and width 0"),
         ({"epochs": 0}, "stage 'finetune': expected at least one epoch"),
         ({"decoder_width": 30, "decoder_heads": 2}, "got 30: take 32"),
     ],
@@ -293,6 +296,17 @@ def test_an_encoder_of_another_patch_or_width_is_refused_with_both(pretrained: P
         train("livt", "digits-lt", tmp_path / "patch", pretrained=pretrained, **{**QUICK, "patch": 2})
     with pytest.raises(ValueError, match=rf"width 192, as vit_tiny has here, got width 128 in {pretrained}"):
         train("livt", "digits-lt", tmp_path / "width", pretrained=pretrained, network="vit_tiny", **QUICK)
+
+
+def test_speeds_are_those_of_the_results() -> None:
+    root = Path(__file__).parents[2]
+    page = " ".join((root / "docs" / "livt.md").read_text(encoding="utf-8").split())
+    small, large = (
+        json.loads((root / "benchmarks" / "results" / "speed" / f"{name}.json").read_text())["figures"]
+        for name in ("livt_step", "livt_step_paper")
+    )
+    assert f"{small['all_over_visible']:g} times as fast with a decoder 128 wide and 2 blocks, {large['all_over_visible']:g} times" in page
+    assert f"lightly takes {small['lightly_over_visible']:.2f} and {large['lightly_over_visible']:.2f} times as long" in page
 
 
 def test_the_equations_are_where_the_page_says() -> None:

@@ -175,8 +175,9 @@ def test_named_sweeps_ask_for_what_there_is() -> None:
     for spec in SWEEPS.values():
         for name in spec["recipes"]:
             assert set(spec.get("set", {})) <= set(read(name).parameters)
-            for together in spec.get("each", ()):
+            for together in (*spec.get("each", ()), spec.get("own", {}).get(name, {})):
                 read(name).keywords(together)
+        assert set(spec.get("own", {})) <= set(spec["recipes"])
         assert set(spec.get("with", {})) <= RESERVED
 
 

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from captured import stages
 
+from longtail.core import nothing
+from longtail.data.samplers import ClassBalanced, RepeatedAugmentation
 from longtail.runs import load, train
 
 QUICK: dict[str, Any] = {"epochs": 2, "batch": 64, "patch": 4, "threads": 1, "device": "cpu"}
@@ -34,6 +37,14 @@ def test_retraining_leaves_the_features_as_they_were(tmp_path: Path) -> None:
     for name, tensor in after.network.state_dict().items():
         assert torch.equal(tensor, before[f"network.{name}"])
     assert not torch.equal(after.head.weight, before["head.weight"])
+
+
+def test_retraining_sees_all_classes_equally_often_and_unmixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = stages(monkeypatch, tmp_path / "run", "vit_crt", first="train", patch=4, threads=1, device="cpu")
+    assert found["train"].data.sampler == RepeatedAugmentation(3)
+    assert found["retrain"].data.sampler == ClassBalanced()
+    assert found["retrain"].mix is nothing
+    assert [name for name, own in found["retrain"].method.named_parameters() if own.requires_grad] == ["head.weight", "head.bias"]
 
 
 def test_the_network_of_a_finished_run_is_taken_as_it_is(tmp_path: Path) -> None:

@@ -35,7 +35,9 @@ ARRAYS: dict[str, dict[str, Any]] = {
     "training.npz": {
         "runs": np.array(["a"]),
         "0/epoch": np.array([1.0, 2.0]),
-        "0/val/top1": np.array([0.1, np.nan]),
+        "0/begin": np.array(1.6),
+        "0/val/balanced": np.array([0.1, np.nan]),
+        "0/val/dist/balanced": np.array([0.2, 0.3]),
         "0/notes/distance": np.array([0.5, 0.4]),
     },
 }
@@ -61,6 +63,19 @@ def test_known_arrays_become_figures_with_captions_and_words(name: str, tmp_path
     if name != "training.npz":
         with pytest.raises(ValueError, match=f"expected an array .* in .*{name}"):
             figures((tmp_path / name,))
+
+
+def test_tokens_have_lines_of_their_own_and_the_start_of_reweighting_a_mark() -> None:
+    apart, right = KNOWN["training.npz"][0](ARRAYS["training.npz"])
+    for own in (apart, right):
+        assert str(own.drawing).count('class="mark"') == 1
+        assert "Dashed: where re-weighting begins." in own.caption
+    assert "a DIST goes from 20 to 30" in str(right.drawing)
+    assert "a goes from 10 to 10" in str(right.drawing)
+    assert "CLS" not in str(right.drawing)
+    (apart, _) = KNOWN["training.npz"][0]({**ARRAYS["training.npz"], "0/begin": np.array(np.nan)})
+    assert "mark" not in str(apart.drawing)
+    assert "Dashed" not in apart.caption
 
 
 def test_pictures_are_shown_and_other_files_named(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from longtail.report import sweep_figures
+from longtail.report.charts import chart
 from longtail.report.rows import read_row, read_rows
 
 Finished = Callable[..., Path]
@@ -18,7 +19,15 @@ Finished = Callable[..., Path]
 def judged(folder: Path, accuracies: Sequence[float], losses: Sequence[float]) -> Path:
     """Give a run a journal with these numbers, the loss in two terms."""
     lines = [
-        {"kind": "epoch", "epoch": epoch, "step": 10 * epoch, "val/top1": accuracy, "terms/a": loss - 1, "terms/b": 1.0}
+        {
+            "kind": "epoch",
+            "epoch": epoch,
+            "step": 10 * epoch,
+            "val/balanced": accuracy,
+            "val/top1": 1 - accuracy,
+            "terms/a": loss - 1,
+            "terms/b": 1.0,
+        }
         for epoch, (accuracy, loss) in enumerate(zip(accuracies, losses, strict=True), 1)
     ]
     (folder / "train" / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -55,7 +64,7 @@ def test_a_sweep_over_epochs_draws_accuracy_and_loss(finished: Finished, tmp_pat
         )
     ]
     rows = read_rows(made)
-    accuracy: Any = sweep_figures.over_epochs(rows, "loss", "val/top1", scale=100)
+    accuracy: Any = sweep_figures.over_epochs(rows, "loss", "val/balanced", scale=100)
     assert accuracy == {
         "bce": [(1.0, pytest.approx(20.0)), (2.0, pytest.approx(40.0))],
         "ce": [(1.0, pytest.approx(20.0))],
@@ -63,7 +72,7 @@ def test_a_sweep_over_epochs_draws_accuracy_and_loss(finished: Finished, tmp_pat
     assert sweep_figures.over_epochs(rows, "loss", "loss")["bce"] == [(1.0, 5.0), (2.0, 2.5)]
     written = sweep_figures.write({"x": "epoch", "lines": "loss"}, made, tmp_path / "drawn" / "livt-convergence")
     assert [path.name for path in written] == ["livt-convergence.svg", "livt-convergence-loss.svg"]
-    assert "validation accuracy, %" in written[0].read_text()
+    assert written[0].read_text() == chart(accuracy, x="epoch", y="balanced validation accuracy, %")  # and not of the frequent classes
     assert "training loss" in written[1].read_text()
 
 

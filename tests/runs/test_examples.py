@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import nn
 
+from longtail.analysis.writing import unharmed
 from longtail.data.opening import open_data
 from longtail.metrics.files import Predictions, read_predictions, write_predictions
 from longtail.nn import Classifier, Linear, build
 from longtail.runs import evaluate, examples, train
-from longtail.runs.examples import chosen, unharmed, write_examples
+from longtail.runs.examples import chosen, write_examples
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}
 

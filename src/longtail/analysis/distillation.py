@@ -23,22 +23,31 @@ from longtail.nn.networks import size_of
 
 
 def analyse_tokens(
-    network: nn.Module, data: Dataset, folder: str | Path, *, group: str = "few", images: int = 8, at_most: int = 1024, batch: int = 64
+    network: nn.Module,
+    data: Dataset,
+    folder: str | Path,
+    *,
+    group: str | None = None,
+    images: int = 8,
+    at_most: int = 1024,
+    batch: int = 64,
 ) -> list[Path]:
     """Write what a transformer's tokens attend to and hold: `rollout.npz`, `attention_distance.npz` and `rank.npz`.
 
-    Rollouts are of the first test image of each class of a `group` (figure 5); distances are of that group's training images (figure 4b,
-    figure S.3); ranks of every block's class token and, where there is one, distillation token are of that group's training images among
-    all (figures 4c and S.4). At most `at_most` images of each are looked at, evenly chosen. `longtail.load(RUN).network` is a network.
-    Draw the arrays with `longtail.analysis.figures.draw`.
+    Rollouts are of the first test image of each class of a `group`, the rarest that has any unless named (figure 5); distances are of that
+    group's training images (figure 4b, figure S.3); ranks of every block's class token and, where there is one, distillation token are of
+    that group's training images among all (figures 4c and S.4). At most `at_most` images of each are looked at, evenly chosen.
+    `longtail.load(RUN).network` is a network. Draw the arrays with `longtail.analysis.figures.draw`.
     """
+    split = data.test if len(data.test) else data.val
+    if group is None:
+        group = next((name for name, own in reversed(data.groups.members.items()) if np.isin(own, split.target).any()), "few")
     if group not in data.groups.members:
         raise ValueError(f"expected a group of {', '.join(data.groups.members)}, got {group!r}")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     spec: Any = network.spec
     size = size_of(spec)
-    split = data.test if len(data.test) else data.val
     shown = [*_first(split.target.tolist(), data.groups.members[group])][:images]
     if not shown:
         raise ValueError(f"expected a test or validation image of group {group}, got none in {data.name}")
@@ -107,8 +116,8 @@ def analyse_teacher(
 def curves(run: str | Path, *, stage: str = "student") -> dict[str, NDArray[np.float64]]:
     """Every number that the journal of a stage has for each epoch, by name, with `epoch` itself.
 
-    `notes/distance` is figure 4a, the cosine distance between class token and distillation token; `val/top1`, `val/cls/top1` and
-    `val/dist/top1` are figure S.5's convergence. Where an epoch has no such number it is nan.
+    `notes/distance` is figure 4a, the cosine distance between class token and distillation token; `val/balanced`, `val/cls/balanced` and
+    `val/dist/balanced` are figure S.5's convergence. Where an epoch has no such number it is nan.
     """
     path = Path(run) / stage / "journal.jsonl"
     if not path.exists():
@@ -121,7 +130,8 @@ def curves(run: str | Path, *, stage: str = "student") -> dict[str, NDArray[np.f
 def analyse_training(runs: Mapping[str, str | Path], folder: str | Path, *, stage: str = "student", begin: float | None = None) -> Path:
     """Write `training.npz`: the distance between the tokens and the validation accuracies over epochs, of runs by name.
 
-    Figure 4a, with `begin` of training (the start of re-weighting; what each run was told, unless given) marked, and figure S.5.
+    Figure 4a, with `begin` of training (the start of re-weighting; what each run was told, unless given) marked, and figure S.5, by
+    balanced accuracy: validation images are as long-tailed as the training images that they were held out of.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -131,7 +141,7 @@ def analyse_training(runs: Mapping[str, str | Path], folder: str | Path, *, stag
         told = json.loads((Path(run) / "recipe.json").read_text(encoding="utf-8"))["keywords"]
         share = told.get("defer", np.nan) if begin is None else begin
         arrays[f"{number}/begin"] = np.array(share * told["epochs"])  # in epochs
-        wanted = ("epoch", "notes/distance", "val/top1", "val/cls/top1", "val/dist/top1")
+        wanted = ("epoch", "notes/distance", "val/balanced", "val/cls/balanced", "val/dist/balanced")
         arrays |= {f"{number}/{name}": found[name] for name in wanted if name in found}
     _write(folder / "training.npz", arrays)
     return folder / "training.npz"

@@ -28,7 +28,7 @@ def draw(folder: str | Path) -> list[Path]:
         with np.load(folder / name) as stored:
             arrays = dict(stored)
         for figure in known[name]:
-            if figure is convergence and not any(own.endswith("val/top1") for own in arrays):
+            if figure is convergence and not any(own.endswith("val/balanced") for own in arrays):
                 continue
             drawn.append(folder / f"{figure.__name__}.svg")
             figure(arrays).savefig(drawn[-1], bbox_inches="tight")
@@ -150,7 +150,8 @@ def experts(arrays: dict[str, Any]) -> Any:
 
 def convergence(arrays: dict[str, Any]) -> Any:
     """DeiT-LT, figure S.5: validation accuracy over epochs; dashed for the class token alone, dotted for the distillation token."""
-    return _over_epochs(arrays, {"val/top1": "-", "val/cls/top1": "--", "val/dist/top1": ":"}, "validation accuracy")
+    lines = {"val/balanced": "-", "val/cls/balanced": "--", "val/dist/balanced": ":"}
+    return _over_epochs(arrays, lines, "balanced validation accuracy")
 
 
 def _over_epochs(arrays: dict[str, Any], lines: dict[str, str], y: str) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +22,15 @@ from longtail.data.views import Plain
 from longtail.methods.classify import Classify
 from longtail.nn import Streams
 from longtail.nn.networks import size_of
+
+
+@contextmanager
+def unharmed(what: str, again: str) -> Iterator[None]:
+    """Let something fail that a finished run can do without, and say why it did, and what to call for another try."""
+    try:
+        yield
+    except Exception as error:
+        print(f"warning: {what}: {type(error).__name__}: {error}\nTry again with: {again}", file=sys.stderr)
 
 
 def analyse(

@@ -61,7 +61,7 @@ def plan(values: Mapping[str, Any], *, typed: Collection[str] = ()) -> list[Job]
 
     Flags in `typed` were given, even where they have their defaults: they hold against those of a named sweep.
     """
-    spec: dict[str, Any] = {"recipes": (), "data": None, "seeds": (0,), "set": {}, "each": ({},), "with": {}, "first": {}}
+    spec: dict[str, Any] = {"recipes": (), "data": None, "seeds": (0,), "set": {}, "each": ({},), "own": {}, "with": {}, "first": {}}
     if values["name"] is not None:
         if values["name"] not in SWEEPS:
             raise unknown("sweep", values["name"], SWEEPS)
@@ -83,7 +83,7 @@ def plan(values: Mapping[str, Any], *, typed: Collection[str] = ()) -> list[Job]
     for recipe, together in itertools.product(map(read, names), spec["each"]):
         grid = [[(name, value) for value in _values(recipe, name, given)] for name, given in settings.items()]
         for choice in itertools.product(*grid):
-            keywords = recipe.keywords({**together, **dict(choice)})  # refuses here, not after an hour
+            keywords = recipe.keywords({**spec["own"].get(recipe.name, {}), **together, **dict(choice)})  # refuses here, not after an hour
             varied = [f"{name}={_short(keywords[name])}" for name in together]
             varied += [f"{name}={_short(value)}" for (name, value), own in zip(choice, grid, strict=True) if len(own) > 1]
             for seed in seeds:

@@ -13,9 +13,10 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -88,8 +89,8 @@ class Store:
         kind = np.uint8 if classes < 255 else np.uint16
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
-            # Makes it, or makes it whole again, and changes nothing for others who have it open. Zeros at the end take no room on disk.
-            file.truncate(epochs * draws * np.dtype(kind).itemsize)
+            # Makes it, or makes it whole again, and changes nothing for others who have it open.
+            _extend(file, epochs * draws * np.dtype(kind).itemsize)
         self.path, self.classes = path, classes
         self.known: Any = np.memmap(path, dtype=kind, mode="r+", shape=(epochs, draws))
 
@@ -103,6 +104,13 @@ class Store:
     def write(self, epoch: int, draw: Tensor, target: Tensor) -> None:
         """Keep the classes of these draws."""
         self.known[epoch, draw.cpu().numpy()] = target.cpu().numpy() + 1
+
+
+def _extend(file: BinaryIO, size: int) -> None:
+    """Make a file as long as this with zeros that have room on the disk: without it, a write through memory kills the process."""
+    if hasattr(os, "posix_fallocate") and os.fstat(file.fileno()).st_size < size:
+        os.posix_fallocate(file.fileno(), 0, size)
+    file.truncate(size)
 
 
 @dataclass(frozen=True)
@@ -128,14 +136,15 @@ def remembered(labelled: Labelled, circumstances: Mapping[str, Any], *, epochs: 
     Where no file can be kept, a warning says so and the teacher is asked every time.
     """
     text = json.dumps(circumstances, sort_keys=True, indent=1)
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "longtail" / "labels"
     name = blake2b(text.encode(), digest_size=16).hexdigest()
+    folder = Path("~/.cache")
     try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or folder.expanduser()) / "longtail" / "labels"
         store = Store(folder / f"{name}.bin", epochs=epochs, draws=draws, classes=classes)
         part = folder / f"{name}.{os.getpid()}.part"
         part.write_text(text + "\n", encoding="utf-8")
         part.replace(folder / f"{name}.json")
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # no room, no right, no home
         print(f"warning: the teacher's labels cannot be kept in {folder} ({error}): the teacher is asked in every epoch", file=sys.stderr)
         return labelled
     return Remembered(labelled, store)
@@ -172,8 +181,15 @@ def circumstances(
         "processes": processes.world(),
         "mixing": mixing,
         "epochs": epochs,
-        "versions": {name: importlib.metadata.version(name) for name in ("longtail", "torch", "torchvision", "timm", "numpy", "pillow")},
+        "code": code(),
+        "versions": {name: importlib.metadata.version(name) for name in ("torch", "torchvision", "timm", "numpy", "pillow")},
     }
+
+
+@cache
+def code(folder: Path = Path(__file__).parents[1]) -> str:
+    """The hash of this package's source: views, mixing and order are what it says today, whatever version it has."""
+    return _hash(*(part for path in sorted(folder.rglob("*.py")) for part in (str(path.relative_to(folder)).encode(), path.read_bytes())))
 
 
 def digest(teacher: nn.Module) -> str:

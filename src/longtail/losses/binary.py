@@ -40,11 +40,15 @@ class BinaryCrossEntropy(nn.Module):
     def forward(
         self, logits: Tensor, target: Tensor, *, weight: Tensor | None = None, rows: Tensor | None = None, features: Tensor | None = None
     ) -> Tensor:
-        """The mean over rows; see `longtail.losses.reduction`. `weight` weighs a row by its class, not the answers for a class."""
+        """The mean over rows, also of rows with several classes or none; see `longtail.losses.reduction`.
+
+        `weight` weighs a row by its class, not the answers for a class.
+        """
         logits = full(logits)
         target = distribution(target, logits, smoothing=self.smoothing)
         answers = (target > 0).to(target.dtype) if self.whole else target
-        return weighted_mean(self.each(logits, answers).sum(1, keepdim=True), target, weight=weight, rows=rows)
+        losses = self.each(logits, answers).sum(1, keepdim=True)
+        return weighted_mean(losses, torch.ones_like(losses) if weight is None else target, weight=weight, rows=rows)
 
 
 class BalancedBCE(BinaryCrossEntropy):

@@ -141,6 +141,8 @@ class Decoder(nn.Module):
         super().__init__()
         from timm.models.vision_transformer import Block
 
+        if depth < 1 or width < 1:  # without a block hidden patches see nothing of the image, and the encoder would learn nothing
+            raise ValueError(f"expected a decoder of at least one block and a positive width, got depth {depth} and width {width}")
         if heads < 1 or width % heads:
             raise ValueError(
                 f"expected a decoder width divisible by its heads, got width {width} and heads {heads}: take a divisor of {width}"
@@ -194,6 +196,11 @@ class MaskedAutoencoder(nn.Module):
             pool = network.spec.get("pool")
             raise ValueError(f"expected an encoder whose norm follows its blocks, got pool {pool!r}: build it with pool 'avg' or 'token'")
         self.patch, grid = body.patch_embed.patch_size[0], body.patch_embed.grid_size[0]
+        if grid * self.patch != body.patch_embed.img_size[0]:
+            raise ValueError(
+                f"expected an encoder whose patches are pieces of the image, got {network.spec.get('name')} with {grid} patches of "
+                f"{self.patch} in a row of {body.patch_embed.img_size[0]} pixels: take a plain one, such as timm:vit_base_patch16_224"
+            )
         visible_patches(grid * grid, ratio)  # refuses
         assert isinstance(network, Backbone)
         self.network, self.ratio = network, ratio

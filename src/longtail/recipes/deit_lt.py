@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from longtail import processes
+from longtail.analysis.distillation import analyse_teacher, analyse_tokens, analyse_training
+from longtail.analysis.writing import unharmed
 from longtail.core import BatchTransform, Keep, Method, Stage, constant, nothing
 from longtail.data import teaching
 from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader
 from longtail.data.samplers import Instance, RepeatedAugmentation, Sampler
-from longtail.data.views import TwoViews
+from longtail.data.views import TwoViews, View
 from longtail.engine.optim import adamw
 from longtail.engine.run import Run
 from longtail.engine.seeding import seed_all
@@ -72,7 +75,11 @@ def deit_lt(
     `teacher_schedule` says otherwise; with resnet32 they are published as 0.8 and steps. The teacher sees the images at their own size,
     whatever the student's `size`, and its network is left in `teacher/model`. `--teacher RUN` takes the network of a finished run, or of
     `OTHER/teacher`, and `--teacher timm:NAME` a pretrained one of timm. Its classes for every image are kept and not asked again (see
-    `longtail.data.teaching`). `--teacher-view weak` shows it a weakly augmented view instead: in distribution, as in table 1.
+    `longtail.data.teaching`). `--teacher-view weak --mixup 0 --cutmix 0` shows it a weakly augmented view instead: in distribution, as in
+    table 1.
+
+    What the tokens attend to, the rank of their features, their distance over epochs and how unsure the teacher is of the student's images
+    are left in `analysis/` and drawn in the report (figures 3 to 5).
 
     `lr` is for 256 images a step and grows with them; the default is for `vit_mini`. Re-weighting begins late, at a low rate: in
     trainings of tens of epochs, where it then has few steps, `--defer 0.8` gives it more.
@@ -85,6 +92,11 @@ def deit_lt(
         training: dict[str, Any] = {"teacher_network": teacher_network, "teacher_epochs": teacher_epochs}
         training |= {"teacher_rho": teacher_rho, "teacher_schedule": teacher_schedule}  # `teacher_method` may say what it is
         unused(run, deit_lt, training, beside="--teacher, which is trained already")
+    if teacher_view == "weak" and (mixup or cutmix):
+        raise ValueError(
+            "expected --mixup 0 --cutmix 0 beside --teacher-view weak, for the teacher's class is that of the image before mixing, got "
+            f"mixup {mixup} and cutmix {cutmix}"
+        )
     chosen, weights = kept(keep, ema=0.0, data=data)[1], Deferred(effective_number(data.counts), defer)
     transforms = mixing(len(data.classes), mixup=mixup, cutmix=cutmix, until=defer if mix_until is None else mix_until)
     trust = constant if release is None else Release(release)
@@ -95,11 +107,13 @@ def deit_lt(
         settings |= {} if teacher_schedule is None else {"schedule": teacher_schedule}
         return (ldam if teacher_method == "ldam" else paco)(own, data.natively(), **settings)
 
+    taught = teacher_of(run, data, teacher, trained)
     return _distilled(
         run,
         data,
         DistillTokens(backbone, heads, CrossEntropy(smoothing=smoothing), weights=weights, trust=trust),
-        teacher_of(run, data, teacher, trained),
+        taught,
+        familiar=training_view("weak", taught.size, flip=data.mirror),
         epochs=epochs,
         batch=batch,
         accumulate=accumulate,
@@ -199,6 +213,7 @@ def _distilled(
     method: DistillTokens,
     teacher: Teacher,
     *,
+    familiar: View | None = None,
     epochs: int,
     batch: int,
     accumulate: int,
@@ -211,14 +226,18 @@ def _distilled(
     mix: BatchTransform,
     keep: Keep,
 ) -> Method[Taught]:
-    """The student's stage, with a teacher that is asked once for each image that it will see."""
+    """The student's stage, with a teacher that is asked once for each image that it will see.
+
+    `familiar` is the view that the teacher has learnt from, where it is not the student's.
+    """
     size = int(method.network.spec["size"])
     view = training_view(augment, size, flip=data.mirror)
     settings: dict[str, Any] = {"batch": batch, "seed": run.view_seed, "sampler": sampler, "workers": run.machine.workers}
     loader: Any = Loader(data.train, view=view, **settings)
+    mixed = mix
     if in_distribution:
         loader = Loader(data.train, view=TwoViews(view, training_view("weak", size, flip=data.mirror)), **settings)
-        mix = teaching.Apart() if mix is nothing else teaching.InTurn(teaching.Apart(), mix)
+        mix = teaching.Apart()  # and nothing is mixed
     labelled: BatchTransform = teaching.Labelled(teacher)
     if not run.dry:  # a dry run measures what a first student pays
         determined = teaching.circumstances(
@@ -227,7 +246,7 @@ def _distilled(
         labelled = teaching.remembered(
             teaching.Labelled(teacher), determined, epochs=epochs, draws=len(data.train), classes=len(data.classes)
         )
-    return run.fit(
+    student = run.fit(
         Stage(
             name="student",
             method=method,
@@ -241,3 +260,13 @@ def _distilled(
             keep=keep,
         )
     )
+    folder = run.folder / "analysis"
+    if not run.dry and processes.rank() == 0 and not (folder / "training.npz").exists():
+        with unharmed("what the tokens do was not written", "longtail.analysis.analyse_tokens"):
+            analyse_tokens(student.deploy(), data, folder)
+        if familiar is not None:
+            with unharmed("how unsure the teacher is was not written", "longtail.analysis.analyse_teacher"):
+                analyse_teacher(teacher, data, folder, inside=familiar, outside=view, mix=mixed)
+        with unharmed("how the tokens part was not written", "longtail.analysis.analyse_training"):
+            analyse_training({run.folder.name: run.folder}, folder)
+    return student

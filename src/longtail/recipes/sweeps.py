@@ -43,6 +43,9 @@ _DEIT_LT: Mapping[str, Any] = {
 }
 _PINNED = {"profile": "exp", "protocol": "holdout"}
 _UNMIXED = {"mixup": 0.0, "cutmix": 0.0}
+# In 30 epochs re-weighting needs more than the last twelfth, and three views of an image leave a batch 43 different ones.
+_SHORT: Mapping[str, Any] = {"epochs": (30,), "repeats": (1,), "mix_until": (0.8,)}
+_REWEIGHTED: Mapping[str, Any] = {**_SHORT, "defer": (0.8,)}
 
 SWEEPS: Mapping[str, Mapping[str, Any]] = {
     "plain-against-balanced": {"recipes": ("cross_entropy", "balanced_softmax"), "data": "digits-lt", "seeds": (0, 1, 2)},
@@ -148,8 +151,15 @@ SWEEPS: Mapping[str, Mapping[str, Any]] = {
         "set": {"pretrained": ("{lt}", "{bal}"), "epochs": (20,), "loss": ("ce", "bal_bce")},
         "across": ("pretraining",),
     },
-    # Three transformers with labels of the same long-tailed data, as in the columns of table 1; all with cross entropy.
-    "livt-from-scratch": {"recipes": ("vit_scratch", "deit3", "livt"), "data": "cifar100-lt", "seeds": (0, 1, 2), "set": {"loss": ("ce",)}},
+    # The three transformers of table 1 on the same long-tailed data, here all with cross entropy, and with as many epochs as livt has in
+    # both of its stages.
+    "livt-from-scratch": {
+        "recipes": ("vit_scratch", "deit3", "livt"),
+        "data": "cifar100-lt",
+        "seeds": (0, 1, 2),
+        "set": {"loss": ("ce",)},
+        "own": {"vit_scratch": {"epochs": 300}, "deit3": {"epochs": 300}, "livt": {"pretrain_epochs": 200, "epochs": 100}},
+    },
     # DeiT-LT as it was published for CIFAR, with both teachers: ViT-B at 224 pixels, an effective batch of 1,024. Not for a CPU.
     "deit-lt-paper": {
         "recipes": ("deit_lt",),
@@ -173,7 +183,7 @@ SWEEPS: Mapping[str, Mapping[str, Any]] = {
     # Table 1: what the teacher sees. Without re-weighting; the first teacher was trained on the student's own views.
     "deit-lt-augmentation": {
         **_DEIT_LT,
-        "set": {"epochs": (30,), "defer": (1.0,)},
+        "set": {"epochs": (30,), "repeats": (1,), "defer": (1.0,)},
         "each": (
             {"teacher": "{strong}"},
             {"teacher": "{flat}", "teacher_view": "weak", **_UNMIXED},
@@ -184,16 +194,16 @@ SWEEPS: Mapping[str, Mapping[str, Any]] = {
     # Table 5: from DeiT by out-of-distribution images, re-weighting and a flat teacher to DeiT-LT.
     "deit-lt-components": {
         **_DEIT_LT,
-        "set": {"epochs": (30,)},
+        "set": _SHORT,
         "each": (
             {"teacher": "{strong}", "defer": 1.0},
             {"teacher": "{sharp}", "defer": 1.0},
-            {"teacher": "{sharp}"},
-            {"teacher": "{flat}"},
+            {"teacher": "{sharp}", "defer": 0.8},
+            {"teacher": "{flat}", "defer": 0.8},
         ),
     },
     # Table 6, at 32 pixels; the paper's are timm:deit_tiny, deit_small and deit_base_distilled_patch16_224 at 224.
-    "deit-lt-students": {**_DEIT_LT, "set": {"epochs": (30,), "teacher": ("{flat}",), "network": ("vit_mini", "vit_tiny")}},
+    "deit-lt-students": {**_DEIT_LT, "set": {**_REWEIGHTED, "teacher": ("{flat}",), "network": ("vit_mini", "vit_tiny")}},
     # Table 2.
     "deit-lt-baselines": {
         "recipes": ("vit", "vit_crt", "deit", "deit3", "deit_lt"),
@@ -201,16 +211,23 @@ SWEEPS: Mapping[str, Mapping[str, Any]] = {
         "seeds": (0, 1, 2),
         "with": {"imbalance": 100.0},
         "set": {"epochs": (30,)},
+        "own": {
+            "vit": {"repeats": 1, "mix_until": 0.8},
+            "vit_crt": {"repeats": 1, "mix_until": 0.8},
+            "deit": {"repeats": 1},
+            "deit_lt": {"repeats": 1, "mix_until": 0.8, "defer": 0.8},
+        },
     },
     # Figure S.5: does a student of a flat teacher learn faster?
     "deit-lt-convergence": {
         **_DEIT_LT,
-        "set": {"epochs": (30,), "teacher_rho": (0.0, 0.1)},
+        "set": {**_REWEIGHTED, "teacher_rho": (0.0, 0.1)},
         "plot": {"x": "epoch", "lines": "teacher_rho"},
     },
     # Beyond the paper: from some point of training on, the distillation token learns the labels more and more.
-    "deit-lt-release": {**_DEIT_LT, "set": {"epochs": (30,), "teacher": ("{flat}",), "release": (None, 0.75, 0.5, 0.25)}},
+    "deit-lt-release": {**_DEIT_LT, "set": {**_REWEIGHTED, "teacher": ("{flat}",), "release": (None, 0.75, 0.5, 0.25)}},
 }
 """Ablations by name, run by `longtail sweep --name`: `recipes`, `data`, `seeds`, `set` (keyword -> values, in every combination),
-`each` (keywords that change together) and `with` (data flags). Runs under `first`, one for each seed, come before: a keyword of the value
-"{name}" is the folder of that one. `across` lets a field of the comparison differ; `plot` draws accuracy over a keyword or the epochs."""
+`each` (keywords that change together), `own` (keywords of one recipe alone) and `with` (data flags). Runs under `first`, one for each
+seed, come before: a keyword of the value "{name}" is the folder of that one. `across` lets a field of the comparison differ; `plot` draws
+accuracy over a keyword or the epochs."""

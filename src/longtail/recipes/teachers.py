@@ -36,7 +36,7 @@ def teacher_of(run: Run, data: Dataset, asked: str | None, train: Callable[[Run]
     if asked is not None:
         teacher, run.pretraining = read_teacher(asked, data), data_seen(asked, data)
         if not run.dry and processes.rank() == 0:
-            _same(run.folder / "teacher.json", {"teacher": asked, "weights": teaching.digest(teacher)})
+            _same(run.folder, {"teacher": asked, "weights": teaching.digest(teacher)})
     else:
         network = train(_Named(run, "teacher")).deploy()
         assert isinstance(network, Classifier)
@@ -49,11 +49,14 @@ def teacher_of(run: Run, data: Dataset, asked: str | None, train: Callable[[Run]
     return teacher
 
 
-def _same(path: Path, teacher: dict[str, str]) -> None:
-    """Note which weights teach in this run, and refuse others when it is continued."""
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(teacher, indent=1) + "\n", encoding="utf-8")
+def _same(folder: Path, teacher: dict[str, str]) -> None:
+    """Note which weights teach in this run, and refuse others once it has learnt something."""
+    path = folder / "teacher.json"
+    if not path.exists() or not any(folder.glob("*/last.pt")):
+        folder.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(teacher, indent=1) + "\n", encoding="utf-8")
+        part.replace(path)
     before = json.loads(path.read_text(encoding="utf-8"))
     if before != teacher:
         raise ValueError(

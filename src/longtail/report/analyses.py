@@ -105,19 +105,30 @@ def _entropy(arrays: Arrays) -> list[Figure]:
 
 
 def _training(arrays: Arrays) -> list[Figure]:
+    apart = _over_epochs(arrays, {"": "notes/distance"})
+    right = _over_epochs(arrays, {"": "val/balanced", "CLS": "val/cls/balanced", "DIST": "val/dist/balanced"}, scale=100.0)
+    begins = {float(arrays[f"{number}/begin"]) for number, _ in enumerate(arrays["runs"])}
+    marks = sorted(begin for begin in begins if np.isfinite(begin))
+    said = " Dashed: where re-weighting begins." if marks else ""
     shown = []
-    for key, title, scale, y in (
-        ("notes/distance", "Distance between class token and distillation token", 1.0, "1 - cosine"),
-        ("val/top1", "Validation accuracy", 100.0, "%"),
+    for title, y, found in (
+        ("Distance between class token and distillation token", "1 - cosine", apart),
+        ("Balanced validation accuracy, of both tokens and of each alone", "%", right),
     ):
-        found = {}
-        for number, run in enumerate(arrays["runs"]):
-            if f"{number}/{key}" in arrays:
-                epochs, values = arrays[f"{number}/epoch"], scale * arrays[f"{number}/{key}"]
-                found[str(run)] = [(float(x), float(y)) for x, y in zip(epochs, values, strict=True) if np.isfinite(y)]
         if found:
-            shown.append(Figure(f"{title} over epochs.", drawings.lines(found, title=title, x="epoch", y=y)))
+            shown.append(Figure(f"{title}, over epochs.{said}", drawings.lines(found, title=title, x="epoch", y=y, marks=marks)))
     return shown
+
+
+def _over_epochs(arrays: Arrays, keys: Mapping[str, str], *, scale: float = 1.0) -> dict[str, list[tuple[float, float]]]:
+    """Lines of every run, by its name and, of several, the name of the line; none for what a run has not."""
+    found = {}
+    for number, run in enumerate(arrays["runs"]):
+        for name, key in keys.items():
+            if f"{number}/{key}" in arrays:
+                pairs = zip(arrays[f"{number}/epoch"], scale * arrays[f"{number}/{key}"], strict=True)
+                found[f"{run} {name}".strip()] = [(float(x), float(y)) for x, y in pairs if np.isfinite(y)]
+    return {name: line for name, line in found.items() if line}
 
 
 KNOWN: Mapping[str, tuple[Callable[[Arrays], list[Figure]], tuple[str, ...]]] = {

@@ -80,8 +80,9 @@ def lines(
     y: str,
     styles: Mapping[str, str] | None = None,
     within: tuple[float, float] | None = None,
+    marks: Sequence[float] = (),
 ) -> Markup:
-    """Lines with their names at their ends; `within` holds the vertical axis to a range.
+    """Lines with their names at their ends; `within` holds the vertical axis to a range, `marks` are dashed lines from top to bottom.
 
     >>> "few goes from 10 to 30" in lines({"few": [(1, 10.0), (2, 30.0)]}, title="accuracy", x="epoch", y="%")
     True
@@ -95,6 +96,10 @@ def lines(
 
     def parts() -> Iterator[str]:
         yield from axes.grid(x=x, y=y, whole=all(px == int(px) for px in across))
+        for mark in marks:
+            if axes.x[0] <= mark <= axes.x[-1]:
+                (left, top), (_, bottom) = axes.at(mark, axes.y[-1]), axes.at(mark, axes.y[0])
+                yield f'<line class="mark" x1="{left:.1f}" x2="{left:.1f}" y1="{top:.1f}" y2="{bottom:.1f}"/>'
         ends: list[tuple[float, str, str]] = []
         for number, (name, line) in enumerate(found.items()):
             style = (styles or {}).get(name, series(number))

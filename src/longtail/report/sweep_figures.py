@@ -17,13 +17,14 @@ from longtail.report.rows import read_rows
 def write(plot: Mapping[str, str], folders: Sequence[Path], path: Path) -> list[Path]:
     """Draw finished runs into `path` with the suffix .svg: {"x": KEYWORD}, or {"x": "epoch", "lines": KEYWORD}.
 
-    Over a keyword, test accuracy and, in a second picture, its calibration; over epochs, validation accuracy, where there are validation
-    images, and the training loss.
+    Over a keyword, test accuracy and, in a second picture, its calibration; over epochs, balanced validation accuracy, where there are
+    validation images, and the training loss.
     """
     rows = read_rows(folders)
     if plot["x"] == "epoch":
-        accuracy, beside = over_epochs(rows, plot["lines"], "val/top1", scale=100), over_epochs(rows, plot["lines"], "loss")
-        drawn = {"": (accuracy, "validation accuracy, %"), "-loss": (beside, "training loss")}
+        # Balanced, because validation images are held out of the training images, and are as long-tailed as those.
+        accuracy, beside = over_epochs(rows, plot["lines"], "val/balanced", scale=100), over_epochs(rows, plot["lines"], "loss")
+        drawn = {"": (accuracy, "balanced validation accuracy, %"), "-loss": (beside, "training loss")}
     else:
         drawn = {"": (over_keyword(rows, plot["x"]), "test accuracy, %"), "-ece": (calibration(rows, plot["x"]), "ECE on test images")}
     path.parent.mkdir(parents=True, exist_ok=True)

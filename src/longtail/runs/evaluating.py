@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from longtail import processes
+from longtail.analysis.writing import unharmed
 from longtail.core import Clock, Groups, Method, Outcome
 from longtail.data.dataset import Dataset, Split
 from longtail.data.loader import InOrder
@@ -27,7 +28,7 @@ from longtail.metrics.row import Summary
 from longtail.metrics.summary import detailed, summarise
 from longtail.nn import Classifier
 from longtail.report.document import write as write_report
-from longtail.runs.examples import unharmed, write_examples
+from longtail.runs.examples import write_examples
 from longtail.runs.files import FORMAT, write_json
 from longtail.runs.identity import Tta, data_flags, read_record, versions
 from longtail.runs.model import BATCH, load

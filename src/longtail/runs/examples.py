@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +20,6 @@ from longtail.metrics.files import read_predictions
 
 CLASSES, EACH, SIDE = 5, 4, 64
 """So many classes, images of each, and pixels of a side at most: 20 pictures of 12 kB."""
-
-
-@contextmanager
-def unharmed(what: str, command: str) -> Iterator[None]:
-    """Let something fail that a finished run can do without, and say why it did, and what to call for another try."""
-    try:
-        yield
-    except Exception as error:
-        print(f"warning: {what}: {type(error).__name__}: {error}\nTry again with: {command}", file=sys.stderr)
 
 
 def write_examples(folder: Path, network: nn.Module, dataset: Dataset, *, size: int, confidence: str = "softmax") -> Path | None:

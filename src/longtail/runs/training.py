@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from longtail import processes
+from longtail.analysis.writing import unharmed
 from longtail.core import Method
 from longtail.data.dataset import Dataset
 from longtail.engine.distributed import started
@@ -30,7 +31,7 @@ from longtail.recipes.signatures import read
 from longtail.report.document import write as write_report
 from longtail.report.rows import read_row
 from longtail.runs.evaluating import answers, calibrated, confidence_of, judged, opened, summary, warn_of_mirroring, write_sets
-from longtail.runs.examples import unharmed, write_examples
+from longtail.runs.examples import write_examples
 from longtail.runs.files import write_json, write_text
 from longtail.runs.identity import Adjust, Asked, Tta, begun, check_identity, hardware, versions
 from longtail.runs.lock import held
