@@ -135,9 +135,12 @@ def _table(plan: Mapping[str, Any], ran: Mapping[str, Sequence[Mapping[str, Any]
         tests = [_judged(result["row"]) for result in own]
         named = f"`{arm}`" if arm in plan["arms"] else f"`{arm}` (no longer in the plan)"
         minutes = f"{statistics.fmean(result['row']['minutes'] for result in own):.1f}"
-        before = [value for result in own for value in result.get("begun_minutes", {}).values()]
-        minutes += f" + {statistics.fmean(before):.1f}" if before else ""
+        begun = [value for result in own for value in result.get("begun_minutes", {}).values()]
+        minutes += f" + {statistics.fmean(begun):.1f}" if begun else ""
         yield f"| {' | '.join([named, str(len(own)), *_scores(tests, groups), minutes])} |"
+        before = [result["row"].get("adjusting", {}).get("test") for result in own]
+        if all(before):
+            yield f"| {' | '.join([f'{named}, before it was adjusted', '', *_scores(before, groups), ''])} |"
         for head in tests[0].get("heads", {}):
             yield f"| {' | '.join([f'{named}, {head} alone', '', *_scores([test['heads'][head] for test in tests], groups), ''])} |"
     yield ""

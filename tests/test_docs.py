@@ -157,3 +157,18 @@ def test_what_auto_reached_on_plankton_is_what_the_results_say(page: str) -> Non
     said = re.search(r"had (\S+)% balanced\s+accuracy, .*?cross entropy .*? (\S+)%", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
     assert said is not None
     assert said.groups() == (f"{100 * means['auto']:.1f}", f"{100 * means['cross-entropy']:.1f}")
+    rows = [json.loads(path.read_text(encoding="utf-8"))["row"] for path in ROOT.glob("benchmarks/results/plankton_auto/auto-seed*.json")]
+    assert f"(it took {sum(row['minutes'] for row in rows) / 3:.0f} minutes)" in " ".join((ROOT / page).read_text(encoding="utf-8").split())
+
+
+def test_what_adjusting_did_on_plankton_is_what_the_results_say() -> None:
+    rows = [json.loads(path.read_text(encoding="utf-8"))["row"] for path in ROOT.glob("benchmarks/results/plankton_auto/auto-seed*.json")]
+    before, after = ([row["adjusting"]["test"] for row in rows], [row["test"] for row in rows])
+    balanced, before_top1, top1 = (
+        100 * sum(own[name] for own in numbers) / 3 for numbers, name in ((before, "balanced"), (before, "top1"), (after, "top1"))
+    )
+    page = " ".join((ROOT / "docs" / "auto.md").read_text(encoding="utf-8").split())
+    assert f"before, it was {balanced:.1f}% (and {before_top1:.1f} instead of {top1:.1f}% over all images)" in page
+    (shifted,) = [row for row in rows if row["adjusting"]["tau"] > 0]
+    for split, paid in (("val", True), ("test", False)):
+        assert (shifted[split]["balanced"] > shifted["adjusting"][split]["balanced"]) is paid

@@ -22,6 +22,7 @@ from longtail.metrics.conformal import calibrate, sets
 from longtail.metrics.files import Predictions, read_predictions
 from longtail.nn import build
 from longtail.posthoc import adjustment
+from longtail.recipes import signatures
 from longtail.recipes.signatures import read
 from longtail.runs import evaluate, load, train, training
 from longtail.runs.again import again
@@ -282,6 +283,30 @@ def test_a_folder_without_splits_is_evaluated_whole(copied: Path, tmp_path: Path
     assert alone["balanced"] == found["test"]["recall"][9]
 
 
+def test_a_folder_that_was_moved_is_found_and_never_judged_by_what_was_learnt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digits = open_data("digits-lt").test
+    for index in range(0, 500, 3):
+        path = tmp_path / "photos" / str(int(digits.target[index]) % 3) / f"{index}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        digits.pictures.image(index).save(path)
+    monkeypatch.chdir(tmp_path)
+    test = train("cross_entropy", "photos", tmp_path / "run", **QUICK).row["test"]  # type: ignore[index]
+    (tmp_path / "photos").rename(tmp_path / "moved")
+    with pytest.raises(ValueError, match=r"expected the run's images at photos, got nothing there.*say where they lie now with --root"):
+        evaluate(tmp_path / "run", device="cpu", threads=1)
+    assert evaluate(tmp_path / "run", root="moved", device="cpu", threads=1)["test"] == test
+    assert again(tmp_path / "run", root="moved")[1].test.ids
+    capsys.readouterr()
+    assert evaluate(tmp_path / "run", data="moved", device="cpu", threads=1)["test"] == test
+    assert "its own held-out images are judged" in capsys.readouterr().err
+    (tmp_path / "moved" / "0" / "broken.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"broken.png: not an image of a known kind"):
+        evaluate(tmp_path / "run", data="moved", device="cpu", threads=1)
+    assert evaluate(tmp_path / "run", data="moved", on_bad_image="skip", device="cpu", threads=1)["test"] == test
+
+
 @pytest.mark.parametrize(("kept", "crop"), [(None, 1.0), (None, 0.8), (16, 1.0)])
 def test_other_data_is_fitted_as_that_of_the_run(tmp_path: Path, kept: int | None, crop: float) -> None:
     rng = np.random.default_rng(0)
@@ -436,6 +461,30 @@ def silent(run, data):
     network = build({"name": "fast_cnn", "size": data.size, "width": 4})
     return fit(run, data, Classify(network, Asleep(network.dim, len(data.classes)), BinaryCrossEntropy()))
 """
+
+
+def test_a_recipe_that_was_edited_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "our_recipes.py"
+    source.write_text(RECIPES_OF_OUR_OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for text, warned in ((RECIPES_OF_OUR_OWN, False), (RECIPES_OF_OUR_OWN.replace("lr=0.1", "lr=0.2"), True)):
+        source.write_text(text)
+        signatures._parsed.cache_clear()  # as in another process
+        train("our_recipes:binary", "digits-lt", tmp_path / "run", device="cpu", threads=1)
+        assert ("the source of our_recipes:binary is not what" in capsys.readouterr().err) is warned
+
+
+def test_the_best_epoch_is_that_of_the_weights_that_were_kept(tmp_path: Path) -> None:
+    row: Any = train("cross_entropy", "digits-lt", tmp_path / "run", **{**QUICK, "epochs": 4}, keep="best", lr=0.5).row
+    lines = [json.loads(line) for line in (tmp_path / "run" / "train" / "journal.jsonl").read_text().splitlines()]
+    judged = {line["epoch"]: line["ema/val/balanced"] for line in lines if "ema/val/balanced" in line}
+    best = min(judged, key=lambda epoch: (-judged[epoch], epoch))
+    assert row["best_validation"] == {"epoch": best, "balanced": judged[best]}
+    assert row["val"]["balanced"] == pytest.approx(judged[best])
+    history = [{"name": "train", "keep": "best ema/val/balanced", "best": {"metric": "ema/val/balanced", "epoch": 3, "value": 0.65}}]
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "journal.jsonl").write_text('{"epoch": 1, "val/balanced": 0.7}\n')
+    assert training._best(tmp_path, history) == {"epoch": 3, "balanced": 0.65}, "not that of the raw weights"
 
 
 def test_a_network_of_a_binary_loss_is_judged_by_its_sigmoid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from longtail.cli.jobs import STOPPED, Job, do, each, machine, perform
+from longtail.cli.jobs import REFUSED, STOPPED, Job, do, each, machine, perform
 from longtail.engine.stopping import Stopped
 from longtail.recipes.signatures import read
 
@@ -74,11 +74,15 @@ def test_a_process_of_its_own_says_when_it_diverged(tmp_path: Path) -> None:
 
 def test_a_process_of_its_own_says_why_it_could_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fails = tmp_path / "fails"
-    fails.write_text("#!/bin/sh\nread line\necho begun\necho 'error: no network is called that'\nexit 2\n")
+    fails.write_text(f"#!/bin/sh\nread line\necho begun\necho 'error: no network is called that'\nexit {REFUSED}\n")
     fails.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(fails))
     with pytest.raises(ValueError, match=r"bad failed: no network is called that \(all it said is in .*bad\.log\)"):
         do(job(tmp_path / "bad"), apart=True)
+    for end in ("exit 2", "exit 1", "kill -9 $$"):  # no disk, a fault of ours, no memory
+        fails.write_text(f"#!/bin/sh\nread line\necho 'epoch 37 of 40'\n{end}\n")
+        with pytest.raises(ChildProcessError, match="killed failed: epoch 37 of 40"):
+            do(job(tmp_path / "killed"), apart=True)
     fails.write_text(f"#!/bin/sh\nread line\nexit {STOPPED}\n")
     with pytest.raises(Stopped, match="the same command continues it"):
         do(job(tmp_path / "stopped"), apart=True)

@@ -86,7 +86,7 @@ def quick(score: Callable[[Job], float | None], seen: list[Job]) -> Callable[...
         value = score(job)
         if value is None:
             return "the loss stopped being finite"
-        job.folder.mkdir(parents=True)
+        job.folder.mkdir(parents=True, exist_ok=True)
         val = {"balanced": value, "top1": value, "groups": {}, "images": 41}
         (job.folder / "row.json").write_text(json.dumps({"val": val}))
         return None
@@ -153,6 +153,22 @@ def test_it_learns_where_to_look(tmp_path: Path, trained: Any) -> None:
     early, late = seen[:10], seen[10:]  # the first ten are drawn blindly
     assert sum(map(near, late)) / len(late) > sum(map(near, early)) / len(early)
     assert max(map(near, seen)) > 0.99
+
+
+def test_a_trial_that_has_learnt_something_is_continued_and_not_given_up(tmp_path: Path, trained: Any) -> None:
+    def failing(job: Job) -> float:
+        if job.folder.name == "001":
+            (job.folder / "train").mkdir(parents=True)
+            (job.folder / "train" / "last.pt").touch()
+            raise ValueError("expected an image, but x.png cannot be read")
+        return near(job)
+
+    trained(failing)
+    with pytest.raises(ValueError, match=r"x\.png cannot be read"):
+        search.perform(given(out=tmp_path / "run", search=["tau=0.5..1.5"], trials=4))
+    again = trained(near)
+    search.perform(given(out=tmp_path / "run", search=["tau=0.5..1.5"], trials=4))
+    assert "001" in [job.folder.name for job in again]
 
 
 def test_another_search_in_the_same_folder_is_refused(tmp_path: Path, trained: Any) -> None:

@@ -1,5 +1,6 @@
 import io
 import pickle
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,22 @@ def test_sixteen_bits_are_scaled_not_clipped(kind: str) -> None:
     assert np.asarray(image)[0, :, 0].tolist() == [0, 1, 128, 255]
 
 
+def test_all_values_of_sixteen_bits_round_to_the_nearest_in_little_memory() -> None:
+    values = np.tile(np.arange(65536, dtype=np.uint16), 16).reshape(1024, 1024)
+    content = encoded(Image.fromarray(values), "PNG")
+    tracemalloc.start()
+    image = decode(content)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.array_equal(np.asarray(image)[..., 0], np.round(values.astype(np.float64) / 257).astype(np.uint8))
+    assert peak < 12 * values.size, "every copy of a large picture counts"
+
+
+def test_what_is_no_image_is_said_in_words_that_do_not_change() -> None:
+    with pytest.raises(ValueError, match=r"^not an image of a known kind$"):
+        decode(b"no image")
+
+
 def test_real_numbers_must_lie_in_the_unit_interval() -> None:
     assert pixel(encoded(Image.fromarray(np.full((2, 2), 0.5, dtype=np.float32)), "TIFF")) == (128, 128, 128)
     with pytest.raises(ValueError, match="from 0 to 300"):
@@ -85,7 +102,7 @@ def test_what_is_cut_short_is_refused_by_decode_and_check(kind: str) -> None:
     for read in (decode, check):
         with pytest.raises(ValueError, match=r"\w"):
             read(content[: len(content) * 2 // 3])
-        with pytest.raises(ValueError, match="cannot identify"):
+        with pytest.raises(ValueError, match="not an image of a known kind"):
             read(b"not an image")
 
 

@@ -1,3 +1,4 @@
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,6 +66,13 @@ def test_what_is_left_out_is_said(tmp_path: Path, make_folder: MakeFolder) -> No
 def test_what_cannot_be_learnt_from_is_refused(tmp_path: Path, make_folder: MakeFolder, counts: dict[str, int], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         folder(make_folder(tmp_path, counts))
+
+
+def test_a_class_whose_name_no_page_can_show_is_refused(tmp_path: Path, make_folder: MakeFolder) -> None:
+    make_folder(tmp_path, {"dog": 2, "cat": 2})
+    (tmp_path / "cat").rename(tmp_path / os.fsdecode(b"caf\xe9"))
+    with pytest.raises(ValueError, match=r"expected class folders with names in UTF-8, got 'caf\\udce9'. Rename them"):
+        folder(tmp_path)
 
 
 def test_a_link_that_leads_back_up_is_not_followed(tmp_path: Path, make_folder: MakeFolder) -> None:

@@ -79,6 +79,15 @@ def test_to_be_judged_by_a_folder_is_asked_whole(tmp_path: Path, make_folder: Ma
     assert (len(data.val), len(data.test)) == (0, 3), "test images where there are some, and none held out of training"
 
 
+def test_what_was_learnt_from_is_judged_by_what_was_held_out(tmp_path: Path, make_folder: MakeFolder) -> None:
+    path = str(make_folder(tmp_path / "plain", {"a": 12, "b": 9}))
+    own = open_data(path, split_seed=3)
+    found = open_to_judge(path, learnt=(own.hash, "holdout", 3))
+    assert (found.hash, found.val.ids, found.test.ids) == (own.hash, own.val.ids, own.test.ids)
+    assert "its own held-out images are judged" in found.warnings[-1]
+    assert len(open_to_judge(path, learnt=(own.hash, "holdout", 4)).test) == 21, "another split of it is other data"
+
+
 def test_mirroring_is_as_the_data_has_it_unless_told(tmp_path: Path, make_folder: MakeFolder) -> None:
     path = str(make_folder(tmp_path, {"a": 6, "b": 6}))
     assert open_data(path).mirror

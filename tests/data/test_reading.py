@@ -49,16 +49,19 @@ def test_large_sets_are_streamed_with_the_same_digests_and_read_once(path: Path,
 @pytest.mark.parametrize("memory", [1 << 30, 100])
 def test_bad_images_are_all_named_or_all_left_out(path: Path, monkeypatch: pytest.MonkeyPatch, memory: int) -> None:
     monkeypatch.setattr(reading, "MEMORY", memory)
+    (path / "b" / "gone.png").symlink_to(path / "nowhere.png")
     good = (path / "a" / "000.png").read_bytes()
     (path / "a" / "001.png").write_bytes(good[:-2000])
     (path / "b" / "000.png").write_bytes(b"")
     for _ in range(2):  # a bad file is not remembered as good
-        with pytest.raises(ValueError, match=r"(?s)got 2 that cannot:\n  a/001.png: .*\n  b/000.png: .*--on-bad-image skip"):
+        with pytest.raises(
+            ValueError, match=r"(?s)got 3 that cannot:\n  a/001.png: .*\n  b/000.png: .*\n  b/gone.png: .*--on-bad-image skip"
+        ):
             read(folder(path))
     source = read(folder(path), on_bad_image="skip")
     assert source.splits["train"].ids == ("a/000.png", "a/002.png", "b/001.png")
     assert len(source.splits["train"].pictures) == len(source.splits["train"].digests) == 3
-    assert source.warnings == ("2 images cannot be read and were left out: a/001.png, b/000.png.",)
+    assert source.warnings == ("3 images cannot be read and were left out: a/001.png, b/000.png, b/gone.png.",)
     (path / "b" / "001.png").write_bytes(b"")
     with pytest.raises(ValueError, match="got none that can be read in b"):
         read(folder(path), on_bad_image="skip")

@@ -108,10 +108,16 @@ def test_small_pictures_are_upright_and_not_enlarged(tmp_path: Path) -> None:
         Image.new("RGB", (10, 10)).save(tmp_path / name / "x.png")
     exif = Image.Exif()
     exif[0x0112] = 6
-    Image.new("RGB", (400, 200)).save(tmp_path / "a" / "turned.jpg", exif=exif)
-    seen = survey(find(str(tmp_path))).source.splits["train"].pictures
+    for kind in ("jpg", "tif"):
+        Image.new("RGB", (400, 200)).save(tmp_path / "a" / f"turned.{kind}", exif=exif)
+    found = survey(find(str(tmp_path)))
+    seen = found.source.splits["train"].pictures
     assert isinstance(seen, Examined)
-    assert [seen.small(row, 50).size for row in range(3)] == [(25, 50), (10, 10), (10, 10)]
+    assert [seen.small(row, 50).size for row in range(4)] == [(25, 50), (25, 50), (10, 10), (10, 10)]
+    data = assemble(found.source)
+    everything = [image(data, split, row) for split, own, _ in parts(data) for row in range(len(own))]
+    turned = [(one["width"], one["height"]) for one in everything if "turned" in one["image"]]
+    assert turned == [(200, 400), (200, 400)], "as they are seen, whatever the kind"
 
 
 def test_counting_opens_no_file(tmp_path: Path, make_folder: MakeFolder) -> None:

@@ -36,16 +36,18 @@ def test_thresholds_equal_sorting_by_hand_with_every_fallback(level: float) -> N
     logits, target = drawn(np.random.default_rng(0), [40, 12, 9, 3, 0])
     found = calibrate(logits, target, groups=GROUPS, level=level)
     scores = [1 - probabilities(row)[t] for row, t in zip(logits.tolist(), target.tolist(), strict=True)]
-    sources = []
-    for index in range(5):
-        members = next(own for own in GROUPS.members.values() if index in own)
-        for name, inside in (("class", (index,)), ("group", members), ("all", range(5))):
+    sources, without = [], set(range(5))
+    for name in ("class", "group", "all", "nothing"):
+        kinds = {"class": [{index} for index in range(5)], "group": [*map(set, GROUPS.members.values())]}.get(name, [set(range(5))])
+        served = set()
+        for inside in (own & without for own in kinds):  # of classes that have none yet
             own = sorted(score for score, t in zip(scores, target.tolist(), strict=True) if t in inside)
             place = math.ceil(round((len(own) + 1) * level, 6))
-            if place <= len(own):
-                assert found.values[index] == pytest.approx(own[place - 1])
-                sources.append(name)
-                break
+            if name == "nothing" or place <= len(own):
+                assert all(found.values[index] == pytest.approx(1.0 if name == "nothing" else own[place - 1]) for index in inside)
+                served |= inside
+        sources += [name] * len(served)
+        without -= served
     assert found.calibrated_on == {name: sources.count(name) for name in ("class", "group", "all", "nothing")}
     assert found.images == 64
 
@@ -54,6 +56,25 @@ def test_the_image_that_gave_the_threshold_is_inside() -> None:
     logits, target = drawn(np.random.default_rng(0), [40, 30, 30, 30, 30])
     inside = sets(logits, calibrate(logits, target, groups=GROUPS).values)
     assert [int(inside[target == index][:, index].sum()) for index in range(5)] == [37, 28, 28, 28, 28]  # ceil((n + 1) 0.9)
+
+
+def test_classes_that_share_a_threshold_are_covered_together() -> None:
+    """One frequent class and ten rare, harder ones in a group: with the frequent one's images, their threshold would be too low."""
+    groups = Groups("own", {"one": tuple(range(11))})
+    rng, images = np.random.default_rng(0), [100] + [5] * 10
+
+    def some() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        target = np.repeat(np.arange(11), images)
+        return rng.normal(size=(len(target), 11)) + np.where(target == 0, 5.0, 1.0)[:, None] * np.eye(11)[target], target
+
+    covered = []
+    for _ in range(100):
+        thresholds = calibrate(*some(), groups=groups)
+        logits, target = some()
+        inside = sets(logits, thresholds.values)[np.arange(len(target)), target]
+        covered.append(inside[target > 0].mean())
+    assert thresholds.calibrated_on == {"class": 1, "group": 10, "all": 0, "nothing": 0}
+    assert 0.88 <= np.mean(covered) <= 0.95
 
 
 def test_too_few_images_of_anything_put_every_class_into_every_set() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -138,3 +139,22 @@ def test_two_processes_each_have_the_whole(tmp_path: Path) -> None:
         np.testing.assert_array_equal(predictions.logits["logits"], np.arange(5)[:, None] * np.array([1, 2, 3]))
         np.testing.assert_array_equal(predictions.logits["cls"], np.repeat(np.arange(5)[:, None], 3, axis=1))
         assert "each of 2 processes" in (tmp_path / f"{rank}.txt").read_text()
+
+
+def test_answers_are_held_twice_at_most() -> None:
+    class Many:
+        def __len__(self) -> int:
+            return 64
+
+        def epoch(self, index: int, *, start: int = 0) -> Iterator[dict[str, Any]]:
+            for part in range(64):
+                rows = torch.arange(32 * part, 32 * part + 32)
+                yield {"image": torch.zeros(32, 1), "target": rows % 7, "index": rows}
+
+    tracemalloc.start()
+    found = collect(Many(), lambda image: {name: torch.from_numpy(np.zeros((32, 1000), dtype=np.float32)) for name in ("logits", "a", "b")})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    size = sum(own.nbytes for own in found.logits.values())
+    assert size == 3 * 2048 * 1000 * 4
+    assert peak < 1.6 * size, "parts are let go, head by head"

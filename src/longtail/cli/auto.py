@@ -187,7 +187,7 @@ def verdict(folder: Path, row: Row) -> list[str]:
     import numpy as np
 
     from longtail.metrics.files import read_predictions
-    from longtail.metrics.intervals import paired, wilson
+    from longtail.metrics.intervals import balanced, wilson
     from longtail.runs.files import read_json
 
     if row["test"] is None:
@@ -199,7 +199,7 @@ def verdict(folder: Path, row: Row) -> list[str]:
     images = np.bincount(target, minlength=len(counts))
 
     def said(rows: Any) -> str:
-        found = paired(np.zeros(int(rows.sum())), right[rows], target[rows])
+        found = balanced(right[rows], target[rows])
         return f"{found.value:.1%} [{found.low:.1%}, {found.high:.1%}]"
 
     order = np.argsort(counts, kind="stable")

@@ -20,7 +20,7 @@ from longtail.recipes.signatures import Recipe
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 FIRST = "first"  # the folder of runs that others begin with
-DIVERGED, STOPPED = 3, 130  # exit codes of a process of its own
+DIVERGED, REFUSED, STOPPED = 3, 4, 130  # exit codes of a process of its own
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,9 @@ def _apart(job: Job) -> str | None:
         from longtail.engine.stopping import Stopped
 
         raise Stopped(_continue(job))
-    raise ValueError(f"{job.folder} failed: {last.removeprefix('error: ')} (all it said is in {log})")
+    said_all = f"{job.folder} failed: {last.removeprefix('error: ')} (all it said is in {log})"
+    # Anything else, such as no memory, no disk or a kill, is no fault of its keywords.
+    raise ValueError(said_all) if code == REFUSED else ChildProcessError(said_all)
 
 
 def _child() -> None:
@@ -171,7 +173,7 @@ def _child() -> None:
         if message is None:
             raise
         print(message[0], flush=True)
-        sys.exit(DIVERGED if isinstance(error, NonFinite) else message[1])
+        sys.exit(DIVERGED if isinstance(error, NonFinite) else REFUSED if isinstance(error, ValueError) else message[1])
 
 
 def _watch() -> None:

@@ -175,14 +175,26 @@ def eval_(
     precision: flags.Precision = "auto",
     threads: flags.Threads = None,
     workers: flags.Workers = 0,
+    on_bad_image: flags.OnBadImage = "refuse",
     rewrite: Annotated[bool, typer.Option("--rewrite", help="Write the row's numbers and predictions anew.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")] = False,
 ) -> None:
     """Evaluate a finished run again: on its own validation and test images, or on other data."""
     from longtail.runs import evaluate
 
+    if on_bad_image != "refuse" and data is None:
+        raise ValueError("expected --on-bad-image with --data, got it alone: the run's own images are read as they were in training")
     found = evaluate(
-        run, data=data, root=root, tta=tta, device=device, precision=precision, threads=threads, workers=workers, rewrite=rewrite
+        run,
+        data=data,
+        root=root,
+        tta=tta,
+        device=device,
+        precision=precision,
+        threads=threads,
+        workers=workers,
+        rewrite=rewrite,
+        on_bad_image=on_bad_image,
     )
     if as_json:
         print(json.dumps(found, indent=1))

@@ -185,8 +185,10 @@ def _searched(search: Search, study: Study) -> FrozenTrial:
         tables.say(f"trial {trial.number + 1} of {search.trials}: {_said(search.drawn(trial))}{again}")
         try:
             reason = None if twin else do(job, apart=search.jobs > 1)
-        except ValueError as error:  # keywords that do not go together: another trial may do better
-            with lock:
+        except ValueError as error:
+            if any(job.folder.glob("*/last.pt")):  # it has learnt something: an image that cannot be read any more, say
+                raise
+            with lock:  # keywords that do not go together: another trial may do better
                 tables.warn(f"{job.folder}: {error}")
                 study.tell(trial.number, state=TrialState.FAIL)
             refused.append(error)

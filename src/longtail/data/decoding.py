@@ -10,11 +10,12 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 LONGEST = 8192  # pixels of a side that is padded to a square
@@ -25,7 +26,7 @@ def decode(content: bytes) -> Image.Image:
     try:
         return upright(opened(content))
     except Exception as error:  # decoders fail with many types: OSError, SyntaxError, struct.error, EOFError, ...
-        raise ValueError(str(error) or type(error).__name__) from error
+        raise ValueError(_reason(error)) from error
 
 
 def check(content: bytes) -> None:
@@ -35,7 +36,13 @@ def check(content: bytes) -> None:
         image.draft("RGB", (1, 1))  # a JPEG is then decoded at an eighth of its size, but still to its last byte
         upright(image)
     except Exception as error:
-        raise ValueError(str(error) or type(error).__name__) from error
+        raise ValueError(_reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):  # its own words name an object in memory
+        return "not an image of a known kind"
+    return str(error) or type(error).__name__
 
 
 def square(image: Image.Image, size: int) -> Image.Image:
@@ -166,9 +173,9 @@ def upright(image: Image.Image) -> Image.Image:
     if image.format != "PNG" or image.info:  # a PNG that says nothing but its pixels is upright, and asking takes as long as decoding it
         image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):
-        image = _eight_bits(np.asarray(image).astype(np.float64), image.mode)
+        image = _eight_bits(np.asarray(image), image.mode)
     elif image.mode == "F":
-        values = np.asarray(image).astype(np.float64)
+        values = np.asarray(image)
         if not (values.min() >= 0 and values.max() <= 1):
             raise ValueError(f"pixels are real numbers from {values.min():g} to {values.max():g}: save them as 8 or 16 bits, or in [0, 1]")
         image = Image.fromarray(np.round(values * 255).astype(np.uint8))
@@ -179,9 +186,11 @@ def upright(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _eight_bits(values: NDArray[np.float64], mode: str) -> Image.Image:
+def _eight_bits(values: NDArray[Any], mode: str) -> Image.Image:
     # Pillow opens some 16-bit files as 32-bit integers: only larger values show that a file really has 32 bits.
     if values.min() < 0:
         raise ValueError(f"pixels of mode {mode} are negative: save them as 8 or 16 bits without sign")
     top = 65535.0 if values.max() <= 65535 else 2.0**31 - 1
-    return Image.fromarray(np.round(values / top * 255).astype(np.uint8))
+    scaled = values.astype(np.float32)  # and in place: of a large picture every copy counts
+    scaled *= 255 / top
+    return Image.fromarray(np.round(scaled, out=scaled).astype(np.uint8))

@@ -78,7 +78,11 @@ def folder(path: Path, *, least: int = 2) -> Source:
 
 
 def _folders(path: Path) -> list[str]:
-    return sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and not entry.name.startswith("."))
+    names = sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and not entry.name.startswith("."))
+    strange = [name for name in names if any("\udc80" <= letter <= "\udcff" for letter in name)]  # bytes that are no UTF-8
+    if strange:  # names of files may be anything, but that of a class is written into files and pages
+        raise ValueError(f"{path}: expected class folders with names in UTF-8, got {several(map(ascii, strange))}. Rename them.")
+    return names
 
 
 def _is_image(name: str) -> bool:

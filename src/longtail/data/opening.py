@@ -68,16 +68,29 @@ def open_data(
 
 
 def open_to_judge(
-    name: str, *, root: str | Path | None = None, size: int | None = None, kept: int | None = None, crop: float = 1.0
+    name: str,
+    *,
+    root: str | Path | None = None,
+    size: int | None = None,
+    kept: int | None = None,
+    crop: float = 1.0,
+    on_bad_image: OnBadImage = "refuse",
+    learnt: tuple[str, Protocol, int] | None = None,
 ) -> Dataset:
     """Open data that nothing will be learnt from: nothing is held out of it, and without test images of its own all are test images.
 
-    Pictures of files are padded to squares of `kept` pixels, or not at all, and then the share `crop` of them is seen: as those were that
-    the network was evaluated with.
+    But if it is what a network has learnt from, whose hash, protocol and split seed are `learnt`, it is split as it was then. Pictures of
+    files are padded to squares of `kept` pixels, or not at all, and then the share `crop` of them is seen: as those were that the network
+    was evaluated with.
     """
-    source = replace(read(find(name, root=root, least=1), size=size, memory=0), crop=crop)
+    source = replace(read(find(name, root=root, least=1), size=size, memory=0, on_bad_image=on_bad_image), crop=crop)
     if kept is not None:
         source = replace(source, splits={split: _padded(rows, kept) for split, rows in source.splits.items()})
+    if learnt is not None:
+        known, protocol, split_seed = learnt
+        whole = assemble(source, protocol=protocol, split_seed=split_seed)
+        if whole.hash == known:
+            return replace(whole, warnings=(*whole.warnings, "this is what the run has learnt from: its own held-out images are judged."))
     if "test" in source.splits:
         return assemble(source, protocol="paper")
     whole = assemble(replace(source, splits={**source.splits, "test": source.splits["train"]}), protocol="paper")

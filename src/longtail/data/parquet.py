@@ -46,16 +46,22 @@ class Shards:
 
 
 def parquet_files(path: Path) -> dict[str, list[Path]]:
-    """The parquet files in a folder (or its sub-folder `data`), by the split their names begin with; a file without one is training."""
+    """The parquet files in a folder (or its sub-folder `data`), by the split their names begin with; all training where none says one."""
     if path.is_file():
         return {"train": [path]}
     for folder in (path, path / "data"):
-        found: dict[str, list[Path]] = {}
+        found: dict[str | None, list[Path]] = {}
         for file in sorted(folder.glob("*.parquet")):
-            split = split_named(re.split(r"[^A-Za-z]", file.name)[0]) or "train"
-            found.setdefault(split, []).append(file)
-        if found:
-            return found
+            found.setdefault(split_named(re.split(r"[^A-Za-z]", file.name)[0]), []).append(file)
+        unnamed = found.pop(None, [])
+        if unnamed and found:
+            named = several(file.name for own in found.values() for file in own)
+            raise ValueError(
+                f"{folder}: expected every parquet file to begin with its split (train, val, test) or none, got "
+                f"{several(file.name for file in unnamed)} beside {named}. Rename them."
+            )
+        if unnamed or found:
+            return {split: own for split, own in found.items() if split is not None} or {"train": unnamed}
     return {}
 
 

@@ -107,9 +107,14 @@ def _looked_at(rows: Rows, pictures: Files | Blobs, size: int, fits: bool) -> tu
             reasons[index] = str(error)
 
     if pixels is None and isinstance(pictures, Files):
-        stamps = {path: digests.stamp(path) for path in pictures.paths}
+        stamps = {}
+        for index, path in enumerate(pictures.paths):
+            try:
+                stamps[path] = digests.stamp(path)
+            except OSError as error:  # a link to nothing, a file that is gone
+                reasons[index] = str(error)
         known = digests.recall(stamps)
-        fresh = [index for index, path in enumerate(pictures.paths) if path not in known]
+        fresh = [index for index, path in enumerate(pictures.paths) if path in stamps and path not in known]
         read: set[int] = set()
         written: set[int] = set()
 

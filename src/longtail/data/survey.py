@@ -217,7 +217,7 @@ def _looked_at(rows: Rows, split: str) -> tuple[NDArray[np.void], dict[int, str]
 def _opened_small(content: bytes, own: Any) -> Image.Image:
     image = opened(content)
     orientation = image.getexif().get(0x0112, 1)
-    turned = orientation in (5, 6, 7, 8)
+    turned = orientation in (5, 6, 7, 8) and image.format != "TIFF"  # of which Pillow gives the size as it will be
     own["width"], own["height"] = image.size[::-1] if turned else image.size
     seen = (
         image.mode in ("1", "L", "LA", "La"),

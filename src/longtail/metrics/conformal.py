@@ -25,7 +25,7 @@ class Thresholds:
 
     level: float
     values: NDArray[np.float64]  # one for each class
-    calibrated_on: Mapping[str, int]  # how many classes have theirs from their own images, their group's, all, or nothing
+    calibrated_on: Mapping[str, int]  # how many classes have theirs from their own images, with others of their group, of all, or nothing
     images: int
 
     def to_json(self) -> dict[str, Any]:
@@ -62,15 +62,16 @@ def calibrate(logits: NDArray[Any], target: NDArray[Any], *, groups: Grouped, le
 
     Split conformal prediction with the score 1 - softmax probability (LAC: Sadinle et al. 2019), for each class by itself (Mondrian: Vovk
     2012), so that the promise holds for rare classes, too: a class's threshold is the ceil((n + 1) level)-th smallest score of its n
-    images. A class with too few images for that (at 0.9: fewer than nine) takes the threshold of all images of its group, for which the
-    promise then holds on average only; where the group has too few, that of all images; where these are too few, it is in every set.
+    images. A class with too few images for that (at 0.9: fewer than nine) shares a threshold with the other such classes of its group, for
+    which together the promise then holds; where these have too few, with all classes that are still without; where these have too few, it
+    is in every set. Images of classes with their own threshold have no part in it: they are easier, and would make it too low.
 
     >>> from longtail.core import Groups
     >>> groups = Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)})
     >>> logits, target = np.log([[0.8, 0.2]] * 9 + [[0.4, 0.6]]), np.array([0] * 9 + [1])
     >>> found = calibrate(logits, target, groups=groups)
     >>> found.values.round(2).tolist(), found.calibrated_on
-    ([0.2, 0.4], {'class': 1, 'group': 0, 'all': 1, 'nothing': 0})
+    ([0.2, 1.0], {'class': 1, 'group': 0, 'all': 0, 'nothing': 1})
     """
     check(logits, target)
     if not 0 < level < 1:
@@ -78,10 +79,13 @@ def calibrate(logits: NDArray[Any], target: NDArray[Any], *, groups: Grouped, le
     classes = logits.shape[1]
     scores = np.concatenate([1 - softmax(own)[np.arange(len(own)), target[rows]] for rows, own in blocks(logits)])
     position = group_of(groups, classes)
-    of_class, of_group = _thresholds(scores, target, classes, level), _thresholds(scores, position[target], len(groups.members), level)
-    of_all = _thresholds(scores, np.zeros_like(target), 1, level)[0]
-    of_group = np.append(of_group, np.nan)  # for a class of no group, whose position is -1
-    candidates = np.stack([of_class, of_group[position], np.full(classes, of_all), np.ones(classes)])
+    of_class = _thresholds(scores, target, classes, level)
+    rest = np.isnan(of_class)[target]  # the images of classes that have none yet
+    of_group = _thresholds(scores[rest], position[target[rest]], len(groups.members), level)
+    of_group = np.append(of_group, np.nan)[position]  # for a class of no group, whose position is -1
+    rest &= np.isnan(of_group)[target]
+    of_all = _thresholds(scores[rest], np.zeros_like(target[rest]), 1, level)[0]
+    candidates = np.stack([of_class, of_group, np.full(classes, of_all), np.ones(classes)])
     source = np.isfinite(candidates).argmax(axis=0)  # the first that there is
     from_where = dict(zip(SOURCES, np.bincount(source, minlength=len(SOURCES)).tolist(), strict=True))
     return Thresholds(level, candidates[source, np.arange(classes)], from_where, len(target))

@@ -24,7 +24,7 @@ def collect(batches: Batches[Mapping[str, Any]], predict: Predict) -> Prediction
     """
     rows, index = _gathered(batches, predict)
     target = rows.pop("target")
-    heads = {name: values.astype(np.float32) for name, values in rows.items()}
+    heads = {name: values.astype(np.float32, copy=False) for name, values in rows.items()}
     for name, values in heads.items():
         _refuse_broken(name, broken(values), len(values))
     return Predictions(heads, target, index)
@@ -32,7 +32,7 @@ def collect(batches: Batches[Mapping[str, Any]], predict: Predict) -> Prediction
 
 def _gathered(batches: Batches[Mapping[str, Any]], predict: Predict) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
     """What `predict` says of every image, by name, with "target"; and the images' positions, in this order."""
-    seen: list[Mapping[str, Tensor]] = []
+    seen: list[dict[str, Tensor]] = []
     for batch in batches.epoch(0):
         answers = predict(batch["image"])
         clash = {"target", "index"} & set(answers)
@@ -44,8 +44,11 @@ def _gathered(batches: Batches[Mapping[str, Any]], predict: Predict) -> tuple[di
         if processes.world() == 1:
             raise ValueError("expected images to evaluate, got none: this split is empty")
         raise ValueError(f"expected images in each of {processes.world()} processes, got none in some: evaluate with fewer processes")
-    rows = {name: processes.gather(torch.cat([part[name] for part in seen])).numpy() for name in seen[0]}
+    # One head after the other, its parts let go: the logits of thousands of classes do not fit into memory many times.
+    rows = {name: processes.gather(torch.cat([part.pop(name) for part in seen])).numpy() for name in [*seen[0]]}
     index, first = np.unique(rows.pop("index"), return_index=True)  # sorts, and drops the rows that a sampler repeated to fill its shards
+    if len(first) == len(rows["target"]) and bool((np.diff(first) == 1).all()):
+        return rows, index  # they were in order
     return {name: values[first] for name, values in rows.items()}, index
 
 

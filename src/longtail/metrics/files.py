@@ -43,7 +43,8 @@ def write_predictions(path: Path, predictions: Predictions, ids: Sequence[str]) 
     if len(predictions.index) and int(predictions.index.max()) >= len(ids):
         raise ValueError(f"expected a name for image {predictions.index.max()}, got {len(ids)} names: pass the ids of the same split")
     arrays: dict[str, NDArray[Any]] = {
-        "logits" if head == "logits" else f"logits.{head}": values.astype(np.float32) for head, values in predictions.logits.items()
+        "logits" if head == "logits" else f"logits.{head}": values.astype(np.float32, copy=False)
+        for head, values in predictions.logits.items()
     }
     names = np.array([ids[index] for index in predictions.index], dtype=np.str_)
     arrays |= {"target": predictions.target, "index": predictions.index, "ids": names}

@@ -219,7 +219,7 @@ def _notes(rows: Sequence[Row], groups: Sequence[Sequence[int]], answers: Sequen
         notes.append(f"Classes without test images, on which no number speaks: {' / '.join(map(str, without))}.")
     lonely = sorted({int((np.bincount(own.target) == 1).sum()) for own in answers if own is not None} - {0})
     if len(groups) > 1 and lonely:
-        notes.append(f"Classes with a single test image, which intervals take as certain: {' / '.join(map(str, lonely))}.")
+        notes.append(f"Classes with a single test image, about which intervals know little: {' / '.join(map(str, lonely))}.")
     calibrations = sorted({f"{tested(row)['confidence']}, {tested(row)['bins']} bins" for row in rows})
     if len(calibrations) > 1:
         notes.append(f"ece is not comparable between {' and '.join(calibrations)}.")

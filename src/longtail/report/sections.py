@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from longtail.metrics.intervals import paired
+from longtail.metrics.intervals import balanced
 from longtail.metrics.row import Summary
 from longtail.recipes.published import match
 from longtail.report import drawings, pictures
@@ -97,8 +97,7 @@ def _headline(run: Finished, summary: Summary) -> list[tuple[str, str, str]]:
 def _interval(run: Finished) -> str:
     if run.answers is None:
         return ""
-    right = run.answers.answer == run.answers.target
-    found = paired(np.zeros(len(right)), right, run.answers.target)
+    found = balanced(run.answers.answer == run.answers.target, run.answers.target)
     return f"95% interval {100 * found.low:.1f} to {100 * found.high:.1f}"
 
 

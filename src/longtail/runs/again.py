@@ -12,7 +12,7 @@ from longtail.engine.run import Run
 from longtail.recipes.signatures import read
 from longtail.report.rows import read_row
 from longtail.runs.evaluating import opened
-from longtail.runs.identity import Asked, data_flags, read_record
+from longtail.runs.identity import Asked, own_data, read_record
 from longtail.runs.training import follow
 
 
@@ -24,10 +24,8 @@ def again(run: str | Path, *, root: str | Path | None = None, device: str = "cpu
     folder = Path(run)
     read_row(folder)  # refuses a run that is not finished
     record, machine = read_record(folder), choose(device=device, precision="fp32")
-    recipe, flags = read(record["recipe"]), data_flags(record, root=root)
-    asked = Asked(
-        recipe, recipe.keywords(record["keywords"]), record["data"]["asked"], flags, record["seed"], record["view_seed"], record["tta"]
-    )
+    recipe, (name, flags) = read(record["recipe"]), own_data(record, root=root)
+    asked = Asked(recipe, recipe.keywords(record["keywords"]), name, flags, record["seed"], record["view_seed"], record["tta"])
     dataset = opened(asked.data, flags, machine, size=asked.keywords.get("size"))
     if dataset.hash != record["data"]["hash"]:
         raise ValueError(f"expected the data of the run ({record['data']['hash'][:12]}), got other images or labels ({dataset.hash[:12]})")

@@ -30,7 +30,7 @@ from longtail.nn import Classifier
 from longtail.report.document import write as write_report
 from longtail.runs.examples import write_examples
 from longtail.runs.files import FORMAT, write_json
-from longtail.runs.identity import Tta, data_flags, read_record, versions
+from longtail.runs.identity import Tta, data_flags, own_data, read_record, versions
 from longtail.runs.model import BATCH, load
 
 
@@ -159,10 +159,13 @@ def evaluate(
     threads: int | None = None,
     workers: int = 0,
     rewrite: bool = False,
+    on_bad_image: Literal["refuse", "skip"] = "refuse",
 ) -> dict[str, Summary | None]:
     """Evaluate a finished run's saved network again: on its own data, or on other data with classes that it knows.
 
     Of other data the test images are asked, and its validation images where it comes with some; all images, where it has no test images.
+    Where other data turns out to be the run's own, in another place, its own held-out images are asked. A run's folder of images that was
+    moved is found with `root`. `on_bad_image` is for other data; the run's own is read as it was.
 
     Writes the numbers to `eval-DATA-TTA.json` in the run's folder, for other data with a part of its hash in the name. The row stays as
     training left it, unless `rewrite` asks for its numbers and predictions anew, which needs the run's own data and test-time averaging.
@@ -177,10 +180,23 @@ def evaluate(
             f"expected the run's own data and tta ({record['tta']}) to rewrite its row, got others: leave --data and --tta out"
         )
     if data is None:
-        dataset = opened(record["data"]["asked"], data_flags(record, root=root), machine, size=loaded.size)
+        name, flags = own_data(record, root=root)
+        dataset = opened(name, flags, machine, size=loaded.size)
     else:
-        fit = loaded.fit
-        dataset = _in_turn(lambda: open_to_judge(str(data), root=root, size=loaded.size, kept=fit.kept, crop=fit.crop), machine)
+        before = data_flags(record)
+
+        def judged_data() -> Dataset:
+            return open_to_judge(
+                str(data),
+                root=root,
+                size=loaded.size,
+                kept=loaded.fit.kept,
+                crop=loaded.fit.crop,
+                on_bad_image=on_bad_image,
+                learnt=(record["data"]["hash"], before["protocol"], before["split_seed"]),
+            )
+
+        dataset = _in_turn(judged_data, machine)
     if data is None and dataset.hash != record["data"]["hash"]:
         raise ValueError(
             f"expected the data of the run ({record['data']['hash'][:12]}), got other images or labels ({dataset.hash[:12]}): "

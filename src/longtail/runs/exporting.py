@@ -20,7 +20,7 @@ from longtail.data.loader import seen
 from longtail.engine.machine import choose
 from longtail.runs.evaluating import opened
 from longtail.runs.files import FORMAT
-from longtail.runs.identity import data_flags, read_record
+from longtail.runs.identity import own_data, read_record
 from longtail.runs.model import load
 from longtail.runs.predicting import BATCH, Loaded
 from longtail.runs.timm_model import read_timm, write_timm
@@ -116,7 +116,8 @@ def _images(loaded: Loaded, root: str | Path | None, count: int) -> tuple[Tensor
     """Test images of the run, evenly spread; images of the other splits where these are too few, random ones where its data is not here."""
     try:
         record = read_record(loaded.folder)
-        dataset = opened(record["data"]["asked"], data_flags(record, root=root), choose(device="cpu", precision="fp32"), size=loaded.size)
+        name, flags = own_data(record, root=root)
+        dataset = opened(name, flags, choose(device="cpu", precision="fp32"), size=loaded.size)
     except (ValueError, OSError, KeyError, ModuleNotFoundError):
         if root is not None:
             raise

@@ -16,6 +16,7 @@ import torch
 import longtail
 from longtail import processes
 from longtail.data.dataset import Dataset
+from longtail.data.names import KNOWN
 from longtail.engine.machine import Machine
 from longtail.recipes.signatures import Recipe, read
 from longtail.runs.files import FORMAT, read_json
@@ -92,10 +93,26 @@ def read_record(folder: Path) -> dict[str, Any]:
     return read_json(folder / "recipe.json")
 
 
-def data_flags(record: Mapping[str, Any], *, root: str | Path | None = None) -> dict[str, Any]:
-    """The flags of the data that a run was asked for, with another root if one is given. A flag that is newer had its default."""
-    flags = {name: record["data"].get(name, usual) for name, usual in DATA_DEFAULTS.items()}
-    return flags if root is None else {**flags, "root": str(root)}
+def data_flags(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags of the data that a run was asked for. A flag that is newer had its default."""
+    return {name: record["data"].get(name, usual) for name, usual in DATA_DEFAULTS.items()}
+
+
+def own_data(record: Mapping[str, Any], *, root: str | Path | None = None) -> tuple[str, dict[str, Any]]:
+    """The name and the flags of the data that a run was asked for, with another root if one is given.
+
+    Where the data was a folder of images, the root is that folder, wherever it lies now.
+    """
+    asked, flags = str(record["data"]["asked"]), data_flags(record)
+    if root is None:
+        if asked not in KNOWN and not Path(asked).expanduser().exists():
+            raise ValueError(
+                f"expected the run's images at {asked}, got nothing there, seen from {Path.cwd()}: say where they lie now with --root"
+            )
+        return asked, flags
+    if asked in KNOWN or Path(asked).suffix.lower() in (".txt", ".csv"):
+        return asked, {**flags, "root": str(root)}
+    return str(root), {**flags, "root": None}
 
 
 def check_identity(out: Path, record: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -27,7 +28,7 @@ from longtail.metrics.row import FORMAT, Adjusting, Best, Row, Summary
 from longtail.nn import Adjusted, Classifier
 from longtail.nn.networks import size_of
 from longtail.posthoc import Adjustment, adjustment
-from longtail.recipes.signatures import read
+from longtail.recipes.signatures import Recipe, read
 from longtail.report.document import write as write_report
 from longtail.report.rows import read_row
 from longtail.runs.evaluating import answers, calibrated, confidence_of, judged, opened, summary, warn_of_mirroring, write_sets
@@ -118,6 +119,8 @@ def train(
             return Result(out, None)
         record, first = asked.record(dataset, machine, out), processes.rank() == 0
         check_identity(out, record)
+        if first and begun(out):
+            _warn_of_edits(out, known)
         if (out / "row.json").exists():
             return Result(out, read_row(out), fresh=False)
         if not begun(out):
@@ -160,6 +163,14 @@ def follow(asked: Asked, dataset: Dataset, run: Run) -> Method[Any]:
     return method
 
 
+def _warn_of_edits(out: Path, recipe: Recipe) -> None:
+    """Say so where a recipe of one's own is not what a run was begun with: keywords alone would not tell."""
+    source = out / "recipe.py"
+    if ":" in recipe.name and source.exists() and source.read_text(encoding="utf-8") != recipe.module_source:
+        said = f"the source of {recipe.name} is not what {out} was begun with ({source}): choose another --out to train it anew"
+        print(f"warning: {said}", file=sys.stderr)
+
+
 def _as_path(value: Any) -> Any:
     return None if value is None else [Path(item) for item in value] if isinstance(value, list) else Path(value)
 
@@ -185,10 +196,11 @@ def _conclude(asked: Asked, dataset: Dataset, machine: Machine, method: Method[A
     adjusting: Adjusting | None = None
     if before is not None:
         network, chosen = _adjusted(network, once["val"], dataset)
-        found, once = (
+        both = [
             {name: replace(own, logits={head: chosen(rows) for head, rows in own.logits.items()}) for name, own in either.items()}
-            for either in (found, once)
-        )
+            for either in ([found] if once is found else [found, once])
+        ]
+        found, once = both[0], both[-1]
         adjusting = {"tau": chosen.tau, "temperature": chosen.temperature, "val": before["val"], "test": before["test"]}
     thresholds, confidence = calibrated(once, groups=dataset.groups), confidence_of(network)
     summaries = judged(found, once=once, groups=dataset.groups, counts=dataset.counts.numpy(), confidence=confidence, thresholds=thresholds)
@@ -259,6 +271,8 @@ def _best(out: Path, history: Sequence[Mapping[str, Any]]) -> Best | None:
     """The best epoch of the last stage by validation, of the weights that were kept: the average, where one was."""
     if not history:
         return None
+    if (chosen := history[-1].get("best")) and history[-1]["keep"].endswith("val/balanced"):
+        return {"epoch": chosen["epoch"], "balanced": chosen["value"]}
     kept = history[-1]["keep"].partition(", ")[2]
     metric = f"{kept}/val/balanced" if kept else "val/balanced"
     journal = out / history[-1]["name"] / "journal.jsonl"
