@@ -222,7 +222,7 @@ def test_without_room_or_home_the_teacher_is_asked(
         raise OSError(28, "No space left on device") if problem == "no room" else RuntimeError("Could not determine home directory.")
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path) if problem == "no room" else "")
-    monkeypatch.setattr(*((os, "posix_fallocate") if problem == "no room" else (Path, "expanduser")), refuse)
+    monkeypatch.setattr("os.posix_fallocate" if problem == "no room" else "pathlib.Path.expanduser", refuse)
     labelled = teaching.Labelled(Brightest())
     assert teaching.remembered(labelled, {}, epochs=1, draws=4, classes=3) is labelled
     said = capsys.readouterr().err

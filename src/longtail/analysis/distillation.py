@@ -41,7 +41,7 @@ def analyse_tokens(
     """
     split = data.test if len(data.test) else data.val
     if group is None:
-        group = next((name for name, own in reversed(data.groups.members.items()) if np.isin(own, split.target).any()), "few")
+        group = next((name for name, own in reversed([*data.groups.members.items()]) if np.isin(own, split.target).any()), "few")
     if group not in data.groups.members:
         raise ValueError(f"expected a group of {', '.join(data.groups.members)}, got {group!r}")
     folder = Path(folder)
