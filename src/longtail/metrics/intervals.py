@@ -54,7 +54,7 @@ def balanced(right: NDArray[Any], target: NDArray[Any]) -> Interval:
     """Say how far a balanced accuracy is known: the mean over classes of the share of images that are `right`, with its 95% interval.
 
     Each class adds r (1 - r) / n, its variance over other test images; r is its recall with a hit and a miss added (Laplace), for one
-    image would otherwise leave no doubt (the bootstrap of `paired` has none there).
+    image would otherwise leave no doubt.
 
     >>> found = balanced(np.array([1, 1, 0]), np.array([0, 1, 2]))  # three classes, one image each
     >>> round(found.value, 2), round(found.low, 2), round(found.high, 2)
