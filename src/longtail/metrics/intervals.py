@@ -39,6 +39,9 @@ def paired(first: NDArray[Any], second: NDArray[Any], target: NDArray[Any], *, r
     gain = second.astype(np.float64) - first.astype(np.float64)
     images = np.unique(target, return_counts=True)[1]
     by_class = np.split(gain[np.argsort(target, kind="stable")], np.cumsum(images)[:-1])
+    value = float(np.mean([own.mean() for own in by_class]))
+    sign = -1.0 if value < 0 else 1.0  # draws are those of the better over the worse, so that the other way round is the same, mirrored
+    by_class, value = [sign * own for own in by_class], abs(value)
     alone = np.array([own[0] for own in by_class if len(own) == 1])
     drawn = np.zeros(resamples)
     for own, classes in [*((own, 1) for own in by_class if len(own) > 1), *([(alone, len(alone))] if len(alone) else [])]:
@@ -46,8 +49,8 @@ def paired(first: NDArray[Any], second: NDArray[Any], target: NDArray[Any], *, r
         gains, times = np.unique(own, return_counts=True)
         images_drawn = max(1, len(own) - 1)
         drawn += classes * (rng.multinomial(images_drawn, times / len(own), size=resamples) @ gains) / images_drawn
-    low, high = np.quantile(drawn / len(by_class), (0.025, 0.975))
-    return Interval(float(np.mean([own.mean() for own in by_class])), float(low), float(high))
+    low, high = sorted(sign * np.quantile(drawn / len(by_class), (0.025, 0.975)))
+    return Interval(sign * value, float(low), float(high))
 
 
 def balanced(right: NDArray[Any], target: NDArray[Any]) -> Interval:
