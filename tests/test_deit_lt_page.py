@@ -133,6 +133,15 @@ def test_table_1_says_what_the_page_says() -> None:
     assert order == [True, False], "one seed is in the paper's order, one is not"
 
 
+def test_the_release_says_what_the_page_says() -> None:
+    released, plain = (_numbers(f"deit_lt_seeds_cifar10_lt/{arm}-seed0") for arm in ("released", "student"))
+    text, (new, old) = " ".join(PAGE.split()), (released["heads"]["dist"], plain["heads"]["dist"])
+    assert f"alone has {100 * new['balanced']:.1f}%, in the plain student {100 * old['balanced']:.1f}%" in text
+    for group in ("many", "few"):
+        assert f"({100 * new['groups'][group]:.1f} against {100 * old['groups'][group]:.1f}% on the {group} group)" in text
+    assert f"the mean of both tokens has {100 * released['balanced']:.1f} against {100 * plain['balanced']:.1f}%" in text
+
+
 def test_the_example_runs() -> None:
     example = next(text for text in re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) if "DistillTokens" in text)
     names: dict[str, object] = {}
