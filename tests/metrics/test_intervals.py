@@ -71,7 +71,7 @@ def test_it_covers_the_truth_also_where_classes_have_one_image(group: str) -> No
     target = np.repeat(np.arange(len(recall)), np.repeat([20, 3, 1], 10) if group == "all" else 1)
     found = [balanced(rng.uniform(size=len(target)) < recall[target], target) for _ in range(400)]
     covered = np.mean([own.low <= recall.mean() <= own.high for own in found])
-    assert 0.9 <= covered <= 0.98  # of the bootstrap 0.65 and 0.19: it has no doubt about a class with one image
+    assert 0.9 <= covered <= 0.98  # drawing n of n images has no doubt about a class with one
 
 
 @pytest.mark.parametrize("images", [1, 2, 3, 60])
