@@ -85,6 +85,8 @@ def test_runs_that_others_begin_with_may_change_together_with_other_keywords(mon
         ("deit_lt-teacher=flat-seed=0", str(Path("out/first/flat-seed=0"))),
     ]
     assert [job.keywords["teacher"] for job in plan(given(name="teachers", set=["teacher=runs/mine"]))] == ["runs/mine"] * 2
+    named = plan(given(name="teachers", set=["teacher={flat},{unused}"]))
+    assert [job.folder.name for job in named if not job.compared] == ["flat-seed=0", "unused-seed=0"], "what was typed is trained"
     short = plan(given(name="teachers", set=["teacher_epochs=5", "teacher_view=weak"]))
     assert [job.keywords["epochs"] for job in short[:2]] == [5, 5]
     assert {(job.keywords["teacher_epochs"], job.keywords["teacher_view"]) for job in short[2:]} == {(60, "weak")}, "said to the teachers"

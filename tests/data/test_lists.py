@@ -118,6 +118,12 @@ def test_published_lists(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [open_data("imagenet-lt", root=root, size=size).test.crop for size in (None, 128, 384)] == [0.875, 0.875, 1.0]
     write(root / "e.txt", "my cats/002.png 1")
     assert published("imagenet-lt", root=root).classes == ("0", "1"), "two folders of one class"
+    write(root / "classes.txt", "cat", "dog")
+    assert published("imagenet-lt", root=root).classes == ("cat", "dog")
+    write(root / "classes.txt", "cat")
+    with pytest.raises(ValueError, match=r"expected labels 0 to 0 \(1 classes are named\), got 1"):
+        published("imagenet-lt", root=root)  # and no class without a name
+    write(root / "classes.txt", "cat", "dog")
     write(root / "e.txt", "dogs/002.png 2")
     with pytest.raises(ValueError, match="expected labels 0 to 1"):
         published("imagenet-lt", root=root)

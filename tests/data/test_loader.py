@@ -15,10 +15,11 @@ from torch import Tensor
 
 from longtail import processes
 from longtail.core import Batches, Labelled, LabelledViews
+from longtail.data.augmentations import CifarAutoAugment, RandAugment, SimClr
 from longtail.data.dataset import Memory, Split
 from longtail.data.loader import InOrder, Loader, seen
 from longtail.data.samplers import ClassBalanced, Instance, RepeatedAugmentation, Sampler
-from longtail.data.views import CifarAutoAugment, Plain, RandAugment, SimClr, TwoViews, View, Weak
+from longtail.data.views import Plain, TwoViews, View, Weak
 
 ROWS, SIZE = 43, 8
 PIXELS = torch.randint(256, (ROWS, 3, SIZE, SIZE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

@@ -256,6 +256,18 @@ def test_the_best_epoch_is_kept_and_named(tmp_path: Path) -> None:
     assert (method.eval().predict(batch["image"]).argmax(1) == batch["target"]).float().mean().item() == pytest.approx(top)
 
 
+def test_the_best_of_an_average_waits_for_it_and_the_last_line_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, averages = Run(tmp_path), {"swa": Uniform(start=0.5)}
+    toy: dict[str, Any] = {"method": ToyMethod(), "data": ToyBatches(), "epochs": 4, "optimizer": sgd(lr=0.3), "evals": {"val": Recall()}}
+    run.fit(Stage(name="s", averages=averages, keep=best("swa/val/top1"), **toy))
+    lines = read_journal(tmp_path / "s" / "journal.jsonl")
+    judged = [line["swa/val/top1"] for line in lines if "swa/val/top1" in line]
+    assert 0 < len(judged) < 4
+    assert run.history[0]["best"]["value"] == max(judged)
+    assert judged[-1] != lines[-1]["val/top1"], "or the line could show either"
+    assert f"val/top1 {judged[-1]:.3f}" in capsys.readouterr().err.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -17,11 +17,12 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from longtail.core import Clock
+from longtail.data.augmentations import RandAugment
 from longtail.data.loader import Loader
 from longtail.data.opening import open_data
 from longtail.data.samplers import RepeatedAugmentation
 from longtail.data.teaching import Apart, Labelled
-from longtail.data.views import RandAugment, TwoViews, Weak
+from longtail.data.views import TwoViews, Weak
 from longtail.losses import effective_number
 from longtail.metrics.files import read_predictions
 from longtail.nn import Linear, build, files

@@ -29,8 +29,9 @@ def test_curves_have_every_term_the_groups_and_the_rate(finished: Finished) -> N
     assert curves(read_folder(folder), "train") == []
 
 
-def test_the_weights_that_were_kept_are_shown(finished: Finished) -> None:
-    folder = finished("a", selection="last epoch, ema, adjusted on validation")
+@pytest.mark.parametrize("selection", ["last epoch, ema, adjusted on validation", "best ema/val/balanced"])
+def test_the_weights_that_were_kept_are_shown(finished: Finished, selection: str) -> None:
+    folder = finished("a", selection=selection)
     assert judged_prefix(read_folder(folder), "train") == ""
     with (folder / "train" / "journal.jsonl").open("a") as file:
         file.write(json.dumps({"kind": "epoch", "epoch": 5, "step": 50, "ema/val/balanced": 0.9}) + "\n")

@@ -77,7 +77,7 @@ def plan(values: Mapping[str, Any], *, typed: Collection[str] = ()) -> list[Job]
     folder = values["out"] or Path("runs") / (values["name"] or "sweep")
     given = [name for name, value in values.items() if value != flags.SWEEP[name].default or name in typed]
     shared = shared_flags(values) | {name: value for name, value in spec["with"].items() if name not in given}
-    spoken = [value for given in settings.values() for value in given]
+    spoken = [value for given in settings.values() for value in (given.split(",") if isinstance(given, str) else given)]
     spoken += [value for together in spec["each"] for name, value in together.items() if name not in settings]
     jobs = _first(spec["first"], spoken, settings, data=data, seeds=seeds, folder=folder, shared=shared)
     for recipe, together in itertools.product(map(read, names), spec["each"]):

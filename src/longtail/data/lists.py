@@ -15,6 +15,7 @@ from longtail.data.source import Rows, Source, numbered_classes, several, split_
 from longtail.data.splits import natural_groups, threshold_groups
 
 Entry = tuple[str, str, str]  # path, label, split
+NAMES = "classes.txt"
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,7 @@ def image_list(path: Path, *, root: Path | None = None) -> Source:
                 split = split_named(word) or word
                 entries += [(file, label, split) for file, label, _ in (_csv(sibling) if path.suffix.lower() == ".csv" else _text(sibling))]
                 warnings.append(f"the {split} split was read from {sibling.name}.")
-    beside = path.with_name("classes.txt")
-    names = (
-        tuple(line.strip() for line in beside.read_text("utf-8-sig").splitlines() if line.strip())
-        if beside.is_file() and beside != path
-        else None
-    )
+    names = None if path.name == NAMES else _names(path.parent)
     return _source(path.stem, entries, names, root or path.parent, where=str(path), warnings=warnings)
 
 
@@ -79,15 +75,19 @@ def published(name: str, *, root: Path | None = None) -> Source:
             "Their images are not downloaded for you."
         )
     entries = [(path, label, split) for split, file in lists.items() for path, label, _ in _text(file)]
-    beside = root / "classes.txt"
-    if beside.is_file():
-        names = tuple(beside.read_text("utf-8-sig").split("\n")[: known.classes])
-    else:
-        names = _named_by_folders(entries, known.classes) or tuple(map(str, range(known.classes)))
+    names = _names(root) or _named_by_folders(entries, known.classes) or tuple(map(str, range(known.classes)))
     images = sum(split == "train" for *_, split in entries)
     warnings = [] if images == known.images else [f"{name} has {known.images:,} training images, but {known.train} lists {images:,}."]
     source = _source(name, entries, names, root, where=str(root), warnings=warnings)
     return Source(source.name, source.classes, source.splits, threshold_groups, size=224, crop=0.875, warnings=source.warnings)
+
+
+def _names(folder: Path) -> tuple[str, ...] | None:
+    """The names of the classes, one in each line of `classes.txt`, where there is one."""
+    path = folder / NAMES
+    if not path.is_file():
+        return None
+    return tuple(line.strip() for line in path.read_text("utf-8-sig").splitlines() if line.strip())
 
 
 def _named_by_folders(entries: list[Entry], classes: int) -> tuple[str, ...] | None:

@@ -131,13 +131,13 @@ class Session:
 
     def _keep_best(self, results: Mapping[str, float], clock: Clock) -> None:
         metric = self.stage.keep.best
-        if metric is None or not results:
-            return
+        name = _kept_average(self.stage)
+        if metric is None or not results or (name and not self.stage.averages[name].weights()):
+            return  # nothing was judged, or the average has not begun
         if metric not in results:
             raise ValueError(f"stage {self.stage.name!r} keeps the best {metric!r}, but its evaluations are: {', '.join(results)}")
         if self.kept["value"] is None or results[metric] > self.kept["value"]:
-            average = self.stage.averages.get(metric.partition("/")[0])
-            weights = average.weights() if average else averaged_tensors(self.stage.method)
+            weights = self.stage.averages[name].weights() if name else averaged_tensors(self.stage.method)
             self.kept = {
                 "value": results[metric],
                 "epoch": clock.epoch + 1,
@@ -193,9 +193,16 @@ def announce(fitting: Fitting, display: Display, images: int, *, after: int = 0)
     )
 
 
+def _kept_average(stage: Stage[Any]) -> str | None:
+    """The average whose weights a stage means to keep, if any: "ema" of `average("ema")` and of `best("ema/val/balanced")`."""
+    name = stage.keep.average or (stage.keep.best or "").partition("/")[0]
+    return name if name in stage.averages else None
+
+
 def _sentence(stage: Stage[Any], clock: Clock, line: Mapping[str, Any]) -> str:
     """The epoch's terms, and the evaluations of the weights that the stage means to keep; those of single heads are in the journal."""
-    kept = f"{stage.keep.average}/" if stage.keep.average else ""
+    name = _kept_average(stage)
+    kept = f"{name}/" if name else ""
     shown = {name.removeprefix("terms/"): value for name, value in line.items() if name.startswith("terms/")}
     judged = [name for name in line if any(name.startswith(f"{kept}{own}/") for own in stage.evals)]
     shown |= {name.removeprefix(kept): line[name] for name in judged if name.removeprefix(kept).count("/") == 1}

@@ -74,12 +74,12 @@ def prior(counts: Tensor) -> Tensor:
 
 
 def check_smoothing(smoothing: float) -> None:
-    """Refuse a share of the target that is none."""
+    """Refuse a smoothing outside [0, 1)."""
     if not 0 <= smoothing < 1:
         raise ValueError(f"expected a smoothing in [0, 1), got {smoothing}")
 
 
 def check_tau(tau: float) -> None:
-    """Refuse a factor of the prior that is not a number."""
+    """Refuse a factor of the prior that is infinite or not a number."""
     if not math.isfinite(tau):
         raise ValueError(f"expected a finite tau, got {tau}: 1 is the whole prior, 0 none of it")

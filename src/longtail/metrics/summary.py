@@ -78,7 +78,7 @@ def detailed(
 
     `counts` are the training images of each class: they rank the classes of the priors. `thresholds` come from other images than these
     (`metrics.conformal.calibrate`); without them there are no prediction sets. `once` are the logits without test-time averaging, where
-    there is any: the network will be asked once for each image, and prediction sets are for that.
+    there is any: prediction sets are judged on those, because a deployed network is asked once for each image.
 
     >>> from longtail.core import Groups
     >>> groups = Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)})

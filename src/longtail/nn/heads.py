@@ -33,7 +33,8 @@ class Linear(nn.Linear):
 class Cosine(nn.Module):
     """The cosine between the features and a direction for each class, times `scale`.
 
-    LDAM scales by itself and wants cosines in [-1, 1] (Cao et al. 2019): leave `scale` at 1 there.
+    LDAM (Cao et al. 2019) wants them scaled once: by 30 in `LDAM`, with 1 here; or by 30 here, with `LDAM(scale=1, max_margin=0.5 * 30)`,
+    which deploys logits whose softmax can be sure, and is what the recipes do.
 
     >>> bool(Cosine(4, 3)(torch.randn(2, 4)).abs().max() <= 1)
     True

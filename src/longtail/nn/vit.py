@@ -30,7 +30,7 @@ def pooling(pool: str) -> dict[str, Any]:
 
 
 def check_drop_path(rate: float) -> None:
-    """Refuse a share of blocks to drop that is none."""
+    """Refuse a drop path outside [0, 1)."""
     if not 0 <= rate < 1:
         raise ValueError(f"expected a drop path in [0, 1), got {rate}: 0.1 is usual")
 

@@ -11,10 +11,11 @@ from PIL import Image
 
 from longtail import processes
 from longtail.core import Labelled, Method, Stage
+from longtail.data.augmentations import ResizedCrop
 from longtail.data.dataset import Dataset, Pictures, Split
 from longtail.data.loader import Loader, seen
 from longtail.data.splits import tail_rows
-from longtail.data.views import ResizedCrop, Weak
+from longtail.data.views import Weak
 from longtail.engine.optim import adamw
 from longtail.engine.run import Run
 from longtail.losses import LogitAdjusted
@@ -166,7 +167,7 @@ def _evenly(split: Split, images: int, classes: int) -> Split:
 
 
 def picture(autoencoder: MaskedAutoencoder, split: Split, path: Path, *, columns: int = 8) -> None:
-    """Write originals, what the encoder saw of them, and what was painted, from top to bottom; nothing else is drawn differently for it."""
+    """Write originals, what the encoder saw of them, and what was painted, from top to bottom. Draws nothing from the generators of the run."""
     chosen = np.linspace(0, len(split) - 1, min(columns, len(split))).astype(int).tolist()
     size, device = int(autoencoder.network.spec["size"]), next(autoencoder.parameters()).device
     image = seen(split, chosen, size).to(device)

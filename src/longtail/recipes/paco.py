@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from longtail.core import LabelledViews, Method, Stage
+from longtail.data.augmentations import SimClr
 from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader
-from longtail.data.views import SimClr, TwoViews
+from longtail.data.views import TwoViews
 from longtail.engine.optim import sgd
 from longtail.engine.run import Run
 from longtail.engine.sam import sam

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Literal
 
 from longtail.core import Labelled, Method, Schedule, Stage
+from longtail.data.augmentations import Rotated
 from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader
-from longtail.data.views import Rotated, View
+from longtail.data.views import View
 from longtail.engine.optim import sgd
 from longtail.engine.run import Run
 from longtail.losses import LDAM, Diversity, effective_number, expert_temperature

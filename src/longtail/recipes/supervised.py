@@ -9,11 +9,12 @@ from typing import Any, Literal
 from torch import nn
 
 from longtail.core import Average, BatchTransform, Evaluator, Keep, Labelled, Method, Stage, average, best, last, nothing
+from longtail.data.augmentations import CifarAutoAugment, RandAugment, ThreeAugment
 from longtail.data.dataset import Dataset
 from longtail.data.loader import InOrder, Loader
 from longtail.data.mixing import Mixup, MixupCutMix, Smooth
 from longtail.data.samplers import ClassBalanced, Instance, ProgressivelyBalanced, Sampler, SquareRoot
-from longtail.data.views import CifarAutoAugment, RandAugment, ThreeAugment, View, Weak
+from longtail.data.views import View, Weak
 from longtail.engine.averaging import EMA
 from longtail.engine.optim import Build, adamw, sgd
 from longtail.engine.run import Run
@@ -219,7 +220,10 @@ def usual_optimizer(
 
 
 def unused(run: Run, recipe: Callable[..., Any], keywords: Mapping[str, Any], *, beside: str) -> None:
-    """Refuse what was said about something that does not happen: a row must not name it. A run that has begun may, by older defaults."""
+    """Refuse keywords that have no effect here, so that no row names them.
+
+    Asked before anything is written only: a run that began under older defaults may have them.
+    """
     if not run.dry:
         return
     defaults = inspect.signature(recipe).parameters

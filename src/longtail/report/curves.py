@@ -55,7 +55,8 @@ def curves(run: Finished, stage: str) -> list[Markup]:
 
 def judged_prefix(run: Finished, stage: str) -> str:
     """What stands before "val/..." in the journal for the weights that were kept: those of an average, where one was."""
-    for kept in run.row["selection"].split(", ")[1:]:
+    first, *more = run.row["selection"].split(", ")
+    for kept in (first.removeprefix("best ").partition("/")[0], *more):
         if any(f"{kept}/val/balanced" in line for line in run.journals[stage]):
             return f"{kept}/"
     return ""

@@ -155,7 +155,6 @@ def evaluate(
     root: str | Path | None = None,
     tta: Tta | None = None,
     device: str = "auto",
-    precision: Literal["auto", "fp32", "bf16"] = "auto",
     threads: int | None = None,
     workers: int = 0,
     rewrite: bool = False,
@@ -172,7 +171,7 @@ def evaluate(
     """
     folder = Path(run)
     loaded, record = load(folder, device=device), read_record(folder)
-    machine = choose(device=device, precision=precision, threads=threads, workers=workers)
+    machine = choose(device=device, precision="fp32", threads=threads, workers=workers)
     machine.settle()
     tta = record["tta"] if tta is None else tta
     if rewrite and (data is not None or tta != record["tta"]):

@@ -1,0 +1,105 @@
+"""Strong views. What every view has to keep is in `test_views.py`."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms.functional import rotate
+
+from longtail.data.augmentations import CifarAutoAugment, RandAugment, Rotated, Seeded, ThreeAugment, _erased, _shifted
+from longtail.data.views import Array, Plain, View, Weak
+
+
+def picture(width: int = 32, height: int = 32) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(0).integers(256, size=(height, width, 3), dtype=np.uint8))
+
+
+def drawn(view: View, rows: int) -> Array:
+    return view.parameters(np.random.default_rng(0), rows)
+
+
+@pytest.mark.parametrize("make", [CifarAutoAugment, ThreeAugment])
+def test_no_flip_means_no_flip(make: type[CifarAutoAugment | ThreeAugment]) -> None:
+    dark_left = Image.fromarray(np.repeat(np.linspace(0, 255, 32, dtype=np.uint8)[None, :, None], 32, axis=0).repeat(3, axis=2))
+    view = make(32, flip=False, pad=0)
+    views = torch.stack([view(dark_left, row) for row in drawn(view, 60)]).float()
+    mirrored = torch.stack([make(32, pad=0)(dark_left, row) for row in drawn(view, 60)]).float()
+    # AutoAugment inverts or solarizes some, so count instead of asking for all.
+    rises, falls = ((v[..., 16:].mean((1, 2, 3)) > v[..., :16].mean((1, 2, 3))).sum() for v in (views, mirrored))
+    assert rises > falls + 10
+
+
+def test_strong_views_move_the_image_as_the_weak_one_does() -> None:
+    weak, image = Weak(8, pad=3), picture(8, 8)
+    possible = {weak(image, np.array([top, left, 0, 0, 0])).numpy().tobytes() for top in range(7) for left in range(7)}
+    random.seed(0)
+    found = {np.asarray(_shifted(image, 8, 3)).transpose(2, 0, 1).tobytes() for _ in range(1000)}
+    assert len(possible) == 49
+    assert found == possible
+
+
+def test_the_rand_augment_recipe_does_not_crash() -> None:
+    # Pillow 13 rejects what timm's posterize asks for, about once in 570 images.
+    view, image = RandAugment(8), picture(8, 8)
+    for row in drawn(view, 5000):
+        view(image, row)
+
+
+def test_erasing_leaves_noise_of_imagenet_colours_in_a_rectangle() -> None:
+    random.seed(0)
+    torch.manual_seed(0)
+    before = torch.full((3, 64, 64), 255, dtype=torch.uint8)
+    after = _erased(before.clone(), 1.0)
+    hit = (after != before).any(0)
+    rows, columns = hit.any(1).nonzero().flatten(), hit.any(0).nonzero().flatten()
+    box = after[:, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].float() / 255
+    assert 0.02 * 64 * 64 * 0.8 <= box[0].numel() <= 64 * 64 / 3 * 1.2
+    assert box.mean((1, 2)).tolist() == pytest.approx([0.485, 0.456, 0.406], abs=0.05)
+    assert torch.equal(_erased(before.clone(), 0.0), before)
+
+
+def test_three_augment_chooses_one_of_three() -> None:
+    view, image = ThreeAugment(16, pad=0, jitter=0.0, flip=False), picture(16, 16)
+    original = Plain(16)(image)
+    kinds = set()
+    for row in drawn(view, 40):
+        result = view(image, row)
+        grey = torch.equal(result[0], result[1])
+        solarized = torch.equal(torch.where(original < 128, original, 255 - original), result)
+        kinds.add("grey" if grey else "solarized" if solarized else "blurred")
+    assert kinds == {"grey", "solarized", "blurred"}
+
+
+def test_rotated_turns_the_shifted_image_by_up_to_so_many_degrees_as_torchvision_does() -> None:
+    view, image = Rotated(16, pad=0, degrees=15, flip=False), picture(16, 16)
+    found = []
+    for row in drawn(view, 200):
+        looked = view(image, row)
+        random.seed(int(row[0]))
+        random.randint(0, 0), random.randint(0, 0)  # the shift
+        found.append(random.uniform(-15, 15))
+        expected = rotate(image, found[-1])  # nearest, and black corners, as transforms.RandomRotation
+        assert torch.equal(looked, torch.from_numpy(np.array(expected)).permute(2, 0, 1))
+    assert -15 <= min(found) < -14
+    assert 14 < max(found) <= 15
+    assert torch.equal(Rotated(16, pad=0, degrees=0, flip=False)(image, row), Plain(16)(image))
+
+
+class Noise(Seeded):
+    """A view of one's own that reads all three generators."""
+
+    size = 4
+
+    def look(self, image: Image.Image) -> torch.Tensor:
+        values = random.random(), np.random.rand(), float(torch.rand(()))  # noqa: NPY002
+        return (torch.tensor(values) * 255).to(torch.uint8)[:, None, None].expand(3, 4, 4)
+
+
+def test_a_seed_reaches_all_three_generators() -> None:
+    view = Noise()
+    rows = drawn(view, 2)
+    first, second, again = view(picture(), rows[0]), view(picture(), rows[1]), view(picture(), rows[0])
+    assert torch.equal(first, again)
+    assert (first != second).all()
