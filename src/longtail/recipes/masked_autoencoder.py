@@ -167,7 +167,7 @@ def _evenly(split: Split, images: int, classes: int) -> Split:
 
 
 def picture(autoencoder: MaskedAutoencoder, split: Split, path: Path, *, columns: int = 8) -> None:
-    """Write originals, what the encoder saw of them, and what was painted, from top to bottom. Draws nothing from the generators of the run."""
+    """Write originals, what the encoder saw of them, and what was painted, from top to bottom. The run's generators stay as they are."""
     chosen = np.linspace(0, len(split) - 1, min(columns, len(split))).astype(int).tolist()
     size, device = int(autoencoder.network.spec["size"]), next(autoencoder.parameters()).device
     image = seen(split, chosen, size).to(device)
