@@ -19,6 +19,7 @@ from longtail.core import Method
 from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader, seen
 from longtail.data.views import Plain
+from longtail.files import whole
 from longtail.methods.classify import Classify
 from longtail.nn import Streams
 from longtail.nn.networks import size_of
@@ -104,6 +105,5 @@ def _looks(method: Method[Any], data: Dataset, rows: list[int]) -> dict[str, Any
 
 
 def _write(path: Path, arrays: dict[str, Any]) -> None:
-    part = path.with_suffix(".part.npz")
-    np.savez_compressed(part, **arrays)
-    part.replace(path)
+    with whole(path) as part, part.open("wb") as file:
+        np.savez_compressed(file, **arrays)

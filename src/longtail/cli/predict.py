@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from longtail.cli import flags, tables
+from longtail.files import whole
 
 
 def predict(
@@ -115,14 +116,8 @@ def written(out: Path | None) -> Iterator[TextIO]:
         with out.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             yield file
         return
-    out.parent.mkdir(parents=True, exist_ok=True)
-    part = out.with_name(out.name + ".part")
-    try:
-        with part.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-            yield file
-        part.replace(out)
-    finally:
-        part.unlink(missing_ok=True)
+    with whole(out) as part, part.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        yield file
 
 
 @contextmanager

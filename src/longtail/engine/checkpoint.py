@@ -1,8 +1,7 @@
-"""Files that are either whole or not there."""
+"""Checkpoints, and other files of a stage that are either whole or not there."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,21 +9,17 @@ from typing import Any
 import torch
 from torch import nn
 
+from longtail.files import whole
+
 FORMAT = 1
 
 
 def write_atomically(path: Path, write: Any) -> None:
     """Let `write(file)` fill a new file and put it in place in one move; if it fails, what was there stays."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
     try:
-        with part.open("wb") as file:
+        with whole(path) as part, part.open("wb") as file:
             write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
     except (OSError, RuntimeError) as error:  # torch.save turns a full disk into a RuntimeError
-        part.unlink(missing_ok=True)
         raise OSError(
             f"could not write {path}: {error}. What was there before is intact: free some space and run the same command again"
         ) from error

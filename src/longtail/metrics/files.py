@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,8 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
+
+from longtail.files import whole
 
 
 @dataclass(frozen=True)
@@ -48,16 +49,8 @@ def write_predictions(path: Path, predictions: Predictions, ids: Sequence[str]) 
     }
     names = np.array([ids[index] for index in predictions.index], dtype=np.str_)
     arrays |= {"target": predictions.target, "index": predictions.index, "ids": names}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".part")
-    try:
-        with unfinished.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with whole(path) as part, part.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def read_predictions(path: Path) -> tuple[Predictions, NDArray[np.str_]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +10,7 @@ from typing import NamedTuple
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 
+from longtail.files import whole
 from longtail.nn.networks import Network, build
 
 
@@ -32,12 +32,11 @@ def read(folder: Path) -> Saved:
 
 def write(folder: Path, network: Network, *, classes: Sequence[str], size: int) -> None:
     """Write a network so that `read` finds it: the weights first, each file whole or not there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    weights, spec = folder / "model.safetensors.part", folder / "spec.json.part"
-    save_model(network, str(weights))
-    spec.write_text(json.dumps({"format": 1, "network": network.spec, "classes": list(classes), "size": size}) + "\n", encoding="utf-8")
-    os.replace(weights, folder / "model.safetensors")
-    os.replace(spec, folder / "spec.json")
+    with whole(folder / "model.safetensors") as part:
+        save_model(network, str(part))
+    spec = {"format": 1, "network": network.spec, "classes": list(classes), "size": size}
+    with whole(folder / "spec.json") as part:
+        part.write_text(json.dumps(spec) + "\n", encoding="utf-8")
 
 
 def filled(network: Network, weights: Path) -> Network:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import pickle
 import re
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from longtail.files import whole
 from longtail.nn.heads import Linear
 from longtail.nn.mae import MaskedAutoencoder, transformer
 from longtail.nn.networks import Classifier, Network, linear_parts
@@ -156,11 +156,10 @@ def _interpolated(found: Tensor, own: Tensor, grid: int, source: Path) -> Tensor
 
 def write_encoder(folder: Path, network: Network, *, data: str) -> None:
     """Write an encoder and its spec into a folder, in timm's layout; `data` says what it was pretrained on."""
-    folder.mkdir(parents=True, exist_ok=True)
-    part = folder / "model.safetensors.part"
-    save_file({name: own.contiguous() for name, own in timm_layout(network).items()}, part)
-    os.replace(part, folder / "model.safetensors")
-    (folder / "spec.json").write_text(json.dumps({"format": 1, "network": network.spec, "data": data}, indent=1) + "\n", encoding="utf-8")
+    with whole(folder / "model.safetensors") as part:
+        save_file({name: own.contiguous() for name, own in timm_layout(network).items()}, part)
+    with whole(folder / "spec.json") as part:
+        part.write_text(json.dumps({"format": 1, "network": network.spec, "data": data}, indent=1) + "\n", encoding="utf-8")
 
 
 def timm_layout(network: Network) -> dict[str, Tensor]:

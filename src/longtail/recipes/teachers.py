@@ -15,6 +15,7 @@ from longtail.core import B, Method, Stage
 from longtail.data import teaching
 from longtail.data.dataset import Dataset
 from longtail.engine.run import Run
+from longtail.files import whole
 from longtail.metrics.row import read_row
 from longtail.nn import Classifier, Teacher, files
 from longtail.nn.zoo import timm_classifier
@@ -53,10 +54,8 @@ def _same(folder: Path, teacher: dict[str, str]) -> None:
     """Note which weights teach in this run, and refuse others once it has learnt something."""
     path = folder / "teacher.json"
     if not path.exists() or not any(folder.glob("*/last.pt")):
-        folder.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(teacher, indent=1) + "\n", encoding="utf-8")
-        part.replace(path)
+        with whole(path) as part:
+            part.write_text(json.dumps(teacher, indent=1) + "\n", encoding="utf-8")
     before = json.loads(path.read_text(encoding="utf-8"))
     if before != teacher:
         raise ValueError(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from longtail.files import whole
 from longtail.report import drawings
 from longtail.report.comparison import SCORES, Comparison, compare
 from longtail.report.curves import over_epochs
@@ -22,10 +23,8 @@ from longtail.report.sections import Cell, section
 def write(folders: Sequence[Path], out: Path, *, across: Sequence[str] = ()) -> list[str]:
     """Write the report of finished runs to `out`; gives what the reader should be warned of, such as runs that cannot be ranked."""
     page, warnings = build(folders, across=across)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    part = out.with_name(f"{out.name}.part")
-    part.write_text(page, encoding="utf-8", errors="backslashreplace")
-    part.replace(out)
+    with whole(out) as part:
+        part.write_text(page, encoding="utf-8", errors="backslashreplace")
     return warnings
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from longtail.analysis.looking import where_it_looks
 from longtail.data.dataset import Dataset
 from longtail.data.loader import seen
+from longtail.files import whole
 from longtail.metrics.accuracy import recall
 from longtail.metrics.calibration import confidence as confidence_of
 from longtail.metrics.files import read_predictions
@@ -52,10 +53,8 @@ def write_examples(folder: Path, network: nn.Module, dataset: Dataset, *, size: 
     if maps is not None:
         arrays["map"] = _bytes(maps / maps.amax((1, 2), keepdim=True).clamp_min(torch.finfo(maps.dtype).tiny)).numpy()
     path = folder / "analysis" / "examples.npz"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part.npz")
-    np.savez_compressed(part, **arrays)
-    part.replace(path)
+    with whole(path) as part, part.open("wb") as file:
+        np.savez_compressed(file, **arrays)
     return path
 
 

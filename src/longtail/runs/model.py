@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from torch import nn
 
 from longtail.data.dataset import Dataset
 from longtail.engine.machine import choose
+from longtail.files import whole
 from longtail.metrics.row import Row
 from longtail.nn.files import filled
 from longtail.nn.networks import build
@@ -49,10 +49,8 @@ def spec_of(network: nn.Module) -> Mapping[str, Any]:
 
 def write_model(folder: Path, network: nn.Module, dataset: Dataset, row: Row) -> None:
     """Write the weights, the spec and the card."""
-    folder.mkdir(parents=True, exist_ok=True)
-    part = folder / "model.safetensors.part"
-    save_model(network, str(part))
-    os.replace(part, folder / "model.safetensors")
+    with whole(folder / "model.safetensors") as part:
+        save_model(network, str(part))
     fit = Fit.of(dataset, row["size"])
     spec = {"format": FORMAT, "network": spec_of(network), "classes": list(dataset.classes), "size": row["size"]}
     spec["fit"] = {"kept": fit.kept, "crop": fit.crop}
