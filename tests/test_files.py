@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from longtail.files import whole
+from longtail.files import read_lines, whole
 
 
 def _fail(part: Path) -> None:
@@ -25,3 +25,11 @@ def test_what_was_there_stays_until_all_is_written(tmp_path: Path) -> None:
         _fail(part)
     assert path.read_text() == "second"
     assert [file.name for file in path.parent.iterdir()] == ["a.txt"]
+
+
+def test_a_line_cut_short_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "j.jsonl").write_text('{"step": 1}\n{"st')
+    assert read_lines(tmp_path / "j.jsonl") == [{"step": 1}]
+    (tmp_path / "j.jsonl").write_text('{"st\n{"step": 1}\n')
+    with pytest.raises(ValueError, match=r"expected JSON lines, got something else in line 1 of .*j\.jsonl"):
+        read_lines(tmp_path / "j.jsonl")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from longtail.engine.journal import Journal, read_journal
+from longtail.engine.journal import Journal
+from longtail.files import read_lines
 
 TRAIN = ("train", "balanced_softmax", "--data", "digits-lt", "--epochs", "6", "--batch", "64", "--augment", "randaugment", "--mixup", "0.3")
 
@@ -23,7 +24,7 @@ def start(out: Path, *flags: str) -> subprocess.Popen[bytes]:
 
 
 def left_behind(out: Path) -> tuple[object, ...]:
-    lines = [{k: v for k, v in line.items() if k not in Journal.TIMES} for line in read_journal(out / "train" / "journal.jsonl")]
+    lines = [{k: v for k, v in line.items() if k not in Journal.TIMES} for line in read_lines(out / "train" / "journal.jsonl")]
     with np.load(out / "predictions" / "test.npz") as file:
         logits = file["logits"].tobytes()
     weights = next((out / "model").glob("*.safetensors")).read_bytes()

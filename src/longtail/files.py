@@ -1,11 +1,13 @@
-"""Files that are either whole or not there."""
+"""Files of a run: those that are either whole or not there, and lines of JSON, the last of which may be cut."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -28,3 +30,16 @@ def whole(path: Path) -> Iterator[Path]:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of a JSON lines file, such as a journal; a last one that was cut short by a crash is left out."""
+    texts = path.read_text(encoding="utf-8").splitlines()
+    lines = []
+    for number, text in enumerate(texts):
+        try:
+            lines.append(json.loads(text))
+        except ValueError as error:
+            if number < len(texts) - 1:
+                raise ValueError(f"expected JSON lines, got something else in line {number + 1} of {path} ({error})") from error
+    return lines

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from longtail.engine.journal import Journal, read_journal
+from longtail.engine.journal import Journal
+from longtail.files import read_lines
 
 SCRIPT = Path(__file__).with_name("several_processes.py")
 
@@ -36,7 +37,7 @@ def test_two_processes_of_32_rows_train_as_one_of_64(tmp_path: Path, kind: str) 
     assert first["index"].tolist() == second["index"].tolist() == list(range(500)), "each test image once, in order"
     torch.testing.assert_close(first["logits"], alone["logits"], rtol=1e-4, atol=1e-5)
 
-    one, two = (read_journal(tmp_path / which / "run" / "s" / "journal.jsonl") for which in ("one", "two"))
+    one, two = (read_lines(tmp_path / which / "run" / "s" / "journal.jsonl") for which in ("one", "two"))
     assert len(one) == len(two) == 4
     for a, b in zip(one, two, strict=True):
         compared = set(a) - {"kind", *Journal.TIMES}

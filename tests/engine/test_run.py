@@ -17,11 +17,12 @@ from toys import ToyBatches, ToyMethod, digest, noisy
 
 from longtail.core import Clock, Labelled, Outcome, Predict, Stage, average, best, last
 from longtail.engine.averaging import EMA, Uniform
-from longtail.engine.journal import Journal, NonFinite, read_journal
+from longtail.engine.journal import Journal, NonFinite
 from longtail.engine.optim import adamw, clipped, sgd
 from longtail.engine.run import Run
 from longtail.engine.sam import sam
 from longtail.engine.stopping import Stopped
+from longtail.files import read_lines
 from longtail.schedules import Cosine
 
 
@@ -94,7 +95,7 @@ def recipe(run: Run, first: ToyBatches, second: ToyBatches) -> ToyMethod:
 
 
 def journal_without_times(folder: Path) -> list[dict[str, Any]]:
-    lines = [line for stage in ("pretrain", "finetune") for line in read_journal(folder / stage / "journal.jsonl")]
+    lines = [line for stage in ("pretrain", "finetune") for line in read_lines(folder / stage / "journal.jsonl")]
     return [{key: value for key, value in line.items() if key not in Journal.TIMES} for line in lines]
 
 
@@ -248,7 +249,7 @@ def test_the_best_epoch_is_kept_and_named(tmp_path: Path) -> None:
         name="s", method=ToyMethod(), data=ToyBatches(), epochs=4, optimizer=sgd(lr=0.3), evals={"val": Recall()}, keep=best("val/top1")
     )
     method = run.fit(stage)
-    lines = read_journal(tmp_path / "s" / "journal.jsonl")
+    lines = read_lines(tmp_path / "s" / "journal.jsonl")
     top = max(line["val/top1"] for line in lines)
     record = run.history[0]["best"]
     assert record == {"metric": "val/top1", "epoch": next(line["epoch"] for line in lines if line["val/top1"] == top), "value": top}
@@ -260,7 +261,7 @@ def test_the_best_of_an_average_waits_for_it_and_the_last_line_shows_it(tmp_path
     run, averages = Run(tmp_path), {"swa": Uniform(start=0.5)}
     toy: dict[str, Any] = {"method": ToyMethod(), "data": ToyBatches(), "epochs": 4, "optimizer": sgd(lr=0.3), "evals": {"val": Recall()}}
     run.fit(Stage(name="s", averages=averages, keep=best("swa/val/top1"), **toy))
-    lines = read_journal(tmp_path / "s" / "journal.jsonl")
+    lines = read_lines(tmp_path / "s" / "journal.jsonl")
     judged = [line["swa/val/top1"] for line in lines if "swa/val/top1" in line]
     assert 0 < len(judged) < 4
     assert run.history[0]["best"]["value"] == max(judged)
@@ -296,7 +297,7 @@ def test_the_journal_has_terms_notes_rate_and_evaluations(tmp_path: Path) -> Non
         evaluate=lambda clock: clock.epoch == 1,
     )
     Run(tmp_path).fit(stage)
-    one, two = read_journal(tmp_path / "s" / "journal.jsonl")
+    one, two = read_lines(tmp_path / "s" / "journal.jsonl")
     assert {"kind", "epoch", "step", "rate", "terms/class", "terms/pull", "notes/size", "seconds", "images_per_second"} == set(one)
     assert set(two) - set(one) == {"val/top1"}
     assert json.loads((tmp_path / "s" / "done").read_text())["keep"] == "last epoch"

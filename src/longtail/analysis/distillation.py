@@ -19,6 +19,7 @@ from longtail.core import BatchTransform, Clock, nothing
 from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader, seen
 from longtail.data.views import View
+from longtail.files import read_lines
 from longtail.nn.networks import size_of
 
 
@@ -122,7 +123,7 @@ def curves(run: str | Path, *, stage: str = "student") -> dict[str, NDArray[np.f
     path = Path(run) / stage / "journal.jsonl"
     if not path.exists():
         raise ValueError(f"expected a run with a stage {stage!r}, got no journal at {path}")
-    lines = [own for own in map(json.loads, path.read_text(encoding="utf-8").splitlines()) if own["kind"] == "epoch"]
+    lines = [own for own in read_lines(path) if own["kind"] == "epoch"]
     names = dict.fromkeys(name for line in lines for name, value in line.items() if isinstance(value, int | float))
     return {name: np.array([line.get(name, np.nan) for line in lines], dtype=np.float64) for name in names}
 

@@ -94,14 +94,3 @@ class Journal:
         self._file.close()
         if self._board is not None:
             self._board.close()
-
-
-def read_journal(path: Path) -> list[dict[str, Any]]:
-    """The lines of a journal; one cut short by a crash is left out."""
-    lines = []
-    for text in path.read_text().splitlines():
-        try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError:
-            continue
-    return lines

@@ -14,6 +14,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.files import read_lines
 from longtail.metrics.files import read_predictions
 from longtail.metrics.row import Row, Summary
 from longtail.metrics.summary import detailed
@@ -83,7 +84,9 @@ def read_folder(folder: Path) -> Finished:
     examples = read_arrays(folder / "analysis" / "examples.npz") if (folder / "analysis" / "examples.npz").exists() else None
     if examples is None and answers is not None and (answers.answer != answers.target).any():
         missing.append(f"Example images and where the network looks: analysis/examples.npz is not in the folder. `{again}` writes it.")
-    journals = {stage: _journal(folder / stage / "journal.jsonl") for stage in row["epochs"] if (folder / stage / "journal.jsonl").exists()}
+    journals = {
+        stage: read_lines(folder / stage / "journal.jsonl") for stage in row["epochs"] if (folder / stage / "journal.jsonl").exists()
+    }
     missing += [
         f"The curves of stage {stage}: {stage}/journal.jsonl is not in the folder." for stage in row["epochs"] if stage not in journals
     ]
@@ -122,16 +125,3 @@ def _json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"expected a JSON object, got a {type(content).__name__} in {path}")
     return content
-
-
-def _journal(path: Path) -> list[dict[str, Any]]:
-    """The lines of a journal; a last one that was cut short by a crash is left out."""
-    texts = path.read_text(encoding="utf-8").splitlines()
-    lines = []
-    for number, text in enumerate(texts):
-        try:
-            lines.append(json.loads(text))
-        except ValueError as error:
-            if number < len(texts) - 1:
-                raise ValueError(f"expected JSON lines, got something else in line {number + 1} of {path} ({error})") from error
-    return lines

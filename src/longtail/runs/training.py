@@ -23,6 +23,7 @@ from longtail.data.dataset import Dataset
 from longtail.engine.distributed import started
 from longtail.engine.machine import Machine, choose
 from longtail.engine.run import Run
+from longtail.files import read_lines
 from longtail.metrics.files import Predictions, write_predictions
 from longtail.metrics.row import FORMAT, Adjusting, Best, Row, Summary
 from longtail.nn import Adjusted, Classifier
@@ -276,6 +277,6 @@ def _best(out: Path, history: Sequence[Mapping[str, Any]]) -> Best | None:
     kept = history[-1]["keep"].partition(", ")[2]
     metric = f"{kept}/val/balanced" if kept else "val/balanced"
     journal = out / history[-1]["name"] / "journal.jsonl"
-    lines = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()] if journal.exists() else []
+    lines = read_lines(journal) if journal.exists() else []
     judged = [(line[metric], -line["epoch"]) for line in lines if metric in line]
     return {"epoch": -max(judged)[1], "balanced": max(judged)[0]} if judged else None
