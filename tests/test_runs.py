@@ -438,7 +438,7 @@ from longtail.engine.optim import sgd
 from longtail.losses import BinaryCrossEntropy
 from longtail.methods import Classify
 from longtail.nn import Linear, build
-from longtail.recipes.supervised import validation
+from longtail.recipes.parts import validation
 
 
 def fit(run, data, method):

@@ -21,7 +21,7 @@ from longtail.methods.distill_tokens import DistillTokens, Release, Taught
 from longtail.nn import Network, Teacher, TokenHeads, build
 from longtail.recipes.ldam import ldam
 from longtail.recipes.paco import paco
-from longtail.recipes.supervised import Augment, kept, mixing, training_view, unused, validation
+from longtail.recipes.parts import Augment, Kept, kept, mixing, training_view, unused, validation
 from longtail.recipes.teachers import teacher_of
 from longtail.schedules import Cosine, Deferred
 
@@ -56,7 +56,7 @@ def deit_lt(
     smoothing: float = 0.1,
     defer: float = DEFER,
     release: float | None = None,
-    keep: Literal["last", "best"] = "last",
+    keep: Kept = "last",
     patch: int | None = None,
     size: int | None = None,
 ) -> Method[Taught]:
@@ -149,7 +149,7 @@ def deit(
     mixup: float = 0.8,
     cutmix: float = 1.0,
     smoothing: float = 0.1,
-    keep: Literal["last", "best"] = "last",
+    keep: Kept = "last",
     patch: int | None = None,
     size: int | None = None,
 ) -> Method[Taught]:

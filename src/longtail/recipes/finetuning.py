@@ -26,7 +26,7 @@ from longtail.losses import (
 )
 from longtail.methods.classify import Classify
 from longtail.nn import Cosine, Head, Linear, Network
-from longtail.recipes.supervised import kept, validation
+from longtail.recipes.parts import Kept, kept, validation
 from longtail.schedules import Cosine as CosineRate
 from longtail.schedules import Deferred
 
@@ -51,7 +51,7 @@ def finetune(
     loss: Loss,
     tau: float,
     test_prior: Literal["uniform"] | None,
-    keep: Literal["last", "best"],
+    keep: Kept,
     whole: bool = False,
     head_std: float = HEAD_STD,
 ) -> Method[Labelled]:

@@ -14,7 +14,7 @@ from longtail.losses import LDAM, effective_number
 from longtail.methods.classify import Classify
 from longtail.nn import Cosine as CosineHead
 from longtail.nn import build
-from longtail.recipes.supervised import Augment, kept, mixing, training_view, validation
+from longtail.recipes.parts import Augment, Kept, kept, mixing, training_view, validation
 from longtail.schedules import Cosine, Deferred, Steps
 
 SCALE = 30.0  # of the cosine logits, and so of LDAM's margins
@@ -39,7 +39,7 @@ def ldam(
     mixup: float = 0.0,
     cutmix: float = 0.0,
     ema: float = 0.998,
-    keep: Literal["last", "best"] = "last",
+    keep: Kept = "last",
     size: int | None = None,
 ) -> Method[Labelled]:
     """Train a convolutional network with wider margins for rarer classes, re-weighted late, in a flat minimum: a teacher.

@@ -15,7 +15,7 @@ from longtail.nn import build
 from longtail.nn.mae_files import Weights, load_encoder, read_weights, timm_layout
 from longtail.recipes.finetuning import Loss, finetune
 from longtail.recipes.masked_autoencoder import BETAS, pretrained_encoder
-from longtail.recipes.supervised import Augment, mixing, training_view, unused
+from longtail.recipes.parts import Augment, Kept, mixing, training_view, unused
 
 ORIGIN = "pretrained.json"  # in a run's folder: where its encoder was, wherever the command that took it was typed
 
@@ -51,7 +51,7 @@ def livt(
     smoothing: float = 0.0,
     augment: Augment = "randaugment",
     erase: float = 0.25,
-    keep: Literal["last", "best"] = "last",
+    keep: Kept = "last",
     patch: int | None = None,
     size: int | None = None,
 ) -> Method[Labelled]:

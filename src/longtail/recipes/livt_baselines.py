@@ -13,7 +13,7 @@ from longtail.nn import build
 from longtail.nn.mae import initialise
 from longtail.recipes.finetuning import Loss, finetune
 from longtail.recipes.masked_autoencoder import BETAS
-from longtail.recipes.supervised import Augment, mixing, training_view
+from longtail.recipes.parts import Augment, Kept, mixing, training_view
 
 LAYER_SCALE = 1e-4
 
@@ -38,7 +38,7 @@ def vit_scratch(
     smoothing: float = 0.0,
     augment: Augment = "randaugment",
     erase: float = 0.25,
-    keep: Literal["last", "best"] = "last",
+    keep: Kept = "last",
     patch: int | None = None,
     size: int | None = None,
 ) -> Method[Labelled]:
@@ -90,7 +90,7 @@ def deit3(
     test_prior: Literal["uniform"] | None = None,
     mixup: float = 0.8,
     cutmix: float = 1.0,
-    keep: Literal["last", "best"] = "last",
+    keep: Kept = "last",
     patch: int | None = None,
     size: int | None = None,
 ) -> Method[Labelled]:

@@ -24,7 +24,7 @@ from longtail.methods.masked_autoencode import MaskedAutoencode
 from longtail.nn import Frozen, Linear, Network, build
 from longtail.nn.mae import MaskedAutoencoder, initialise
 from longtail.nn.mae_files import write_encoder
-from longtail.recipes.supervised import validation
+from longtail.recipes.parts import validation
 from longtail.schedules import Cosine
 
 BETAS = (0.9, 0.95)

@@ -16,7 +16,7 @@ from longtail.losses import ParametricContrastive
 from longtail.methods.paco import PaCo
 from longtail.nn import build
 from longtail.recipes.batchformer import neck, rates
-from longtail.recipes.supervised import classifying_head, kept, training_view, validation
+from longtail.recipes.parts import Kept, classifying_head, kept, training_view, validation
 from longtail.schedules import Cosine, Steps
 
 
@@ -43,7 +43,7 @@ def paco(
     attended: float = 0.5,
     batchformer_rate: float = 0.1,
     ema: float = 0.998,
-    keep: Literal["last", "best"] = "last",
+    keep: Kept = "last",
     size: int | None = None,
 ) -> Method[LabelledViews]:
     """Learn centres of the classes and contrast every image with them and with other images.

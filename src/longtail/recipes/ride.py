@@ -16,7 +16,7 @@ from longtail.losses import LDAM, Diversity, effective_number, expert_temperatur
 from longtail.methods.ride import Ride
 from longtail.nn import Classifier, CosineExperts, build, files
 from longtail.recipes.batchformer import neck, rates
-from longtail.recipes.supervised import kept, training_view, validation
+from longtail.recipes.parts import Kept, kept, training_view, validation
 from longtail.recipes.teachers import check_classes, data_seen, read_teacher
 from longtail.schedules import Cosine, Deferred, Steps
 
@@ -47,7 +47,7 @@ def ride(
     init: Path | None = None,
     teacher: Path | None = None,
     ema: float = 0.998,
-    keep: Literal["last", "best"] = "last",
+    keep: Kept = "last",
     size: int | None = None,
 ) -> Method[Labelled]:
     """Train several experts on one trunk, and answer with the mean of their logits.

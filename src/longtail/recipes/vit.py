@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
@@ -18,7 +18,7 @@ from longtail.methods.classify import Classify
 from longtail.metrics.row import read_row
 from longtail.nn import Classifier, Frozen, Linear, build, files
 from longtail.recipes.deit_lt import DEFER, FLOOR
-from longtail.recipes.supervised import kept, mixing, training_view, unused, validation
+from longtail.recipes.parts import Kept, kept, mixing, training_view, unused, validation
 from longtail.recipes.teachers import data_seen
 from longtail.schedules import Cosine
 
@@ -40,7 +40,7 @@ def vit(
     cutmix: float = 1.0,
     mix_until: float = DEFER,
     smoothing: float = 0.1,
-    keep: Literal["last", "best"] = "last",
+    keep: Kept = "last",
     patch: int | None = None,
     size: int | None = None,
 ) -> Method[Labelled]:
@@ -93,7 +93,7 @@ def vit_crt(
     cutmix: float = 1.0,
     mix_until: float = DEFER,
     smoothing: float = 0.1,
-    keep: Literal["last", "best"] = "last",
+    keep: Kept = "last",
     patch: int | None = None,
     size: int | None = None,
 ) -> Method[Labelled]:

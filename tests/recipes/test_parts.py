@@ -1,4 +1,4 @@
-"""Plain supervised training: beginning with pretrained weights, and what mixes batches."""
+"""What recipes share: pretrained weights to begin with, usual optimizers, what mixes batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from longtail.data.opening import open_data
 from longtail.engine.machine import Machine
 from longtail.engine.run import Run
 from longtail.nn import pretrained
-from longtail.recipes.supervised import balanced_softmax, beginning, mixing, usual_optimizer
+from longtail.recipes.parts import beginning, mixing, usual_optimizer
+from longtail.recipes.supervised import balanced_softmax
 from longtail.runs import train
 
 MODEL = "test_resnet.r160_in1k"
