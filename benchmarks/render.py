@@ -18,6 +18,9 @@ from typing import Any
 import arms
 from accuracy import silent
 
+from longtail.recipes import RECIPES
+from longtail.recipes.signatures import read
+
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "results.md"
 IMAGES = PAGE.parent / "images"
@@ -28,8 +31,8 @@ Written by `benchmarks/render.py` from `benchmarks/plans` and `benchmarks/result
 what is expected before its first run. Accuracies are percent of test images (of validation images where the plan says so) at the weights
 that the plan selects, as the mean ± sample standard deviation over seeds; *balanced* is the mean over classes, *many*, *medium* and
 *few* are means over the classes of a group.
-Minutes are those of a machine that often did something else as well: read them as sizes. Behind a plus stand those of what an arm
-began with.
+Minutes are those of a machine that often did something else as well: read them as sizes. "40 + 31" has 31 minutes more for the teacher
+or the encoder that an arm began with; rows of such arms without a plus leave them out.
 """
 
 
@@ -37,6 +40,8 @@ def page(folder: Path = HERE) -> str:
     """The whole page, from the plans and results in a folder."""
     plans = {path.stem: _read(path) for path in sorted((folder / "plans").glob("*.json"))}
     parts, speed = [HEAD], {path.stem: _read(path) for path in sorted((folder / "results" / "speed").glob("*.json"))}
+    if plans:
+        parts.append("\n".join(_overview(plans, folder / "results")))
     for name, plan in plans.items():
         found = {path.stem: _read(path) for path in sorted((folder / "results" / name).glob("*.json"))}
         if "arms" not in plan:
@@ -48,6 +53,21 @@ def page(folder: Path = HERE) -> str:
     if len(parts) == 1:
         parts.append("No plan has been written yet.\n")
     return "\n".join(parts)
+
+
+def _overview(plans: Mapping[str, Mapping[str, Any]], results: Path) -> Iterator[str]:
+    """Which recipes have numbers, and in which plans."""
+    yield "| recipe | measured in | planned, not run yet |"
+    yield "|:--|:--|:--|"
+    for recipe in dict.fromkeys(read(name).name for name in RECIPES):
+        places: dict[bool, list[str]] = {True: [], False: []}
+        for name, plan in plans.items():
+            own = [arm for arm, given in plan.get("arms", {}).items() if {**plan.get("settings", {}), **given}.get("recipe") == recipe]
+            if own:
+                ran = any(next((results / name).glob(f"{arm}-seed*.json"), None) for arm in own)
+                places[ran].append(f"[{name.replace('_', ' ')}](#{name.replace('_', '-')})")
+        yield f"| `{recipe}` | {', '.join(places[True]) or '-'} | {', '.join(places[False]) or '-'} |"
+    yield ""
 
 
 def pictures(folder: Path = HERE) -> dict[str, str]:
@@ -106,12 +126,12 @@ def _accuracy(plan: Mapping[str, Any], found: Sequence[Mapping[str, Any]], *, im
     if copied:
         yield f"The same command as in another plan, so not run again: {'; '.join(copied)}.\n"
     begun = [
-        f"`{result['arm']}` with seed {result['row']['seed']} with {first} ({_percent([score])}% balanced on validation)"
+        f"`{result['arm']}` with seed {result['row']['seed']}: {first} ({_percent([score])}% balanced on validation)"
         for result in found
         for first, score in result.get("begun_with", {}).items()
     ]
     if begun:
-        yield f"Begun: {'; '.join(begun)}.\n"
+        yield f"Began with: {'; '.join(begun)}.\n"
     seeds = {arm: {result["row"]["seed"] for result in own} for arm, own in ran.items()}
     missing = {arm: [str(seed) for seed in plan["seeds"] if seed not in seeds.get(arm, ())] for arm in plan["arms"]}
     absent = [f"`{arm}` with seed {', '.join(own)}" for arm, own in missing.items() if own]

@@ -85,7 +85,10 @@ def deit_lt(
     trainings of tens of epochs, where it then has few steps, `--defer 0.8` gives it more.
 
     Paper: ViT-B at 224 pixels, 1,200 epochs at an effective batch of 1,024 and rate 5e-4, warmup 5 epochs, re-weighting from epoch 1,100:
-    the sweep `deit-lt-paper`. Cost: a second look of the teacher at each image once, then none.
+    the sweep `deit-lt-paper`.
+
+    Cost: 87 minutes on two threads for CIFAR-10-LT (imbalance 100), `vit_mini` and 60 epochs, and 48 on one for the teacher before.
+    Ours: 43.5% with these, `--defer 0.8`, `--mix-until 0.8` and `--repeats 1`, one seed (deit_lt_cifar10_lt/student).
     Published: 84.8% on CIFAR-10-LT at imbalance 100, 87.5% with PaCo + SAM as teacher (teachers: 81.9% and 86.8%).
     """
     if teacher is not None:

@@ -55,6 +55,7 @@ def ldam(
     at imbalance 100, and for ImageNet-LT and iNaturalist 0.05 to 0.5, with margin 0.3.
 
     Cost: sharpness-aware minimisation looks at each batch twice; `--dry-run` estimates it.
+    Ours: 75.0% with `fast_cnn` in 60 epochs and a tenth of the images held out, one seed (deit_lt_teachers/flat).
     Published: 81.9% with ResNet-32 and 200 epochs on CIFAR-10-LT at imbalance 100, 77.0% without SAM (Rangwani et al. 2024).
     """
     size, classes = size or data.size, len(data.classes)

@@ -51,7 +51,8 @@ def vit(
     The student of `deit_lt` without distillation token and teacher; mixing ends when the student's does. (`vit_scratch` is LiVT's
     baseline, which pools otherwise.)
 
-    Cost: that of the student of `deit_lt`.
+    Cost: 101 minutes on one thread for CIFAR-10-LT (imbalance 100), `vit_mini` and 60 epochs.
+    Ours: 32.1% with these, `--mix-until 0.8` and `--repeats 1`, one seed (deit_lt_cifar10_lt/vit).
     Published: 62.6% with ViT-B on CIFAR-10-LT at imbalance 100 (Rangwani et al. 2024).
     """
     size = size or data.size
@@ -106,6 +107,7 @@ def vit_crt(
     `trained` takes the network of a finished run, such as one of `vit`, and skips the first stage.
 
     Cost: that of `vit`, and `retrain_epochs` more without a backward pass through the network.
+    Ours: 35.7% after 20 epochs of `vit_mini` and 5 of its classifier, three seeds (deit_lt_seeds_cifar10_lt/vit-crt).
     Published: 68.9% with ViT-B on CIFAR-10-LT at imbalance 100 (Rangwani et al. 2024).
     """
     chosen = kept(keep, ema=0.0, data=data)[1]
