@@ -4,8 +4,8 @@
 
 Steps of the same student take turns within one process, so that a busy neighbour slows all of them: with classes that cost nothing, with
 those of the store, and with those of a living teacher. Whole steps differ by more than a reading of the store takes, so that is timed by
-itself too (`remembered_ms`, median of a batch, and its share of a step). Large networks are counted and not run: the forward pass of the teacher over the
-three times as expensive step of the student. Writes `benchmarks/results/speed/deit_lt_speed.json`.
+itself too (`remembered_ms`, median of a batch, and its share of a step). Large networks are counted and not run: the forward pass of the
+teacher over the three times as expensive step of the student. Writes `benchmarks/results/speed/deit_lt_speed.json`.
 """
 
 from __future__ import annotations
@@ -102,7 +102,11 @@ def turns(student: str, teacher: str, *, block: int, blocks: int, machine: Machi
     step = statistics.median(times["free"])
     over = {kind: statistics.median(o / f - 1 for o, f in zip(times[kind], times["free"], strict=True)) for kind in ("remembered", "alive")}
     own = statistics.median(reading)
-    figures = {"step_ms": round(1000 * step, 1), "remembered_ms": round(1000 * own, 3), "remembered_share_percent": round(100 * own / step, 3)}
+    figures = {
+        "step_ms": round(1000 * step, 1),
+        "remembered_ms": round(1000 * own, 3),
+        "remembered_share_percent": round(100 * own / step, 3),
+    }
     return figures | {f"{kind}_over_percent": round(100 * value, 2) for kind, value in over.items()}
 
 

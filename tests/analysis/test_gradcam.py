@@ -73,6 +73,25 @@ def test_the_last_map_is_found_and_transformers_name_a_layer() -> None:
     assert grad_cam(vit, torch.rand(2, 3, 16, 16), layer=layer).shape == (2, 4, 4)
 
 
+class NineTokens(nn.Module):
+    """Four patches behind five other tokens, as a transformer with registers has at a small size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Identity()
+
+    def forward(self, image: Tensor) -> Tensor:
+        """The mean of the patches as logits."""
+        return self.layer(image.flatten(2).transpose(1, 2))[:, 5:].mean(1)  # type: ignore[no-any-return]
+
+
+def test_tokens_before_the_patches_are_no_places() -> None:
+    network, image = NineTokens(), torch.rand(2, 3, 3, 3)
+    found = grad_cam(network, image, target=torch.tensor([0, 2]), layer=network.layer, prefix=5)
+    patches = image.flatten(2)[:, :, 5:].unflatten(2, (2, 2))
+    assert torch.allclose(found, torch.stack([patches[0, 0], patches[1, 2]]) / 4)
+
+
 def test_a_network_without_maps_is_refused() -> None:
     with pytest.raises(ValueError, match="expected a network with maps"):
         grad_cam(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), torch.rand(1, 3, 2, 2))

@@ -66,6 +66,21 @@ def test_those_that_others_begin_with_come_first(monkeypatch: pytest.MonkeyPatch
     assert order == ["first", "a", "b"]
 
 
+def test_what_begins_with_a_run_that_diverged_is_left_out_and_the_others_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    order: list[str] = []
+
+    def fake(one: Job, *, apart: bool) -> str | None:
+        order.append(one.folder.name)
+        return "not finite" if one.folder.name == "first-1" else None
+
+    monkeypatch.setattr("longtail.cli.jobs.do", fake)
+    recipe = read("livt")
+    jobs = [Job(recipe, "digits-lt", seed, tmp_path / f"first-{seed}", {}, {}, compared=False) for seed in (0, 1)]
+    jobs += [Job(recipe, "digits-lt", s, tmp_path / f"arm-{s}", {"pretrained": str(tmp_path / f"first-{s}")}, {}) for s in (1, 0)]
+    assert perform(jobs) == [tmp_path / "first-1", tmp_path / "arm-1"]
+    assert order == ["first-0", "first-1", "arm-0"]
+
+
 def test_a_process_of_its_own_says_when_it_diverged(tmp_path: Path) -> None:
     reason = do(job(tmp_path / "wild", lr=1e9, epochs=3, warmup=0.0), apart=True)
     assert reason is not None

@@ -10,13 +10,17 @@ from torch import Tensor
 
 from longtail.nn import Adjusted, Classifier, Cosine, Linear, Network, build
 from longtail.nn.mae import MaskedAutoencoder, initialise, transformer
-from longtail.nn.mae_files import Weights, load_encoder, load_mae, mae_layout, read_weights, timm_layout, write_encoder
+from longtail.nn.mae_files import Weights, load_encoder, load_mae, mae_layout, read_weights, timm_layout, write_weights
 
 VIT = {"name": "vit_mini", "size": 16, "patch": 4, "width": 16, "depth": 2, "heads": 2}
 
 
 def encoder(**more: object) -> Network:
     return build({**VIT, "pool": "avg", **more})
+
+
+def write(folder: Path, network: Network, *, data: str) -> None:
+    write_weights(folder, Weights(folder, timm_layout(network), network.spec, data))
 
 
 def blocks(prefix: str, width: int, depth: int) -> dict[str, tuple[int, ...]]:
@@ -160,7 +164,7 @@ def test_the_same_resolution_keeps_positions_to_the_bit() -> None:
     ],
 )
 def test_another_architecture_is_refused_with_both_numbers(more: dict[str, object], named: str, tmp_path: Path) -> None:
-    write_encoder(tmp_path / "encoder", encoder(), data="digits-lt")
+    write(tmp_path / "encoder", encoder(), data="digits-lt")
     with pytest.raises(ValueError, match=named):
         load_encoder(encoder(**more), read_weights(tmp_path))
 
@@ -172,6 +176,9 @@ def test_weights_of_something_else_are_refused() -> None:
     tensors.pop("blocks.1.attn.qkv.bias")
     with pytest.raises(ValueError, match=r"1 missing \(blocks.1.attn.qkv.bias\) in mae.pth"):
         load_encoder(encoder(), Weights(Path("mae.pth"), tensors))
+    grey = {**invented(public(decoder=None)), "patch_embed.proj.weight": torch.zeros(16, 1, 4, 4)}
+    with pytest.raises(ValueError, match=r"expected patch_embed.proj.weight of shape \(16, 3, 4, 4\).*got \(16, 1, 4, 4\) in grey.pth"):
+        load_encoder(encoder(), Weights(Path("grey.pth"), grey))
     wrong = {**invented(public(decoder=None)), "pos_embed": torch.zeros(1, 12, 16)}
     with pytest.raises(ValueError, match=r"square grid and 1 tokens before it, got 12 positions in mae.pth"):
         load_encoder(encoder(), Weights(Path("mae.pth"), wrong))
@@ -223,7 +230,7 @@ def test_nothing_in_a_checkpoint_is_executed(tmp_path: Path, monkeypatch: pytest
 
 def test_an_encoder_in_a_folder_comes_back(tmp_path: Path) -> None:
     network = initialise(encoder())
-    write_encoder(tmp_path / "encoder", network, data="digits-lt, 364 images")
+    write(tmp_path / "encoder", network, data="digits-lt, 364 images")
     weights = read_weights(tmp_path)
     assert weights.spec == network.spec
     assert weights.patch == 4
@@ -233,6 +240,21 @@ def test_an_encoder_in_a_folder_comes_back(tmp_path: Path) -> None:
     again = load_encoder(encoder(), weights)
     image = torch.rand(2, 3, 16, 16)
     assert torch.equal(again.eval()(image), network.eval()(image))
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_a_folder_of_timm_is_read_with_its_normalisation(nested: bool, tmp_path: Path) -> None:
+    save_file(invented(public(decoder=None)), tmp_path / "model.safetensors")
+    known = {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}
+    assert read_weights(tmp_path).statistics["mean"] == [0.485, 0.456, 0.406], "nothing is known"
+    (tmp_path / "config.json").write_text(json.dumps({"architecture": "vit", "pretrained_cfg": known} if nested else known))
+    for source in (tmp_path, tmp_path / "model.safetensors"):
+        assert read_weights(source).statistics == known
+    write_weights(tmp_path / "copy", read_weights(tmp_path))
+    copy = read_weights(tmp_path / "copy")
+    assert copy.statistics == known
+    assert copy.tensors.keys() == read_weights(tmp_path).tensors.keys()
+    load_encoder(encoder(), copy)
 
 
 def normalised(network: Network, image: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,23 @@ from longtail.data.augmentations import RandAugment, ResizedCrop
 from longtail.data.loader import Loader
 from longtail.nn.mae import transformer
 from longtail.nn.mae_files import read_weights
-from longtail.recipes.livt import began
 from longtail.runs import load, train
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "patch": 4, "threads": 1, "device": "cpu"}
 SMALL: dict[str, Any] = {"decoder_width": 16, "decoder_depth": 1, "decoder_heads": 2}
+
+
+def killed_in(epoch: int) -> Any:
+    """Batches that end in Ctrl-C, at the second of an epoch."""
+    whole = Loader.epoch
+
+    def deadly(self: Any, index: int, *, start: int = 0) -> Iterator[Any]:
+        for number, batch in enumerate(whole(self, index, start=start), start):
+            if (index, number) == (epoch, 1):
+                raise KeyboardInterrupt
+            yield batch
+
+    return deadly
 
 
 @pytest.fixture(scope="module")
@@ -110,16 +123,44 @@ def test_words_about_a_pretraining_that_does_not_happen_are_refused(pretrained: 
         train("livt", "digits-lt", tmp_path / "run", pretrained=pretrained, mask=1.5, pretrain_epochs=77, **QUICK)
 
 
-def test_an_arm_of_an_arm_begins_with_the_same_encoder(pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(pretrained.parent)
-    train("livt", "digits-lt", tmp_path / "arm", pretrained=Path(pretrained.name), lr=0.1, **QUICK)
-    monkeypatch.chdir(tmp_path)  # where that name leads nowhere
-    assert began(tmp_path / "arm") == pretrained
+def test_an_arm_of_an_arm_begins_with_the_same_encoder(pretrained: Path, tmp_path: Path) -> None:
+    train("livt", "digits-lt", tmp_path / "arm", pretrained=pretrained, lr=0.1, **QUICK)
     train("livt", "digits-lt", tmp_path / "next", pretrained=tmp_path / "arm", lr=0.0, **QUICK)
     network: Any = load(tmp_path / "next").network
     own, given = transformer(network.network).state_dict(), read_weights(pretrained).tensors
     assert torch.equal(own["blocks.5.mlp.fc2.weight"], given["blocks.5.mlp.fc2.weight"])
     assert json.loads((tmp_path / "next" / "row.json").read_text())["pretraining"] is None  # the same data
+
+
+def test_an_arm_goes_on_when_its_encoder_is_changed_or_gone(pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(pretrained, tmp_path / "mgp")
+    settings: dict[str, Any] = {**QUICK, "pretrained": tmp_path / "mgp", "epochs": 2, "save_every": 0.0}
+    train("livt", "digits-lt", tmp_path / "whole", **settings)
+    for name in ("changed", "gone"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Loader, "epoch", killed_in(1))
+            with pytest.raises(KeyboardInterrupt):
+                train("livt", "digits-lt", tmp_path / name, **settings)
+        if name == "changed":
+            about = json.loads((tmp_path / "mgp" / "encoder" / "spec.json").read_text())
+            about = {**about, "data": "other data", "network": {**about["network"], "mean": [0.0] * 3}}
+            (tmp_path / "mgp" / "encoder" / "spec.json").write_text(json.dumps(about))
+        else:
+            shutil.rmtree(tmp_path / "mgp")
+        row = train("livt", "digits-lt", tmp_path / name, **settings).row
+        assert row is not None
+        assert row["pretraining"] is None or name == "gone"  # which began with the changed one
+        if name == "changed":
+            one, other = (torch.load(tmp_path / folder / "finetune" / "last.pt")["method"] for folder in ("whole", name))
+            assert all(torch.equal(tensor, other[key]) for key, tensor in one.items())
+
+
+def test_a_network_that_learnt_the_labels_of_the_same_data_is_no_other_data(tmp_path: Path) -> None:
+    train("vit_scratch", "digits-lt", tmp_path / "scratch", **QUICK)
+    for seed, seen in ((0, None), (1, "digits-lt, ")):
+        row = train("livt", "digits-lt", tmp_path / f"on{seed}", pretrained=tmp_path / "scratch", split_seed=seed, **QUICK).row
+        assert row is not None
+        assert row["pretraining"] is None if seen is None else str(row["pretraining"]).startswith(seen)
 
 
 def test_an_encoder_that_has_seen_other_data_stands_on_the_row(pretrained: Path, tmp_path: Path) -> None:
@@ -137,19 +178,11 @@ def test_pretraining_at_another_size_sees_the_pixels_as_they_came(tmp_path: Path
 
 def test_killed_while_it_paints_it_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings: dict[str, Any] = {**QUICK, **SMALL, "pretrain_epochs": 2, "pretrain_batch": 64, "save_every": 0.0}
-    whole, killed = Loader.epoch, [False]
-
-    def deadly(self: Any, index: int, *, start: int = 0) -> Iterator[Any]:
-        for number, batch in enumerate(whole(self, index, start=start), start):
-            if (index, number) == (1, 1) and not killed[0]:
-                killed[0] = True
-                raise KeyboardInterrupt
-            yield batch
-
     train("livt", "digits-lt", tmp_path / "whole", **settings)
-    monkeypatch.setattr(Loader, "epoch", deadly)
-    with pytest.raises(KeyboardInterrupt):
-        train("livt", "digits-lt", tmp_path / "parts", **settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(Loader, "epoch", killed_in(1))
+        with pytest.raises(KeyboardInterrupt):
+            train("livt", "digits-lt", tmp_path / "parts", **settings)
     train("livt", "digits-lt", tmp_path / "parts", **settings)
     for stage in ("pretrain", "finetune"):
         one, other = (torch.load(tmp_path / folder / stage / "last.pt")["method"] for folder in ("whole", "parts"))

@@ -10,11 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-def grad_cam(network: nn.Module, image: Tensor, *, target: Tensor | None = None, layer: nn.Module | None = None) -> Tensor:
+def grad_cam(
+    network: nn.Module, image: Tensor, *, target: Tensor | None = None, layer: nn.Module | None = None, prefix: int | None = None
+) -> Tensor:
     """How much each place of a layer's map speaks for a class: maps (N, H, W) of at least 0 (Selvaraju et al. 2017, equations 1-2).
 
     The class is `target` (N,), or what the network answers; the layer is the last one with a map, unless given. Transformers have tokens
-    instead of maps: give a layer whose patch tokens still matter, such as `network.body.blocks[-1].norm1`.
+    instead of maps: give a layer whose patch tokens still matter, such as `network.body.blocks[-1].norm1`, and how many tokens stand before
+    the patches (`prefix`; as few as leave a square unless given).
 
     >>> network = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
     >>> grad_cam(network, torch.rand(5, 3, 8, 8), target=torch.zeros(5, dtype=torch.long)).shape
@@ -40,17 +43,17 @@ def grad_cam(network: nn.Module, image: Tensor, *, target: Tensor | None = None,
         raise ValueError(f"expected a layer that is used once, got one used {len(seen)} times: pass another as `layer`")
     chosen = logits.argmax(1) if target is None else target
     (gradient,) = torch.autograd.grad(logits.gather(1, chosen[:, None]).sum(), seen[0])
-    values, gradient = _as_maps(seen[0].detach()), _as_maps(gradient)
+    values, gradient = _as_maps(seen[0].detach(), prefix), _as_maps(gradient, prefix)
     return F.relu((gradient.mean((2, 3), keepdim=True) * values).sum(1))
 
 
-def _as_maps(tokens: Tensor) -> Tensor:
+def _as_maps(tokens: Tensor, prefix: int | None) -> Tensor:
     """Maps (N, C, H, W) as they are; tokens (N, T, C) without those in front as a square of patches."""
     if tokens.ndim == 4:
         return tokens
     if tokens.ndim != 3:
         raise ValueError(f"expected a layer that gives maps (N, C, H, W) or tokens (N, T, C), got {tuple(tokens.shape)}")
-    side = math.isqrt(tokens.shape[1])
+    side = math.isqrt(tokens.shape[1] - (prefix or 0))
     return tokens[:, -side * side :].transpose(1, 2).reshape(len(tokens), -1, side, side)
 
 

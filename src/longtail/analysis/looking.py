@@ -32,7 +32,8 @@ def where_it_looks(network: nn.Module, image: Tensor, *, answer: Tensor) -> tupl
             return torch.cat([rollout(own.attention, prefix=own.prefix)[:, :tokens].mean(1) for own in parts]).cpu(), "attention rollout"
         else:
             layer = transformer.blocks[-1].norm1
-        return grad_cam(network, image.to(device), target=answer.to(device), layer=layer).cpu(), "Grad-CAM"
+        prefix = None if transformer is None else transformer.num_prefix_tokens
+        return grad_cam(network, image.to(device), target=answer.to(device), layer=layer, prefix=prefix).cpu(), "Grad-CAM"
     except ValueError as error:
         return None, f"no maps: {error}"
 

@@ -12,6 +12,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from longtail.recipes import RECIPES
+from longtail.recipes.keywords import KEYWORDS
 from longtail.recipes.signatures import Parameter, Recipe, read
 
 DATA, RUN, SWEPT = "Data", "Run", "Sweep"
@@ -131,12 +132,12 @@ def signed(body: Callable[..., None], parameters: Iterable[inspect.Parameter]) -
 
 def option(parameter: Parameter) -> inspect.Parameter:
     """The flag of a recipe's keyword. Text, read by `Parameter.parse`: the same words as in Python and in a sweep."""
-    name = f"--{parameter.name.replace('_', '-')}"
+    name, shown = f"--{parameter.name.replace('_', '-')}", {"help": KEYWORDS.get(parameter.name), "rich_help_panel": "Recipe"}
     kind: type
     if parameter.scalar == "bool" and not parameter.many and not parameter.optional:
-        kind, default, info = bool, parameter.default, typer.Option(f"{name}/--no-{name[2:]}", rich_help_panel="Recipe")
+        kind, default, info = bool, parameter.default, typer.Option(f"{name}/--no-{name[2:]}", **shown)
     else:
-        kind, default, info = str, _said(parameter.default), typer.Option(name, metavar=f"<{parameter.kind}>", rich_help_panel="Recipe")
+        kind, default, info = str, _said(parameter.default), typer.Option(name, metavar=f"<{parameter.kind}>", **shown)
     default = ... if parameter.required else default
     return inspect.Parameter(parameter.name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, info], default=default)
 

@@ -54,8 +54,11 @@ def machine(flags: Mapping[str, Any], at_once: int) -> dict[str, Any]:
 
 
 def perform(jobs: Sequence[Job], *, at_once: int = 1) -> list[Path]:
-    """Train every job, those that others begin with first. Which diverged is given back; they did not keep the others from running."""
-    diverged = []
+    """Train every job, those that others begin with first.
+
+    Which diverged is given back, with those that would have begun with them; they did not keep the others from running.
+    """
+    diverged: list[Path] = []
 
     def one(numbered: tuple[int, Job]) -> tuple[Job, str | None]:
         number, job = numbered
@@ -64,7 +67,14 @@ def perform(jobs: Sequence[Job], *, at_once: int = 1) -> list[Path]:
         return job, do(job, apart=at_once > 1)
 
     for late in (False, True):
-        wave = [(number, job) for number, job in enumerate(jobs, start=1) if job.compared is late]
+        wave = []
+        for number, job in enumerate(jobs, start=1):
+            lost = {*map(str, job.keywords.values())} & {*map(str, diverged)} if late else set()
+            if lost:
+                tables.warn(f"{job.folder}: it begins with {', '.join(lost)}, which diverged")
+                diverged.append(job.folder)
+            elif job.compared is late:
+                wave.append((number, job))
         for job, reason in each(one, wave, at_once=at_once):
             if reason is not None:
                 tables.warn(f"{job.folder}: {reason}")

@@ -13,6 +13,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from longtail.recipes.keywords import KEYWORDS
+
 if TYPE_CHECKING:
     from longtail.metrics.row import Row, Summary
     from longtail.recipes.signatures import Recipe
@@ -216,9 +218,10 @@ def recipe(own: Recipe) -> None:
     console.print(Text(own.name, style="bold"), Text(f"({own.target})", style="dim"))
     console.print(Text(own.doc + "\n"))
     rows = [
-        [f"--{name.replace('_', '-')}", one.kind, "required" if one.required else str(one.default)] for name, one in own.parameters.items()
+        [f"--{name.replace('_', '-')}", one.kind, "required" if one.required else str(one.default), KEYWORDS.get(name, "")]
+        for name, one in own.parameters.items()
     ]
-    console.print(_table(["keyword", "type", "default"], rows, left=3))
+    console.print(_table(["keyword", "type", "default", "meaning"], rows, left=4))
     console.print()
     console.print(Syntax(own.source, "python", background_color="default", word_wrap=True))
 

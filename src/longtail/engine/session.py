@@ -181,8 +181,9 @@ class Session:
 def announce(fitting: Fitting, display: Display, images: int, *, after: int = 0) -> None:
     """Say what this stage trains and how; `images` is how many a step sees over all batches and processes."""
     stage = fitting.stage
-    factors = [f"{images // (stage.accumulate * processes.world())} rows"]
-    factors += [f"{stage.accumulate} accumulated"] * (stage.accumulate > 1)
+    batches = min(stage.accumulate, len(stage.data))
+    factors = [f"{images // (batches * processes.world())} rows"]
+    factors += [f"{batches} accumulated"] * (batches > 1)
     factors += [f"{processes.world()} processes"] * (processes.world() > 1)
     trainable = sum(p.numel() for p in stage.method.parameters() if p.requires_grad)
     display.say(

@@ -58,7 +58,7 @@ class Weights:
 
 
 def read_weights(source: Path) -> Weights:
-    """Read the transformer that `source` holds: the folder of a run, or a .safetensors, .pth or .pt file.
+    """Read the transformer that `source` holds: the folder of a run or of a timm model, or a .safetensors, .pth or .pt file.
 
     Of a run, this is the encoder before fine-tuning (`encoder/`, which `masked_autoencoder` and `livt` write); of a run without one, the
     trained network in `model/`. A file may hold a whole checkpoint, as the public MAE and LiVT ones do; nothing in it is executed.
@@ -66,15 +66,24 @@ def read_weights(source: Path) -> Weights:
     if source.is_dir():
         for folder in (source / "encoder", source / "model", source):
             if (folder / "model.safetensors").exists():
-                about = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
-                tensors, spec = _bare(_tensors(folder / "model.safetensors"), source), about["network"]
-                return Weights(source, tensors, spec.get("network", spec), about.get("data"))
+                spec, data = _about(folder)
+                return Weights(source, _bare(_tensors(folder / "model.safetensors"), source), spec, data)
         raise ValueError(f"expected a run with an encoder or a trained network, got none at {source}: pass a finished run's folder")
-    if source.name == "model.safetensors" and (source.parent / "spec.json").exists():
-        return read_weights(source.parent)  # one of ours: the spec beside it knows more
+    if source.name == "model.safetensors" and any((source.parent / name).exists() for name in ("spec.json", "config.json")):
+        return read_weights(source.parent)  # what is beside it knows more
     if not source.exists():
         raise ValueError(f"expected a run or a file of weights, got nothing at {source}")
     return Weights(source, _bare(_tensors(source), source))
+
+
+def _about(folder: Path) -> tuple[Mapping[str, Any] | None, str | None]:
+    """The spec of the weights in a folder of ours, and what they have learnt from; of timm's only how images were normalised."""
+    if (folder / "spec.json").exists():
+        about = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
+        return about["network"].get("network", about["network"]), about.get("data")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8")) if (folder / "config.json").exists() else {}
+    known = config.get("pretrained_cfg", config)
+    return ({"mean": known["mean"], "std": known["std"]} if {"mean", "std"} <= known.keys() else None), None
 
 
 def _tensors(path: Path) -> Mapping[str, Tensor]:
@@ -85,7 +94,7 @@ def _tensors(path: Path) -> Mapping[str, Tensor]:
         with torch.serialization.safe_globals([argparse.Namespace]):
             content = torch.load(path, map_location="cpu", weights_only=True)
     except (SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError, OSError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())[:200]  # torch prints in colours
         raise ValueError(f"expected weights, got something else or a part of it in {path}: {reason}") from error
     for key in ("model", "state_dict"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
@@ -129,6 +138,10 @@ def load_encoder(network: Network, weights: Weights) -> Network:
             f"expected the weights of a {network.spec['name']}, got {len(strange)} others ({', '.join(strange[:3]) or 'none'}) and "
             f"{len(missing)} missing ({', '.join(missing[:3]) or 'none'}) in {source}"
         )
+    other = [name for name in own if name in found and name != "pos_embed" and found[name].shape != own[name].shape]
+    if other:
+        name, wanted, got = other[0], tuple(own[other[0]].shape), tuple(found[other[0]].shape)
+        raise ValueError(f"expected {name} of shape {wanted}, as {network.spec['name']} has, got {got} in {source}: take other weights")
     loaded = {**own, **{name: tensor for name, tensor in found.items() if name in own}}
     if "pos_embed" in own:
         loaded["pos_embed"] = _interpolated(found["pos_embed"], own["pos_embed"], body.patch_embed.grid_size[0], source)
@@ -154,12 +167,13 @@ def _interpolated(found: Tensor, own: Tensor, grid: int, source: Path) -> Tensor
     return positions
 
 
-def write_encoder(folder: Path, network: Network, *, data: str) -> None:
-    """Write an encoder and its spec into a folder, in timm's layout; `data` says what it was pretrained on."""
+def write_weights(folder: Path, weights: Weights) -> None:
+    """Write weights into a folder where `read_weights` finds them, with all that is known of them."""
     with whole(folder / "model.safetensors") as part:
-        save_file({name: own.contiguous() for name, own in timm_layout(network).items()}, part)
-    with whole(folder / "spec.json") as part:
-        part.write_text(json.dumps({"format": 1, "network": network.spec, "data": data}, indent=1) + "\n", encoding="utf-8")
+        save_file({name: own.clone(memory_format=torch.contiguous_format) for name, own in weights.tensors.items()}, part)
+    about = {"format": 1, "network": weights.spec or weights.statistics, "data": weights.data}
+    with whole(folder / "spec.json") as part:  # last: a folder that has it is whole
+        part.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
 def timm_layout(network: Network) -> dict[str, Tensor]:

@@ -8,6 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+MANY = 256  # patches: four times what is meant where no patch is said
+
 POOLS: dict[str, dict[str, Any]] = {
     "token": {"global_pool": "token", "fc_norm": False},
     "avg": {"global_pool": "avg", "fc_norm": False},
@@ -121,6 +123,12 @@ def vit(
     check_drop_path(drop_path)
     if patch is None:
         patch = max((p for p in range(1, size // 8 + 1) if size % p == 0), default=1)
+        if (size // patch) ** 2 > MANY:
+            near = round(size / 8) * 8
+            raise ValueError(
+                f"expected an image size that can be cut into about 64 patches, got {size}, whose patches would be of {patch} pixels: "
+                f"take size {near}, or say the patch"
+            )
     if patch < 1 or size % patch:
         raise ValueError(f"expected an image size divisible by the patch, got size {size} and patch {patch}: take a divisor of {size}")
     if heads < 1 or width % heads:

@@ -42,10 +42,9 @@ def timm_model(
         body: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=0, **keywords)
     except (TypeError, AssertionError) as error:
         asked = {"patch": patch, "pool": pool, "drop_path": drop_path or None}
-        given = ", ".join(name for name, value in asked.items() if value is not None)
-        raise ValueError(
-            f"expected keywords that {model} has, got {given or 'a size'}: {error or 'it allows no others'}. Leave them out, or take a ViT"
-        ) from error
+        given = ", ".join(name for name, value in asked.items() if value is not None) or "a size"
+        reason = str(error) or "it allows no others"
+        raise ValueError(f"expected keywords that {model} has, got {given}: {reason}. Leave them out, or take a ViT") from error
     except (OSError, RuntimeError, SafetensorError) as error:
         if not pretrained:
             raise

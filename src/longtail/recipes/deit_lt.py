@@ -21,7 +21,7 @@ from longtail.methods.distill_tokens import DistillTokens, Release, Taught
 from longtail.nn import Network, Teacher, TokenHeads, build
 from longtail.recipes.ldam import ldam
 from longtail.recipes.paco import paco
-from longtail.recipes.parts import Augment, Kept, kept, mixing, training_view, unused, validation
+from longtail.recipes.parts import Augment, Kept, kept, mixing, rate_of, training_view, unused, validation
 from longtail.recipes.teachers import teacher_of
 from longtail.schedules import Cosine, Deferred
 
@@ -249,7 +249,7 @@ def _distilled(
             data=loader,
             epochs=epochs,
             accumulate=accumulate,
-            optimizer=adamw(lr=lr * batch * accumulate / 256, weight_decay=weight_decay),
+            optimizer=adamw(lr=rate_of(lr, data.train, batch=batch, accumulate=accumulate), weight_decay=weight_decay),
             schedule=Cosine(warmup, floor=FLOOR),
             mix=labelled if mix is nothing else teaching.InTurn(mix, labelled),
             evals=validation(data, view.size, workers=run.machine.workers),

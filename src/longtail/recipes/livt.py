@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,12 +12,11 @@ from longtail.data.dataset import Dataset
 from longtail.engine.optim import adamw
 from longtail.engine.run import Run
 from longtail.nn import build
-from longtail.nn.mae_files import Weights, load_encoder, read_weights, timm_layout
+from longtail.nn.mae_files import Weights, load_encoder, read_weights, timm_layout, write_weights
 from longtail.recipes.finetuning import Loss, finetune
 from longtail.recipes.masked_autoencoder import BETAS, pretrained_encoder
-from longtail.recipes.parts import Augment, Kept, mixing, training_view, unused
-
-ORIGIN = "pretrained.json"  # in a run's folder: where its encoder was, wherever the command that took it was typed
+from longtail.recipes.parts import Augment, Kept, mixing, rate_of, training_view, unused
+from longtail.recipes.teachers import data_seen
 
 
 def livt(
@@ -76,18 +75,14 @@ def livt(
     first |= {"pretrain_lr": pretrain_lr, "pretrain_size": pretrain_size}
     if pretrained is not None:
         unused(run, livt, first, beside="--pretrained, which skips pretraining")
-        origin = began(pretrained)
-        weights = read_weights(origin)
-        if not run.dry and processes.rank() == 0:
-            run.folder.mkdir(parents=True, exist_ok=True)
-            (run.folder / ORIGIN).write_text(json.dumps(str(origin.resolve())) + "\n", encoding="utf-8")
-        seen = weights.data or f"the data of {origin.name}"
-        run.pretraining = None if data.hash[:12] in seen else seen
+        weights = _given(run, data, pretrained)
+        run.pretraining = None if data.hash[:12] in str(weights.data) else weights.data
     else:
+        seen = data if pretrain_size is None else data.natively()
         encoder = pretrained_encoder(
             run,
-            data,
-            (data if pretrain_size is None else data.natively()).train,
+            seen,
+            seen.train,
             network=network,
             epochs=pretrain_epochs,
             batch=pretrain_batch,
@@ -111,7 +106,9 @@ def livt(
         epochs=epochs,
         batch=batch,
         accumulate=accumulate,
-        optimizer=adamw(lr=lr * batch * accumulate / 256, betas=BETAS, weight_decay=weight_decay, layer_decay=layer_decay),
+        optimizer=adamw(
+            lr=rate_of(lr, data.train, batch=batch, accumulate=accumulate), betas=BETAS, weight_decay=weight_decay, layer_decay=layer_decay
+        ),
         warmup=warmup,
         view=training_view(augment, size, erase=erase, flip=data.mirror),
         mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=smoothing),
@@ -122,10 +119,18 @@ def livt(
     )
 
 
-def began(run: Path) -> Path:
-    """Where the encoder of a run came from: the run or file that it took it from, or the run itself.
+def _given(run: Run, data: Dataset, pretrained: Path) -> Weights:
+    """The encoder to begin with, of which the run keeps a copy: what was given may be changed, or gone, when it is resumed.
 
-    The network of a run that took one has learnt labels since, and would not be what `--pretrained` promises.
+    So `--pretrained` of a run that took an encoder gives the same, and not its network, which has learnt labels since.
     """
-    origin = run / ORIGIN
-    return Path(json.loads(origin.read_text(encoding="utf-8"))) if origin.exists() else run
+    if (run.folder / "encoder" / "spec.json").exists():
+        return read_weights(run.folder)
+    weights = read_weights(pretrained)
+    if weights.data is None:
+        here = f"{data.name}, {data.hash[:12]}"
+        learnt = data_seen(str(pretrained), data, role="encoder") or here if pretrained.is_dir() else f"the data of {pretrained.name}"
+        weights = replace(weights, data=learnt)
+    if not run.dry and processes.rank() == 0:
+        write_weights(run.folder / "encoder", weights)
+    return weights

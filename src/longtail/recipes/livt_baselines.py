@@ -13,7 +13,7 @@ from longtail.nn import build
 from longtail.nn.mae import initialise
 from longtail.recipes.finetuning import Loss, finetune
 from longtail.recipes.masked_autoencoder import BETAS
-from longtail.recipes.parts import Augment, Kept, mixing, training_view
+from longtail.recipes.parts import Augment, Kept, mixing, rate_of, training_view
 
 LAYER_SCALE = 1e-4
 
@@ -61,7 +61,7 @@ def vit_scratch(
         epochs=epochs,
         batch=batch,
         accumulate=accumulate,
-        optimizer=adamw(lr=lr * batch * accumulate / 256, betas=BETAS, weight_decay=weight_decay),
+        optimizer=adamw(lr=rate_of(lr, data.train, batch=batch, accumulate=accumulate), betas=BETAS, weight_decay=weight_decay),
         warmup=warmup,
         view=training_view(augment, size, erase=erase, flip=data.mirror),
         mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=smoothing),

@@ -23,8 +23,8 @@ from longtail.methods.classify import Classify
 from longtail.methods.masked_autoencode import MaskedAutoencode
 from longtail.nn import Frozen, Linear, Network, build
 from longtail.nn.mae import MaskedAutoencoder, initialise
-from longtail.nn.mae_files import write_encoder
-from longtail.recipes.parts import validation
+from longtail.nn.mae_files import Weights, timm_layout, write_weights
+from longtail.recipes.parts import rate_of, validation
 from longtail.schedules import Cosine
 
 BETAS = (0.9, 0.95)
@@ -124,12 +124,15 @@ def pretrained_encoder(
             epochs=epochs,
             accumulate=accumulate,
             # Class and mask tokens decay here, as in the released code.
-            optimizer=adamw(lr=lr * batch * accumulate / 256, betas=BETAS, weight_decay=weight_decay, undecayed=()),
+            optimizer=adamw(
+                lr=rate_of(lr, split, batch=batch, accumulate=accumulate), betas=BETAS, weight_decay=weight_decay, undecayed=()
+            ),
             schedule=Cosine(warmup),
         )
     )
     if not run.dry and processes.rank() == 0:
-        write_encoder(run.folder / "encoder", encoder, data=f"{data.name}, {len(split):,} images, {data.hash[:12]}")
+        learnt = f"{data.name}, {len(split):,} images, {data.hash[:12]}"
+        write_weights(run.folder / "encoder", Weights(run.folder, timm_layout(encoder), encoder.spec, learnt))
         picture(autoencoder, data.val if len(data.val) else data.train, run.folder / "analysis" / "reconstructions.png")
     return encoder
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from typing import Any, Literal
 
 from torch import nn
@@ -54,6 +54,15 @@ def kept(keep: Kept, *, ema: float, data: Dataset) -> tuple[dict[str, Average], 
     if not len(data.val):
         raise ValueError("--keep best needs validation images, and this data has none: use --protocol holdout, or --keep last")
     return averages, best("ema/val/balanced" if ema else "val/balanced")
+
+
+def rate_of(lr: float, images: Sized, *, batch: int, accumulate: int) -> float:
+    """A rate that is meant for 256 images a step, at those that a step has; small data has fewer than `batch` x `accumulate`.
+
+    >>> rate_of(0.1, range(10_000), batch=128, accumulate=4), rate_of(0.1, range(64), batch=128, accumulate=4)
+    (0.2, 0.025)
+    """
+    return lr * min(batch, len(images)) * min(accumulate, max(1, len(images) // batch)) / 256
 
 
 def usual_optimizer(

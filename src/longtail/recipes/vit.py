@@ -18,7 +18,7 @@ from longtail.methods.classify import Classify
 from longtail.metrics.row import read_row
 from longtail.nn import Classifier, Frozen, Linear, build, files
 from longtail.recipes.deit_lt import DEFER, FLOOR
-from longtail.recipes.parts import Kept, kept, mixing, training_view, unused, validation
+from longtail.recipes.parts import Kept, kept, mixing, rate_of, training_view, unused, validation
 from longtail.recipes.teachers import data_seen
 from longtail.schedules import Cosine
 
@@ -66,7 +66,7 @@ def vit(
             data=Loader(data.train, view=view, batch=batch, seed=run.view_seed, sampler=sampler, workers=run.machine.workers),
             epochs=epochs,
             accumulate=accumulate,
-            optimizer=adamw(lr=lr * batch * accumulate / 256, weight_decay=weight_decay),
+            optimizer=adamw(lr=rate_of(lr, data.train, batch=batch, accumulate=accumulate), weight_decay=weight_decay),
             schedule=Cosine(warmup, floor=FLOOR),
             mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, until=mix_until),
             evals=validation(data, size, workers=run.machine.workers),
@@ -152,7 +152,7 @@ def vit_crt(
             data=Loader(data.train, view=view, batch=batch, seed=run.view_seed, sampler=ClassBalanced(), workers=run.machine.workers),
             epochs=retrain_epochs,
             accumulate=accumulate,
-            optimizer=adamw(lr=lr * batch * accumulate / 256, weight_decay=weight_decay),
+            optimizer=adamw(lr=rate_of(lr, data.train, batch=batch, accumulate=accumulate), weight_decay=weight_decay),
             schedule=Cosine(),
             evals=validation(data, size, workers=run.machine.workers),
             keep=chosen,

@@ -91,7 +91,7 @@ def _headline(run: Finished, summary: Summary) -> list[tuple[str, str, str]]:
     for name, value in summary["groups"].items():
         size = len(run.members.get(name, ()))
         numbers.append((f"{name} ({size} class{'' if size == 1 else 'es'})" if run.members else name, percent(value), ""))
-    return [*numbers, ("calibration error (ECE), points", f"{100 * summary['ece']:.1f}", "")]
+    return [*numbers, ("calibration error (ECE), points", f"{100 * summary['ece']:.1f}", f"by {summary['confidence']}")]
 
 
 def _interval(run: Finished) -> str:

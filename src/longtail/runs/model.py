@@ -66,7 +66,8 @@ def _card(dataset: Dataset, row: Row) -> str:
         groups = ", ".join(f"{name} {'-' if value is None else f'{value:.1%}'}" for name, value in test["groups"].items())
         tested = (
             f"Test ({test['images']:,} images; test-time averaging: {row['tta']}): top-1 {test['top1']:.1%}, "
-            f"balanced {test['balanced']:.1%}, {groups} ({test['group_rule']}); calibration error {test['ece']:.3f}."
+            f"balanced {test['balanced']:.1%}, {groups} ({test['group_rule']}); "
+            f"calibration error {test['ece']:.3f} (by {test['confidence']})."
         )
     marks = f"\nNote: {'; '.join(dataset.marks)}.\n" if dataset.marks else ""
     return f"""# {row["recipe"]} on {dataset.name}
