@@ -80,6 +80,13 @@ def test_the_rarest_group_that_can_be_judged_is_looked_at(data: Dataset, tmp_pat
             assert str(stored["group"]) == group
 
 
+def test_without_test_images_training_images_are_shown(data: Dataset, tmp_path: Path) -> None:
+    none = replace(data.test, target=data.test.target[:0], ids=())
+    analyse_tokens(network(), replace(data, test=none, val=none), tmp_path, at_most=20, images=2)
+    with np.load(tmp_path / "rollout.npz") as stored:
+        assert set(stored["id"].tolist()) <= set(data.train.ids)
+
+
 def test_a_transformer_with_a_class_token_alone_has_one_map(data: Dataset, tmp_path: Path) -> None:
     analyse_tokens(network("token"), data, tmp_path, at_most=20, images=2)
     with np.load(tmp_path / "rollout.npz") as stored:
@@ -140,8 +147,9 @@ def test_journals_become_curves(tmp_path: Path) -> None:
     with np.load(analyse_training({"SAM": flat, "no SAM": sharp, "stopped": stopped}, tmp_path / "analysis")) as stored:
         assert [float(stored[f"{number}/begin"]) for number in range(3)] == [1.5, 1.5, 30.0]  # of all epochs, not of those that ran
         assert stored["0/val/balanced"][1:].tolist() == pytest.approx([0.2, 0.3])
-    with np.load(analyse_training({"SAM": flat}, tmp_path / "analysis", begin=0.9)) as stored:
-        assert float(stored["0/begin"]) == pytest.approx(2.7)
+    for begin, marked in ((0.9, 2.7), (1.0, np.nan)):  # at the end nothing begins
+        with np.load(analyse_training({"SAM": flat}, tmp_path / "analysis", begin=begin)) as stored:
+            assert float(stored["0/begin"]) == pytest.approx(marked, nan_ok=True)
     drawn = draw(tmp_path / "analysis")
     assert [path.name for path in drawn] == ["experts.svg", "convergence.svg"]
     unjudged = journal(tmp_path / "unjudged", [0.1])

@@ -90,6 +90,7 @@ def test_runs_that_others_begin_with_may_change_together_with_other_keywords(mon
     short = plan(given(name="teachers", set=["teacher_epochs=5", "teacher_view=weak"]))
     assert [job.keywords["epochs"] for job in short[:2]] == [5, 5]
     assert {(job.keywords["teacher_epochs"], job.keywords["teacher_view"]) for job in short[2:]} == {(60, "weak")}, "said to the teachers"
+    assert [job.keywords["rho"] for job in plan(given(name="teachers", set=["teacher_rho=0.8"]))[:2]] == [0.8, 0.0], "still two teachers"
 
 
 def test_keywords_of_one_recipe_are_said_to_it_alone_and_what_is_typed_holds() -> None:

@@ -11,6 +11,7 @@ from longtail.data.dataset import Memory
 from longtail.data.decoding import Files, Resized
 from longtail.data.digits import digits
 from longtail.data.folders import folder
+from longtail.data.opening import open_data
 from longtail.data.reading import read
 
 MakeFolder = Callable[..., Path]
@@ -108,3 +109,16 @@ def test_what_was_read_before_an_interruption_is_not_read_again(
     source = read(folder(path))
     assert len(source.splits["train"]) == 300
     assert len(looks) - before == 300 - (before - 1), "all is known but the one that was interrupted"
+
+
+def test_a_folder_at_another_size_comes_back_at_its_own(path: Path) -> None:
+    whole = open_data(str(path), protocol="paper")
+    for size in (16, 64):
+        asked = open_data(str(path), protocol="paper", size=size)
+        again = asked.natively()
+        assert (asked.size, again.size) == (size, whole.size)
+        for split in ("train", "test"):
+            theirs, own = getattr(whole, split).pictures, getattr(again, split).pictures
+            assert len(own) == len(theirs)
+            assert all(np.array_equal(np.asarray(own.image(i)), np.asarray(theirs.image(i))) for i in range(len(own)))
+    assert whole.natively().train.pictures is whole.train.pictures

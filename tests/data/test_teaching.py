@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -230,7 +231,13 @@ def test_without_room_or_home_the_teacher_is_asked(
     assert ("No space left" if problem == "no room" else "home directory") in said
 
 
-def test_a_file_has_its_room_before_it_is_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reserved", [True, False])
+def test_a_file_has_its_room_before_it_is_written(reserved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")  # as glibc says where a file system cannot
+
+    if not reserved:
+        monkeypatch.setattr("os.posix_fallocate", refuse)
     store = teaching.Store(tmp_path / "x.bin", epochs=10, draws=100_000, classes=3)
     status = store.path.stat()
     assert status.st_size == 1_000_000

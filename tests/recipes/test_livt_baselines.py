@@ -9,6 +9,8 @@ import pytest
 import torch
 from captured import stages
 
+from longtail.data.augmentations import ThreeAugment
+from longtail.recipes.parts import training_view
 from longtail.runs import load, train
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "patch": 4, "threads": 1, "device": "cpu"}
@@ -33,3 +35,8 @@ def test_deit3_counts_every_class_of_a_mixture_as_a_whole(tmp_path: Path, monkey
     mixed, logits = torch.tensor([[0.7, 0.3, 0.0]]), torch.tensor([[1.0, -2.0, 0.5]])
     slow = -(torch.tensor([1.0, -2.0, -0.5]).sigmoid().log()).sum()
     assert loss(logits, mixed).item() == pytest.approx(slow.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize(("size", "pad"), [(16, 2), (32, 4), (224, 4)])
+def test_deit3_shifts_by_four_pixels_at_any_usual_size(size: int, pad: int) -> None:
+    assert training_view("threeaugment", size, flip=True) == ThreeAugment(size, pad)

@@ -195,3 +195,7 @@ def test_no_keyword_is_none_by_accident() -> None:
 def test_a_type_may_be_taken_from_a_neighbour() -> None:
     assert read("ldam").parameters["augment"].choices == read("balanced_softmax").parameters["augment"].choices
     assert "autoaugment" in read("ldam").parameters["augment"].choices
+
+
+def test_a_folder_may_be_given_as_a_path_wherever_its_name_may() -> None:
+    assert read("deit_lt").keywords({"teacher": Path("runs/t")})["teacher"] == str(Path("runs/t"))

@@ -35,7 +35,8 @@ def analyse_tokens(
 ) -> list[Path]:
     """Write what a transformer's tokens attend to and hold: `rollout.npz`, `attention_distance.npz` and `rank.npz`.
 
-    Rollouts are of the first test image of each class of a `group`, the rarest that has any unless named (figure 5); distances are of that
+    Rollouts are of the first test image (training image, where there is none) of each class of a `group`, the rarest that has any unless
+    named (figure 5); distances are of that
     group's training images (figure 4b, figure S.3); ranks of every block's class token and, where there is one, distillation token are of
     that group's training images among all (figures 4c and S.4). At most `at_most` images of each are looked at, evenly chosen.
     `longtail.load(RUN).network` is a network. Draw the arrays with `longtail.analysis.figures.draw`.
@@ -50,8 +51,9 @@ def analyse_tokens(
     spec: Any = network.spec
     size = size_of(spec)
     shown = [*_first(split.target.tolist(), data.groups.members[group])][:images]
-    if not shown:
-        raise ValueError(f"expected a test or validation image of group {group}, got none in {data.name}")
+    if not shown:  # then training images have to do
+        split = data.train
+        shown = [*_first(split.target.tolist(), data.groups.members[group])][:images]
     pictures = seen(split, shown, size)
     looked = _look(network, pictures)
     front = answering(transformer_of(network))
@@ -141,7 +143,7 @@ def analyse_training(runs: Mapping[str, str | Path], folder: str | Path, *, stag
         found = curves(run, stage=stage)
         told = json.loads((Path(run) / "recipe.json").read_text(encoding="utf-8"))["keywords"]
         share = told.get("defer", np.nan) if begin is None else begin
-        arrays[f"{number}/begin"] = np.array(share * told["epochs"])  # in epochs
+        arrays[f"{number}/begin"] = np.array(share * told["epochs"] if share < 1 else np.nan)  # in epochs; at the end nothing begins
         wanted = ("epoch", "notes/distance", "val/balanced", "val/cls/balanced", "val/dist/balanced")
         arrays |= {f"{number}/{name}": found[name] for name in wanted if name in found}
     _write(folder / "training.npz", arrays)

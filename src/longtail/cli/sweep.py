@@ -130,7 +130,8 @@ def _first(
             chosen = {key: _values(recipe, key, value) for key, value in theirs.items()}
             if several_of := [key for key, value in chosen.items() if len(value) > 1]:
                 raise ValueError(f"expected one {several_of[0]} for {name}, which all arms begin with, got several: sweep them apart")
-            keywords = recipe.keywords({**own.get("set", {}), **{key: value[0] for key, value in chosen.items()}})
+            # What tells such runs apart is not for --set: a sharp and a flat teacher would become one.
+            keywords = recipe.keywords({**{key: value[0] for key, value in chosen.items()}, **own.get("set", {})})
             others = {**shared, **own.get("with", {})}
             where = own.get("data", data)
             jobs += [Job(recipe, where, seed, _place(name, folder, seed), keywords, others, compared=False) for seed in seeds]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
 import numpy as np
 import torch
@@ -24,12 +24,20 @@ class Pictures(Protocol):
         ...
 
 
+class Store(Pictures, Protocol):
+    """Pictures from which some can be taken."""
+
+    def take(self, rows: NDArray[np.int64]) -> Self:
+        """The pictures of these rows, in this order."""
+        ...
+
+
 @dataclass(frozen=True)
 class Memory:
     """Pictures of one size, held as uint8 (N, 3, H, W)."""
 
     pixels: Tensor
-    original: Tensor | None = None  # the same before they were resized
+    original: Store | None = None  # the same at their own size
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -41,7 +49,7 @@ class Memory:
     def take(self, rows: NDArray[np.int64]) -> Memory:
         """The pictures of these rows, in this order."""
         chosen = torch.from_numpy(rows)
-        return Memory(self.pixels[chosen], None if self.original is None else self.original[chosen])
+        return Memory(self.pixels[chosen], None if self.original is None else self.original.take(rows))
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,6 @@ class Dataset:
 
         def own(split: Split) -> Split:
             original = getattr(split.pictures, "original", None)
-            return split if original is None else replace(split, pictures=Memory(original))
+            return split if original is None else replace(split, pictures=original)
 
         return replace(self, train=own(self.train), val=own(self.val), test=own(self.test), size=self.native or self.size)

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from longtail.data.dataset import Memory
+
 LONGEST = 8192  # pixels of a side that is padded to a square
 
 
@@ -134,9 +136,9 @@ class Resized:
         return Resized(self.pixels[torch.from_numpy(rows)], self.size)
 
     @property
-    def original(self) -> Tensor:
-        """The pixels before they are resized."""
-        return self.pixels
+    def original(self) -> Memory:
+        """The pictures before they are resized."""
+        return Memory(self.pixels)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from PIL import Image
 
 from longtail.data import digests
 from longtail.data.dataset import Memory
-from longtail.data.decoding import Blobs, Files, Resized, check, decode, square
+from longtail.data.decoding import Blobs, Files, Padded, Resized, check, decode, square
 from longtail.data.progress import each
 from longtail.data.source import Rows, Source, several
 
@@ -39,7 +39,7 @@ def read(source: Source, *, size: int | None = None, on_bad_image: OnBadImage = 
         if isinstance(rows.pictures, Memory):
             splits[split] = _resized(rows, rows.pictures, size, fits)
         elif isinstance(rows.pictures, Files | Blobs):
-            splits[split], unreadable = _looked_at(rows, rows.pictures, size, fits)
+            splits[split], unreadable = _looked_at(rows, rows.pictures, size, native, fits)
             bad += unreadable
         else:
             splits[split] = rows
@@ -85,10 +85,10 @@ def _resized(rows: Rows, stored: Memory, size: int, fits: bool) -> Rows:
     pixels = np.empty((len(rows), 3, size, size), dtype=np.uint8)
     for index in range(len(rows)):
         pixels[index] = np.asarray(resized.image(index)).transpose(2, 0, 1)
-    return replace(rows, pictures=Memory(torch.from_numpy(pixels), stored.pixels))
+    return replace(rows, pictures=Memory(torch.from_numpy(pixels), stored))
 
 
-def _looked_at(rows: Rows, pictures: Files | Blobs, size: int, fits: bool) -> tuple[Rows, list[tuple[str, str]]]:
+def _looked_at(rows: Rows, pictures: Files | Blobs, size: int, native: int, fits: bool) -> tuple[Rows, list[tuple[str, str]]]:
     """The rows that can be read, with digests, and (id, reason) of those that cannot."""
     count = len(rows)
     found: list[bytes | None] = [None] * count
@@ -138,9 +138,10 @@ def _looked_at(rows: Rows, pictures: Files | Blobs, size: int, fits: bool) -> tu
 
     bad = [(rows.ids[index], reasons[index]) for index in sorted(reasons)]
     good: NDArray[np.int64] = np.array([index for index in range(count) if index not in reasons], dtype=np.int64)
+    original = None if size == native else Padded(pictures, native)
     whole = replace(
         rows,
-        pictures=rows.pictures if pixels is None else Memory(torch.from_numpy(pixels)),
+        pictures=rows.pictures if pixels is None else Memory(torch.from_numpy(pixels), original),
         digests=tuple(digest or b"" for digest in found),
     )
     return (whole.take(good) if bad else whole), bad

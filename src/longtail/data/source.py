@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.core import Groups
-from longtail.data.dataset import Pictures
-
-
-class Store(Pictures, Protocol):
-    """Pictures from which some can be taken."""
-
-    def take(self, rows: NDArray[np.int64]) -> Self:
-        """The pictures of these rows, in this order."""
-        ...
+from longtail.data.dataset import Store
 
 
 @dataclass(frozen=True)

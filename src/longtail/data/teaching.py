@@ -7,6 +7,7 @@ may be deleted, and a run with them is equal to the bit to one without.
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
 import json
 import os
@@ -108,8 +109,15 @@ class Store:
 
 def _extend(file: BinaryIO, size: int) -> None:
     """Make a file as long as this with zeros that have room on the disk: without it, a write through memory kills the process."""
-    if hasattr(os, "posix_fallocate") and os.fstat(file.fileno()).st_size < size:
-        os.posix_fallocate(file.fileno(), 0, size)
+    missing = size - os.fstat(file.fileno()).st_size
+    if missing > 0:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except (AttributeError, OSError) as error:  # no such call here, or none for this file system, such as an old NFS
+            if isinstance(error, OSError) and error.errno not in (errno.EBADF, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            file.write(bytes(missing))
+            file.flush()
     file.truncate(size)
 
 

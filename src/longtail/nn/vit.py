@@ -8,8 +8,6 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-MANY = 256  # patches: four times what is meant where no patch is said
-
 POOLS: dict[str, dict[str, Any]] = {
     "token": {"global_pool": "token", "fc_norm": False},
     "avg": {"global_pool": "avg", "fc_norm": False},
@@ -116,19 +114,17 @@ def vit(
     drop_path: float = 0.0,
     layer_scale: float | None = None,
 ) -> nn.Module:
-    """A plain vision transformer. `drop_path` rises to its value from block to block; `layer_scale` is where each block's scale begins."""
+    """A plain vision transformer.
+
+    Without `patch`, its patches are the largest that leave at least 8 in a row. `drop_path` rises to its value from block to block;
+    `layer_scale` is where each block's scale begins.
+    """
     from timm.models.deit import VisionTransformerDistilled  # here, because timm and torchvision take seconds to import
     from timm.models.vision_transformer import VisionTransformer
 
     check_drop_path(drop_path)
     if patch is None:
         patch = max((p for p in range(1, size // 8 + 1) if size % p == 0), default=1)
-        if (size // patch) ** 2 > MANY:
-            near = round(size / 8) * 8
-            raise ValueError(
-                f"expected an image size that can be cut into about 64 patches, got {size}, whose patches would be of {patch} pixels: "
-                f"take size {near}, or say the patch"
-            )
     if patch < 1 or size % patch:
         raise ValueError(f"expected an image size divisible by the patch, got size {size} and patch {patch}: take a divisor of {size}")
     if heads < 1 or width % heads:
@@ -159,7 +155,7 @@ def vit_mini(
     drop_path: float = 0.0,
     layer_scale: float | None = None,
 ) -> nn.Module:
-    """A ViT of 1.2 M parameters; about 64 patches unless `patch` says otherwise (4 pixels at 32)."""
+    """A ViT of 1.2 M parameters; 64 patches at 32 pixels, unless `patch` says otherwise."""
     return vit(size, patch=patch, width=width, depth=depth, heads=heads, pool=pool, drop_path=drop_path, layer_scale=layer_scale)
 
 
@@ -174,5 +170,5 @@ def vit_tiny(
     drop_path: float = 0.0,
     layer_scale: float | None = None,
 ) -> nn.Module:
-    """ViT-Ti of DeiT (Touvron et al. 2021), 5.4 M parameters; about 64 patches unless `patch` says otherwise (4 pixels at 32)."""
+    """ViT-Ti of DeiT (Touvron et al. 2021), 5.4 M parameters; 64 patches at 32 pixels, unless `patch` says otherwise."""
     return vit(size, patch=patch, width=width, depth=depth, heads=heads, pool=pool, drop_path=drop_path, layer_scale=layer_scale)

@@ -231,11 +231,11 @@ def _distilled(
 ) -> Method[Taught]:
     """The student's stage, with a teacher that is asked once for each image that it will see.
 
-    `familiar` is the view that the teacher has learnt from, where it is not what it teaches with.
+    `familiar` is a weak view, to compare how unsure the teacher is of both, where it is not what it teaches with.
     """
     loader = Loader(data.train, view=view, batch=batch, seed=run.view_seed, sampler=sampler, workers=run.machine.workers)
     labelled: BatchTransform = teaching.Labelled(teacher)
-    if not run.dry:  # a dry run measures what a first student pays
+    if not run.dry and not (run.folder / "student" / "done").exists():  # a dry run measures what a first student pays
         determined = teaching.circumstances(
             teacher, loader, data, mix=mix, seed=run.seed, stage="student", epochs=epochs, accumulate=accumulate
         )

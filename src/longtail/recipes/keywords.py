@@ -50,7 +50,7 @@ KEYWORDS: Mapping[str, str] = {
     "momentum": "How slowly the second network follows the first.",
     "dim": "Width of the features that are contrasted.",
     # transformers
-    "patch": "Side of a patch in pixels; one that gives about 64 patches unless given (or the pretrained encoder's).",
+    "patch": "Side of a patch in pixels; the largest that leaves 8 in a row unless given (or the pretrained encoder's).",
     "drop_path": "How often the last block is left out while training; earlier ones less.",
     "layer_decay": "Rate of each block as a share of the next one's; 1 is one rate for all.",
     "layer_scale": "Where the scale of each block begins.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 from longtail.core import Labelled, Method
-from longtail.data.augmentations import ThreeAugment
 from longtail.data.dataset import Dataset
 from longtail.engine.optim import adamw, clipped, from_timm
 from longtail.engine.run import Run
@@ -119,7 +118,7 @@ def deit3(
         accumulate=accumulate,
         optimizer=clipped(from_timm("lamb", lr=lr, weight_decay=weight_decay), norm=1.0),
         warmup=warmup,
-        view=ThreeAugment(size, pad=size // 8, flip=data.mirror),
+        view=training_view("threeaugment", size, flip=data.mirror),
         mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix),
         loss=loss,
         tau=tau,

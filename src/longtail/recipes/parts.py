@@ -106,7 +106,7 @@ def training_view(augment: Augment, size: int, *, flip: bool, erase: float = ERA
         "cutout": Weak(size, pad=pad, flip=flip, cutout=cutout),
         "autoaugment": CifarAutoAugment(size, pad=pad, flip=flip, cutout=cutout),
         "randaugment": RandAugment(size, erase=erase, flip=flip),
-        "threeaugment": ThreeAugment(size, pad=pad, flip=flip),
+        "threeaugment": ThreeAugment(size, pad=min(4, pad), flip=flip),  # 4 at 224 as well, as released
     }
     view: View = views[augment]
     return view

@@ -80,12 +80,12 @@ class Parameter:
             if not any(item == choice and type(item) is type(choice) for choice in self.choices):
                 raise self._wrong(whole)
             return item
-        kinds = {"bool": bool, "int": int, "float": int | float, "str": str, "Path": str | Path}
+        kinds = {"bool": bool, "int": int, "float": int | float, "str": str | Path, "Path": str | Path}
         if not isinstance(item, kinds[self.scalar]) or (isinstance(item, bool) and self.scalar != "bool"):
             raise self._wrong(whole)
         if isinstance(item, float) and not math.isfinite(item):
             raise self._wrong(whole)
-        return float(item) if self.scalar == "float" else str(item) if self.scalar == "Path" else item
+        return float(item) if self.scalar == "float" else str(item) if isinstance(item, Path) else item
 
     def _scalar(self, text: str, whole: str) -> Any:
         if self.choices:

@@ -90,7 +90,8 @@ def data_seen(teacher: str, data: Dataset, *, role: str = "teacher") -> str | No
     """Other data that a teacher has learnt from, or other splits of the same: a student of it is not comparable with others."""
     if teacher.startswith("timm:"):
         return f"{teacher} ({role})"
-    records = [folder / "recipe.json" for folder in (Path(teacher), Path(teacher).parent) if (folder / "recipe.json").exists()]
+    place = Path(teacher).resolve()  # of "." the parent is elsewhere
+    records = [folder / "recipe.json" for folder in (place, place.parent) if (folder / "recipe.json").exists()]
     if not records:
         return f"unknown data ({role})"
     learnt = json.loads(records[0].read_text(encoding="utf-8"))["data"]

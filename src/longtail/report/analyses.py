@@ -101,7 +101,7 @@ def _entropy(arrays: Arrays) -> list[Figure]:
     found = {name: _line(arrays[name][order]) for name in ("inside", "outside")}
     drawing = drawings.lines(found, title="How unsure the teacher is", x="classes, from frequent to rare", y="entropy, nats")
     right = ", ".join(f"{name} {float(arrays[f'{name}_accuracy']):.1%}" for name in found)
-    return [Figure(f"The teacher on its own kind of images (inside) and on those it teaches with (outside); right: {right}.", drawing)]
+    return [Figure(f"The teacher on weakly augmented images (inside) and on those it teaches with (outside); right: {right}.", drawing)]
 
 
 def _training(arrays: Arrays) -> list[Figure]:
