@@ -101,12 +101,9 @@ def turns(student: str, teacher: str, *, block: int, blocks: int, machine: Machi
                     times[kind].append((time.perf_counter() - before) / block)
     step = statistics.median(times["free"])
     over = {kind: statistics.median(o / f - 1 for o, f in zip(times[kind], times["free"], strict=True)) for kind in ("remembered", "alive")}
-    own = statistics.median(reading)
-    figures = {
-        "step_ms": round(1000 * step, 1),
-        "remembered_ms": round(1000 * own, 3),
-        "remembered_share_percent": round(100 * own / step, 3),
-    }
+    read = statistics.median(reading)
+    figures = {"step_ms": round(1000 * step, 1), "remembered_ms": round(1000 * read, 3)}
+    figures["remembered_share_percent"] = round(100 * read / step, 3)
     return figures | {f"{kind}_over_percent": round(100 * value, 2) for kind, value in over.items()}
 
 

@@ -132,7 +132,8 @@ def signed(body: Callable[..., None], parameters: Iterable[inspect.Parameter]) -
 
 def option(parameter: Parameter) -> inspect.Parameter:
     """The flag of a recipe's keyword. Text, read by `Parameter.parse`: the same words as in Python and in a sweep."""
-    name, shown = f"--{parameter.name.replace('_', '-')}", {"help": KEYWORDS.get(parameter.name), "rich_help_panel": "Recipe"}
+    name = f"--{parameter.name.replace('_', '-')}"
+    shown: dict[str, Any] = {"help": KEYWORDS.get(parameter.name), "rich_help_panel": "Recipe"}
     kind: type
     if parameter.scalar == "bool" and not parameter.many and not parameter.optional:
         kind, default, info = bool, parameter.default, typer.Option(f"{name}/--no-{name[2:]}", **shown)

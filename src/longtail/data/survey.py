@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from longtail.data.dataset import Dataset, Split
+from longtail.data.dataset import Dataset, Split, Store
 from longtail.data.decoding import Blobs, Files, opened, upright
 from longtail.data.progress import each
 from longtail.data.reading import natural_size
-from longtail.data.source import Rows, Source, Store, several
+from longtail.data.source import Rows, Source, several
 
 KINDS = ("grey", "palette", "CMYK", "16 bits", "transparent", "rotated by EXIF", "animated")
 LOOK = np.dtype(

@@ -140,8 +140,8 @@ def load_encoder(network: Network, weights: Weights) -> Network:
         )
     other = [name for name in own if name in found and name != "pos_embed" and found[name].shape != own[name].shape]
     if other:
-        name, wanted, got = other[0], tuple(own[other[0]].shape), tuple(found[other[0]].shape)
-        raise ValueError(f"expected {name} of shape {wanted}, as {network.spec['name']} has, got {got} in {source}: take other weights")
+        here, there = (tuple(tensors[other[0]].shape) for tensors in (own, found))
+        raise ValueError(f"expected {other[0]} of shape {here}, as {network.spec['name']} has, got {there} in {source}: take other weights")
     loaded = {**own, **{name: tensor for name, tensor in found.items() if name in own}}
     if "pos_embed" in own:
         loaded["pos_embed"] = _interpolated(found["pos_embed"], own["pos_embed"], body.patch_embed.grid_size[0], source)
