@@ -160,7 +160,7 @@ def test_the_page_says_what_was_copied_and_what_a_run_began_with() -> None:
     }
     text = "\n".join(render._accuracy({"arms": {"new": {}}, "seeds": [0]}, [found], image="images/later.svg"))
     assert "`new` with seed 0 is earlier/old-seed0" in text
-    assert "Begun: `new` with seed 0 with first/one-seed0 (75.0% balanced on validation)." in text
+    assert "Began with: `new` with seed 0: first/one-seed0 (75.0% balanced on validation)." in text
     assert f"| {row['minutes']:.1f} + 31.0 |" in text
 
 
