@@ -168,3 +168,8 @@ def test_a_command_says_what_was_a_default_then_and_is_no_longer() -> None:
     row = {"recipe": "ldam", "keywords": {"rho": 0.9, "margin": 0.4, "epochs": 60, "gone": 1}}
     said = render._command({"command": "longtail train ldam --margin 0.4 --root DATA --threads 1", "row": row})
     assert said == "longtail train ldam --margin 0.4 --rho 0.9 --root DATA --threads 1"
+
+
+def test_speeds_name_a_plan_that_there_is() -> None:
+    plans = {path.stem for path in accuracy.PLANS.glob("*.json")} | {"speed"}  # those that were measured before speeds had plans
+    assert {json.loads(path.read_text())["plan"] for path in (accuracy.RESULTS / "speed").glob("*.json")} <= plans

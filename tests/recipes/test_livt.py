@@ -247,6 +247,12 @@ def test_speeds_are_those_of_the_results() -> None:
     )
     assert f"{small['all_over_visible']:g} times as fast with a decoder 128 wide and 2 blocks, {large['all_over_visible']:g} times" in page
     assert f"lightly takes {small['lightly_over_visible']:.2f} and {large['lightly_over_visible']:.2f} times as long" in page
+    assert f"reach {small['visible_percent_of_peak']:.0f} and {large['visible_percent_of_peak']:.0f}% of what" in page
+    tokens, classes = (
+        json.loads((root / "benchmarks" / "results" / "speed" / f"{name}.json").read_text())["figures"]["power"]
+        for name in ("livt_tokens", "livt_classes")
+    )
+    assert f"exponents of {tokens:.2f}, and of {classes:.2f} from 1,000 classes on" in page
 
 
 def test_the_equations_are_where_the_page_says() -> None:
