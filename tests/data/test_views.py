@@ -1,5 +1,7 @@
 import pickle
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -128,3 +130,9 @@ def test_the_two_views_are_the_views_they_are_made_of() -> None:
 def test_mistakes_are_named(make: Callable[[], View], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_asking_a_network_imports_no_augmentations() -> None:
+    code = "import sys, longtail.runs.model; sys.exit(', '.join({'timm', 'torchvision'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == "", f"seconds of every start: {done.stderr}"
