@@ -89,10 +89,10 @@ def test_a_process_of_its_own_says_when_it_diverged(tmp_path: Path) -> None:
 
 def test_a_process_of_its_own_says_why_it_could_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fails = tmp_path / "fails"
-    fails.write_text(f"#!/bin/sh\nread line\necho begun\necho 'error: no network is called that'\nexit {REFUSED}\n")
+    fails.write_text(f"#!/bin/sh\nread line\necho begun\necho 'error: unknown network'\nexit {REFUSED}\n")
     fails.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(fails))
-    with pytest.raises(ValueError, match=r"bad failed: no network is called that \(all it said is in .*bad\.log\)"):
+    with pytest.raises(ValueError, match=r"bad failed: unknown network \(all it said is in .*bad\.log\)"):
         do(job(tmp_path / "bad"), apart=True)
     for end in ("exit 2", "exit 1", "kill -9 $$"):  # no disk, a fault of ours, no memory
         fails.write_text(f"#!/bin/sh\nread line\necho 'epoch 37 of 40'\n{end}\n")

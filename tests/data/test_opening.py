@@ -131,7 +131,7 @@ def test_class_names_that_differ_only_in_case_are_refused(tmp_path: Path, make_f
 
 def test_what_is_not_there_or_makes_no_sense_is_refused(tmp_path: Path, make_folder: MakeFolder) -> None:
     path = make_folder(tmp_path, {"a": 2, "b": 2})
-    with pytest.raises(ValueError, match="Did you mean 'digits-lt'"):
+    with pytest.raises(ValueError, match=r"did you mean digits-lt.*or the path of a folder"):
         open_data("digit-lt")
     with pytest.raises(ValueError, match=r"expected --protocol holdout or paper, got 'none'"):
         open_data("digits-lt", protocol="none")  # type: ignore[arg-type]

@@ -88,15 +88,15 @@ def test_missing_pretrained_weights_are_said_clearly() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"name": "fastcnn"}, r"no network is called 'fastcnn': known are resnet32, .*timm:NAME; did you mean fast_cnn\?"),
-        ({"size": 32}, "no network is called 'None'"),
+        ({"name": "fastcnn"}, r"unknown network 'fastcnn': did you mean fast_cnn.*Known: .*resnet32, .*timm:NAME"),
+        ({"size": 32}, "unknown network 'None'"),
         ({"name": "timm:resnett18"}, "no model 'resnett18': the closest are .*'resnet18'"),
         ({"name": "resnet32", "depth": 20}, "resnet32 has no keyword depth: known are size, mean, std, width"),
         ({"name": "vit_mini", "size": 30, "patch": 4}, "got size 30 and patch 4"),
         ({"name": "vit_mini", "width": 30}, "got width 30 and heads 4"),
         (
             {"name": "classifier", "network": {"name": "resnet32"}, "head": {"name": "lineer"}},
-            "no head is called 'lineer'.*did you mean linear",
+            "unknown head 'lineer': did you mean linear",
         ),
     ],
 )

@@ -24,7 +24,7 @@ def test_features_may_be_the_mean_of_the_patches() -> None:
 
 
 def test_an_unknown_way_to_pool_names_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"called 'average': known are token, avg, avg_norm, tokens; did you mean avg"):
+    with pytest.raises(ValueError, match=r"unknown way to pool 'average': did you mean avg.* Known: avg, avg_norm, token, tokens"):
         vit_mini(8, width=16, depth=1, pool="average")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longtail.cli import flags, tables
-from longtail.recipes.signatures import read, unknown
+from longtail.naming import meant, unknown
+from longtail.recipes.signatures import read
 
 if TYPE_CHECKING:
     from longtail.cli.jobs import Job
@@ -44,9 +44,8 @@ def reproduce(
         )
         return
     if name not in PUBLISHED:
-        close = difflib.get_close_matches(name, PUBLISHED, n=5, cutoff=0.5)
-        guess = f"did you mean {' or '.join(close)}? " if close else ""
-        raise ValueError(f"unknown published row {name!r}: {guess}`longtail reproduce` lists all")
+        guess = meant(name, PUBLISHED, most=5)
+        raise ValueError(f"unknown published row {name!r}{f': {guess}' if guess else '.'} `longtail reproduce` lists all")
     row = PUBLISHED[name]
     on = machine({"device": device, "precision": precision, "threads": threads, "workers": workers, "save_every": save_every}, jobs)
     folder = out or Path("runs") / "reproduce" / (f"{name}-smoke" if smoke else name)

@@ -19,7 +19,8 @@ from longtail.cli import tables
 from longtail.cli.jobs import Job, do, each
 from longtail.cli.jobs import perform as train_all
 from longtail.cli.sweep import integers, pairs, shared_flags
-from longtail.recipes.signatures import Recipe, read, unknown
+from longtail.naming import unknown
+from longtail.recipes.signatures import Recipe, read
 from longtail.recipes.spaces import Choices, Range, Space, space
 
 if TYPE_CHECKING:

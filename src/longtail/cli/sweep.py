@@ -13,7 +13,8 @@ import typer
 
 from longtail.cli import flags, tables
 from longtail.cli.jobs import FIRST, Job, machine, perform
-from longtail.recipes.signatures import Recipe, read, unknown
+from longtail.naming import unknown
+from longtail.recipes.signatures import Recipe, read
 from longtail.recipes.sweeps import SWEEPS
 
 PREFIX = {"ldam": "teacher_", "paco": "teacher_", "masked_autoencoder": "pretrain_"}

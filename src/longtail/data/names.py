@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 KNOWN: dict[str, str] = {
     "digits-lt": "1,797 real 8x8 digits, cut long-tailed (comes with the package)",
     "cifar10-lt": "CIFAR-10 cut long-tailed by the field's convention (32x32, 10 classes)",
@@ -14,13 +12,3 @@ KNOWN: dict[str, str] = {
     "places-lt": "Places-LT from its list files and a root of images (62,500 images, 365 classes)",
     "inaturalist18": "iNaturalist 2018 from its list files and a root of images (437,513 images, 8,142 classes)",
 }
-
-
-def unknown(name: str) -> str:
-    """Say that no dataset has this name, and which ones do."""
-    close = get_close_matches(name, KNOWN, n=1)
-    guess = f" Did you mean {close[0]!r}?" if close else ""
-    return (
-        f"expected a known dataset, a folder or a list file; got {name!r}, which is none of these here.{guess} "
-        f"Known: {', '.join(KNOWN)}. Or give the path of a folder of class folders, of a .txt or .csv list, or of parquet files."
-    )

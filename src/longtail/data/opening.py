@@ -16,11 +16,12 @@ from longtail.data.decoding import Blobs, Files, Padded
 from longtail.data.digits import digits
 from longtail.data.folders import folder
 from longtail.data.lists import image_list, published
-from longtail.data.names import KNOWN, unknown
+from longtail.data.names import KNOWN
 from longtail.data.parquet import parquet, parquet_files
 from longtail.data.reading import OnBadImage, read
 from longtail.data.source import Rows, Source, several
 from longtail.data.splits import Profile, hold_out, shared, split_hash
+from longtail.naming import unknown
 
 Protocol = Literal["holdout", "paper"]
 
@@ -127,7 +128,8 @@ def find(name: str, *, root: str | Path | None = None, imbalance: float | None =
             return parquet(path)
         raise ValueError(f"expected a folder, a .txt or .csv list, or a .parquet file, got {path}.")
     if not path.is_dir():
-        raise ValueError(unknown(name))
+        other = "or the path of a folder of class folders, of a .txt or .csv list, or of parquet files: there is none of that name here"
+        raise unknown("dataset", name, KNOWN, more=f"; {other}")
     if root is not None:
         raise ValueError(f"expected --root only with a known name or a list, got it with the folder {path}. Leave it out.")
     return parquet(path) if parquet_files(path) else folder(path, least=least)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from longtail.metrics.accuracy import blocks, check
 from longtail.metrics.row import Reliability
+from longtail.naming import unknown
 
 
 def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
@@ -46,9 +46,7 @@ def confidence(logits: NDArray[Any], name: str) -> NDArray[np.float64]:
 
 def _probabilities(logits: NDArray[Any], name: str) -> NDArray[np.float64]:
     if name not in CONFIDENCES:
-        close = difflib.get_close_matches(name, CONFIDENCES, n=1)
-        hint = f" (did you mean {close[0]}?)" if close else ""
-        raise ValueError(f"unknown confidence {name!r}: use one of {', '.join(CONFIDENCES)}{hint}")
+        raise unknown("confidence", name, CONFIDENCES)
     # Probabilities that sum to 1 exceed it by a rounding at times.
     return np.minimum(CONFIDENCES[name](logits), 1.0)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from longtail.naming import unknown
 
 
 class Linear(nn.Linear):
@@ -137,6 +138,5 @@ def build_head(spec: Mapping[str, Any]) -> Head:
     keywords = dict(spec)
     name = keywords.pop("name", None)
     if name not in HEADS:
-        close = difflib.get_close_matches(str(name), HEADS, n=1)
-        raise ValueError(f"no head is called {name!r}: known are {', '.join(HEADS)}{f'; did you mean {close[0]}?' if close else ''}")
+        raise unknown("head", str(name), HEADS)
     return HEADS[name](**keywords)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from longtail.naming import unknown
 from longtail.nn import zoo
 from longtail.nn.experts import fast_cnn_experts, resnet32_experts
 from longtail.nn.fast_cnn import fast_cnn
@@ -162,7 +162,7 @@ def build(spec: Mapping[str, Any]) -> Network:
     (64, torch.Size([2, 64]))
     >>> build({"name": "resnet23"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: no network is called 'resnet23': known are resnet32, fast_cnn, ..., timm:NAME; did you mean resnet32?
+    ValueError: unknown network 'resnet23': did you mean resnet32? Known: fast_cnn, ..., timm:NAME
     """
     keywords = dict(spec)
     name = str(keywords.pop("name", None))
@@ -177,14 +177,12 @@ def build(spec: Mapping[str, Any]) -> Network:
         model = name.removeprefix("timm:")
         builder, defaults = partial(zoo.timm_model, model), zoo.defaults(model)
     else:
-        close = difflib.get_close_matches(name, NETWORKS, n=1)
-        known = ", ".join([*NETWORKS, "timm:NAME"])
-        raise ValueError(f"no network is called {name!r}: known are {known}{f'; did you mean {close[0]}?' if close else ''}")
+        raise unknown("network", name, NETWORKS, more=", timm:NAME")
     own = {key: p.default for key, p in inspect.signature(builder).parameters.items() if p.kind is p.KEYWORD_ONLY}
-    unknown = [key for key in keywords if key not in {**defaults, **own}]
-    if unknown:
-        hint = "; vision transformers have them, such as vit_mini, vit_tiny and those of timm" if "pool" in unknown else ""
-        raise ValueError(f"{name} has no keyword {', '.join(unknown)}: known are {', '.join({**defaults, **own})}{hint}")
+    strange = [key for key in keywords if key not in {**defaults, **own}]
+    if strange:
+        hint = "; vision transformers have them, such as vit_mini, vit_tiny and those of timm" if "pool" in strange else ""
+        raise ValueError(f"{name} has no keyword {', '.join(strange)}: known are {', '.join({**defaults, **own})}{hint}")
     full = {**defaults, **own, **keywords}
     body = builder(full["size"], **{key: full[key] for key in own})
     architecture = {"pretrained": False} if "pretrained" in own else {}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from longtail.naming import unknown
 
 POOLS: dict[str, dict[str, Any]] = {
     "token": {"global_pool": "token", "fc_norm": False},
@@ -24,8 +25,7 @@ def pooling(pool: str) -> dict[str, Any]:
     its norm there, as masked autoencoders are fine-tuned. "tokens" is the class token and the distillation token beside it (see `Tokens`).
     """
     if pool not in POOLS:
-        close = difflib.get_close_matches(pool, POOLS, n=1)
-        raise ValueError(f"no way to pool is called {pool!r}: known are {', '.join(POOLS)}{f'; did you mean {close[0]}?' if close else ''}")
+        raise unknown("way to pool", pool, POOLS)
     return POOLS[pool]
 
 

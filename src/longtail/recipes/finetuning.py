@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 from torch import Tensor, nn
@@ -93,22 +94,22 @@ def loss_and_head(
         raise ValueError(f"expected --tau with --loss bal_bce or bal_ce, which have a prior to scale, got it with {loss}: leave it out")
     if test_prior is not None and loss != "bal_bce":
         raise ValueError(f"expected --test-prior with --loss bal_bce, got it with {loss}: leave it out")
-    losses: dict[Loss, nn.Module] = {
-        "bal_bce": BalancedBCE(counts, tau=tau, test_prior="uniform"),
-        "bce": BinaryCrossEntropy(whole=whole),
-        "cb_bce": ClassBalancedBCE(counts),
-        "bal_ce": LogitAdjusted(counts, tau=tau),
-        "ce": CrossEntropy(),
-        "cb": CrossEntropy(),
-        "ldam": LDAM(counts, max_margin=0.5 * SCALE, scale=1.0),
-        "lade": LADE(counts),
-        "ib": InfluenceBalanced(counts),
+    losses: dict[Loss, Callable[[], nn.Module]] = {
+        "bal_bce": lambda: BalancedBCE(counts, tau=tau, test_prior="uniform"),
+        "bce": lambda: BinaryCrossEntropy(whole=whole),
+        "cb_bce": lambda: ClassBalancedBCE(counts),
+        "bal_ce": lambda: LogitAdjusted(counts, tau=tau),
+        "ce": CrossEntropy,
+        "cb": CrossEntropy,
+        "ldam": lambda: LDAM(counts, max_margin=0.5 * SCALE, scale=1.0),
+        "lade": lambda: LADE(counts),
+        "ib": lambda: InfluenceBalanced(counts),
     }
     weights = Deferred(effective_number(counts), start=0.0) if loss == "cb" else None
     if loss == "ldam":
-        return losses[loss], Cosine(dim, len(counts), scale=SCALE), weights
+        return losses[loss](), Cosine(dim, len(counts), scale=SCALE), weights
     head = Linear(dim, len(counts))
     nn.init.trunc_normal_(head.weight, std=std)
     begin = -tau * math.log(len(counts) - 1) if loss == "bal_bce" and test_prior is None else 0.0
     nn.init.constant_(head.bias, begin)
-    return losses[loss], head, weights
+    return losses[loss](), head, weights

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import importlib.util
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from longtail.naming import meant, unknown
 from longtail.recipes import RECIPES
 
 RESERVED = frozenset(
@@ -25,18 +25,6 @@ RESERVED = frozenset(
 
 _SCALARS = {"bool": "bool", "int": "int", "float": "float", "str": "str", "Path": "Path"}
 _LISTS = frozenset({"list", "tuple", "Sequence"})
-
-
-def unknown(kind: str, name: str, known: Iterable[str], *, more: str = "") -> ValueError:
-    """The error for a name nobody knows: what there is, and which of it was probably meant.
-
-    >>> str(unknown("recipe", "balanced", ["cross_entropy", "balanced_softmax"]))
-    "unknown recipe 'balanced': did you mean balanced_softmax? Known: balanced_softmax, cross_entropy"
-    """
-    names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    guess = f"did you mean {' or '.join(close)}? " if close else ""
-    return ValueError(f"unknown {kind} {name!r}: {guess}Known: {', '.join(names) or 'none'}{more}")
 
 
 @dataclass(frozen=True)
@@ -106,8 +94,8 @@ class Parameter:
         return read
 
     def _wrong(self, value: object) -> ValueError:
-        close = difflib.get_close_matches(str(value), list(map(str, self.choices)), n=1)
-        return ValueError(f"expected {self.name} to be {self.kind}, got {value!r}" + (f": did you mean {close[0]}?" if close else ""))
+        guess = meant(str(value), map(str, self.choices))
+        return ValueError(f"expected {self.name} to be {self.kind}, got {value!r}" + (f": {guess}" if guess else ""))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from longtail.recipes.signatures import Parameter, Recipe, unknown
+from longtail.naming import unknown
+from longtail.recipes.signatures import Parameter, Recipe
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from longtail.metrics.files import read_predictions
 from longtail.metrics.row import Row, Summary
+from longtail.naming import unknown
 
 MUST_AGREE: Mapping[str, str] = {
     "split": "the images and labels of train, validation and test",
@@ -114,9 +114,7 @@ def check_across(across: Sequence[str]) -> None:
     """Refuse fields that do not exist."""
     for name in across:
         if name not in MUST_AGREE:
-            close = difflib.get_close_matches(name, MUST_AGREE, n=1)
-            hint = f" (did you mean {close[0]}?)" if close else ""
-            raise ValueError(f"unknown field {name!r}: use one of {', '.join(MUST_AGREE)}{hint}")
+            raise unknown("field", name, MUST_AGREE)
 
 
 def where(row: Row) -> str:
