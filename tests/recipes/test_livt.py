@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -236,28 +235,3 @@ def test_an_encoder_of_another_patch_or_width_is_refused_with_both(pretrained: P
         train("livt", "digits-lt", tmp_path / "patch", pretrained=pretrained, **{**QUICK, "patch": 2})
     with pytest.raises(ValueError, match=rf"width 192, as vit_tiny has here, got width 128 in {pretrained}"):
         train("livt", "digits-lt", tmp_path / "width", pretrained=pretrained, network="vit_tiny", **QUICK)
-
-
-def test_speeds_are_those_of_the_results() -> None:
-    root = Path(__file__).parents[2]
-    page = " ".join((root / "docs" / "livt.md").read_text(encoding="utf-8").split())
-    small, large = (
-        json.loads((root / "benchmarks" / "results" / "speed" / f"{name}.json").read_text())["figures"]
-        for name in ("livt_step", "livt_step_paper")
-    )
-    assert f"{small['all_over_visible']:g} times as fast with a decoder 128 wide and 2 blocks, {large['all_over_visible']:g} times" in page
-    assert f"lightly takes {small['lightly_over_visible']:.2f} and {large['lightly_over_visible']:.2f} times as long" in page
-    assert f"reach {small['visible_percent_of_peak']:.0f} and {large['visible_percent_of_peak']:.0f}% of what" in page
-    tokens, classes = (
-        json.loads((root / "benchmarks" / "results" / "speed" / f"{name}.json").read_text())["figures"]["power"]
-        for name in ("livt_tokens", "livt_classes")
-    )
-    assert f"exponents of {tokens:.2f}, and of {classes:.2f} from 1,000 classes on" in page
-
-
-def test_the_equations_are_where_the_page_says() -> None:
-    root = Path(__file__).parents[2]
-    lines = re.findall(r"^\| .* \| `(src/\S+)`: `(.*)` \|$", (root / "docs" / "livt.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(lines) == 12
-    for path, line in lines:
-        assert line in (root / path).read_text(encoding="utf-8"), f"{path} has no line {line}"
