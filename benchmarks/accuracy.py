@@ -131,6 +131,7 @@ def run(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, wor
         rows = {first: json.loads((work / first / "row.json").read_text()) for first in begun}
         whole["begun_with"] = {first: own["val"]["balanced"] for first, own in rows.items()}
         whole["begun_minutes"] = {first: minutes(work / first, own) for first, own in rows.items()}
+        whole["begun_threads"] = {first: own["hardware"]["threads"] for first, own in rows.items()}
     result.write_text(json.dumps(whole, indent=1).replace(str(work), str(runs)) + "\n")  # no folders of this machine
     return f"{result} is new"
 

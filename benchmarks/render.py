@@ -31,8 +31,8 @@ Written by `benchmarks/render.py` from `benchmarks/plans` and `benchmarks/result
 what is expected before its first run. Accuracies are percent of test images (of validation images where the plan says so) at the weights
 that the plan selects, as the mean ± sample standard deviation over seeds; *balanced* is the mean over classes, *many*, *medium* and
 *few* are means over the classes of a group.
-Minutes are those of a machine that often did something else as well: read them as sizes. "40 + 31" has 31 minutes more for the teacher
-or the encoder that an arm began with; rows of such arms without a plus leave them out.
+Core minutes are minutes times threads, on a machine that often did something else as well: read them as sizes. "40 + 31" has 31 more for
+the teacher or the encoder that an arm began with; rows of such arms without a plus leave them out.
 """
 
 
@@ -148,14 +148,14 @@ def _command(result: Mapping[str, Any]) -> str:
 
 def _table(plan: Mapping[str, Any], ran: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
     groups = list(_judged(next(iter(ran.values()))[0]["row"])["groups"])
-    columns = ["arm", "seeds", "top-1", "balanced", *groups, "ECE", "minutes"]
+    columns = ["arm", "seeds", "top-1", "balanced", *groups, "ECE", "core minutes"]
     yield f"| {' | '.join(columns)} |"
     yield f"|:--|{'--:|' * (len(columns) - 1)}"
     for arm, own in ran.items():
         tests = [_judged(result["row"]) for result in own]
         named = f"`{arm}`" if arm in plan["arms"] else f"`{arm}` (no longer in the plan)"
-        minutes = f"{statistics.fmean(result['row']['minutes'] for result in own):.1f}"
-        begun = [value for result in own for value in result.get("begun_minutes", {}).values()]
+        minutes = f"{statistics.fmean(result['row']['minutes'] * result['row']['hardware']['threads'] for result in own):.1f}"
+        begun = [value * result["begun_threads"][first] for result in own for first, value in result.get("begun_minutes", {}).items()]
         minutes += f" + {statistics.fmean(begun):.1f}" if begun else ""
         yield f"| {' | '.join([named, str(len(own)), *_scores(tests, groups), minutes])} |"
         before = [result["row"].get("adjusting", {}).get("test") for result in own]

@@ -13,7 +13,14 @@ import render
 
 from longtail.recipes.signatures import read
 
-ROW = {"recipe": "cross_entropy", "keywords": {"epochs": 3, "batch": 16}, "seed": 0, "minutes": 1.0, "test": {"top1": 0.5}}
+ROW = {
+    "recipe": "cross_entropy",
+    "keywords": {"epochs": 3, "batch": 16},
+    "seed": 0,
+    "minutes": 1.0,
+    "hardware": {"threads": 2},
+    "test": {"top1": 0.5},
+}
 
 
 @pytest.fixture
@@ -101,6 +108,7 @@ def test_what_an_arm_begins_with_is_trained_again_if_only_its_result_is_left(
     whole = json.loads((results / "later" / "new-seed2.json").read_text())
     assert whole["begun_with"] == {"earlier/old-seed0": 0.3}
     assert whole["begun_minutes"] == {"earlier/old-seed0": whole["row"]["minutes"]}
+    assert whole["begun_threads"] == {"earlier/old-seed0": 2}
     (tmp_path / "work" / "earlier" / "old-seed0" / "pretrain").mkdir()
     (tmp_path / "work" / "earlier" / "old-seed0" / "pretrain" / "done").write_text('{"minutes": 7.5}')
     accuracy.run(plan, "later", "new", 3, root=Path("DATA"), work=tmp_path / "work")
@@ -157,11 +165,12 @@ def test_the_page_says_what_was_copied_and_what_a_run_began_with() -> None:
         "copied": "earlier/old-seed0",
         "begun_with": {"first/one-seed0": 0.75},
         "begun_minutes": {"first/one-seed0": 31.04},
+        "begun_threads": {"first/one-seed0": 3},
     }
     text = "\n".join(render._accuracy({"arms": {"new": {}}, "seeds": [0]}, [found], image="images/later.svg"))
     assert "`new` with seed 0 is earlier/old-seed0" in text
     assert "Began with: `new` with seed 0: first/one-seed0 (75.0% balanced on validation)." in text
-    assert f"| {row['minutes']:.1f} + 31.0 |" in text
+    assert "| 2.0 + 93.1 |" in text  # minutes times threads
 
 
 def test_a_command_says_what_was_a_default_then_and_is_no_longer() -> None:

@@ -156,7 +156,16 @@ def test_results_show_each_token_below_their_mean(tmp_path: Path) -> None:
     numbers = {"top1": 0.5, "balanced": 0.5, "groups": {"few": 0.4}, "ece": 0.1, "images": 100, "group_rule": "ranks: 3/4/3"}
     test = {**numbers, "heads": {"cls": {**numbers, "groups": {"few": 0.1}}, "dist": {**numbers, "groups": {"few": 0.7}}}}
     data = {"train_images": 50, "marks": []}
-    row = {"seed": 0, "test": test, "data": data, "minutes": 2.0, "parameters": 7, "tta": "none", "versions": {"torch": "2"}}
+    row = {
+        "seed": 0,
+        "test": test,
+        "data": data,
+        "minutes": 2.0,
+        "hardware": {"threads": 1},
+        "parameters": 7,
+        "tta": "none",
+        "versions": {"torch": "2"},
+    }
     row |= {"recipe": "deit_lt", "keywords": {}}
     result = {"plan": "p", "arm": "student", "command": "longtail", "commit": "abc", "row": row, "curve": {}}
     for folder, content in (("plans/p", {"question": "Why?", "arms": {"student": {}}, "seeds": [0]}), ("results/p/student-seed0", result)):

@@ -135,7 +135,16 @@ def result(arm: str, seed: int, top1: float, few: float | None) -> dict[str, Any
     groups = {"many": 0.9, "medium": 0.8, "few": few}
     test = {"top1": top1, "balanced": 0.5, "groups": groups, "ece": 0.1, "images": 100, "group_rule": "ranks: 3/4/3"}
     data = {"train_images": 50, "marks": []}
-    row = {"seed": seed, "test": test, "data": data, "minutes": 2.0, "parameters": 7, "tta": "none", "versions": {"torch": "2"}}
+    row = {
+        "seed": seed,
+        "test": test,
+        "data": data,
+        "minutes": 2.0,
+        "hardware": {"threads": 1},
+        "parameters": 7,
+        "tta": "none",
+        "versions": {"torch": "2"},
+    }
     row |= {"recipe": "cross_entropy", "keywords": {}}
     return {"plan": "p", "arm": arm, "command": f"longtail train {arm} --seed {seed}", "commit": "abc", "row": row, "curve": {}}
 
