@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "livt.md").read_text(encoding="utf-8")
@@ -29,3 +33,54 @@ def test_speeds_are_those_of_the_results() -> None:
     assert f"lightly takes {small['lightly_over_visible']:.2f} and {large['lightly_over_visible']:.2f} times as long" in TEXT
     assert f"reach {small['visible_percent_of_peak']:.0f} and {large['visible_percent_of_peak']:.0f}% of what" in TEXT
     assert f"exponents of {tokens['power']:.2f}, and of {classes['power']:.2f} from 1,000 classes on" in TEXT
+
+
+def _results(arm: str) -> list[Any]:
+    found = sorted((ROOT / "benchmarks" / "results" / "livt_cifar10_lt").glob(f"{arm}-seed*.json"))
+    return [json.loads(path.read_text(encoding="utf-8")) for path in found]
+
+
+def _core_minutes(result: Any) -> float:
+    begun = sum(value * result["begun_threads"][first] for first, value in result.get("begun_minutes", {}).items())
+    return float(result["row"]["minutes"] * result["row"]["hardware"]["threads"] + begun)
+
+
+def _mean(values: Iterable[float]) -> str:
+    return f"{statistics.fmean(values):.1f}"
+
+
+ROWS = {
+    "MGP, Bal-BCE": "bal-bce",
+    "MGP, Bal-BCE, equation 10": "bal-bce-uniform",
+    "MGP, Bal-CE": "bal-ce",
+    "MGP, BCE": "bce",
+    "MGP, CE": "ce",
+    "from scratch, Bal-CE, the same epochs": "scratch-bal-ce-epochs",
+    "from scratch, Bal-CE, the same minutes": "scratch-bal-ce-minutes",
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_accuracies_are_those_of_the_results(name: str) -> None:
+    results = _results(ROWS[name])
+    if not results:
+        assert f"| {name} |" not in PAGE
+        return
+    tests = [result["row"]["test"] for result in results]
+    numbers = [_mean(100 * test["balanced"] for test in tests)]
+    numbers += [_mean(100 * test["groups"][group] for test in tests) for group in ("many", "medium", "few")]
+    numbers += [_mean(100 * test["ece"] for test in tests), f"{statistics.fmean(map(_core_minutes, results)):.0f}"]
+    assert f"| {name} | {len(results)} | {' | '.join(numbers)} |" in PAGE
+
+
+def test_the_differences_are_those_of_the_results() -> None:
+    def balanced(arm: str, split: str = "test", plan: str = "livt_cifar10_lt") -> float:
+        rows = [json.loads(path.read_text())["row"] for path in (ROOT / "benchmarks" / "results" / plan).glob(f"{arm}-seed*.json")]
+        return 100 * statistics.fmean(row[split]["balanced"] for row in rows)
+
+    tuned = balanced("scratch-weak", "val", "livt_tuning") - balanced("scratch-randaugment", "val", "livt_tuning")
+    assert f"{tuned:.0f} points ahead of RandAugment" in TEXT
+    assert f"Bal-BCE is {balanced('bal-bce') - balanced('bce'):.0f} points above BCE" in TEXT
+    assert f"{balanced('bal-ce') - balanced('scratch-bal-ce-epochs'):.0f} points above the same epochs from scratch" in TEXT
+    assert f"Bal-BCE is {balanced('bal-ce') - balanced('bal-bce'):.0f} points below Bal-CE" in TEXT
+    assert f"linear classifier on the frozen encoder has {balanced('mgp'):.0f}%" in TEXT
