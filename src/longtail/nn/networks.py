@@ -162,7 +162,7 @@ def build(spec: Mapping[str, Any]) -> Network:
     (64, torch.Size([2, 64]))
     >>> build({"name": "resnet23"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: unknown network 'resnet23': did you mean resnet32? Known: fast_cnn, ..., timm:NAME
+    ValueError: unknown network 'resnet23': did you mean resnet32 or ...? Known: fast_cnn, ..., timm:NAME
     """
     keywords = dict(spec)
     name = str(keywords.pop("name", None))
