@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import deit_lt_gap
-import render
 
 from longtail.recipes.signatures import read
 from longtail.recipes.sweeps import SWEEPS
@@ -150,31 +149,6 @@ def test_the_example_runs() -> None:
     example = next(text for text in re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) if "DistillTokens" in text)
     names: dict[str, object] = {}
     exec(compile(example, "deit-lt.md", "exec"), names)
-
-
-def test_results_show_each_token_below_their_mean(tmp_path: Path) -> None:
-    numbers = {"top1": 0.5, "balanced": 0.5, "groups": {"few": 0.4}, "ece": 0.1, "images": 100, "group_rule": "ranks: 3/4/3"}
-    test = {**numbers, "heads": {"cls": {**numbers, "groups": {"few": 0.1}}, "dist": {**numbers, "groups": {"few": 0.7}}}}
-    data = {"train_images": 50, "marks": []}
-    row = {
-        "seed": 0,
-        "test": test,
-        "data": data,
-        "minutes": 2.0,
-        "hardware": {"threads": 1},
-        "parameters": 7,
-        "tta": "none",
-        "versions": {"torch": "2"},
-    }
-    row |= {"recipe": "deit_lt", "keywords": {}}
-    result = {"plan": "p", "arm": "student", "command": "longtail", "commit": "abc", "row": row, "curve": {}}
-    for folder, content in (("plans/p", {"question": "Why?", "arms": {"student": {}}, "seeds": [0]}), ("results/p/student-seed0", result)):
-        path = tmp_path / f"{folder}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content))
-    page = render.page(tmp_path)
-    assert "| `student` | 1 | 50.0 | 50.0 | 40.0 | 0.100 | 2.0 |\n| `student`, cls alone |  | 50.0 | 50.0 | 10.0 | 0.100 |  |" in page
-    assert "| `student`, dist alone |  | 50.0 | 50.0 | 70.0 | 0.100 |  |" in page
 
 
 def test_the_gap_is_to_the_teachers_last_epoch(tmp_path: Path) -> None:

@@ -149,6 +149,23 @@ def result(arm: str, seed: int, top1: float, few: float | None) -> dict[str, Any
     return {"plan": "p", "arm": arm, "command": f"longtail train {arm} --seed {seed}", "commit": "abc", "row": row, "curve": {}}
 
 
+def test_results_show_each_token_below_their_mean(tmp_path: Path) -> None:
+    own = result("student", 0, 0.5, 0.4)
+    numbers = own["row"]["test"]
+    own["row"]["test"] = {
+        **numbers,
+        "heads": {name: {**numbers, "groups": {"few": few}} for name, few in {"cls": 0.1, "dist": 0.7}.items()},
+    }
+    own["row"]["test"]["groups"] = {"few": 0.4}
+    for folder, content in (("plans/p", {"question": "Why?", "arms": {"student": {}}, "seeds": [0]}), ("results/p/student-seed0", own)):
+        path = tmp_path / f"{folder}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+    page = render.page(tmp_path)
+    assert "| `student` | 1 | 50.0 | 50.0 | 40.0 | 0.100 | 2.0 |\n| `student`, cls alone |  | 50.0 | 50.0 | 10.0 | 0.100 |  |" in page
+    assert "| `student`, dist alone |  | 50.0 | 50.0 | 70.0 | 0.100 |  |" in page
+
+
 def test_a_page_of_results_has_means_deviations_and_what_is_missing(tmp_path: Path) -> None:
     assert "No plan" in render.page(tmp_path)
     for folder in ("plans", "results/p", "results/speed"):
