@@ -101,7 +101,7 @@ class Method(nn.Module, ABC, Generic[B]):
 
 
 class Batches(Protocol[B_co]):
-    """The only way the engine reads data."""
+    """The only way the engine reads data. A batch is flat, and its rows are counted by `draw`."""
 
     def __len__(self) -> int:
         """Batches in an epoch."""

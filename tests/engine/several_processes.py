@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +43,23 @@ class Small(Method[Labelled]):
         return Outcome({"class": loss}, carry={"draw": batch["draw"]})
 
     def after_step(self, outcome: Outcome, clock: Clock) -> None:
-        self.queue.copy_(outcome.carry["draw"])
+        self.queue.copy_(outcome.carry["draw"].sort().values[: len(self.queue)])  # rows come process by process
 
     def predict(self, image: Tensor) -> Tensor:
         return self.network(image)  # type: ignore[no-any-return]
 
     def deploy(self) -> nn.Module:
         return self.network
+
+
+class Watched(EMA):
+    """Shows its weights: a stage follows its own with a copy of the average that it was given."""
+
+    latest: Mapping[str, Tensor] = {}
+
+    def update(self, method: nn.Module, clock: Clock) -> None:
+        super().update(method, clock)
+        Watched.latest = self.weights()
 
 
 class Signalled(Loader[Any]):
@@ -71,15 +81,22 @@ def main(kind: str, out: Path) -> None:
         judge = Accuracy(InOrder(data.val, size=8, batch=16), classes=10, groups=data.groups)
         optimizer = sam(sgd(lr=0.1), rho=0.05) if kind == "sam" else sgd(lr=0.1)
         stage = Stage(
-            name="s", method=method, data=loader, epochs=4, optimizer=optimizer, averages={"ema": EMA(0.9)}, evals={"val": judge}
-        )  # fmt: skip
+            name="s",
+            method=method,
+            data=loader,
+            epochs=4,
+            accumulate=2 if kind == "sam" else 1,
+            optimizer=optimizer,
+            averages={"ema": Watched(0.9)},
+            evals={"val": judge},
+        )
         try:
             run.fit(stage)
         except Stopped as stopped:
             (out / f"stopped-{processes.rank()}").write_text(str(stopped))
         found = collect(InOrder(data.test, size=8, batch=64), predictor(method.eval(), Machine()))
         saved = {"state": method.state_dict(), "logits": torch.from_numpy(found.logits["logits"]), "index": torch.from_numpy(found.index)}
-        saved["ema"] = dict(stage.averages["ema"].weights())
+        saved["ema"] = dict(Watched.latest)
         torch.save(saved, out / f"{processes.rank()}-of-{processes.world()}.pt")
 
 

@@ -75,6 +75,12 @@ def test_a_frozen_network_is_not_followed() -> None:
     assert set(averaged_tensors(method)) == {"head.weight", "head.bias"}
 
 
+def test_statistics_of_a_norm_without_weights_are_followed() -> None:
+    method = ToyMethod()
+    method.trunk[1] = nn.BatchNorm1d(8, affine=False)
+    assert {"trunk.1.running_mean", "trunk.1.running_var"} <= set(averaged_tensors(method))
+
+
 def test_bad_settings_are_refused() -> None:
     with pytest.raises(ValueError, match=r"decay in \(0, 1\), got 1"):
         EMA(1.0)

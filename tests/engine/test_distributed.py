@@ -27,7 +27,7 @@ def launch(kind: str, out: Path, *, processes: int) -> list[dict[str, Any]]:
     return [torch.load(out / f"{rank}-of-{processes}.pt", weights_only=True) for rank in range(processes)]
 
 
-@pytest.mark.parametrize("kind", ["sgd", "sam"])
+@pytest.mark.parametrize("kind", ["sgd", "sam"])  # the latter with two batches a step
 def test_two_processes_of_32_rows_train_as_one_of_64(tmp_path: Path, kind: str) -> None:
     (alone,) = launch(kind, tmp_path / "one", processes=1)
     first, second = launch(kind, tmp_path / "two", processes=2)

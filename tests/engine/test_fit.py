@@ -1,15 +1,18 @@
 """The loop: it is plain gradient descent, and accumulation changes nothing but memory."""
 
 import copy
+import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from toys import ToyBatches, ToyMethod, digest
 
-from longtail.core import Clock, Labelled, Stage, constant
+from longtail.core import Clock, Labelled, Outcome, Stage, constant
 from longtail.engine.fit import merge, rows_share, train
 from longtail.engine.optim import sgd
 from longtail.engine.run import Run
@@ -64,6 +67,43 @@ def test_terms_are_averaged_by_rows() -> None:
     assert len(merged.carry["rows"]) == 24
 
 
+def test_a_term_that_a_batch_lacks_is_averaged_over_those_that_have_it() -> None:
+    has = Outcome({"class": torch.tensor(1.0), "rare": torch.tensor(4.0)}, notes={"size": torch.tensor(2.0)})
+    lacks = Outcome({"class": torch.tensor(5.0)})
+    for outcomes, shares in (([has, lacks], [0.25, 0.75]), ([lacks, has], [0.75, 0.25])):
+        merged = merge(outcomes, shares)
+        assert {name: value.item() for name, value in {**merged.terms, **merged.notes}.items()} == {"class": 4.0, "rare": 4.0, "size": 2.0}
+
+
+class Promising(ToyBatches):
+    """Three batches, of which the length says another number."""
+
+    def __init__(self, promised: int) -> None:
+        super().__init__()
+        self.promised = promised
+
+    def __len__(self) -> int:
+        return self.promised
+
+
+@pytest.mark.parametrize("promised", [2, 4])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_data_that_yields_another_number_of_batches_than_its_length_is_refused(tmp_path: Path, promised: int, accumulate: int) -> None:
+    method, seen = ToyMethod(), min(promised, 3) // accumulate * accumulate
+    got = "3" if promised > 3 else "more"
+    with pytest.raises(ValueError, match=f"stage 's': expected {promised} batches in epoch 1, .* got {got}:"):
+        fitted(method, Promising(promised), tmp_path, accumulate=accumulate)
+    assert method.seen == 16 * seen, "not one step beyond the end of the epoch"
+
+
+def test_rows_are_counted_by_their_draws_whatever_else_a_batch_has(tmp_path: Path) -> None:
+    def prompted(batch: Any, clock: Clock) -> Any:
+        return {"prompt": torch.zeros(312), **batch}
+
+    stage = Stage(name="s", method=ToyMethod(), data=ToyBatches(40, 16), epochs=1, optimizer=sgd(lr=0.1), mix=prompted)
+    assert [step.rows for step in train(Run(tmp_path)._prepare(stage))] == [16, 16, 8]
+
+
 def test_a_look_is_the_same_however_often_it_is_taken(tmp_path: Path) -> None:
     losses: list[float] = []
 
@@ -80,7 +120,16 @@ def test_a_look_is_the_same_however_often_it_is_taken(tmp_path: Path) -> None:
         optimizer.step = look_again  # type: ignore[assignment, method-assign]
         return optimizer
 
-    stage = Stage(name="s", method=ToyMethod(norm=False, dropout=0.5), data=ToyBatches(), epochs=1, optimizer=twice, schedule=constant)
+    class Drawing(ToyMethod):
+        def forward(self, batch: Labelled, clock: Clock) -> Outcome:
+            outcome = super().forward(batch, clock)
+            drawn = float(np.random.rand()) + random.random()  # noqa: NPY002
+            return Outcome({**outcome.terms, "drawn": torch.tensor(drawn)})
+
+        def after_step(self, outcome: Outcome, clock: Clock) -> None:
+            pass
+
+    stage = Stage(name="s", method=Drawing(norm=False, dropout=0.5), data=ToyBatches(), epochs=1, optimizer=twice, schedule=constant)
     list(train(Run(tmp_path)._prepare(stage)))
     assert losses[0::2] == losses[1::2]
     assert len(set(losses)) == 3

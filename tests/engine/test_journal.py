@@ -24,6 +24,14 @@ def test_means_are_over_the_epoch_and_survive_a_checkpoint() -> None:
     assert meter.means() == {"terms/a": 3.0, "terms/b": 1.0, "notes/n": 6.0}
 
 
+def test_a_term_of_some_steps_is_averaged_over_these() -> None:
+    meter = Meter()
+    for step in range(10):
+        terms = {"a": torch.tensor(1.0)} | ({"rare": torch.tensor(5.0)} if step % 5 == 0 else {})
+        meter.add(Outcome(terms), Clock(step, 10, 0, 1))
+    assert meter.means() == {"terms/a": 1.0, "terms/rare": 5.0}
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_term_that_is_not_finite_stops(value: float) -> None:
     with pytest.raises(NonFinite, match=r"step 7 of 20 \(epoch 2 of 5\): a (nan|inf), b 1"):

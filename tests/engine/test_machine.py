@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from longtail.engine.machine import Machine, bf16_works, choose, devices, keep_freed_memory
+from longtail.engine.machine import Machine, bf16_works, choose, compile_parts, devices, keep_freed_memory
 
 
 def test_the_choice_is_a_device_that_is_here() -> None:
@@ -55,6 +55,21 @@ def test_batches_and_methods_are_placed_channels_last() -> None:
     Machine().place(conv)
     assert conv.weight.is_contiguous(memory_format=torch.channels_last)
     assert Machine(channels_last=False).receive(batch)["image"].shape == (2, 3, 4, 4)
+
+
+def test_what_is_called_is_compiled_and_no_key_is_renamed() -> None:
+    class Method(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.held = torch.nn.ModuleDict({"network": torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())})
+            self.head = torch.nn.Linear(2, 2)
+
+    method = Method()
+    keys = list(method.state_dict())
+    compile_parts(method)
+    compiled = {name for name, part in method.named_modules() if part._compiled_call_impl is not None}
+    assert compiled == {"held.network", "head"}
+    assert list(method.state_dict()) == keys
 
 
 FAULTS = """

@@ -32,6 +32,21 @@ def test_a_part_can_learn_at_its_own_rate() -> None:
         parameter_groups(method, 0.1, scales={"haed": 0.1})
 
 
+def test_a_parameter_of_the_method_itself_can_learn_at_its_own_rate() -> None:
+    method = ToyMethod()
+    method.temperature = nn.Parameter(torch.zeros(()))
+    method.temperatures = nn.Linear(1, 1)
+    scales = {name: scale for name, (_, scale) in by_name(method, parameter_groups(method, 0.1, scales={"temperature": 0.1})).items()}
+    assert {name for name, value in scales.items() if value == 0.1} == {"temperature"}
+
+
+def test_a_decay_over_layers_of_what_is_no_transformer_is_refused() -> None:
+    method = ToyMethod()
+    method.blocks = nn.ModuleList([nn.Linear(2, 2)])
+    with pytest.raises(ValueError, match=r"expected a vision transformer for a decay of rates over layers, got 0\.5"):
+        parameter_groups(method, 0.1, layer_decay=0.5)
+
+
 def test_layer_decay_agrees_with_timm() -> None:
     vit = timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, depth=3, embed_dim=12, num_heads=3, num_classes=5)
     ours = by_name(vit, parameter_groups(vit, 0.05, layer_decay=0.75))
@@ -90,5 +105,8 @@ def test_optimizers_from_timm_and_torch_keep_the_groups() -> None:
     method = ToyMethod()
     for build in (from_timm("lamb", lr=0.01, weight_decay=0.1), adamw(lr=0.01), sgd(lr=0.01)):
         optimizer = build(method)
-        assert {group["weight_decay"] for group in optimizer.param_groups} >= {0.0}
-        assert sum(len(group["params"]) for group in optimizer.param_groups) == len(list(method.parameters()))
+        decay = {group["weight_decay"]: {id(p) for p in group["params"]} for group in optimizer.param_groups}
+        matrices = {id(method.trunk[0].weight), id(method.head.weight)}
+        assert len(decay) == 2
+        assert decay.pop(0.0) == {id(p) for p in method.parameters()} - matrices
+        assert next(iter(decay.values())) == matrices

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -267,6 +268,71 @@ def test_the_best_of_an_average_waits_for_it_and_the_last_line_shows_it(tmp_path
     assert run.history[0]["best"]["value"] == max(judged)
     assert judged[-1] != lines[-1]["val/top1"], "or the line could show either"
     assert f"val/top1 {judged[-1]:.3f}" in capsys.readouterr().err.splitlines()[-1]
+
+
+class Leaning(ToyMethod):
+    """Answers depend on what `after_step` moves and on statistics of a norm without weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plain = torch.nn.BatchNorm1d(3, affine=False)
+
+    def forward(self, batch: Labelled, clock: Clock) -> Outcome:
+        self.plain(batch["image"][:, :3])
+        return super().forward(batch, clock)
+
+    def predict(self, image: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.plain(super().predict(image)) + self.slow.sum(1)
+        return logits
+
+
+@pytest.mark.parametrize("keep", ["val/score", "ema/val/score"])
+def test_the_kept_method_is_the_one_that_was_judged(tmp_path: Path, keep: str) -> None:
+    image, judged = torch.rand(5, 6), []
+
+    def score(predict: Predict) -> dict[str, float]:  # the second epoch is the best
+        judged.append(predict(image)["logits"])
+        return {"score": [0.0, 0.0, 1.0, 1.0, 0.0, 0.0][len(judged) - 1]}
+
+    averages = {"ema": EMA(0.5)}
+    stage = Stage(
+        name="s",
+        method=Leaning(),
+        data=ToyBatches(),
+        epochs=3,
+        optimizer=sgd(lr=0.3),
+        averages=averages,
+        evals={"val": score},
+        keep=best(keep),
+    )
+    kept = Run(tmp_path).fit(stage).predict(image)
+    torch.testing.assert_close(kept, judged[3 if keep.startswith("ema") else 2], rtol=0, atol=0)
+
+
+def test_what_is_not_a_number_is_never_the_best(tmp_path: Path) -> None:
+    values = iter([math.nan, 0.5, math.nan])
+    toy: dict[str, Any] = {"method": ToyMethod(), "data": ToyBatches(), "epochs": 3, "optimizer": sgd(lr=0.1)}
+    run = Run(tmp_path)
+    run.fit(Stage(name="s", evals={"val": lambda predict: {"auc": next(values)}}, keep=best("val/auc"), **toy))
+    assert run.history[0]["best"] == {"metric": "val/auc", "epoch": 2, "value": 0.5}
+
+
+def test_stages_given_the_same_averages_have_their_own(tmp_path: Path) -> None:
+    run, averages = Run(tmp_path), {"ema": EMA(0.9)}
+    toy: dict[str, Any] = {"data": ToyBatches(), "epochs": 2, "optimizer": sgd(lr=0.1), "averages": averages, "keep": average("ema")}
+    first = run.fit(Stage(name="train", method=ToyMethod(), **toy))
+    second = run.fit(Stage(name="retrain", method=ToyMethod(), **toy))
+    assert not torch.equal(first.head.weight, second.head.weight)  # type: ignore[union-attr, arg-type]
+    assert not averages["ema"].weights()
+
+
+def test_two_stages_of_one_name_are_refused(tmp_path: Path) -> None:
+    toy: dict[str, Any] = {"data": ToyBatches(), "epochs": 1, "optimizer": sgd(lr=0.1)}
+    for dry in (None, "rehearse"):
+        run = Run(tmp_path, dry=dry)  # type: ignore[arg-type]
+        run.fit(Stage(name="train", method=ToyMethod(), **toy))
+        with pytest.raises(ValueError, match=r"different names, .* got two called 'train'"):
+            run.fit(Stage(name="train", method=ToyMethod(), **toy))
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ def averaged_tensors(method: nn.Module) -> dict[str, Tensor]:
     names = {name: p.data for name, p in method.named_parameters() if p.requires_grad}
     trained = {name.rpartition(".")[0] for name in names}
     for prefix, module in method.named_modules():
-        # A frozen network's statistics never move; following them would only cost time.
-        if isinstance(module, _BatchNorm) and prefix in trained:
+        # A frozen network's statistics never move; following them would only cost time. A norm without weights may be anywhere.
+        if isinstance(module, _BatchNorm) and (prefix in trained or not module.affine):
             names |= {f"{prefix}.{key}": buffer for key, buffer in module.named_buffers(recurse=False) if buffer.is_floating_point()}
     return names
 
@@ -91,7 +91,7 @@ class Uniform(_Average):
 @contextlib.contextmanager
 def lent(method: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
     """Let a method use other weights for a while, then give it its own back."""
-    own = {name: tensor.clone() for name, tensor in averaged_tensors(method).items() if name in weights}
+    own = {name: tensor.clone() for name, tensor in method.state_dict().items() if name in weights}
     overlay(method, weights)
     try:
         yield
@@ -102,6 +102,6 @@ def lent(method: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
 @torch.no_grad()
 def overlay(method: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Copy weights by name into a method, leaving the rest as it is."""
-    live = averaged_tensors(method)
+    live = method.state_dict()
     for name, tensor in weights.items():
         live[name].copy_(tensor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from longtail import processes
 from longtail.core import Clock, Outcome, Stage
 from longtail.engine.distributed import Look
 from longtail.engine.machine import Machine
-from longtail.engine.seeding import seed_all, seed_torch
+from longtail.engine.seeding import seed_all
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def train(fitting: Fitting, *, step: int = 0) -> Iterator[Step]:
     while step < stage.epochs * fitting.steps_per_epoch:
         method.train()
         epoch, done = divmod(step, fitting.steps_per_epoch)
-        batches = iter(stage.data.epoch(epoch, start=done * stage.accumulate))
+        batches = promised(stage, epoch, start=done * stage.accumulate)
         while group := list(islice(batches, stage.accumulate)):
             clock = fitting.clock(step)
             factor = stage.schedule(clock)
@@ -71,11 +71,26 @@ def train(fitting: Fitting, *, step: int = 0) -> Iterator[Step]:
             step += 1
 
 
+def promised(stage: Stage[Any], epoch: int, *, start: int) -> Iterator[Any]:
+    """The batches of an epoch from `start` on, as many as the length of the data says: the clock is made of it."""
+    seen, length = start, len(stage.data)
+    for batch in stage.data.epoch(epoch, start=start):
+        seen += 1
+        if seen > length:
+            break
+        yield batch
+    if seen != length:
+        raise ValueError(
+            f"stage {stage.name!r}: expected {length} batches in epoch {epoch + 1}, as the length of its data says, got "
+            f"{'more' if seen > length else seen}: its `epoch` has to yield as many"
+        )
+
+
 def gradient(fitting: Fitting, batches: Sequence[Any], clock: Clock) -> Outcome:
     """Look at one step's batches and leave the gradient of their mean loss, by rows, in the parameters."""
     fitting.optimizer.zero_grad(set_to_none=True)
     # Every look of a step draws the same masks, so that SAM's two looks are at one function.
-    seed_torch(fitting.seed, fitting.stage.name, clock.step, processes.rank(), "look")
+    seed_all(fitting.seed, fitting.stage.name, clock.step, processes.rank(), "look")
     shares = rows_share(batches)
     outcomes = []
     for i, (batch, share) in enumerate(zip(batches, shares, strict=True)):
@@ -95,17 +110,20 @@ def rows_share(batches: Sequence[Any]) -> list[float]:
 
 def row_count(batch: Any) -> int:
     """How many rows a batch has."""
-    return len(next(iter(batch.values())))
+    return len(batch["draw"])
 
 
 def merge(outcomes: Sequence[Outcome], shares: Sequence[float]) -> Outcome:
     """One outcome for the step: terms and notes averaged by rows, carried rows concatenated over batches and processes."""
 
-    def mean(kind: str) -> dict[str, torch.Tensor]:
-        parts = [getattr(outcome, kind) for outcome in outcomes]
+    def mean(parts: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
         if len(parts) == 1:
             return {name: value.detach() for name, value in parts[0].items()}
-        return {name: torch.stack([p[name].detach() * share for p, share in zip(parts, shares, strict=True)]).sum() for name in parts[0]}
+        means = {}
+        for name in dict.fromkeys(name for part in parts for name in part):  # a batch may lack one that concerns none of its rows
+            found = [(part[name].detach(), share) for part, share in zip(parts, shares, strict=True) if name in part]
+            means[name] = torch.stack([value * share for value, share in found]).sum() / sum(share for _, share in found)
+        return means
 
     carry = {name: processes.gather(torch.cat([outcome.carry[name].detach() for outcome in outcomes])) for name in outcomes[0].carry}
-    return Outcome(mean("terms"), mean("notes"), carry)
+    return Outcome(mean([outcome.terms for outcome in outcomes]), mean([outcome.notes for outcome in outcomes]), carry)

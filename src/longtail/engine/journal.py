@@ -20,7 +20,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.sums: dict[str, float] = {}
-        self.steps = 0
+        self.steps: dict[str, int] = {}  # of each: a method may have other terms in other steps
 
     def add(self, outcome: Outcome, clock: Clock) -> None:
         """Count a step in, or stop if its loss is not finite."""
@@ -35,21 +35,21 @@ class Meter:
             )
         for kind, values in (("terms", terms), ("notes", outcome.notes)):
             for name, value in values.items():
-                number = value.item() if isinstance(value, Tensor) else value
-                self.sums[f"{kind}/{name}"] = self.sums.get(f"{kind}/{name}", 0.0) + number
-        self.steps += 1
+                number, key = value.item() if isinstance(value, Tensor) else value, f"{kind}/{name}"
+                self.sums[key] = self.sums.get(key, 0.0) + number
+                self.steps[key] = self.steps.get(key, 0) + 1
 
     def means(self) -> dict[str, float]:
         """The mean of each term and note so far, as "terms/NAME" and "notes/NAME"."""
-        return {name: total / self.steps for name, total in self.sums.items()}
+        return {name: total / self.steps[name] for name, total in self.sums.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs."""
-        return {"sums": dict(self.sums), "steps": self.steps}
+        return {"sums": dict(self.sums), "steps": dict(self.steps)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a checkpoint."""
-        self.sums, self.steps = dict(state["sums"]), int(state["steps"])
+        self.sums, self.steps = dict(state["sums"]), dict(state["steps"])
 
 
 class Journal:

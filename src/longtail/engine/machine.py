@@ -56,6 +56,15 @@ class Machine:
         return torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16)
 
 
+def compile_parts(method: nn.Module) -> None:
+    """Compile a method's parts in place, each as large as can be called: compiling the method itself would rename every key."""
+    for part in method.children():
+        if type(part).forward is nn.Module.forward:  # a part that is not called, but holds some that are
+            compile_parts(part)
+        else:
+            part.compile()
+
+
 def keep_freed_memory() -> bool:
     """Let the allocator keep what a step frees, for the next step asks for it again; says whether it listened.
 

@@ -37,18 +37,26 @@ def parameter_groups(
         raise ValueError("expected a method with something to train, got no parameter that requires a gradient")
     scales = scales or {}
     for prefix in scales:
-        if not any(name.startswith(prefix + ".") for name, _ in named):
+        if not any(_within(name, prefix) for name, _ in named):
             known = sorted({name.partition(".")[0] for name, _ in named})
             raise ValueError(f"expected a trainable part of the method in `scales`, got {prefix!r}: known are {', '.join(known)}")
     depth = 1 + max((_block(name) for name, _ in named), default=-1)
+    if layer_decay != 1 and not (depth and any(re.search(r"(?:^|\.)patch_embed\.", name) for name, _ in method.named_parameters())):
+        raise ValueError(
+            f"expected a vision transformer for a decay of rates over layers, got {layer_decay} for something else: leave it at 1"
+        )
     groups: dict[tuple[float, float], dict[str, Any]] = {}
     for name, p in named:
         decay = 0.0 if p.ndim <= 1 or name.rpartition(".")[2] in undecayed else weight_decay
-        scale = layer_decay ** (depth + 1 - _layer(name, depth)) if depth else 1.0
-        scale *= next((s for prefix, s in scales.items() if name.startswith(prefix + ".")), 1.0)
+        scale = layer_decay ** (depth + 1 - _layer(name, depth))
+        scale *= next((s for prefix, s in scales.items() if _within(name, prefix)), 1.0)
         group = groups.setdefault((decay, scale), {"params": [], "weight_decay": decay, "lr_scale": scale})
         group["params"].append(p)
     return list(groups.values())
+
+
+def _within(name: str, part: str) -> bool:
+    return f"{name}.".startswith(f"{part}.")
 
 
 def _block(name: str) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from copy import deepcopy
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +17,7 @@ from longtail.engine.averaging import overlay
 from longtail.engine.display import Display, duration
 from longtail.engine.distributed import wrapped
 from longtail.engine.fit import Fitting, train
-from longtail.engine.machine import Machine
+from longtail.engine.machine import Machine, compile_parts
 from longtail.engine.seeding import seed_all
 from longtail.engine.session import Session, announce
 
@@ -44,6 +46,8 @@ class Run:
         self.dry, self.tensorboard, self.command = dry, tensorboard, command
         self.history: list[dict[str, Any]] = []  # one record per finished stage
         self.pretraining: str | None = None  # other data that the weights have seen; a recipe that begins with such weights says so
+        self.unused: set[str] = set()  # keywords that had no effect, as a recipe says; the row does not name them
+        self._begun: set[str] = set()  # the names of stages
         self.machine.settle()
         seed_all(seed, "start")
 
@@ -56,6 +60,10 @@ class Run:
             )
         if stage.keep.average is not None and stage.keep.average not in stage.averages:
             raise ValueError(f"stage {stage.name!r} keeps the average {stage.keep.average!r}, but has only {sorted(stage.averages)}")
+        if stage.name in self._begun:
+            raise ValueError(f"expected stages of different names, for each has its folder, got two called {stage.name!r}: rename one")
+        self._begun.add(stage.name)
+        stage = replace(stage, averages=deepcopy(dict(stage.averages)))  # so that two stages may be given the same ones
         self.machine.place(stage.method)
         if self.dry is None:
             self._finish(stage)
@@ -86,8 +94,7 @@ class Run:
         look, unsynced = wrapped(stage.method, self.machine)
         optimizer = stage.optimizer(stage.method)
         if self.machine.compile:
-            for child in stage.method.children():
-                child.compile()  # in place: compiling the method itself would rename every key
+            compile_parts(stage.method)
         rates = [group["lr"] * group.get("lr_scale", 1.0) for group in optimizer.param_groups]
         return Fitting(stage, self.machine, self.seed, optimizer, look, unsynced, rates)
 

@@ -18,13 +18,6 @@ def seed_all(*parts: object) -> None:
     >>> seed_all(0, "finetune", 17); a == torch.rand(()).item()
     True
     """
-    seed = seed_torch(*parts)
-    np.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002 - libraries draw from the legacy stream
-    random.seed(seed)
-
-
-def seed_torch(*parts: object) -> int:
-    """Seed torch alone, on every device in use; returns the seed."""
     seed = int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "big")
     # Not torch.manual_seed, which formats a stack trace for devices that are not there: a millisecond, at every step.
     torch.default_generator.manual_seed(seed)
@@ -32,4 +25,5 @@ def seed_torch(*parts: object) -> int:
         torch.cuda.manual_seed_all(seed)
     if MPS:
         torch.mps.manual_seed(seed)
-    return seed
+    np.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002 - libraries draw from the legacy stream
+    random.seed(seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch import Tensor
 from longtail import processes
 from longtail.core import Clock, Outcome, Stage
 from longtail.engine import checkpoint
-from longtail.engine.averaging import averaged_tensors, lent
+from longtail.engine.averaging import lent
 from longtail.engine.display import Display
 from longtail.engine.distributed import mean_over_processes, share_statistics
 from longtail.engine.fit import Fitting, train
@@ -64,8 +65,8 @@ class Session:
             with listening() as request:
                 for clock, outcome, rows in train(self.fitting, step=began_at):
                     if clock.step == began_at:
-                        images = rows * processes.world()
-                        announce(self.fitting, self.display, images, after=began_at)
+                        announce(self.fitting, self.display, rows * processes.world(), after=began_at)
+                    images = max(images, rows * processes.world())  # the last step of an epoch may have fewer
                     self.step = clock.step + 1
                     self._record(clock, outcome, images)
                     stop, due = self._agreed(request.made, time.monotonic() - self._saved > 60 * self.save_minutes)
@@ -136,8 +137,9 @@ class Session:
             return  # nothing was judged, or the average has not begun
         if metric not in results:
             raise ValueError(f"stage {self.stage.name!r} keeps the best {metric!r}, but its evaluations are: {', '.join(results)}")
-        if self.kept["value"] is None or results[metric] > self.kept["value"]:
-            weights = self.stage.averages[name].weights() if name else averaged_tensors(self.stage.method)
+        if results[metric] > (-math.inf if self.kept["value"] is None else self.kept["value"]):  # what is not a number is never the best
+            # All of the method's state, for what it answers may depend on prototypes, queues or a copy that follows.
+            weights = {**self.stage.method.state_dict(), **(self.stage.averages[name].weights() if name else {})}
             self.kept = {
                 "value": results[metric],
                 "epoch": clock.epoch + 1,

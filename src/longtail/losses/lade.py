@@ -45,7 +45,7 @@ class LADE(LogitAdjusted):
     def regulariser(self, logits: Tensor, target: Tensor) -> Tensor:
         """How far exp(logits) is from densities on balanced data; a scalar."""
         share = distribution(target, logits)
-        balanced = (share @ (1 / (len(self.prior) * self.prior)).to(logits.dtype)).log()
+        balanced = (share / (len(self.prior) * self.prior)).sum(1).log()  # not a product of matrices, which autocast would round
         spread = (logits + balanced[:, None]).logsumexp(0) - math.log(len(logits))
         of_class = (share * logits).sum(0) / share.sum(0).clamp_min(1e-8)
         return (self.prior * (spread + self.lam * spread.square() - of_class)).sum()
