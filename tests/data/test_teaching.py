@@ -54,7 +54,7 @@ def test_the_teacher_sees_the_image_as_it_is_after_mixing() -> None:
     np.random.seed(0)  # noqa: NPY002
     mixed = mix(given, CLOCK)  # type: ignore[arg-type]
     np.random.seed(0)  # noqa: NPY002
-    taught = teaching.InTurn(mix, teaching.Labelled(teacher))(given, CLOCK)
+    taught = teaching.InTurn(mix, teaching.AskTeacher(teacher))(given, CLOCK)
     assert torch.equal(taught["image"], mixed["image"])
     assert not torch.equal(taught["teacher_target"], given["image"].mean((2, 3)).argmax(1))
     assert torch.equal(taught["teacher_target"], mixed["image"].mean((2, 3)).argmax(1))
@@ -64,7 +64,7 @@ def test_the_teacher_sees_the_image_as_it_is_after_mixing() -> None:
 def test_in_distribution_the_teacher_sees_its_own_view() -> None:
     given = batch()
     views = {"view1": given["image"], "view2": given["image"].flip(1), "target": given["target"], "draw": given["draw"]}
-    mix = teaching.InTurn(teaching.Apart(), teaching.Labelled(Brightest()))
+    mix = teaching.InTurn(teaching.Apart(), teaching.AskTeacher(Brightest()))
     taught = mix(views, CLOCK)
     assert torch.equal(taught["image"], given["image"])
     assert torch.equal(taught["teacher_target"], given["image"].flip(1).mean((2, 3)).argmax(1))
@@ -73,12 +73,12 @@ def test_in_distribution_the_teacher_sees_its_own_view() -> None:
 
 def test_a_teacher_in_train_mode_is_refused() -> None:
     with pytest.raises(ValueError, match="never in train mode, got one that is"):
-        teaching.Labelled(Brightest().train())(batch(), CLOCK)
+        teaching.AskTeacher(Brightest().train())(batch(), CLOCK)
 
 
 def test_what_was_asked_once_is_remembered(tmp_path: Path) -> None:
     teacher = Brightest()
-    labelled = teaching.Labelled(teacher)
+    labelled = teaching.AskTeacher(teacher)
     remember = teaching.Remembered(labelled, teaching.Store(tmp_path / "x.bin", epochs=2, draws=10, classes=3))
     first = remember(batch(), CLOCK)
     assert teacher.asked == 1
@@ -196,7 +196,7 @@ def test_without_mixing_runs_of_other_seeds_share_a_file(data: Dataset) -> None:
 
 
 def test_the_file_lies_in_the_cache_and_says_what_it_is() -> None:
-    labelled = teaching.Labelled(Brightest())
+    labelled = teaching.AskTeacher(Brightest())
     for number in (1, 1, 2):
         kept: Any = teaching.remembered(labelled, {"number": number}, epochs=1, draws=4, classes=3)
         assert isinstance(kept, teaching.Remembered)
@@ -210,7 +210,7 @@ def test_where_nothing_can_be_kept_the_teacher_is_asked(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    labelled = teaching.Labelled(Brightest())
+    labelled = teaching.AskTeacher(Brightest())
     assert teaching.remembered(labelled, {}, epochs=1, draws=4, classes=3) is labelled
     assert "cannot be kept" in capsys.readouterr().err
 
@@ -224,7 +224,7 @@ def test_without_room_or_home_the_teacher_is_asked(
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path) if problem == "no room" else "")
     monkeypatch.setattr("os.posix_fallocate" if problem == "no room" else "pathlib.Path.expanduser", refuse)
-    labelled = teaching.Labelled(Brightest())
+    labelled = teaching.AskTeacher(Brightest())
     assert teaching.remembered(labelled, {}, epochs=1, draws=4, classes=3) is labelled
     said = capsys.readouterr().err
     assert "cannot be kept" in said

@@ -91,6 +91,7 @@ def test_batchformer_stands_in_both_branches_and_keys_are_remembered_plain(plain
 
 def test_the_neck_is_nowhere_in_prediction_and_deployment() -> None:
     method, image = paco(neck=Streams(BatchFormer(16))).eval(), batch()["view1"]
+    method.neck.train()  # or it would be the identity, wherever it stood
     assert torch.equal(method.predict(image), method.head(method.query.network(image)))
     assert set(method.deploy().state_dict()) == set(build(method.deploy().spec).state_dict())
 

@@ -23,3 +23,12 @@ def test_rows_give_the_weighted_sum_of_the_means() -> None:
     streams = {"a": Stream(slice(0, 2), 1.5), "b": Stream(slice(2, 6), 0.25)}
     rows = Streamed(values[:, None], streams, ()).rows
     assert (rows * values).mean() == 1.5 * values[:2].mean() + 0.25 * values[2:].mean()
+
+
+def test_streams_become_terms_and_those_of_no_weight_notes() -> None:
+    streams = {"plain": Stream(slice(0, 2), 0.0), "attended": Stream(slice(2, 4), 0.5)}
+    losses = {"plain": torch.tensor(2.0, requires_grad=True), "attended": torch.tensor(3.0)}
+    terms, notes = Streamed(torch.zeros(4, 8), streams, ()).weighted(losses)
+    assert terms == {"attended": 1.5}
+    assert notes == {"plain": 2.0}
+    assert not notes["plain"].requires_grad

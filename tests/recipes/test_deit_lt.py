@@ -21,7 +21,7 @@ from longtail.data.augmentations import RandAugment
 from longtail.data.loader import Loader
 from longtail.data.opening import open_data
 from longtail.data.samplers import RepeatedAugmentation
-from longtail.data.teaching import Apart, Labelled
+from longtail.data.teaching import Apart, AskTeacher
 from longtail.data.views import TwoViews, Weak
 from longtail.losses import effective_number
 from longtail.metrics.files import read_predictions
@@ -88,7 +88,7 @@ def test_teacher_and_student_in_one_command(teacher: Path, tmp_path: Path, monke
         raise AssertionError("the teacher was asked again")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Labelled, "__call__", asleep)
+        patched.setattr(AskTeacher, "__call__", asleep)
         train("deit_lt", "digits-lt", tmp_path / "reused", teacher=str(teacher), **STUDENT)
         train("deit_lt", "digits-lt", tmp_path / "again", teacher=str(tmp_path / "whole" / "teacher"), **STUDENT)
     assert equal(weights(tmp_path / "whole"), weights(tmp_path / "reused"))

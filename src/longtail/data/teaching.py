@@ -1,6 +1,6 @@
 """A teacher's classes for the very images that a student sees: batch transforms, the last one of a stage's mix.
 
-`Labelled` asks the teacher; `Remembered` asks once and keeps the answers, by epoch and draw, in a file named by the hash of everything
+`AskTeacher` asks the teacher; `Remembered` asks once and keeps the answers, by epoch and draw, in a file named by the hash of everything
 that determines them. Such files lie in `longtail/labels` under `$XDG_CACHE_HOME` (else `~/.cache`). They save time and nothing else: they
 may be deleted, and a run with them is equal to the bit to one without.
 """
@@ -52,14 +52,14 @@ class Apart:
 
 
 @dataclass(frozen=True)
-class Labelled:
+class AskTeacher:
     """Adds `teacher_target`, the class that the teacher finds most probable in each image as it is now: augmented and mixed.
 
     The teacher is any function from images in [0, 1] to logits that never trains, such as `longtail.nn.Teacher`, which also brings images
     to its own size. Where the batch has a `teacher_image` (see `Apart`), it looks at that one.
 
     >>> batch = {"image": torch.tensor([[[[0.0, 1.0]]], [[[0.5, 0.0]]]]), "target": torch.tensor([0, 0])}
-    >>> Labelled(lambda image: image[:, 0, 0])(batch, Clock(0, 1, 0, 1))["teacher_target"].tolist()
+    >>> AskTeacher(lambda image: image[:, 0, 0])(batch, Clock(0, 1, 0, 1))["teacher_target"].tolist()
     [1, 0]
     """
 
@@ -125,7 +125,7 @@ def _extend(file: BinaryIO, size: int) -> None:
 class Remembered:
     """The same as `labelled`, but what the store knows is not asked again."""
 
-    labelled: Labelled
+    labelled: AskTeacher
     store: Store
 
     def __call__(self, batch: Any, clock: Clock) -> Any:
@@ -138,7 +138,7 @@ class Remembered:
         return answered
 
 
-def remembered(labelled: Labelled, circumstances: Mapping[str, Any], *, epochs: int, draws: int, classes: int) -> BatchTransform:
+def remembered(labelled: AskTeacher, circumstances: Mapping[str, Any], *, epochs: int, draws: int, classes: int) -> BatchTransform:
     """Keep a teacher's classes in the file that belongs to these circumstances; beside it, a JSON file says what they are.
 
     Where no file can be kept, a warning says so and the teacher is asked every time.
@@ -234,5 +234,5 @@ def described(part: Any) -> Any:
     if callable(part) and "<" not in getattr(part, "__qualname__", "<"):
         return f"{part.__module__}.{part.__qualname__}"
     raise ValueError(
-        f"expected parts that say what they are, got {type(part).__name__} {part!r}: make it a dataclass, or use Labelled without memory"
+        f"expected parts that say what they are, got {type(part).__name__} {part!r}: make it a dataclass, or use AskTeacher without memory"
     )

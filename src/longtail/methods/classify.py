@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from longtail.core import Clock, Labelled, Method, Outcome
-from longtail.nn import Classifier, Frozen, Head, Neck, Network, PassThrough, Streamed
+from longtail.nn import Classifier, Frozen, Head, Neck, Network, Streamed
+from longtail.nn.neck import checked
 
 
 class Classify(Method[Labelled]):
@@ -28,10 +29,8 @@ class Classify(Method[Labelled]):
         self, network: Network | Frozen, head: Head, loss: nn.Module, *, neck: Neck | None = None, weights: nn.Module | None = None
     ) -> None:
         super().__init__()
-        if neck is not None and not isinstance(neck, Neck):
-            raise ValueError(f"expected a neck such as Streams(BatchFormer(dim)), got {type(neck).__name__}: wrap it in Streams")
         self.network, self.head, self.loss = network, head, loss
-        self.neck, self.weights = neck or PassThrough(), weights
+        self.neck, self.weights = checked(neck), weights
 
     def forward(self, batch: Labelled, clock: Clock) -> Outcome:
         """One term for each stream of the neck; without one, "class"."""
@@ -42,9 +41,7 @@ class Classify(Method[Labelled]):
         losses = {
             name: self.loss(logits[rows], target[rows], weight=weight, features=features[rows]) for name, (rows, _) in streams.items()
         }
-        terms = {name: stream.weight * losses[name] for name, stream in streams.items() if stream.weight != 0}
-        notes = {name: losses[name].detach() for name in streams if name not in terms}
-        return Outcome(terms, notes=notes)
+        return Outcome(*streamed.weighted(losses))
 
     def predict(self, image: Tensor) -> Tensor:
         """Logits, of the network and the head alone."""

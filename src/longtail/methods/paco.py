@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from longtail.core import Clock, LabelledViews, Method, Outcome
 from longtail.losses.paco import ParametricContrastive
-from longtail.nn import Classifier, Linear, Neck, Network, PassThrough, Queue
+from longtail.nn import Classifier, Linear, Neck, Network, Queue, Streamed
+from longtail.nn.neck import checked
 
 
 class Projected(nn.Module):
@@ -59,19 +60,18 @@ class PaCo(Method[LabelledViews]):
         neck: Neck | None = None,
     ) -> None:
         super().__init__()
-        if neck is not None and not isinstance(neck, Neck):
-            raise ValueError(f"expected a neck such as Streams(BatchFormer(dim)), got {type(neck).__name__}: wrap it in Streams")
         if not 0 <= momentum < 1:
             raise ValueError(f"expected a momentum in [0, 1), got {momentum}")
         self.query, self.head, self.loss = Projected(network, dim), head, loss
         self.key = copy.deepcopy(self.query).requires_grad_(False)
         self.queue, self.labels = Queue(dim, size), Queue(1, size)
         self.labels.stored.fill_(-1.0)  # no class: the rows that fill the queue at first are nobody's positives
-        self.momentum, self.neck = momentum, neck or PassThrough()
+        self.momentum, self.neck = momentum, checked(neck)
 
     def forward(self, batch: LabelledViews, clock: Clock) -> Outcome:
         """One term for each stream of the neck; without one, "class"."""
-        features, streams, (target,) = self.neck(self.query.network(batch["view1"]), batch["target"])
+        streamed: Streamed = self.neck(self.query.network(batch["view1"]), batch["target"])
+        features, streams, (target,) = streamed
         with torch.no_grad():
             keys = self.key.project(self.neck(self.key.network(batch["view2"])).features)
         losses = self.loss.each(
@@ -82,10 +82,8 @@ class PaCo(Method[LabelledViews]):
             labels=torch.cat([target, self.labels().flatten().long()]),
         )
         means = {name: losses[rows].mean() for name, (rows, _) in streams.items()}
-        terms = {name: stream.weight * means[name] for name, stream in streams.items() if stream.weight != 0}
-        notes = {name: means[name].detach() for name in streams if name not in terms}
         # Plain rows come first.
-        return Outcome(terms, notes=notes, carry={"keys": keys[: len(batch["target"])], "target": batch["target"]})
+        return Outcome(*streamed.weighted(means), carry={"keys": keys[: len(batch["target"])], "target": batch["target"]})
 
     @torch.no_grad()
     def after_step(self, outcome: Outcome, clock: Clock) -> None:

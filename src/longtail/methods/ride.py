@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from longtail.core import Clock, Labelled, Method, Outcome
 from longtail.losses.experts import Diversity, sum_of_divergences
-from longtail.nn import Classifier, CosineExperts, Frozen, Neck, Network, PassThrough
+from longtail.nn import Classifier, CosineExperts, Frozen, Neck, Network
+from longtail.nn.neck import checked
 
 
 class Ride(Method[Labelled]):
@@ -47,12 +48,10 @@ class Ride(Method[Labelled]):
         distill_temperature: float = 1.0,
     ) -> None:
         super().__init__()
-        if neck is not None and not isinstance(neck, Neck):
-            raise ValueError(f"expected a neck such as Streams(BatchFormer(dim)), got {type(neck).__name__}: wrap it in Streams")
         if network.dim != head.spec["dim"]:
             raise ValueError(f"expected a head for the {network.dim} features of the network, got one for {head.spec['dim']}")
         self.network, self.head, self.loss, self.diversity = network, head, loss, diversity
-        self.neck, self.weights, self.temperature = neck or PassThrough(), weights, temperature
+        self.neck, self.weights, self.temperature = checked(neck), weights, temperature
         self.teacher, self.distill_temperature = teacher, distill_temperature
 
     def forward(self, batch: Labelled, clock: Clock) -> Outcome:
@@ -87,8 +86,7 @@ class Ride(Method[Labelled]):
 
     def heads(self, image: Tensor) -> Mapping[str, Tensor]:
         """What `predict` answers as "logits", and the logits of each expert."""
-        features = self.network(image)
-        return {"logits": self.head(features), **{f"expert{k}": own for k, own in enumerate(self.head.apart(features), start=1)}}
+        return self.deploy().heads(image)
 
     def deploy(self) -> Classifier:
         """The network and the head, sharing their weights with this method."""

@@ -40,6 +40,11 @@ class Streamed(NamedTuple):
             rows[part] = weight * len(rows) / len(rows[part])
         return rows
 
+    def weighted(self, losses: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Each stream's mean loss as a term, times its weight, or as a note where that is 0."""
+        terms = {name: stream.weight * losses[name] for name, stream in self.streams.items() if stream.weight != 0}
+        return terms, {name: losses[name].detach() for name in self.streams if name not in terms}
+
 
 class Neck(nn.Module, ABC):
     """A training-time change of features that may add rows. In eval mode it is the identity."""
@@ -67,3 +72,10 @@ class PassThrough(Neck):
     def forward(self, features: Tensor, *aligned: Tensor) -> Streamed:
         """One stream, called "class"."""
         return Streamed(features, {"class": Stream(slice(None), self.weight)}, aligned)
+
+
+def checked(neck: Neck | None) -> Neck:
+    """A neck, or none, as a neck; a bare block such as BatchFormer, which makes no streams, is refused."""
+    if neck is not None and not isinstance(neck, Neck):
+        raise ValueError(f"expected a neck such as Streams(BatchFormer(dim)), got {type(neck).__name__}: wrap it in Streams")
+    return neck or PassThrough()

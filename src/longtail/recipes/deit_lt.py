@@ -234,13 +234,13 @@ def _distilled(
     `familiar` is a weak view, to compare how unsure the teacher is of both, where it is not what it teaches with.
     """
     loader = Loader(data.train, view=view, batch=batch, seed=run.view_seed, sampler=sampler, workers=run.machine.workers)
-    labelled: BatchTransform = teaching.Labelled(teacher)
+    labelled: BatchTransform = teaching.AskTeacher(teacher)
     if not run.dry and not (run.folder / "student" / "done").exists():  # a dry run measures what a first student pays
         determined = teaching.circumstances(
             teacher, loader, data, mix=mix, seed=run.seed, stage="student", epochs=epochs, accumulate=accumulate
         )
         labelled = teaching.remembered(
-            teaching.Labelled(teacher), determined, epochs=epochs, draws=len(data.train), classes=len(data.classes)
+            teaching.AskTeacher(teacher), determined, epochs=epochs, draws=len(data.train), classes=len(data.classes)
         )
     student = run.fit(
         Stage(
