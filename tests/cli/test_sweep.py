@@ -133,6 +133,7 @@ def test_the_same_run_twice_is_refused_before_anything_runs() -> None:
 
 def test_an_architecture_holds_for_the_runs_that_others_begin_with() -> None:
     jobs = plan(given(name="livt-tau", set=["network=vit_tiny"]))
+    assert {job.keywords["test_prior"] for job in jobs if job.compared} == {"uniform"}, "as in figure 3"
     assert {job.keywords["network"] for job in jobs} == {"vit_tiny"}
     jobs = plan(given(name="deit-lt-students", set=["teacher_network=resnet32"]))
     assert {job.keywords["network"] for job in jobs if not job.compared} == {"resnet32"}

@@ -84,10 +84,11 @@ def usual_optimizer(
 
 
 def unused(run: Run, recipe: Callable[..., Any], keywords: Mapping[str, Any], *, beside: str) -> None:
-    """Refuse keywords that have no effect here, so that no row names them.
+    """Refuse keywords that have no effect here, and keep their defaults off the row.
 
-    Asked before anything is written only: a run that began under older defaults may have them.
+    Refused before anything is written only: a run that began under older defaults may have them.
     """
+    run.unused.update(keywords)
     if not run.dry:
         return
     defaults = inspect.signature(recipe).parameters

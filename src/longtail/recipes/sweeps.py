@@ -126,10 +126,10 @@ SWEEPS: Mapping[str, Mapping[str, Any]] = {
     },
     # Theorem 2, as released, against equation 10, as printed.
     "livt-test-prior": {**_LIVT, "set": {"pretrained": ("{mgp}",), "epochs": (20,), "test_prior": (None, "uniform")}},
-    # Figure 3.
+    # Figure 3: tau times the bias of equation 10. Of theorem 2's it would also move where training begins.
     "livt-tau": {
         **_LIVT,
-        "set": {"pretrained": ("{mgp}",), "epochs": (20,), "tau": (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)},
+        "set": {"pretrained": ("{mgp}",), "epochs": (20,), "test_prior": ("uniform",), "tau": (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)},
         "plot": {"x": "tau"},
     },
     # Figure 2.

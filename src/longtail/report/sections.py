@@ -350,7 +350,7 @@ def _reproduce(run: Finished) -> dict[str, Any]:
         ),
         ("test-time averaging", row["tta"]),
         ("image size", f"{row['size']} pixels"),
-        ("pretraining", row["pretraining"] or "none"),
+        ("other data seen before", row["pretraining"] or "none"),
         ("groups", run.summary["group_rule"] if run.summary else "-"),
         ("versions", ", ".join(f"{name} {value}" for name, value in row["versions"].items())),
         (

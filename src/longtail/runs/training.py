@@ -212,7 +212,7 @@ def _conclude(asked: Asked, dataset: Dataset, machine: Machine, method: Method[A
     row: Row = {
         "format": FORMAT,
         "recipe": asked.recipe.name,
-        "keywords": dict(asked.keywords),
+        "keywords": {name: value for name, value in asked.keywords.items() if name not in run.unused},
         "data": {
             "name": dataset.name,
             "hash": dataset.hash,
