@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from longtail.core import BatchTransform, Clock, Stage
 from longtail.data.mixing import MixupCutMix
-from longtail.data.teaching import InTurn, Labelled, Remembered, Store
+from longtail.data.teaching import AskTeacher, InTurn, Remembered, Store
 from longtail.engine.fit import train
 from longtail.engine.machine import Machine
 from longtail.engine.optim import adamw
@@ -75,7 +75,7 @@ def timed(transform: BatchTransform, seconds: list[float]) -> BatchTransform:
 def turns(student: str, teacher: str, *, block: int, blocks: int, machine: Machine) -> dict[str, Any]:
     steps = block * (blocks + 1)
     own = build({"name": teacher, "size": 32})
-    labelled = Labelled(Teacher(Classifier(own, Cosine(own.dim, CLASSES)), size=32))
+    labelled = AskTeacher(Teacher(Classifier(own, Cosine(own.dim, CLASSES)), size=32))
     machine.place(labelled.teacher)  # type: ignore[arg-type]
     times: dict[str, list[float]] = {"free": [], "remembered": [], "alive": []}
     reading: list[float] = []

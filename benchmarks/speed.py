@@ -116,7 +116,7 @@ def interleaved(make: Callable[[], nn.Module], batches: Sequence[Labelled], *, b
 
 
 def loop_on_mlp() -> dict[str, Any]:
-    batches: list[Any] = [{"image": torch.randn(32, 64), "target": torch.randint(10, (32,))} for _ in range(8)]
+    batches: list[Any] = [{"image": torch.randn(32, 64), "target": torch.randint(10, (32,)), "draw": torch.arange(32)} for _ in range(8)]
 
     def make() -> nn.Module:
         return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
@@ -130,7 +130,9 @@ def resnet32() -> nn.Module:
 
 
 def loop_on_resnet(threads: int) -> dict[str, Any]:
-    batches: list[Any] = [{"image": torch.rand(128, 3, 32, 32), "target": torch.randint(100, (128,))} for _ in range(4)]
+    batches: list[Any] = [
+        {"image": torch.rand(128, 3, 32, 32), "target": torch.randint(100, (128,)), "draw": torch.arange(128)} for _ in range(4)
+    ]
     return interleaved(resnet32, batches, block=3, blocks=20, machine=Machine(threads=threads))
 
 

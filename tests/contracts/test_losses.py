@@ -19,7 +19,7 @@ COUNTS = [50, 20, 5, 2]
 class Case:
     name: str
     loss: Callable[[Tensor], nn.Module]  # of counts
-    plain: Callable[[], nn.Module]  # what it is for uniform counts
+    plain: Callable[[Tensor, Tensor], Tensor]  # (logits, target distributions) -> what it is for uniform counts
     reference: Callable[
         [list[float], list[float], int], float
     ]  # (logits of a row, target of a row, class) -> its loss if it were that class
@@ -96,22 +96,52 @@ def slow_lade(logits: Rows, target: Rows) -> float:
     return total
 
 
+def plain_ldam(logits: Tensor, target: Tensor) -> Tensor:
+    return torch.stack(
+        [
+            target[:, c] @ F.cross_entropy(30 * (logits - 0.5 * own), own.expand(len(logits), -1), reduction="none") / len(logits)
+            for c, own in enumerate(torch.eye(4, dtype=logits.dtype))
+        ]
+    ).sum()
+
+
+def plain_binary(logits: Tensor, target: Tensor) -> Tensor:
+    return 4 * F.binary_cross_entropy_with_logits(logits, target)
+
+
+def plain_lade(logits: Tensor, target: Tensor) -> Tensor:
+    log_z = logits.exp().mean(0).log()
+    of_class = (target * logits).sum(0) / target.sum(0)
+    return F.cross_entropy(logits, target) + 0.1 * (log_z + 0.1 * log_z**2 - of_class).mean()
+
+
+def plain_influence(logits: Tensor, target: Tensor) -> Tensor:
+    p = logits.softmax(1)
+    return (target * -p.log() / (2 - 2 * p + 1e-3)).sum(1).mean()
+
+
 CASES = [
     # exp(z) is 1 to 2
-    Case("cross entropy", lambda n: CrossEntropy(), CrossEntropy, lambda z, t, c: softmax_loss(z, c), math.log(3 / 2)),
+    Case("cross entropy", lambda n: CrossEntropy(), F.cross_entropy, lambda z, t, c: softmax_loss(z, c), math.log(3 / 2)),
     # 3 to 2
-    Case("logit adjusted", LogitAdjusted, CrossEntropy, slow_adjusted, math.log(5 / 2)),
+    Case("logit adjusted", LogitAdjusted, F.cross_entropy, slow_adjusted, math.log(5 / 2)),
     # margin 0.5, scale 30: log(1 + exp(30 * (0.5 - log 2)))
-    Case("LDAM", LDAM, lambda: LDAM(torch.ones(4)), slow_ldam, math.log1p(math.exp(30 * (0.5 - math.log(2))))),
+    Case("LDAM", LDAM, plain_ldam, slow_ldam, math.log1p(math.exp(30 * (0.5 - math.log(2))))),
     # no to odds 1, yes to odds 2
-    Case("binary", lambda n: BinaryCrossEntropy(), BinaryCrossEntropy, slow_binary, math.log(2) + math.log(3 / 2)),
-    # no to odds 3, yes to odds 2/3
-    Case("balanced binary", BalancedBCE, lambda: BalancedBCE(torch.ones(4)), slow_balanced, math.log(4) + math.log(5 / 2)),
+    Case("binary", lambda n: BinaryCrossEntropy(), plain_binary, slow_binary, math.log(2) + math.log(3 / 2)),
+    # no to odds 3, yes to odds 2/3; of four alike, each has odds of 1/3
+    Case(
+        "balanced binary",
+        BalancedBCE,
+        lambda logits, target: plain_binary(logits - math.log(3), target),
+        slow_balanced,
+        math.log(4) + math.log(5 / 2),
+    ),
     # log(C - 1) is 0 for two classes
     Case(
         "balanced binary, uniform test",
         lambda n: BalancedBCE(n, test_prior="uniform"),
-        BinaryCrossEntropy,
+        plain_binary,
         slow_balanced_uniform,
         math.log(4) + math.log(5 / 2),
     ),
@@ -119,7 +149,7 @@ CASES = [
     Case(
         "class-balanced binary",
         lambda n: ClassBalancedBCE(n, beta=0.9),
-        BinaryCrossEntropy,
+        plain_binary,
         slow_class_balanced,
         2 * (math.log(2) * 0.1 + math.log(3 / 2) * 0.271) / 0.371,
     ),
@@ -127,7 +157,7 @@ CASES = [
     Case(
         "LADE",
         LADE,
-        lambda: LADE(torch.ones(4)),
+        plain_lade,
         slow_adjusted,
         math.log(5 / 2) + 0.1 * (math.log(2) + 0.175 * math.log(2) ** 2),
         beside=slow_lade,
@@ -136,12 +166,15 @@ CASES = [
     Case(
         "influence balanced",
         lambda n: GivenFeatures(InfluenceBalanced(n, alpha=1.0)),
-        lambda: GivenFeatures(InfluenceBalanced(torch.ones(4), alpha=1.0)),
+        plain_influence,
         slow_influence,
         1.5 * math.log(3 / 2) / (2 / 3 + 1e-3),
     ),
 ]
 every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+counted = pytest.mark.parametrize(
+    "case", [case for case in CASES if case.name not in ("cross entropy", "binary")], ids=lambda case: case.name
+)
 
 
 def given() -> tuple[Tensor, Tensor, Tensor]:
@@ -163,8 +196,9 @@ def slow_mean(case: Case, logits: Tensor, target: Tensor, weight: list[float], r
 @every
 def test_uniform_counts_give_the_plain_loss(case: Case) -> None:
     logits, hard, soft = given()
-    for target in (hard, soft):
-        assert torch.allclose(case.loss(torch.full((4,), 7))(logits, target), case.plain()(logits, target), atol=1e-6)
+    loss = case.loss(torch.full((4,), 7))
+    assert torch.allclose(loss(logits, hard), case.plain(logits, F.one_hot(hard, 4).double()), atol=1e-6)
+    assert torch.allclose(loss(logits, soft), case.plain(logits, soft), atol=1e-6)
 
 
 @every
@@ -207,6 +241,26 @@ def test_extreme_logits_give_finite_losses_and_gradients(case: Case, size: float
         assert value.dtype == torch.float32
         assert value.isfinite()
         assert gradient.isfinite().all()
+
+
+@every
+def test_a_target_that_is_no_class_is_refused_with_both_numbers(case: Case) -> None:
+    logits, hard, _ = given()
+    with pytest.raises(ValueError, match="expected targets 0 to 3 as int64 for logits of 4 classes, got 1 to 4"):
+        case.loss(torch.tensor(COUNTS))(logits, hard + 1)
+
+
+@counted
+@pytest.mark.parametrize("classes", [1, 3, 5])
+def test_logits_of_another_number_of_classes_are_refused_with_both_numbers(case: Case, classes: int) -> None:
+    with pytest.raises(ValueError, match=rf"expected logits \(N, 4\), as the loss has counts of 4 classes, got \(2, {classes}\)"):
+        case.loss(torch.tensor(COUNTS))(torch.zeros(2, classes), torch.tensor([0, 0]))
+
+
+@counted
+def test_a_list_of_counts_is_refused(case: Case) -> None:
+    with pytest.raises(ValueError, match="expected counts as a tensor, got a list"):
+        case.loss(COUNTS)  # type: ignore[arg-type]
 
 
 @every

@@ -329,7 +329,7 @@ def test_stages_given_the_same_averages_have_their_own(tmp_path: Path) -> None:
 def test_two_stages_of_one_name_are_refused(tmp_path: Path) -> None:
     toy: dict[str, Any] = {"data": ToyBatches(), "epochs": 1, "optimizer": sgd(lr=0.1)}
     for dry in (None, "rehearse"):
-        run = Run(tmp_path, dry=dry)  # type: ignore[arg-type]
+        run = Run(tmp_path, dry=dry)
         run.fit(Stage(name="train", method=ToyMethod(), **toy))
         with pytest.raises(ValueError, match=r"different names, .* got two called 'train'"):
             run.fit(Stage(name="train", method=ToyMethod(), **toy))

@@ -61,7 +61,8 @@ def test_the_temperature_is_the_published_formula() -> None:
 def test_a_hotter_comparison_keeps_the_size_of_gradients() -> None:
     aim, logits = torch.zeros(1, 2, dtype=torch.float64), torch.tensor([[[0.1, -0.1]]], dtype=torch.float64, requires_grad=True)
     cold, hot = (torch.autograd.grad(sum_of_divergences(aim, logits, temperature=t), logits)[0] for t in (1.0, 4.0))
-    assert torch.allclose(4 * cold, 4 * hot, rtol=0.01)
+    assert cold.abs().min() > 0.04
+    assert torch.allclose(cold, hot, rtol=0.01)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])

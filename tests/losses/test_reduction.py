@@ -41,6 +41,17 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
         weighted_mean(logits, logits, weight=None, rows=torch.ones(3))
 
 
+def test_targets_that_are_no_classes_are_refused_with_both_numbers() -> None:
+    for target, got in (([0, 3], "0 to 3"), ([-1, 2], "-1 to 2"), ([0.0, 1.0], r"0.0 to 1.0 as torch.float32")):
+        with pytest.raises(ValueError, match=f"expected targets 0 to 2 as int64 for logits of 3 classes, got {got}"):
+            distribution(torch.tensor(target), torch.zeros(2, 3))
+
+
+def test_counts_that_are_no_tensor_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"counts as a tensor, got a list: pass torch.tensor\(counts\)"):
+        prior([3, 2, 1])  # type: ignore[arg-type]
+
+
 def test_a_class_without_images_is_named() -> None:
     with pytest.raises(ValueError, match="got none in class 1, 3: leave out"):
         prior(torch.tensor([5, 0, 2, 0]))

@@ -1,6 +1,5 @@
 import pytest
 import torch
-from torch import nn
 
 from longtail.nn.fast_cnn import FastCNN
 
@@ -22,6 +21,11 @@ def test_it_takes_images_of_any_size(size: int) -> None:
 
 
 def test_a_border_is_added_to_tiny_images_only() -> None:
-    assert isinstance(FastCNN(8).border, nn.ZeroPad2d)
-    image = torch.rand(1, 3, 32, 32)
-    assert torch.equal(FastCNN(32).border(image), image)
+    image = torch.rand(1, 3, 8, 8) + 0.5
+    wide = FastCNN(8).border(image)
+    assert wide.shape == (1, 3, 9, 9)
+    assert torch.equal(wide[..., :8, :8], image)
+    assert wide.sum() == pytest.approx(image.sum()), "black"
+    for size in (9, 32):
+        image = torch.rand(1, 3, size, size)
+        assert torch.equal(FastCNN(size).border(image), image)

@@ -162,6 +162,11 @@ def test_the_decoder_puts_every_patch_in_its_place() -> None:
     assert not torch.allclose(painted[0, first], painted[0, second])
 
 
+def test_every_norm_of_the_decoder_is_as_published() -> None:
+    decoder = Decoder(16, grid=2, pixels=12, width=8, depth=2, heads=2)
+    assert [own.eps for own in decoder.modules() if isinstance(own, nn.LayerNorm)] == [1e-6] * 5
+
+
 def test_nothing_hidden_is_the_plain_encoder() -> None:
     """Order does not matter to a transformer: with all patches visible, the tokens are those of the network itself, shuffled."""
     method, image = autoencoder(), torch.rand(2, 3, 8, 8, dtype=torch.float64)

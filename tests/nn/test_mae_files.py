@@ -2,6 +2,7 @@ import argparse
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import timm
 import torch
@@ -205,6 +206,10 @@ def test_files_that_hold_nothing_of_use_are_refused(tmp_path: Path) -> None:
     (tmp_path / "torn.safetensors").write_bytes(b"torn")
     with pytest.raises(ValueError, match=r"something else or a part of it in .*torn.safetensors"):
         read_weights(tmp_path / "torn.safetensors")
+    for text in ("hello", "a list\n", "# words\n", "M\n", ""):
+        (tmp_path / "text.pth").write_text(text)
+        with pytest.raises(ValueError, match=r"something else or a part of it in .*text.pth \(\w+.*\): copy it again"):
+            read_weights(tmp_path / "text.pth")
     torch.save({"epoch": 3}, tmp_path / "epoch.pth")
     with pytest.raises(ValueError, match="expected a state dict"):
         read_weights(tmp_path / "epoch.pth")
@@ -223,9 +228,28 @@ class Trap:
 def test_nothing_in_a_checkpoint_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save({"model": Trap()}, "trap.pth")
-    with pytest.raises(ValueError, match="expected weights"):
+    with pytest.raises(ValueError, match=r"in trap.pth, and nothing in it is executed"):
         read_weights(Path("trap.pth"))
     assert not Path("trap-was-sprung").exists()
+
+
+@pytest.mark.parametrize(("beside", "named"), [(np.float64(0.5), r"numpy\.\S+\.scalar"), (Path("run"), r"pathlib\.\S*Path")])
+def test_a_checkpoint_with_more_than_weights_says_how_to_save_them_alone(beside: object, named: str, tmp_path: Path) -> None:
+    tensors = invented(public(decoder=None))
+    torch.save({"model": tensors, "beside": beside}, tmp_path / "more.pth")
+    with pytest.raises(ValueError, match=rf'got {named} as well in .*more.pth.*torch.save\({{"model": state_dict}}, path\)'):
+        read_weights(tmp_path / "more.pth")
+    torch.save({"model": tensors}, tmp_path / "more.pth")
+    assert read_weights(tmp_path / "more.pth").tensors.keys() == tensors.keys()
+
+
+@pytest.mark.parametrize("name", ["encoder", "model"])
+def test_a_folder_of_a_run_that_lacks_its_spec_is_not_whole(name: str, tmp_path: Path) -> None:
+    write(tmp_path / name, encoder(), data="digits-lt")
+    (tmp_path / name / "spec.json").unlink()
+    for source in (tmp_path, tmp_path / name):
+        with pytest.raises(ValueError, match=rf"expected spec.json in {tmp_path / name}, which is written last, got weights alone"):
+            read_weights(source)
 
 
 def test_an_encoder_in_a_folder_comes_back(tmp_path: Path) -> None:

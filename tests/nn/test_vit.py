@@ -13,6 +13,15 @@ def test_the_patch_grows_with_the_image(size: int, patch: int) -> None:
     assert network.patch_embed.patch_size == (patch, patch)  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    ("size", "patch", "advice"),
+    [(15, 2, "take size 14 or 16, or a patch that divides 15"), (8, 16, "take size 16, or a patch"), (8, 0, "take a patch that divides 8")],
+)
+def test_a_size_that_the_patch_does_not_divide_is_refused_with_others(size: int, patch: int, advice: str) -> None:
+    with pytest.raises(ValueError, match=f"got size {size} and patch {patch}: {advice}"):
+        vit_mini(size, patch=patch, width=16, depth=1)
+
+
 def test_features_may_be_the_mean_of_the_patches() -> None:
     image = torch.rand(2, 3, 8, 8)
     for pool, behind in (("avg", False), ("avg_norm", True)):

@@ -47,6 +47,9 @@ def test_fine_tuning_begins_with_the_encoder_of_another_run(pretrained: Path, tm
     result = train("livt", "digits-lt", tmp_path / "run", pretrained=pretrained, size=16, lr=0.0, **QUICK)
     assert result.row is not None
     assert result.row["epochs"] == {"finetune": 1}
+    named = result.row["keywords"]
+    assert not {"pretrain_epochs", "pretrain_lr", "mask", "decoder_width"} & set(named), "the row names no pretraining that did not happen"
+    assert (named["epochs"], named["layer_decay"]) == (1, 0.75)
     assert result.row["size"] == 16
     network: Any = load(tmp_path / "run").network
     own, given = transformer(network.network).state_dict(), read_weights(pretrained).tensors
@@ -82,7 +85,7 @@ def test_a_dry_run_goes_through_both_stages_and_writes_nothing(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("keywords", "said"),
     [
-        ({"patch": 3}, "size 8 and patch 3"),
+        ({"patch": 3}, "size 8 and patch 3: take size 6 or 9, or a patch that divides 8"),
         ({"mask": 1.0}, "mask ratio between 0 and 1, got 1.0"),
         ({"mask": 0.9}, "some of 4 patches and not all"),
         ({"network": "fast_cnn"}, "fast_cnn has no keyword patch"),
@@ -148,7 +151,7 @@ def test_an_arm_goes_on_when_its_encoder_is_changed_or_gone(pretrained: Path, tm
             shutil.rmtree(tmp_path / "mgp")
         row = train("livt", "digits-lt", tmp_path / name, **settings).row
         assert row is not None
-        assert row["pretraining"] is None or name == "gone"  # which began with the changed one
+        assert row["pretraining"] == {"changed": None, "gone": "other data"}[name]  # the second began with the changed one
         if name == "changed":
             one, other = (torch.load(tmp_path / folder / "finetune" / "last.pt")["method"] for folder in ("whole", name))
             assert all(torch.equal(tensor, other[key]) for key, tensor in one.items())
@@ -228,6 +231,11 @@ def test_both_stages_have_the_settings_of_the_paper(batch: int, accumulate: int,
     assert settings(labelling, body.blocks[5].mlp.fc1.weight) == (pytest.approx(0.75), 0.05)
     assert settings(labelling, label.method.head.weight) == (1.0, 0.05)
     assert settings(labelling, label.method.head.bias) == (1.0, 0.0)
+
+
+def test_a_size_that_the_encoders_patch_does_not_divide_is_refused_with_sizes_that_it_does(pretrained: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="got size 15 and patch 4: take size 12 or 16, or"):
+        train("livt", "digits-lt", tmp_path / "run", pretrained=pretrained, size=15, **{**QUICK, "patch": None})
 
 
 def test_an_encoder_of_another_patch_or_width_is_refused_with_both(pretrained: Path, tmp_path: Path) -> None:

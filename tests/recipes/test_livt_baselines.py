@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,10 @@ import pytest
 import torch
 from captured import stages
 
+from longtail.core import Clock, Labelled
 from longtail.data.augmentations import ThreeAugment
+from longtail.engine.optim import Clipped
+from longtail.nn.mae import sincos_positions, transformer
 from longtail.recipes.parts import training_view
 from longtail.runs import load, train
 
@@ -29,12 +33,62 @@ def test_the_head_under_lamb_does_not_begin_near_zero(tmp_path: Path) -> None:
     assert float(head.weight.std()) > 0.01, "LAMB's steps are in proportion to the weights: near zero it would stay there"
 
 
-def test_deit3_counts_every_class_of_a_mixture_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = stages(monkeypatch, tmp_path / "run", "deit3", **QUICK)
-    loss = found["train"].method.loss
-    mixed, logits = torch.tensor([[0.7, 0.3, 0.0]]), torch.tensor([[1.0, -2.0, 0.5]])
-    slow = -(torch.tensor([1.0, -2.0, -0.5]).sigmoid().log()).sum()
-    assert loss(logits, mixed).item() == pytest.approx(slow.item(), rel=1e-6)
+def test_deit3_counts_every_class_of_a_mixture_as_a_whole_and_takes_the_mean_over_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = stages(monkeypatch, tmp_path / "run", "deit3", **QUICK)["train"].method.eval()
+    target = torch.zeros(2, 10)
+    target[0, :2], target[1, 4] = torch.tensor([0.7, 0.3]), 1.0
+    batch: Labelled = {"image": torch.rand(2, 3, 8, 8), "target": target, "draw": torch.arange(2)}
+    answers = zip(method.predict(batch["image"]).flatten().tolist(), target.flatten().tolist(), strict=True)
+    slow = [math.log1p(math.exp(-logit if share else logit)) for logit, share in answers]
+    assert method(batch, Clock(0, 1, 0, 1)).terms["class"].item() == pytest.approx(sum(slow) / 20, rel=1e-5)
+
+
+@pytest.mark.parametrize(("loss", "scale"), [("bal_bce", 0.1), ("cb_bce", 0.1), ("ce", 1.0), ("bal_ce", 1.0)])
+def test_deit3_takes_the_mean_over_classes_of_binary_losses_only(
+    loss: str, scale: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = stages(monkeypatch, tmp_path / "run", "deit3", loss=loss, **QUICK)["train"].method.eval()
+    batch: Labelled = {"image": torch.rand(2, 3, 8, 8), "target": torch.tensor([0, 4]), "draw": torch.arange(2)}
+    whole = method.loss(method.predict(batch["image"]), batch["target"]).item()
+    assert method(batch, Clock(0, 1, 0, 1)).terms["class"].item() == pytest.approx(scale * whole)
+
+
+@pytest.mark.parametrize("batch", [32, 128])
+def test_deit3_has_the_settings_of_its_paper(batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = stages(monkeypatch, tmp_path / "run", "deit3", **{**QUICK, "batch": batch})
+    optimizer, network = found["train's optimizer"], found["train"].method.network
+    assert isinstance(optimizer, Clipped)
+    assert (optimizer.norm, type(optimizer.inner).__name__) == (1.0, "Lamb")
+    assert {group["lr"] for group in optimizer.param_groups} == {3e-3}, "whatever the batch"
+    assert {(group["lr_scale"], group["weight_decay"]) for group in optimizer.param_groups} == {(1.0, 0.02), (1.0, 0.0)}
+    body: Any = transformer(network).eval()
+    assert all((block.ls1.gamma == 1e-4).all() and (block.ls2.gamma == 1e-4).all() for block in body.blocks)
+    image = torch.rand(2, 3, 8, 8)
+    assert torch.equal(body(image), body.forward_features(image)[:, 0]), "the class token"
+
+
+def test_deit3_takes_scaled_layers_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keywords: dict[str, Any] = {**QUICK, "size": 16}
+    with pytest.raises(ValueError, match=r"scaled layers, got timm:test_vit, which has none: .*timm:deit3_base_patch16_224"):
+        train("deit3", "digits-lt", tmp_path / "run", network="timm:test_vit", **keywords)
+    with pytest.raises(ValueError, match=r"got it with timm:test_vit2, which has its own: leave it out"):
+        train("deit3", "digits-lt", tmp_path / "run", network="timm:test_vit2", layer_scale=0.1, **keywords)
+    method = stages(monkeypatch, tmp_path / "run", "deit3", network="timm:test_vit2", **keywords)["train"].method
+    assert transformer(method.network).blocks[0].ls1.gamma.requires_grad
+
+
+@pytest.mark.parametrize("batch", [32, 128])
+def test_vit_scratch_begins_as_a_masked_autoencoder_does_with_one_rate(batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = stages(monkeypatch, tmp_path / "run", "vit_scratch", **{**QUICK, "batch": batch})
+    optimizer, body = found["train's optimizer"], transformer(found["train"].method.network)
+    assert torch.equal(body.pos_embed, sincos_positions(128, 2))
+    limit = math.sqrt(6 / (128 + 3 * 128))  # Xavier's
+    assert all(limit * 0.99 < block.attn.qkv.weight.abs().max() <= limit and not block.attn.qkv.bias.any() for block in body.blocks)
+    assert isinstance(optimizer, torch.optim.AdamW)
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([2e-3 * batch / 256] * len(optimizer.param_groups))
+    assert {(group["lr_scale"], group["weight_decay"]) for group in optimizer.param_groups} == {(1.0, 0.05), (1.0, 0.0)}
 
 
 @pytest.mark.parametrize(("size", "pad"), [(16, 2), (32, 4), (224, 4)])

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longtail.losses.reduction import check_smoothing, check_tau, distribution, full, prior, weighted_mean
+from longtail.losses.reduction import check_classes, check_smoothing, check_tau, distribution, full, prior, weighted_mean
 from longtail.losses.weights import effective_number
 
 
@@ -86,6 +86,7 @@ class BalancedBCE(BinaryCrossEntropy):
 
     def each(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss (N, C) of every answer, for a target distribution (N, C)."""
+        check_classes(logits, self.bias)
         return super().each(logits + self.bias, target)
 
 
@@ -106,4 +107,5 @@ class ClassBalancedBCE(BinaryCrossEntropy):
 
     def each(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss (N, C) of every answer, for a target distribution (N, C)."""
+        check_classes(logits, self.columns)
         return super().each(logits, target) * self.columns

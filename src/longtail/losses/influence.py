@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longtail.losses.reduction import distribution, full, prior, weighted_mean
+from longtail.losses.reduction import check_classes, distribution, full, prior, weighted_mean
 
 
 class InfluenceBalanced(nn.Module):
@@ -37,6 +37,7 @@ class InfluenceBalanced(nn.Module):
         if features is None or len(features) != len(logits):
             got = "none" if features is None else f"{len(features)} rows"
             raise ValueError(f"expected the features of {len(logits)} rows, which the head turned into logits, got {got}: pass features=")
+        check_classes(logits, self.columns)
         logits = full(logits)
         target = distribution(target, logits)
         # |softmax - one_hot(c)|_1 is 1 - p_c at c, and as much at all others together.

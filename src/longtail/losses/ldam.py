@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longtail.losses.reduction import distribution, full, prior, weighted_mean
+from longtail.losses.reduction import check_classes, distribution, full, prior, weighted_mean
 
 
 class LDAM(nn.Module):
@@ -34,6 +34,7 @@ class LDAM(nn.Module):
         self, logits: Tensor, target: Tensor, *, weight: Tensor | None = None, rows: Tensor | None = None, features: Tensor | None = None
     ) -> Tensor:
         """The mean over rows; see `longtail.losses.reduction` for `weight` and `rows`."""
+        check_classes(logits, self.margin)
         logits = self.scale * full(logits)
         losses = F.softplus(_others(logits) - (logits - self.scale * self.margin))
         return weighted_mean(losses, distribution(target, logits), weight=weight, rows=rows)

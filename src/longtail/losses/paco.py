@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longtail.losses.reduction import full, prior
+from longtail.losses.reduction import check_classes, full, prior
 
 
 class ParametricContrastive(nn.Module):
@@ -55,6 +55,7 @@ class ParametricContrastive(nn.Module):
         if len(logits) != len(anchors) or len(target) != len(anchors) or len(others) != len(labels):
             sizes = f"{len(logits)}, {len(target)}, {len(anchors)}, and {len(others)}, {len(labels)}"
             raise ValueError(f"expected logits, target and anchors of one length, and others and labels of one length, got {sizes}")
+        check_classes(logits, self.bias)
         centres = (full(logits) + self.bias) / self.centre_temperature
         with torch.autocast(anchors.device.type, enabled=False):  # a temperature of 0.05 magnifies what bf16 rounds
             contrasted = full(anchors) @ full(torch.cat([anchors, others])).T / self.temperature

@@ -32,7 +32,11 @@ def distribution(target: Tensor, logits: Tensor, *, smoothing: float = 0.0) -> T
     check_smoothing(smoothing)
     classes = logits.shape[1]
     if target.ndim == 1 and len(target) == len(logits):
-        target = F.one_hot(target, classes)
+        try:
+            target = F.one_hot(target, classes)
+        except RuntimeError as error:  # torch looks at the values on a CPU only, where it costs no waiting
+            got = f"{target.min().item()} to {target.max().item()} as {target.dtype}"
+            raise ValueError(f"expected targets 0 to {classes - 1} as int64 for logits of {classes} classes, got {got}") from error
     elif target.shape != logits.shape:
         expected = f"({len(logits)},) or {tuple(logits.shape)}"
         raise ValueError(f"expected a target of shape {expected} for logits {tuple(logits.shape)}, got {tuple(target.shape)}")
@@ -65,12 +69,20 @@ def prior(counts: Tensor) -> Tensor:
     >>> prior(torch.tensor([3, 1])).tolist()
     [0.75, 0.25]
     """
+    if not isinstance(counts, Tensor):
+        raise ValueError(f"expected counts as a tensor, got a {type(counts).__name__}: pass torch.tensor(counts)")
     if counts.ndim != 1 or len(counts) < 2:
         raise ValueError(f"expected counts (C,) of at least two classes, got shape {tuple(counts.shape)}")
     empty = (~(counts > 0)).nonzero().flatten().tolist()
     if empty:
         raise ValueError(f"expected training images in every class, got none in class {', '.join(map(str, empty))}: leave out such classes")
     return counts.double() / counts.double().sum()
+
+
+def check_classes(logits: Tensor, own: Tensor) -> None:
+    """Refuse logits of other classes than a loss has counts of; `own` (C,) is what it made of them."""
+    if logits.shape[1:] != own.shape:
+        raise ValueError(f"expected logits (N, {len(own)}), as the loss has counts of {len(own)} classes, got {tuple(logits.shape)}")
 
 
 def check_smoothing(smoothing: float) -> None:

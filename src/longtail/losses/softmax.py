@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longtail.losses.reduction import check_smoothing, check_tau, distribution, full, prior, weighted_mean
+from longtail.losses.reduction import check_classes, check_smoothing, check_tau, distribution, full, prior, weighted_mean
 
 
 class CrossEntropy(nn.Module):
@@ -52,6 +52,7 @@ class LogitAdjusted(CrossEntropy):
         self, logits: Tensor, target: Tensor, *, weight: Tensor | None = None, rows: Tensor | None = None, features: Tensor | None = None
     ) -> Tensor:
         """The mean over rows; see `longtail.losses.reduction` for `weight` and `rows`."""
+        check_classes(logits, self.bias)
         return super().forward(full(logits) + self.bias, target, weight=weight, rows=rows, features=features)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -147,10 +148,11 @@ class Decoder(nn.Module):
             raise ValueError(
                 f"expected a decoder width divisible by its heads, got width {width} and heads {heads}: take a divisor of {width}"
             )
+        norm: Any = partial(nn.LayerNorm, eps=1e-6)
         self.embed = nn.Linear(dim, width)
         self.mask_token = nn.Parameter(torch.empty(1, 1, width))
-        self.blocks = nn.Sequential(*(Block(width, heads, qkv_bias=True) for _ in range(depth)))
-        self.norm = nn.LayerNorm(width, eps=1e-6)
+        self.blocks = nn.Sequential(*(Block(width, heads, qkv_bias=True, norm_layer=norm) for _ in range(depth)))
+        self.norm = norm(width)
         self.pixels = nn.Linear(width, pixels)
         self.register_buffer("positions", sincos_positions(width, grid, prefix=prefix))
         self.prefix = prefix

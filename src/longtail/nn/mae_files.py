@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import pickle
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -61,7 +59,8 @@ def read_weights(source: Path) -> Weights:
     """Read the transformer that `source` holds: the folder of a run or of a timm model, or a .safetensors, .pth or .pt file.
 
     Of a run, this is the encoder before fine-tuning (`encoder/`, which `masked_autoencoder` and `livt` write); of a run without one, the
-    trained network in `model/`. A file may hold a whole checkpoint, as the public MAE and LiVT ones do; nothing in it is executed.
+    trained network in `model/`. Both are whole once they have a `spec.json`. A file may hold a whole checkpoint, as the public MAE and LiVT
+    ones do; nothing in it is executed.
     """
     if source.is_dir():
         for folder in (source / "encoder", source / "model", source):
@@ -82,6 +81,8 @@ def _about(folder: Path) -> tuple[Mapping[str, Any] | None, str | None]:
         about = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
         return about["network"].get("network", about["network"]), about.get("data")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8")) if (folder / "config.json").exists() else {}
+    if not config and folder.name in ("encoder", "model"):
+        raise ValueError(f"expected spec.json in {folder}, which is written last, got weights alone: let that run finish, or pass another")
     known = config.get("pretrained_cfg", config)
     return ({"mean": known["mean"], "std": known["std"]} if {"mean", "std"} <= known.keys() else None), None
 
@@ -93,9 +94,17 @@ def _tensors(path: Path) -> Mapping[str, Tensor]:
         # The public checkpoints carry the arguments of their training, which are a Namespace.
         with torch.serialization.safe_globals([argparse.Namespace]):
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError, OSError) as error:
-        reason = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())[:200]  # torch prints in colours
-        raise ValueError(f"expected weights, got something else or a part of it in {path}: {reason}") from error
+    except Exception as error:  # what is no checkpoint fails with many types: KeyError, IndexError, struct.error, UnpicklingError, ...
+        reason = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())  # torch prints in colours, and advice first
+        reason = f"{type(error).__name__} {reason.rpartition('WeightsUnpickler error: ')[2]}".strip()[:200]
+        if found := re.search(r"GLOBAL (\S+)", reason):
+            raise ValueError(
+                f"expected tensors and numbers, got {found[1]} as well in {path}, and nothing in it is executed: if you trust it, load it "
+                'with torch and save its state dict alone, torch.save({"model": state_dict}, path)'
+            ) from error
+        raise ValueError(
+            f"expected weights, got something else or a part of it in {path} ({reason}): copy it again, or pass another"
+        ) from error
     for key in ("model", "state_dict"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]

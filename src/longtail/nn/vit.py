@@ -125,8 +125,14 @@ def vit(
     check_drop_path(drop_path)
     if patch is None:
         patch = max((p for p in range(1, size // 8 + 1) if size % p == 0), default=1)
-    if patch < 1 or size % patch:
-        raise ValueError(f"expected an image size divisible by the patch, got size {size} and patch {patch}: take a divisor of {size}")
+    if patch < 1:
+        raise ValueError(f"expected a patch of at least one pixel, got size {size} and patch {patch}: take a patch that divides {size}")
+    if size % patch:
+        sizes = " or ".join(str(own) for own in (size - size % patch, size - size % patch + patch) if own)
+        raise ValueError(
+            f"expected an image size divisible by the patch, got size {size} and patch {patch}: "
+            f"take size {sizes}, or a patch that divides {size}"
+        )
     if heads < 1 or width % heads:
         raise ValueError(f"expected a width divisible by the heads, got width {width} and heads {heads}: take a divisor of {width}")
     distilled = pool == "tokens"

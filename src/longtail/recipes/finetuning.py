@@ -26,7 +26,7 @@ from longtail.losses import (
     effective_number,
 )
 from longtail.methods.classify import Classify
-from longtail.nn import Cosine, Head, Linear, Network
+from longtail.nn import Cosine, Head, Linear, Network, PassThrough
 from longtail.recipes.parts import Kept, kept, validation
 from longtail.schedules import Cosine as CosineRate
 from longtail.schedules import Deferred
@@ -54,15 +54,19 @@ def finetune(
     test_prior: Literal["uniform"] | None,
     keep: Kept,
     whole: bool = False,
+    scale: float = 1.0,
     head_std: float = HEAD_STD,
 ) -> Method[Labelled]:
-    """Train a transformer with labels, in one stage. `whole` is `BinaryCrossEntropy`'s; a linear head begins with weights of `head_std`."""
+    """Train a transformer with labels, in one stage.
+
+    `whole` is `BinaryCrossEntropy`'s; `scale` is a factor of the loss; a linear head begins with weights of `head_std`.
+    """
     chosen = kept(keep, ema=0.0, data=data)[1]
     function, head, weights = loss_and_head(loss, data.counts, backbone.dim, tau=tau, test_prior=test_prior, whole=whole, std=head_std)
     return run.fit(
         Stage(
             name=stage,
-            method=Classify(backbone, head, function, weights=weights),
+            method=Classify(backbone, head, function, neck=PassThrough(scale), weights=weights),
             data=Loader(data.train, view=view, batch=batch, seed=run.view_seed, workers=run.machine.workers),
             epochs=epochs,
             accumulate=accumulate,

@@ -26,7 +26,7 @@ KEYWORDS: Mapping[str, str] = {
     "size": "Side of the images that the network sees, in pixels; that of the data unless given.",
     # losses
     "loss": "A loss of LiVT's table 7 by name.",
-    "tau": "Share of the log prior that is added to the logits while training: 1 is all of it, 0 none.",
+    "tau": "Share of the prior's log (bal_bce: of its log-odds) that is added to the logits while training: 1 is all of it, 0 none.",
     "test_prior": "uniform adds log(C - 1) to the bias of bal_bce (LiVT's equation 10); the order of answers stays.",
     "margin": "Largest margin of LDAM, that of the rarest class, in cosines.",
     "defer": "Share of training after which classes are re-weighted by their effective numbers.",

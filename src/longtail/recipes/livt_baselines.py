@@ -99,20 +99,28 @@ def deit3(
         longtail train deit3 --data cifar100-lt --root DATA --out runs/deit3
 
     Touvron et al. 2022: class token, scaled layers, LAMB (rate 3e-3 whatever the batch, clipped at norm 1), one of grey, solarize and blur,
-    mixup and CutMix; with `bce`, every class of a mixed image counts as a whole. Without its repeated augmentation, which shows an epoch a
-    third of the images.
+    mixup and CutMix; with `bce`, every class of a mixed image counts as a whole; binary losses are means over classes too, as the clipping
+    expects. Without its repeated augmentation, which shows an epoch a third of the images.
 
     Cost: not measured yet; `--dry-run` estimates it.
     Published: ViT-B 48.4% on ImageNet-LT after 800 epochs (Xu et al. 2023, table 2).
     """
+    from timm.models.vision_transformer import LayerScale  # type: ignore[attr-defined]  # here, because timm takes seconds to import
+
     size = size or data.size
     scaled = {} if network.startswith("timm:") else {"layer_scale": layer_scale}  # timm's models say by themselves
     if not scaled and layer_scale != LAYER_SCALE:
         raise ValueError(f"expected --layer-scale with a network of ours, got it with {network}, which has its own: leave it out")
+    backbone = build({"name": network, "size": size, "patch": patch, "drop_path": drop_path, **scaled})
+    if not scaled and not any(isinstance(own, LayerScale) for own in backbone.modules()):
+        raise ValueError(
+            f"expected a transformer with scaled layers, got {network}, which has none: take vit_mini, vit_tiny or one of timm's, such as "
+            "timm:deit3_base_patch16_224"
+        )
     return finetune(
         run,
         data,
-        build({"name": network, "size": size, "patch": patch, "drop_path": drop_path, **scaled}),
+        backbone,
         stage="train",
         epochs=epochs,
         batch=batch,
@@ -126,5 +134,6 @@ def deit3(
         test_prior=test_prior,
         keep=keep,
         whole=True,
+        scale=1 / len(data.classes) if loss.endswith("bce") else 1.0,
         head_std=0.02,  # LAMB's steps are in proportion to the weights: a head near zero would stay there
     )
