@@ -50,6 +50,7 @@ def test_fine_tuning_begins_with_the_encoder_of_another_run(pretrained: Path, tm
     named = result.row["keywords"]
     assert not {"pretrain_epochs", "pretrain_lr", "mask", "decoder_width"} & set(named), "the row names no pretraining that did not happen"
     assert (named["epochs"], named["layer_decay"]) == (1, 0.75)
+    assert {"pretrain_epochs", "mask"} <= set(result.row["unused"])
     assert result.row["size"] == 16
     network: Any = load(tmp_path / "run").network
     own, given = transformer(network.network).state_dict(), read_weights(pretrained).tensors

@@ -131,6 +131,12 @@ def test_labels_show_only_the_keywords_that_tell_lines_apart(finished: Finished)
     assert {line.seeds for line in table.lines} == {(0, 1), (0,)}
 
 
+def test_a_label_names_no_keyword_that_had_no_effect(finished: Finished) -> None:
+    whole = finished("whole", recipe="livt", keywords={"epochs": 4, "pretrain_epochs": 1})
+    tuned = finished("tuned", recipe="livt", keywords={"epochs": 4, "pretrained": "runs/whole"}, unused=["pretrain_epochs"])
+    assert labels(compare(rows(whole, tuned))) == {"livt pretrained=null pretrain_epochs=1", "livt pretrained=runs/whole"}
+
+
 def test_an_empty_group_is_a_dash_and_not_zero(finished: Finished) -> None:
     table = compare(rows(finished("a", test={"groups": {"many": 0.5, "medium": 0.5, "few": None}})))
     assert table.lines[0].scores["few"] is None

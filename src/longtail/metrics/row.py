@@ -190,6 +190,7 @@ class Row(TypedDict):
     best_validation: Best | None
     versions: dict[str, str]
     hardware: dict[str, Any]
+    unused: NotRequired[list[str]]  # keywords of the recipe that had no effect, and so are not among `keywords`
     adjusting: NotRequired[Adjusting]  # only of runs that were asked to adjust
     folder: NotRequired[str]  # where it was read from; not in the file
 

@@ -241,6 +241,8 @@ def _conclude(asked: Asked, dataset: Dataset, machine: Machine, method: Method[A
         "versions": versions(),
         "hardware": hardware(machine),
     }
+    if run.unused:
+        row["unused"] = sorted(run.unused)
     if adjusting:
         row["adjusting"] = adjusting
     if first:
