@@ -176,8 +176,9 @@ def _labels(rows: Sequence[Row]) -> list[str]:
     telling = []
     for name in dict.fromkeys(name for text in texts for name in text):
         recipes = {row["recipe"] for row, text in zip(rows, texts, strict=True) if name in text}
-        # A keyword that another recipe does not have tells nothing; one that the same recipe was not given was left at its default.
-        values = {text.get(name) for row, text in zip(rows, texts, strict=True) if row["recipe"] in recipes}
+        # A keyword that another recipe does not have, or that had no effect, tells nothing; one that was not given was left at its default.
+        asked = [(row, text) for row, text in zip(rows, texts, strict=True) if name not in row.get("unused", ())]
+        values = {text.get(name) for row, text in asked if row["recipe"] in recipes}
         if len(values) > 1:
             telling.append(name)
     keywords = [[f"{name}={text[name]}" for name in telling if name in text] for text in texts]
