@@ -26,7 +26,7 @@ from longtail.recipes import signatures
 from longtail.recipes.signatures import read
 from longtail.runs import evaluate, load, train, training
 from longtail.runs.again import again
-from longtail.runs.identity import DATA_DEFAULTS, Asked
+from longtail.runs.identity import DATA_DEFAULTS, Asked, check_outside
 from longtail.runs.lock import held
 from longtail.runs.pictures import Fit
 
@@ -153,6 +153,20 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
         train("cross_entropy", "digits-lt", tmp_path, **QUICK)
     with pytest.raises(ValueError, match="got a file"):
         train("cross_entropy", "digits-lt", tmp_path / "thesis.tex", **QUICK)
+
+
+@pytest.mark.parametrize("data", ["images", "images/../images", "."])
+def test_a_run_is_not_written_among_its_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str) -> None:
+    (tmp_path / "images" / "cat").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "images" if data == "." else tmp_path)
+    out = Path("runs/x") if data == "." else Path("images/runs/x")
+    with pytest.raises(ValueError, match=r"expected a folder outside of the data for --out, got .*runs/x.*such as --out .*runs/x"):
+        train("cross_entropy", data, out, **QUICK)
+    assert [own.name for own in (tmp_path / "images").iterdir()] == ["cat"]
+    check_outside(tmp_path / "runs" / "x", data)
+    check_outside(tmp_path / "images-2", data)
+    (tmp_path / "digits-lt").mkdir()
+    check_outside(tmp_path / "digits-lt" / "x", "digits-lt")  # a known name, not that folder
 
 
 def test_killed_before_its_row_a_run_is_concluded(copied: Path) -> None:

@@ -66,7 +66,7 @@ def test_from_a_folder_to_a_verdict_and_again(longtail: Any, folder: Path, tmp_p
     assert "rarest third " in said.out
     assert "worst classes: class" in said.out
     assert f"next: longtail predict {tmp_path / 'run'} PATH_OF_IMAGES" in said.out
-    assert f"longtail report {tmp_path / 'run'}" in said.out
+    assert f"report: {tmp_path / 'run' / 'report.html'}" in said.out
     record = json.loads((tmp_path / "run" / "recipe.json").read_text())
     assert record["command"] == stored["command"]
     assert record["adjust"] == "validation"

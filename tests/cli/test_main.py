@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from longtail.cli import main
+from longtail.cli import main, tables
 from longtail.recipes import RECIPES
+from longtail.recipes.signatures import read
 
 SMALL = ("--data", "digits-lt", "--epochs", 1, "--threads", 1, "--network", "fast_cnn", "--device", "cpu")
 
@@ -60,6 +63,16 @@ def test_show_says_everything(longtail: Any) -> None:
     assert "ren2020balanced" in longtail("show", "balanced_softmax", "--cite").out
 
 
+def test_text_breaks_where_the_terminal_does_and_not_where_the_source_does() -> None:
+    doc = "Train.\n\n    longtail train a\n    longtail train b\n\nOne sentence that\ngoes on.\n\nCost: some\nminutes.\nOurs: 5%."
+    assert (
+        tables.unwrapped(doc)
+        == "Train.\n\nlongtail train a\nlongtail train b\n\nOne sentence that goes on.\n\nCost: some minutes.\nOurs: 5%."
+    )
+    for name in RECIPES:
+        assert tables.unwrapped(read(name).doc).split() == read(name).doc.split()
+
+
 def test_recipe_help_lists_its_keywords(longtail: Any) -> None:
     said = longtail("train", "balanced_softmax", "--help")
     assert all(flag in said.out for flag in ("--tau", "--epochs", "--data", "--seed"))
@@ -72,6 +85,11 @@ def test_a_run_from_train_to_compare(longtail: Any, tmp_path: Path) -> None:
         assert said.code == 0, said.err
         assert "balanced" in said.out
         assert "next: longtail" in said.out
+    assert f"next: longtail compare {tmp_path / 'cross_entropy'} {tmp_path / 'balanced_softmax'}" in said.out
+    # Neither the same run twice, nor runs of other images, can be ranked.
+    apart = longtail("train", "cross_entropy", *SMALL, "--imbalance", 10, "--out", tmp_path / "apart")
+    assert f"next: longtail predict {tmp_path / 'apart'} IMAGES" in apart.out
+    shutil.rmtree(tmp_path / "apart")
     assert "finished before" in longtail("train", "balanced_softmax", *SMALL, "--out", tmp_path / "balanced_softmax").out
     other = longtail("train", "balanced_softmax", *SMALL, "--tau", 2, "--seed", 1, "--out", tmp_path / "balanced_softmax")
     assert other.code == 2
@@ -113,6 +131,9 @@ def test_dry_run_writes_nothing(longtail: Any, tmp_path: Path) -> None:
         (("compare", "nowhere"), "expected a run folder"),
         (("sweep", "cross_entropy"), "expected data"),
         (("sweep", "--name", "nothing"), "unknown sweep"),
+        (("sweep", "cross_entropy", "--data", "digits-lt", "--epochs", "3"), "expected --set epochs=VALUE"),
+        (("sweep", "cross_entropy", "--data", "digits-lt", "--sets", "epochs=3"), "--set"),
+        (("train", "auto", "--data", "digits-lt", "--epochs", "3"), "auto chooses it. --dry-run prints the line"),
         (("sweep", "cross_entropy", "--data", "digits-lt", "--seeds", "0,0"), "each seed once"),
         (("sweep", "cross_entropy", "--data", "digits-lt", "--set", "epoch=1"), "did you mean epochs"),
         (("sweep", "cross_entropy", "--data", "digits-lt", "--set", "epochs"), "KEYWORD=VALUE"),
@@ -160,6 +181,11 @@ def test_sweep_is_a_grid_that_resumes(longtail: Any, tmp_path: Path) -> None:
     expected = [f"{recipe}-seed={seed}" for recipe in ("balanced_softmax", "cross_entropy") for seed in (0, 1)]
     assert sorted(own.parent.name for own in tmp_path.glob("*/row.json")) == expected
     before = {own: own.stat().st_mtime_ns for own in tmp_path.glob("*/row.json")}
+    # The first of the recipes is what the others are compared with, also by the command that it ends with.
+    assert "balanced over cross_entropy" in said.out
+    *_, last = said.out.strip().splitlines()
+    compared = longtail(*shlex.split(last.removeprefix("next: longtail ").partition(" --out")[0]))
+    assert "balanced over cross_entropy" in compared.out
     again = longtail(*words, "--threads", 1, "--out", tmp_path)
     assert again.out.count("finished before") == 4
     assert before == {own: own.stat().st_mtime_ns for own in tmp_path.glob("*/row.json")}

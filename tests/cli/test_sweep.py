@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from longtail.cli import flags
+from longtail.cli.search import plan as searching
 from longtail.cli.sweep import plan
 from longtail.recipes.sweeps import SWEEPS
 
@@ -28,6 +29,18 @@ def test_a_grid_of_recipes_keywords_and_seeds() -> None:
     assert {job.keywords["lr"] for job in jobs} == {0.1, None}
     assert "data" not in jobs[0].flags
     assert jobs[0].flags["tta"] == "none"
+
+
+def test_folders_are_named_by_the_data_wherever_it_is_seen_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "birds").mkdir()
+    monkeypatch.chdir(tmp_path / "birds")
+    assert flags.usual_out("auto", ".", 3) == Path("runs/auto-birds-3")
+    for words in ({}, {"search": ["epochs=1,2"]}):
+        with pytest.raises(ValueError, match="expected a folder outside of the data"):
+            (searching if words else plan)(given(recipes="cross_entropy", data=".", **words))
+    assert not list(Path().iterdir())
+    monkeypatch.chdir(tmp_path)
+    assert plan(given(recipes="cross_entropy", data="birds"))[0].folder == Path("runs/sweep-birds/cross_entropy-seed=0")
 
 
 def test_a_named_sweep_and_what_overrides_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,5 @@
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def test_facts_of_a_folder(tmp_path: Path, make_folder: MakeFolder) -> None:
     assert found["groups"]["rule"] == "ranks: 1/1/1"
     assert found["groups"]["members"]["few"] == {"classes": 1, "images": 3, "known_to": None}
     assert found["effective"]["imbalance"] == pytest.approx(found["effective"]["largest"] / found["effective"]["smallest"])
-    assert found["known_to"] == pytest.approx(1.96 * (0.25 / 6 + 0.25 / 2) ** 0.5 / 2, rel=1e-4)
+    assert found["known_to"] == pytest.approx(1.96 * (0.25 / (6 + 1.96**2) + 0.25 / (2 + 1.96**2)) ** 0.5 / 2, rel=1e-4)
     assert (found["not_tested"], found["not_validated"]) == (["c"], ["c"])
 
 
@@ -61,7 +62,13 @@ def test_no_recall_is_known_less_than_at_one_half(images: int) -> None:
 
 
 def test_a_mean_of_recalls_is_known_as_well_as_repeated_draws_say() -> None:
-    images = [3, 8, 40]
+    images = [300, 800, 4000]
     draws = torch.stack([torch.distributions.Binomial(n, torch.tensor(0.5)).sample((100_000,)) / n for n in images]).mean(0)
     assert mean_known_to([*images, 0]) == pytest.approx(1.96 * float(draws.std()), rel=0.02)
     assert mean_known_to([0, 0]) is None
+
+
+def test_a_mean_over_few_images_is_known_as_well_as_its_classes_are() -> None:
+    assert mean_known_to([1]) == pytest.approx(recall_known_to(1))
+    own = [recall_known_to(n) or 0.0 for n in (3, 8, 40)]
+    assert mean_known_to([3, 8, 40]) == pytest.approx(math.hypot(*own) / 3)

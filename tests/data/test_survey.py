@@ -60,7 +60,7 @@ def test_nothing_that_can_be_read_is_refused(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / "x.png").write_bytes(b"no image")
-    with pytest.raises(ValueError, match=r"got none among 2 files: a/x.png \(cannot identify"):
+    with pytest.raises(ValueError, match=r"got none among 2 files: a/x.png \(not an image"):
         survey(find(str(tmp_path)))
 
 

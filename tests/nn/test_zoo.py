@@ -40,6 +40,11 @@ def test_a_distilled_transformer_gives_both_tokens() -> None:
     assert network(torch.rand(2, 3, 32, 32)).shape == (2, 384)
 
 
+def test_an_image_smaller_than_a_patch_is_told_a_size_that_works() -> None:
+    with pytest.raises(ValueError, match="got size 8 and patch 16: try 16"):
+        zoo.timm_model("test_vit", 8)
+
+
 @pytest.mark.parametrize("model", ["test_vit", "resnet18"])
 def test_a_model_without_a_distillation_token_is_refused(model: str) -> None:
     with pytest.raises(ValueError, match=f"timm model with a distillation token, got {model}, which has none: take deit_tiny"):

@@ -134,9 +134,9 @@ def test_labels_show_only_the_keywords_that_tell_lines_apart(finished: Finished)
 def test_a_label_names_no_keyword_that_had_no_effect(finished: Finished) -> None:
     whole = finished("whole", recipe="livt", keywords={"epochs": 4, "pretrain_epochs": 1})
     tuned = finished("tuned", recipe="livt", keywords={"epochs": 4, "pretrained": "runs/whole"}, unused=["pretrain_epochs"])
-    assert labels(compare(rows(whole, tuned))) == {"livt pretrained=null", "livt pretrained=runs/whole"}
+    assert labels(compare(rows(whole, tuned))) == {"livt pretrained=none", "livt pretrained=runs/whole"}
     longer = finished("longer", recipe="livt", keywords={"epochs": 4, "pretrain_epochs": 9})
-    shown = {"livt pretrained=null pretrain_epochs=1", "livt pretrained=null pretrain_epochs=9", "livt pretrained=runs/whole"}
+    shown = {"livt pretrained=none pretrain_epochs=1", "livt pretrained=none pretrain_epochs=9", "livt pretrained=runs/whole"}
     assert labels(compare(rows(whole, tuned, longer))) == shown
 
 

@@ -59,6 +59,13 @@ def test_what_is_missing_is_named_with_what_to_do(finished: Finished) -> None:
     assert "analysis/examples.npz" in "\n".join(read_folder(finished("b")).missing)
 
 
+def test_examples_are_not_missed_where_the_tail_has_no_mistakes(finished: Finished) -> None:
+    run = read_folder(finished("a", right=(0.5, 0.5, 1.0)))
+    assert run.answers is not None
+    assert (run.answers.answer != run.answers.target).any()
+    assert run.missing == ()
+
+
 def test_validation_stands_in_for_a_test_that_there_is_not(finished: Finished) -> None:
     numbers = json.loads((finished("a") / "row.json").read_text())["test"]
     run = read_folder(finished("b", test=None, val=numbers, predictions=False))

@@ -41,6 +41,7 @@ def perform(**values: Any) -> None:
     from longtail.engine.machine import choose as choose_machine
     from longtail.runs import train
     from longtail.runs.files import FORMAT, read_json, write_json
+    from longtail.runs.identity import check_outside
 
     began, minutes = time.monotonic(), values["minutes"]
     if not minutes > 0:
@@ -49,7 +50,8 @@ def perform(**values: Any) -> None:
         raise ValueError("expected one process to choose, got several: choose with --dry-run in one, then train the line that it prints")
     shared = {name: values[name] for name in flags.SHARED}
     data, out, wish = shared.pop("data"), shared.pop("out"), shared.pop("adjust")
-    out = out or Path("runs") / f"auto-{Path(data).name}-{shared['seed']}"
+    out = out or flags.usual_out("auto", data, shared["seed"])
+    check_outside(out, data)
     if (out / FILE).exists():
         stored = read_json(out / FILE)
         choice = Choice(stored["recipe"], stored["keywords"], stored["adjust"], stored["why"], stored["minutes"])
@@ -92,18 +94,22 @@ def perform(**values: Any) -> None:
     for line in verdict(result.folder, result.row):
         tables.say(line)
     tables.say(f"run: {result.folder}")
-    tables.next_step(f"longtail predict {quote(str(result.folder))} PATH_OF_IMAGES", f"longtail report {quote(str(result.folder))}")
+    if (result.folder / "report.html").exists():
+        tables.say(f"report: {result.folder / 'report.html'}")
+    tables.next_step(f"longtail predict {quote(str(result.folder))} PATH_OF_IMAGES")
 
 
 def _chosen(
     data: str, shared: Mapping[str, Any], machine: Machine, wish: str, *, seconds: float, began: float
 ) -> tuple[Choice, Facts, Asked]:
+    from longtail.data.opening import open_data
     from longtail.runs.evaluating import opened
     from longtail.runs.identity import DATA_DEFAULTS, Asked
 
     given = {name: shared[name] for name in DATA_DEFAULTS} | {"root": None if shared["root"] is None else str(shared["root"])}
     before = time.monotonic()
-    dataset = opened(data, given, machine, size=None)
+    # Training will open it once more, and say its warnings.
+    dataset = opened(data, given, machine, size=None) if shared["dry_run"] else open_data(data, **given)
     opening = time.monotonic() - before
     facts = Facts(
         images=len(dataset.train),

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
+from longtail.cli import tables
 from longtail.recipes import RECIPES
 from longtail.recipes.keywords import KEYWORDS
 from longtail.recipes.signatures import Parameter, Recipe, read
@@ -83,12 +84,17 @@ SHARED: Mapping[str, inspect.Parameter] = inspect.signature(_shared, eval_str=Tr
 """The data and run flags of `longtail train`, which `longtail.train` takes under the same names."""
 
 
+def _out(text: str) -> inspect.Parameter:
+    return SHARED["out"].replace(annotation=Annotated[Path | None, _flag(text, RUN)])
+
+
 def _auto(*, minutes: Annotated[float, _flag("How long it may take, all in all.", RUN)] = 45.0) -> None:
     """Only its signature is used."""
 
 
 AUTO: Mapping[str, inspect.Parameter] = {
     **SHARED,
+    "out": _out("The folder of the run; runs/auto-DATA-SEED unless given."),
     "adjust": SHARED["adjust"].replace(default="validation"),
     **inspect.signature(_auto, eval_str=True).parameters,
 }
@@ -116,8 +122,14 @@ def _swept(
 SWEEP: Mapping[str, inspect.Parameter] = {
     **inspect.signature(_swept, eval_str=True).parameters,
     **{name: own for name, own in SHARED.items() if name not in ("data", "seed", "view_seed", "dry_run")},
+    "out": _out("The folder of the runs; runs/NAME, runs/sweep-DATA or runs/search-RECIPE-DATA unless given."),
 }
 """The flags of `longtail sweep`."""
+
+
+def usual_out(what: str, data: str, *more: object) -> Path:
+    """Where runs go without --out: runs/WHAT-DATA-MORE."""
+    return Path("runs") / "-".join([what, Path(data).resolve().name, *map(str, more)])
 
 
 CONTEXT = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
@@ -152,6 +164,22 @@ def keywords(recipe: Recipe, values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: own.parse(values[name]) if isinstance(values[name], str) else values[name] for name, own in recipe.parameters.items()}
 
 
+def advising(advice: str) -> type[TyperCommand]:
+    """A command that answers a recipe's keyword, which is no flag of its own, with an advice about {name}."""
+
+    class Advising(TyperCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            try:
+                return super().parse_args(ctx, args)
+            except Exception as error:  # typer has its own copy of click in some versions: the type has no one place
+                name = str(getattr(error, "option_name", "")).removeprefix("--").removeprefix("no-").replace("-", "_")
+                if name not in KEYWORDS:
+                    raise
+                raise ValueError(advice.format(name=name)) from None
+
+    return Advising
+
+
 def recipe_group(body: Callable[[Recipe, dict[str, Any]], None], auto: Callable[..., None]) -> type[TyperGroup]:
     """A group of commands with one command for each recipe, made from its source when it is asked for, and one that chooses."""
 
@@ -162,7 +190,10 @@ def recipe_group(body: Callable[[Recipe, dict[str, Any]], None], auto: Callable[
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
             app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
             if cmd_name == "auto":
-                app.command(cmd_name)(signed(auto, AUTO.values()))
+                chosen = (
+                    "expected no --{name}, got it: auto chooses it. --dry-run prints the line that it would train, to change what you like"
+                )
+                app.command(cmd_name, cls=advising(chosen))(signed(auto, AUTO.values()))
                 return typer.main.get_command(app)
             recipe = read(cmd_name)
 
@@ -170,7 +201,9 @@ def recipe_group(body: Callable[[Recipe, dict[str, Any]], None], auto: Callable[
                 body(recipe, values)
 
             parameters = [*SHARED.values(), *map(option, recipe.parameters.values())]
-            app.command(cmd_name, help=escape(recipe.doc), short_help=escape(recipe.headline))(signed(command, parameters))
+            app.command(cmd_name, help=escape(tables.unwrapped(recipe.doc)), short_help=escape(recipe.headline))(
+                signed(command, parameters)
+            )
             return typer.main.get_command(app)
 
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

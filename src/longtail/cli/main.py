@@ -137,7 +137,7 @@ def _train(recipe: Recipe, values: dict[str, Any]) -> None:
     shared = {name: values[name] for name in flags.SHARED}
     own = flags.keywords(recipe, values)
     data, out = shared.pop("data"), shared.pop("out")
-    out = out or Path("runs") / f"{recipe.name.rpartition(':')[2]}-{Path(data).name}-{shared['seed']}"
+    out = out or flags.usual_out(recipe.name.rpartition(":")[2], data, shared["seed"])
     result = train(recipe.target, data, out, **shared, **own)
     if result.row is None:
         tables.say("Dry run: nothing was written.")
@@ -149,12 +149,28 @@ def _train(recipe: Recipe, values: dict[str, Any]) -> None:
     tables.say(f"run: {result.folder}")
     if (result.folder / "report.html").exists():
         tables.say(f"report: {result.folder / 'report.html'}")
-    others = sorted(str(own.parent) for own in result.folder.parent.glob("*/row.json") if own.parent != result.folder)
+    other = _to_compare(result.folder)
     tables.next_step(
-        shlex.join(["longtail", "compare", *others[:1], str(result.folder)])
-        if others
-        else shlex.join(["longtail", "predict", str(result.folder), "IMAGES"])
+        shlex.join(["longtail", "predict", str(result.folder), "IMAGES"])
+        if other is None
+        else shlex.join(["longtail", "compare", str(other), str(result.folder)])
     )
+
+
+def _to_compare(folder: Path) -> Path | None:
+    """A finished run beside this one that `longtail compare` would rank with it."""
+    from longtail.report.comparison import compare
+    from longtail.report.rows import read_row
+
+    row = read_row(folder)
+    for other in sorted(own.parent for own in folder.parent.glob("*/row.json") if own.parent != folder):
+        try:
+            found = read_row(other)
+            if found["data"]["hash"] == row["data"]["hash"] and len(compare([found, row]).lines) > 1:
+                return other
+        except ValueError:  # it has no test images, is broken, or differs in what would make the ranking unfair
+            continue
+    return None
 
 
 app.add_typer(
@@ -211,7 +227,7 @@ def compare(
     format: Annotated[Literal["table", "markdown", "csv", "latex"], typer.Option(help="How to write it.")] = "table",
     out: Annotated[Path | None, typer.Option(help="Write to this file instead; .md, .csv or .tex says how.")] = None,
 ) -> None:
-    """Rank finished runs that can be ranked, or say in what they differ."""
+    """Rank finished runs that can be ranked, or say in what they differ. Differences are over the first."""
     tables.compared(expanded(runs), across=across or [], format=format, out=out)
     if format == "table" and out is None:
         given = shlex.join(map(str, runs)) + "".join(f" --across {name}" for name in across or [])
@@ -219,7 +235,10 @@ def compare(
 
 
 def expanded(folders: list[Path]) -> list[Path]:
-    """The runs in these folders: themselves, or those inside, sorted, but for those that others began with; unfinished ones are named."""
+    """The runs in these folders, each once: themselves, or those inside, sorted, without those that others began with.
+
+    Unfinished ones are named.
+    """
     found = []
     for folder in folders:
         inside = []
@@ -229,7 +248,7 @@ def expanded(folders: list[Path]) -> list[Path]:
             if not (own / "row.json").exists():
                 tables.warn(f"{own} is unfinished and not in the table")
         found += [own for own in inside if (own / "row.json").exists()] or [folder]
-    return found
+    return list(dict.fromkeys(found))
 
 
 @app.command()
@@ -254,9 +273,11 @@ def demo(
     tables.next_step(f"longtail report {shlex.quote(str(out))} --out demo.html", "longtail inspect PATH_OF_YOUR_FOLDER_OF_CLASS_FOLDERS")
 
 
-app.command("sweep", help="Train every combination of recipes, keywords and seeds, or search on validation; compares; resumable.")(
-    flags.signed(sweep, [flags.CONTEXT, *flags.SWEEP.values()])
-)
+app.command(
+    "sweep",
+    cls=flags.advising("expected --set {name}=VALUE or --set {name}=VALUE,VALUE in a sweep, got --{name}: write it so"),
+    help="Train every combination of recipes, keywords and seeds, or search on validation; compares; resumable.",
+)(flags.signed(sweep, [flags.CONTEXT, *flags.SWEEP.values()]))
 app.command("reproduce")(reproduce)
 app.command("report")(report)
 app.command("predict")(predict)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from longtail.cli import tables
+from longtail.cli.flags import usual_out
 from longtail.cli.jobs import Job, do, each
 from longtail.cli.jobs import perform as train_all
 from longtail.cli.sweep import integers, pairs, shared_flags
@@ -85,6 +86,8 @@ def perform(values: Mapping[str, Any]) -> None:
 
 def plan(values: Mapping[str, Any]) -> Search:
     """What the flags ask for; everything is checked before anything runs."""
+    from longtail.runs.identity import check_outside
+
     names = (values["recipes"] or "").split(",")
     if values["name"] is not None or len(names) != 1 or not names[0] or not values["data"]:
         raise ValueError("expected one recipe and its data to search, got others: write `longtail sweep RECIPE --data DATA --search ...`")
@@ -112,7 +115,8 @@ def plan(values: Mapping[str, Any]) -> Search:
     for name in asked:
         if name in fixed:
             raise ValueError(f"expected {name} in --set or in --search, got it in both: leave one out")
-    out = values["out"] or Path("runs") / f"search-{recipe.name.rpartition(':')[2]}-{Path(values['data']).name}"
+    out = values["out"] or usual_out(f"search-{recipe.name.rpartition(':')[2]}", values["data"])
+    check_outside(out, values["data"])
     return Search(
         recipe,
         values["data"],

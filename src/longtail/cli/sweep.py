@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from shlex import quote
+from shlex import join
 from typing import Any
 
 import typer
@@ -50,11 +50,9 @@ def sweep(context: typer.Context, **values: Any) -> None:
         tables.warn(f"{len(diverged)} of {len(jobs)} runs diverged: {', '.join(map(str, diverged))}")
         raise typer.Exit(1)
     folder = finished[0].parent
-    tables.next_step(
-        " ".join(
-            ["longtail compare", quote(str(folder)), *(f"--across {name}" for name in across), "--out", quote(f"{folder}/comparison.csv")]
-        )
-    )
+    reference = [finished[0]] if finished[0] != min(finished) else []  # differences are over the first, as in the table above
+    words = ["longtail", "compare", *map(str, [*reference, folder]), *(word for name in across for word in ("--across", name))]
+    tables.next_step(join([*words, "--out", f"{folder}/comparison.csv"]))
 
 
 def plan(values: Mapping[str, Any], *, typed: Collection[str] = ()) -> list[Job]:
@@ -62,6 +60,8 @@ def plan(values: Mapping[str, Any], *, typed: Collection[str] = ()) -> list[Job]
 
     Flags in `typed` were given, even where they have their defaults: they hold against those of a named sweep.
     """
+    from longtail.runs.identity import check_outside
+
     spec: dict[str, Any] = {"recipes": (), "data": None, "seeds": (0,), "set": {}, "each": ({},), "own": {}, "with": {}, "first": {}}
     if values["name"] is not None:
         if values["name"] not in SWEEPS:
@@ -75,7 +75,8 @@ def plan(values: Mapping[str, Any], *, typed: Collection[str] = ()) -> list[Job]
         )
     seeds = integers(values["seeds"]) if values["seeds"] else list(spec["seeds"])
     settings = {name: list(own) for name, own in spec["set"].items()} | pairs(values["set"] or [], "--set KEYWORD=VALUE,VALUE")
-    folder = values["out"] or Path("runs") / (values["name"] or "sweep")
+    folder = values["out"] or (Path("runs") / values["name"] if values["name"] else flags.usual_out("sweep", data))
+    check_outside(folder, data)
     given = [name for name, value in values.items() if value != flags.SWEEP[name].default or name in typed]
     shared = shared_flags(values) | {name: value for name, value in spec["with"].items() if name not in given}
     spoken = [value for given in settings.values() for value in (given.split(",") if isinstance(given, str) else given)]

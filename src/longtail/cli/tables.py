@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -155,7 +157,7 @@ def details(own: Summary, names: Sequence[str]) -> None:
         ["accuracy", *(_percent(prior["accuracy"]) for prior in priors)],
         ["told the prior", *(_percent(prior["known"]) for prior in priors)],
     ]
-    title = "accuracy in percent where classes are as unequal as in training (50:1), alike, or the other way round (1:50)"
+    title = "accuracy in percent where the most frequent class of training is 50 times as frequent as the rarest, ..., or the rarest is"
     console.print(_table(["", *headings], lines, title=title))
     console.print()
     _conformal(own, names)
@@ -210,13 +212,27 @@ def row(finished: Row) -> None:
     )
 
 
+def unwrapped(doc: str) -> str:
+    """A docstring for a terminal of any width: one line for each paragraph, indented line, or note such as `Cost: ...`."""
+    paragraphs = []
+    for paragraph in doc.split("\n\n"):
+        lines: list[str] = []
+        for line in textwrap.dedent(paragraph).splitlines():
+            if lines and not re.match(r"\s|[A-Z][a-z]+: |longtail ", line):
+                lines[-1] += f" {line}"
+            else:
+                lines.append(line)
+        paragraphs.append("\n".join(lines))
+    return "\n\n".join(paragraphs)
+
+
 def recipe(own: Recipe) -> None:
     """Print a recipe: docstring, keywords, source."""
     from rich.syntax import Syntax
 
     console = _console()
     console.print(Text(own.name, style="bold"), Text(f"({own.target})", style="dim"))
-    console.print(Text(own.doc + "\n"))
+    console.print(Text(unwrapped(own.doc) + "\n"))
     rows = [
         [f"--{name.replace('_', '-')}", one.kind, "required" if one.required else str(one.default), KEYWORDS.get(name, "")]
         for name, one in own.parameters.items()

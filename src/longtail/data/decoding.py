@@ -28,7 +28,7 @@ def decode(content: bytes) -> Image.Image:
     try:
         return upright(opened(content))
     except Exception as error:  # decoders fail with many types: OSError, SyntaxError, struct.error, EOFError, ...
-        raise ValueError(_reason(error)) from error
+        raise ValueError(why_not(error)) from error
 
 
 def check(content: bytes) -> None:
@@ -38,10 +38,11 @@ def check(content: bytes) -> None:
         image.draft("RGB", (1, 1))  # a JPEG is then decoded at an eighth of its size, but still to its last byte
         upright(image)
     except Exception as error:
-        raise ValueError(_reason(error)) from error
+        raise ValueError(why_not(error)) from error
 
 
-def _reason(error: Exception) -> str:
+def why_not(error: Exception) -> str:
+    """Why an image could not be decoded, in words."""
     if isinstance(error, UnidentifiedImageError):  # its own words name an object in memory
         return "not an image of a known kind"
     return str(error) or type(error).__name__

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from longtail.data.dataset import Dataset, Split, Store
-from longtail.data.decoding import Blobs, Files, opened, upright
+from longtail.data.decoding import Blobs, Files, opened, upright, why_not
 from longtail.data.progress import each
 from longtail.data.reading import natural_size
 from longtail.data.source import Rows, Source, several
@@ -199,7 +199,7 @@ def _looked_at(rows: Rows, split: str) -> tuple[NDArray[np.void], dict[int, str]
                 content = pictures.content(index)
                 small = _opened_small(content, own)
             except Exception as error:  # decoders fail with many types
-                reasons[index] = str(error) or type(error).__name__
+                reasons[index] = why_not(error)
                 return
             own["digest"] = sha256(content).digest()
         else:

@@ -7,6 +7,7 @@ BatchFormer (unless its scope is global) and the weighted mean of a re-weighted 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import inspect
 import os
 from collections.abc import Callable, Collection, Iterator
@@ -35,6 +36,9 @@ def started(machine: Machine) -> Iterator[Machine]:
         return
     if machine.device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    # Its functions have as default the group that there is when they are imported, and DDP imports them: imported after the group is made,
+    # they would hold it beyond its end, and its threads would still run when the interpreter is gone.
+    importlib.import_module("torch.distributed.nn")
     dist.init_process_group("cpu:gloo,cuda:nccl" if machine.device == "cuda" else "gloo", timeout=PATIENCE)
     try:
         yield machine

@@ -49,12 +49,14 @@ def timm_model(
         if not pretrained:
             raise
         raise ValueError(
-            f"expected pretrained weights of {model}, got: {error} Pass pretrained=false, or fetch them once online"
+            f"expected pretrained weights of {model}, got: {error} Begin at random (--weights random), or fetch them once online"
         ) from error
     patch_size = getattr(getattr(body, "patch_embed", None), "patch_size", 1)
     side = patch_size if isinstance(patch_size, int) else patch_size[0]
     if size % side:
-        raise ValueError(f"expected an image size divisible by the patch, got size {size} and patch {side}: try {size // side * side}")
+        raise ValueError(
+            f"expected an image size divisible by the patch, got size {size} and patch {side}: try {max(1, size // side) * side}"
+        )
     if pool != "tokens":
         return body
     if not hasattr(body, "dist_token"):

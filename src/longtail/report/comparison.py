@@ -186,7 +186,7 @@ def _labels(rows: Sequence[Row]) -> list[str]:
 
 
 def _word(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return value if isinstance(value, str) else "none" if value is None else json.dumps(value, sort_keys=True)
 
 
 def _score(values: Sequence[float | None]) -> Score | None:

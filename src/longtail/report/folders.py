@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -82,7 +82,7 @@ def read_folder(folder: Path) -> Finished:
     elif summary is not None:
         missing.append(f"Confusions, reliability and intervals: predictions/{split}.npz is not in the folder. `{again}` writes it.")
     examples = read_arrays(folder / "analysis" / "examples.npz") if (folder / "analysis" / "examples.npz").exists() else None
-    if examples is None and answers is not None and (answers.answer != answers.target).any():
+    if examples is None and answers is not None and _wrong_in_the_tail(answers, members):
         missing.append(f"Example images and where the network looks: analysis/examples.npz is not in the folder. `{again}` writes it.")
     journals = {
         stage: read_lines(folder / stage / "journal.jsonl") for stage in row["epochs"] if (folder / stage / "journal.jsonl").exists()
@@ -104,6 +104,12 @@ def read_folder(folder: Path) -> Finished:
         analyses=tuple(sorted(own for own in (folder / "analysis").glob("*") if own.name != "examples.npz" and own.is_file())),
         missing=tuple(missing),
     )
+
+
+def _wrong_in_the_tail(answers: Answers, members: Mapping[str, Sequence[int]]) -> bool:
+    """Whether there is a mistake to show among the rarest classes that have images, or anywhere where groups are not known."""
+    tail = next((own for own in reversed([*members.values()]) if np.isin(own, answers.target).any()), answers.target)
+    return bool((answers.answer != answers.target)[np.isin(answers.target, tail)].any())
 
 
 def read_arrays(path: Path) -> Arrays:

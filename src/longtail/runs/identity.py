@@ -135,6 +135,18 @@ def check_identity(out: Path, record: Mapping[str, Any]) -> None:
         raise ValueError(f"expected the run that {out} holds, got another:\n{lines}\nchoose another --out, or ask for the same")
 
 
+def check_outside(out: Path, data: str) -> None:
+    """Refuse to write a run among the images it learns from: its folder would be one more class."""
+    if data in KNOWN or not Path(data).expanduser().is_dir():
+        return
+    images = Path(data).expanduser().resolve()
+    if out.resolve().is_relative_to(images):
+        raise ValueError(
+            f"expected a folder outside of the data for --out, got {out}, which is inside of {images}: choose another, "
+            f"such as --out {images.parent / 'runs' / out.name}"
+        )
+
+
 def begun(out: Path) -> bool:
     """Whether a run has anything to lose."""
     return (out / "row.json").exists() or any(out.glob("*/last.pt"))

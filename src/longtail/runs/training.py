@@ -35,7 +35,7 @@ from longtail.report.rows import read_row
 from longtail.runs.evaluating import answers, calibrated, confidence_of, judged, opened, summary, warn_of_mirroring, write_sets
 from longtail.runs.examples import write_examples
 from longtail.runs.files import write_json, write_text
-from longtail.runs.identity import Adjust, Asked, Tta, begun, check_identity, hardware, versions
+from longtail.runs.identity import Adjust, Asked, Tta, begun, check_identity, check_outside, hardware, versions
 from longtail.runs.lock import held
 from longtail.runs.model import spec_of, write_model
 
@@ -86,6 +86,7 @@ def train(
     (`longtail.posthoc.adjusting`); the row has the numbers without it beside.
     """
     known, out = read(recipe), Path(out)
+    check_outside(out, str(data))
     asked = Asked(
         recipe=known,
         keywords=known.keywords(keywords),
