@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import multiprocessing
 import shutil
@@ -193,6 +194,10 @@ def test_loading_gives_the_network_that_was_tested(finished: Path) -> None:
     assert loaded.row["recipe"] == "balanced_softmax"
     assert longtail.load is load
     assert longtail.train is train
+    assert longtail.nn is importlib.import_module("longtail.nn")
+    assert all(getattr(longtail, name) for name in dir(longtail))
+    with pytest.raises(AttributeError, match="no attribute 'losess'"):
+        _ = longtail.losess
 
 
 def test_loaded_networks_take_paths_pictures_and_tensors(finished: Path, tmp_path: Path) -> None:

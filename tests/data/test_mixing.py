@@ -105,9 +105,9 @@ def test_the_clock_switches_mixing_off() -> None:
 
 
 def test_mistakes_are_named() -> None:
-    with pytest.raises(ValueError, match="alpha must be positive, got 0"):
+    with pytest.raises(ValueError, match="expected mixup above 0, got 0"):
         Mixup(0, 5)
-    with pytest.raises(ValueError, match="alpha must be positive"):
+    with pytest.raises(ValueError, match="expected cutmix above 0, got -1"):
         CutMix(-1, 5)
     with pytest.raises(ValueError, match="switch must be in"):
         MixupCutMix(classes=5, switch=2)

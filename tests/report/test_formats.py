@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from longtail.metrics.row import Row
 from longtail.report.comparison import compare
 from longtail.report.formats import FORMATS, to_csv, to_latex, to_markdown, write
@@ -106,5 +108,8 @@ def test_the_suffix_says_how_to_write(finished: Finished, tmp_path: Path) -> Non
     for name, form in (("t.md", "markdown"), ("t.csv", "csv"), ("deep/t.tex", "latex"), ("t.txt", "markdown")):
         write(table, tmp_path / name)
         assert (tmp_path / name).read_text(encoding="utf-8") == FORMATS[form](table)
+    with pytest.raises(ValueError, match=r"ends in .md, .csv, .tex, .txt, got .*t.xlsx: choose one"):
+        write(table, tmp_path / "t.xlsx")
+    assert not (tmp_path / "t.xlsx").exists()
     write(table, tmp_path / "t.txt", format="csv")
     assert (tmp_path / "t.txt").read_text(encoding="utf-8") == to_csv(table)

@@ -41,7 +41,7 @@ def _cut_images(image: Tensor, lam: float) -> tuple[Tensor, float]:
 def _positive(**values: float) -> None:
     for name, value in values.items():
         if not value > 0:
-            raise ValueError(f"{name} must be positive, got {value}")
+            raise ValueError(f"expected {name} above 0, got {value}")
 
 
 def _probability(**values: float) -> None:
@@ -109,7 +109,7 @@ class Mixup:
     classes: int
 
     def __post_init__(self) -> None:
-        _positive(alpha=self.alpha, classes=self.classes)
+        _positive(mixup=self.alpha, classes=self.classes)
 
     def __call__(self, batch: Labelled, clock: Clock) -> Labelled:
         """The batch with mixed images and targets (N, C)."""
@@ -124,7 +124,7 @@ class CutMix:
     classes: int
 
     def __post_init__(self) -> None:
-        _positive(alpha=self.alpha, classes=self.classes)
+        _positive(cutmix=self.alpha, classes=self.classes)
 
     def __call__(self, batch: Labelled, clock: Clock) -> Labelled:
         """The batch with mixed images and targets (N, C)."""

@@ -149,22 +149,22 @@ def size_of(spec: Mapping[str, Any]) -> int:
     return int(spec["size"]) if "size" in spec else size_of(spec["network"])
 
 
-def build(spec: Mapping[str, Any]) -> Network:
+def build(spec: Mapping[str, Any] | str) -> Network:
     """Build a network from its spec: a name of `NETWORKS`, "timm:NAME", or a "classifier" with specs of its network and head.
 
-    An "adjusted" one is a classifier that takes its shift and temperature from its state too.
+    The name alone is a spec too. An "adjusted" one is a classifier that takes its shift and temperature from its state too.
 
     Every network takes `size` (the side of its images), `mean` and `std`. The network's own `spec` names every keyword, defaults
     included; it describes the architecture, so `pretrained` is false in it: weights come from a state dict.
 
-    >>> network = build({"name": "resnet32"})
+    >>> network = build("resnet32")  # or {"name": "resnet32", "size": 32, ...}
     >>> network.dim, network(torch.zeros(2, 3, 32, 32)).shape
     (64, torch.Size([2, 64]))
     >>> build({"name": "resnet23"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ValueError: unknown network 'resnet23': did you mean resnet32 or ...? Known: fast_cnn, ..., timm:NAME
     """
-    keywords = dict(spec)
+    keywords: dict[str, Any] = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = str(keywords.pop("name", None))
     if name in ("classifier", "adjusted"):
         network, head = build(keywords["network"]), build_head(keywords["head"])

@@ -78,13 +78,16 @@ def to_latex(comparison: Comparison) -> str:
 
 
 FORMATS: Mapping[str, Callable[[Comparison], str]] = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}
-SUFFIXES = {".md": "markdown", ".csv": "csv", ".tex": "latex"}
+SUFFIXES = {".md": "markdown", ".csv": "csv", ".tex": "latex", ".txt": "markdown"}
 
 
 def write(comparison: Comparison, path: Path, *, format: str | None = None) -> None:
     """Write a comparison to a file, in the format that its suffix names unless given; Markdown where it names none."""
+    suffix = path.suffix.lower()
+    if format is None and suffix and suffix not in SUFFIXES:
+        raise ValueError(f"expected a file that ends in {', '.join(SUFFIXES)}, got {path}: choose one, or say --format")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(FORMATS[format or SUFFIXES.get(path.suffix.lower(), "markdown")](comparison), encoding="utf-8")
+    path.write_text(FORMATS[format or SUFFIXES.get(suffix, "markdown")](comparison), encoding="utf-8")
 
 
 def _best(comparison: Comparison) -> dict[str, str]:
