@@ -1,7 +1,15 @@
 """Which images an epoch shows, and in which order: functions of (seed, epoch) that keep no state.
 
 Every order is as long as the split, so an epoch costs the same whatever the sampler.
-Below, p_c is the share of class c among the draws, n_c the number of its images.
+Below, p_c is the share of class c among the draws, n_c the number of its images. In a `DataLoader` of your own, made for one epoch:
+
+>>> import torch
+>>> from torch.utils.data import DataLoader, TensorDataset
+>>> target = torch.tensor([0] * 90 + [1] * 10)
+>>> order = ClassBalanced().order(target, epoch=0, seed=0)
+>>> loader = DataLoader(TensorDataset(target), batch_size=25, sampler=order.tolist())
+>>> torch.cat([batch for (batch,) in loader]).bincount().tolist()
+[50, 50]
 """
 
 from __future__ import annotations

@@ -57,3 +57,4 @@ class LogitAdjusted(CrossEntropy):
 
 
 BalancedSoftmax = LogitAdjusted
+"""`LogitAdjusted` by its other name: with tau 1 they are the same (Ren et al., 2020)."""
