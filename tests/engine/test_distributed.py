@@ -40,12 +40,14 @@ def test_two_processes_of_32_rows_train_as_one_of_64(tmp_path: Path, kind: str) 
     one, two = (read_lines(tmp_path / which / "run" / "s" / "journal.jsonl") for which in ("one", "two"))
     assert len(one) == len(two) == 4
     for a, b in zip(one, two, strict=True):
-        compared = set(a) - {"kind", *Journal.TIMES}
+        compared = set(a) - {"kind", "notes/rank", *Journal.TIMES}
         assert {name: a[name] for name in compared} == pytest.approx({name: b[name] for name in compared}, rel=1e-4)
 
 
-def test_averaged_batch_norm_statistics_are_those_of_the_first_process(tmp_path: Path) -> None:
+def test_numbers_are_averaged_and_statistics_are_those_of_the_first_process(tmp_path: Path) -> None:
     first, second = launch("norm", tmp_path / "two", processes=2)
+    for line in read_lines(tmp_path / "two" / "run" / "s" / "journal.jsonl"):
+        assert (line["notes/rank"], line["notes/second"]) == (0.5, 3.0), "means are over the processes that have a number"
     assert "network.1.running_var" in first["ema"]
     assert all(torch.equal(own, second["ema"][name]) for name, own in first["ema"].items()), "they are judged on shared images"
 

@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import inspect
 import os
+import statistics
 from collections.abc import Callable, Collection, Iterator
 from datetime import timedelta
 from typing import Any
@@ -75,9 +76,10 @@ def share_statistics(method: nn.Module, averages: Collection[Average] = ()) -> N
 
 
 def mean_over_processes(values: dict[str, float]) -> dict[str, float]:
-    """Average named numbers over the processes (the same names in each)."""
-    if processes.world() == 1 or not values:
+    """Average named numbers over the processes that have them: a term may be there for some rows only."""
+    if processes.world() == 1:
         return values
-    packed = torch.tensor(list(values.values()), dtype=torch.float64)
-    gathered = processes.gather(packed[None])
-    return dict(zip(values, gathered.mean(0).tolist(), strict=True))
+    found: list[Any] = [None] * processes.world()
+    dist.all_gather_object(found, values)
+    names = dict.fromkeys(name for own in found for name in own)
+    return {name: statistics.fmean(own[name] for own in found if name in own) for name in names}
