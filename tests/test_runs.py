@@ -265,6 +265,24 @@ def test_evaluating_again_gives_the_row_and_leaves_it(copied: Path) -> None:
         evaluate(copied, rewrite=True, tta="flip", device="cpu")
 
 
+def test_evaluating_again_sees_images_as_training_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A recipe without a keyword `size`, whose network is for larger images than the data has.
+    (tmp_path / "enlarging.py").write_text(
+        "from longtail.recipes.supervised import cross_entropy\n\n\n"
+        "def enlarged(run, data, *, epochs: int = 1):\n"
+        '    """Sixteen pixels for eight."""\n'
+        "    return cross_entropy(run, data, epochs=epochs, batch=64, size=16)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    row = train("enlarging:enlarged", "digits-lt", tmp_path / "run", threads=1, device="cpu").row
+    assert row is not None
+    assert row["size"] == 16
+    again = evaluate(tmp_path / "run", device="cpu", threads=1)
+    assert again["test"] is not None
+    assert row["test"] is not None
+    assert again["test"]["ece"] == row["test"]["ece"]
+
+
 def test_evaluating_on_other_data_goes_by_class_names(copied: Path, tmp_path: Path) -> None:
     test = open_data("digits-lt").test
     for index in range(0, 500, 5):

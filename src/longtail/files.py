@@ -25,7 +25,7 @@ def whole(path: Path) -> Iterator[Path]:
     part = path.with_name(f"{path.name}.part")
     try:
         yield part
-        with part.open("rb") as file:
+        with part.open("r+b") as file:  # Windows lets none be synced that cannot be written
             os.fsync(file.fileno())  # or a crash of the machine could leave an empty file under the final name
         part.replace(path)
     finally:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -33,6 +35,19 @@ def gather(rows: Tensor) -> Tensor:
     parts = [torch.empty_like(padded) for _ in range(world())]
     dist.all_gather(parts, padded)
     return torch.cat([part[: int(size)] for part, size in zip(parts, sizes, strict=True)])
+
+
+def everyone(value: Any) -> list[Any]:
+    """What every process has, in rank order: small things that can be pickled.
+
+    >>> everyone({"loss": 0.5})
+    [{'loss': 0.5}]
+    """
+    if world() == 1:
+        return [value]
+    found: list[Any] = [None] * world()
+    dist.all_gather_object(found, value)
+    return found
 
 
 def anyone(flag: bool, device: torch.device | str = "cpu") -> bool:

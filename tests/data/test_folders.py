@@ -82,3 +82,9 @@ def test_a_link_that_leads_back_up_is_not_followed(tmp_path: Path, make_folder: 
     (tmp_path / "cat" / "again").symlink_to(tmp_path / "cat", target_is_directory=True)
     (tmp_path / "dog" / "more").symlink_to(tmp_path.with_name("elsewhere") / "more", target_is_directory=True)
     assert np.bincount(folder(tmp_path).splits["train"].target).tolist() == [3, 6]
+
+
+def test_a_folder_whose_name_is_no_text_has_one_that_can_be_written(tmp_path: Path, make_folder: MakeFolder) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    path.mkdir()
+    assert open_data(str(make_folder(path, {"a": 10, "b": 10}))).name == "caf?"

@@ -76,6 +76,9 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
         shard(tmp_path / "e" / f"{name}.parquet", [0, 1])
     with pytest.raises(ValueError, match=r"its split .* got dev-0.parquet, eval-0.parquet beside test-0.parquet, train-0.parquet"):
         parquet(tmp_path / "e")
+    shard(tmp_path / "f" / "train-0.parquet", [0, None, 1])
+    with pytest.raises(ValueError, match=r"expected a label for every image, got none in row 1 of train\. Label or remove"):
+        parquet(tmp_path / "f")
     monkeypatch.setattr(module, "LARGEST", 10)
     with pytest.raises(ValueError, match="Unpack the images"):
         parquet(tmp_path / "c")

@@ -16,7 +16,7 @@ SCRIPT = Path(__file__).with_name("several_processes.py")
 
 
 def launch(kind: str, out: Path, *, processes: int) -> list[dict[str, Any]]:
-    out.mkdir()
+    out.mkdir(exist_ok=True)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)] if processes > 1 else []
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     environment["PYTHONPATH"] = str(SCRIPT.parents[2] / "src")
@@ -25,6 +25,12 @@ def launch(kind: str, out: Path, *, processes: int) -> list[dict[str, Any]]:
     )
     assert done.returncode == 0, done.stderr
     return [torch.load(out / f"{rank}-of-{processes}.pt", weights_only=True) for rank in range(processes)]
+
+
+def lines(out: Path) -> list[dict[str, Any]]:
+    """The journal, but for times."""
+    journal = read_lines(out / "run" / "s" / "journal.jsonl")
+    return [{name: value for name, value in line.items() if name not in Journal.TIMES} for line in journal]
 
 
 @pytest.mark.parametrize("kind", ["sgd", "sam"])  # the latter with two batches a step
@@ -52,7 +58,7 @@ def test_numbers_are_averaged_and_statistics_are_those_of_the_first_process(tmp_
     assert all(torch.equal(own, second["ema"][name]) for name, own in first["ema"].items()), "they are judged on shared images"
 
 
-def test_a_signal_to_one_process_stops_all(tmp_path: Path) -> None:
+def test_a_signal_to_one_process_stops_all_and_they_go_on_as_if_it_had_not(tmp_path: Path) -> None:
     first, second = launch("signal", tmp_path / "two", processes=2)
     said = {(tmp_path / "two" / f"stopped-{rank}").read_text() for rank in (0, 1)}
     assert len(said) == 1
@@ -61,3 +67,9 @@ def test_a_signal_to_one_process_stops_all(tmp_path: Path) -> None:
     saved = torch.load(tmp_path / "two" / "run" / "s" / "last.pt", weights_only=True)
     assert saved["step"] == 8
     assert all(torch.equal(saved["method"][name], first["state"][name]) for name in first["state"])
+
+    resumed = launch("sgd", tmp_path / "two", processes=2)
+    whole = launch("sgd", tmp_path / "whole", processes=2)
+    assert lines(tmp_path / "two") == lines(tmp_path / "whole"), "each process goes on with its own means"
+    for own, other in zip(resumed, whole, strict=True):
+        assert all(torch.equal(own["state"][name], other["state"][name]) for name in own["state"])

@@ -205,6 +205,14 @@ def test_a_truncated_checkpoint_is_refused(tmp_path: Path) -> None:
         Run(tmp_path).fit(stage)
 
 
+def test_a_finished_stage_without_its_weights_is_refused(tmp_path: Path) -> None:
+    stage = Stage(name="s", method=ToyMethod(), data=ToyBatches(), epochs=1, optimizer=sgd(lr=0.1))
+    Run(tmp_path).fit(stage)
+    (tmp_path / "s" / "last.pt").unlink()
+    with pytest.raises(ValueError, match=r"expected the weights of the finished stage 's', got no .*last\.pt: bring it back, or delete"):
+        Run(tmp_path).fit(stage)
+
+
 def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
     Run(tmp_path).fit(Stage(name="s", method=ToyMethod(), data=ToyBatches(), epochs=1, optimizer=sgd(lr=0.1)))
     other = Stage(name="s", method=ToyMethod(norm=False), data=ToyBatches(), epochs=1, optimizer=sgd(lr=0.1))

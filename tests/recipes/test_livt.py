@@ -158,6 +158,20 @@ def test_an_arm_goes_on_when_its_encoder_is_changed_or_gone(pretrained: Path, tm
             assert all(torch.equal(tensor, other[key]) for key, tensor in one.items())
 
 
+def test_an_arm_that_learnt_nothing_may_be_given_another_encoder(pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = train("masked_autoencoder", "digits-lt", tmp_path / "other", probe_epochs=1, seed=1, **QUICK, **SMALL).folder
+    with monkeypatch.context() as patch:
+        patch.setattr(Loader, "epoch", killed_in(0))
+        with pytest.raises(KeyboardInterrupt):
+            train("livt", "digits-lt", tmp_path / "run", pretrained=pretrained, lr=0.0, **QUICK)
+    assert (tmp_path / "run" / "encoder" / "spec.json").exists()
+    train("livt", "digits-lt", tmp_path / "run", pretrained=other, lr=0.0, **QUICK)
+    name = "blocks.5.mlp.fc2.weight"
+    network: Any = load(tmp_path / "run").network
+    assert torch.equal(transformer(network.network).state_dict()[name], read_weights(other).tensors[name])
+    assert not torch.equal(read_weights(other).tensors[name], read_weights(pretrained).tensors[name])
+
+
 def test_a_network_that_learnt_the_labels_of_the_same_data_is_no_other_data(tmp_path: Path) -> None:
     train("vit_scratch", "digits-lt", tmp_path / "scratch", **QUICK)
     for seed, seen in ((0, None), (1, "digits-lt, ")):

@@ -16,6 +16,7 @@ from longtail.nn.mae import transformer
 from longtail.nn.mae_files import read_weights
 from longtail.recipes.masked_autoencoder import _evenly
 from longtail.runs import load, train
+from longtail.runs.again import again
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +39,12 @@ def test_pretraining_leaves_an_encoder_a_picture_and_a_row(pretrained: Path) -> 
     network: Any = load(pretrained).network
     for name, own in transformer(network.network).state_dict().items():
         assert torch.equal(own, weights.tensors[name]), "the probe leaves the encoder as it is"
+
+
+def test_a_finished_run_is_read_and_not_written(pretrained: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in pretrained.rglob("*") if path.is_file()}
+    again(pretrained)
+    assert before == {path: path.stat().st_mtime_ns for path in pretrained.rglob("*") if path.is_file()}
 
 
 def test_the_picture_has_originals_on_top(pretrained: Path) -> None:

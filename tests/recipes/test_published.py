@@ -89,6 +89,13 @@ def test_a_row_can_be_asked_for(own: Published) -> None:
         assert network in NETWORKS
 
 
+def test_rows_tell_the_differences_of_their_own_recipe() -> None:
+    said = {name: "; ".join(PUBLISHED[name].differs) for name in PUBLISHED}
+    assert all(("Nesterov" in said[name]) == (PUBLISHED[name].recipe in ("balanced_softmax", "ride")) for name in PRINTED)
+    assert all(("reflection" in said[name]) <= PUBLISHED[name].data.startswith("cifar") for name in PRINTED)
+    assert "reflection" in said["cifar100-lt-paco"]
+
+
 def test_values_are_those_that_were_printed() -> None:
     assert {name: round(100 * PUBLISHED[name].value, 3) for name in PRINTED} == PRINTED
 

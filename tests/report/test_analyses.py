@@ -65,6 +65,13 @@ def test_known_arrays_become_figures_with_captions_and_words(name: str, tmp_path
             figures((tmp_path / name,))
 
 
+def test_maps_are_called_what_they_are() -> None:
+    (own,) = KNOWN["gradcam.npz"][0](ARRAYS["gradcam.npz"])
+    assert "looks for the true class (Grad-CAM)" in own.caption
+    (own,) = KNOWN["gradcam.npz"][0]({**ARRAYS["gradcam.npz"], "kind": np.array("attention rollout")})
+    assert "looks (attention rollout)" in own.caption
+
+
 def test_tokens_have_lines_of_their_own_and_the_start_of_reweighting_a_mark() -> None:
     apart, right = KNOWN["training.npz"][0](ARRAYS["training.npz"])
     for own in (apart, right):
@@ -80,10 +87,10 @@ def test_tokens_have_lines_of_their_own_and_the_start_of_reweighting_a_mark() ->
 
 def test_pictures_are_shown_and_other_files_named(tmp_path: Path) -> None:
     Image.new("RGB", (20, 10)).save(tmp_path / "reconstructions.png")
-    Image.new("RGB", (20, 10)).save(tmp_path / "mine.png")
+    Image.new("RGB", (20, 10)).save(tmp_path / "mine.PNG", "PNG")
     (tmp_path / "notes.txt").touch()
     np.savez(tmp_path / "mine.npz", a=np.zeros(3))
     found, unknown = figures(tuple(sorted(tmp_path.iterdir())))
-    assert next(own.caption for own in found) == "analysis/mine.png"
+    assert next(own.caption for own in found) == "analysis/mine.PNG"
     assert found[1].caption.startswith("Masked autoencoding")
     assert unknown == ["mine.npz", "notes.txt"]

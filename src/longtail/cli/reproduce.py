@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -63,7 +64,8 @@ def reproduce(
     found = judged(row, small, [job for job in asked if job.folder not in diverged], kind=kind, remarks=remarks, diverged=diverged)
     _written(folder, found)
     _printed(found)
-    tables.next_step(f"longtail report {asked[0].folder}", *([] if len(asked) == 1 else [f"longtail compare {folder}"]))
+    compared = [] if len(asked) == 1 else [f"longtail compare {quote(str(folder))}"]
+    tables.next_step(f"longtail report {quote(str(asked[0].folder))}", *compared)
     if found["verdict"] != "inside":
         raise typer.Exit(1)
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import join
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -305,7 +306,8 @@ def _compared(search: Search, best: FrozenTrial) -> None:
         tables.warn(f"{len(diverged)} of {len(usual) + len(winners)} runs diverged: {', '.join(map(str, diverged))}")
         raise typer.Exit(1)
     places = [str(search.folder / "final")] * bool(usual or winners) + [str(found.folder)]
-    tables.next_step(" ".join(["longtail compare", *places, *(f"--across {name}" for name in across)]), f"longtail report {found.folder}")
+    words = ["longtail", "compare", *places, *(word for name in across for word in ("--across", name))]
+    tables.next_step(join(words), join(["longtail", "report", str(found.folder)]))
 
 
 def _command(folder: Path) -> str:

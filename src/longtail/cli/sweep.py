@@ -189,4 +189,4 @@ def _values(recipe: Recipe, name: str, given: str | Sequence[Any]) -> Sequence[A
 
 
 def _short(value: Any) -> str:
-    return "+".join(map(str, value)) if isinstance(value, list) else str(value).strip("{}").replace("/", "_")
+    return "+".join(map(str, value)) if isinstance(value, list) else str(value).strip("{}").replace("/", "_").replace(":", "_")

@@ -157,7 +157,10 @@ def details(own: Summary, names: Sequence[str]) -> None:
         ["accuracy", *(_percent(prior["accuracy"]) for prior in priors)],
         ["told the prior", *(_percent(prior["known"]) for prior in priors)],
     ]
-    title = "accuracy in percent where the most frequent class of training is 50 times as frequent as the rarest, ..., or the rarest is"
+    most = max(prior["k"] for prior in priors)
+    title = (
+        f"accuracy in percent where the most frequent class of training is {most} times as frequent as the rarest, ..., or the rarest is"
+    )
     console.print(_table(["", *headings], lines, title=title))
     console.print()
     _conformal(own, names)
@@ -249,7 +252,7 @@ def draw(drawing: Table) -> None:
 
 def compared(folders: Sequence[Path], *, across: Sequence[str], format: str, out: Path | None) -> None:
     """Compare runs and print the table, or write it to a file."""
-    from longtail.report.comparison import compare
+    from longtail.report.comparison import SCORES, compare
     from longtail.report.formats import FORMATS, write
     from longtail.report.rows import read_row
 
@@ -268,7 +271,7 @@ def compared(folders: Sequence[Path], *, across: Sequence[str], format: str, out
     if Measurement.get(console, console.options.update(max_width=10_000), whole).maximum <= console.width:
         console.print(whole)
     else:  # a narrow terminal: the scores, then the rest
-        cut = left + 6
+        cut = left + len(SCORES)
         console.print(_table(columns[:cut], [own[:cut] for own in cells], left=left))
         console.print()
         console.print(_table([columns[0], *columns[cut:]], [[own[0], *own[cut:]] for own in cells]))

@@ -27,7 +27,7 @@ def recall(stamps: Mapping[str, Stamp]) -> dict[str, bytes]:
     try:
         with closing(_connect()) as database:
             for path, expected in stamps.items():
-                row = database.execute("SELECT size, changed, digest FROM files WHERE path = ?", (os.path.abspath(path),)).fetchone()
+                row = database.execute("SELECT size, changed, digest FROM files WHERE path = ?", (_key(path),)).fetchone()
                 if row is not None and (row[0], row[1]) == expected:
                     found[path] = row[2]
     except (OSError, sqlite3.Error):
@@ -37,7 +37,7 @@ def recall(stamps: Mapping[str, Stamp]) -> dict[str, bytes]:
 
 def remember(files: Iterable[tuple[str, Stamp, bytes]]) -> None:
     """Keep the digests of files that are good images."""
-    rows = [(os.path.abspath(path), *mark, digest) for path, mark, digest in files]
+    rows = [(_key(path), *mark, digest) for path, mark, digest in files]
     try:
         with closing(_connect()) as database, database:
             database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", rows)
@@ -45,9 +45,13 @@ def remember(files: Iterable[tuple[str, Stamp, bytes]]) -> None:
         pass
 
 
+def _key(path: str) -> bytes:
+    return os.fsencode(os.path.abspath(path))  # names of files may be anything, also what is no text
+
+
 def _connect() -> sqlite3.Connection:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "longtail"
     folder.mkdir(parents=True, exist_ok=True)
     database = sqlite3.connect(folder / "files.sqlite", timeout=30)
-    database.execute("CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, size INTEGER, changed INTEGER, digest BLOB) WITHOUT ROWID")
+    database.execute("CREATE TABLE IF NOT EXISTS files (path BLOB PRIMARY KEY, size INTEGER, changed INTEGER, digest BLOB) WITHOUT ROWID")
     return database

@@ -159,7 +159,7 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
     assert source.size is not None
     crop = source.crop if source.size <= LARGEST_CROPPED else 1.0
     return Dataset(
-        name=source.name,
+        name=source.name.encode(errors="replace").decode(),  # a folder may be called what is no text, and files and pages name it
         classes=classes,
         train=_split(train, crop),
         val=_split(val, crop),

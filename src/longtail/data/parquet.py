@@ -93,6 +93,11 @@ def parquet(path: Path) -> Source:
         )
     shards = {split: open_shards(part) for split, part in files.items()}
     labels = {split: part.labels() for split, part in shards.items()}
+    for split, own in labels.items():
+        if missing := [row for row, label in enumerate(own) if label is None]:
+            raise ValueError(
+                f"{path}: expected a label for every image, got none in row {several(missing)} of {split}. Label or remove them."
+            )
     if all(isinstance(label, int) for part in labels.values() for label in part):
         targets = {split: np.array(part, dtype=np.int64) for split, part in labels.items()}
         classes = numbered_classes(targets, shards["train"].names, where=str(path))

@@ -77,9 +77,6 @@ def share_statistics(method: nn.Module, averages: Collection[Average] = ()) -> N
 
 def mean_over_processes(values: dict[str, float]) -> dict[str, float]:
     """Average named numbers over the processes that have them: a term may be there for some rows only."""
-    if processes.world() == 1:
-        return values
-    found: list[Any] = [None] * processes.world()
-    dist.all_gather_object(found, values)
+    found = processes.everyone(values)
     names = dict.fromkeys(name for own in found for name in own)
     return {name: statistics.fmean(own[name] for own in found if name in own) for name in names}

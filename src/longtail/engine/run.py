@@ -81,6 +81,11 @@ class Run:
         saved = checkpoint.load(folder / "last.pt") if (folder / "last.pt").exists() else None
         if saved is not None:
             checkpoint.restore(stage.method, saved["method"], folder / "last.pt")
+        elif (folder / "done").exists():
+            raise ValueError(
+                f"expected the weights of the finished stage {stage.name!r}, got no {folder / 'last.pt'}: bring it back, "
+                f"or delete {folder} to train the stage again"
+            )
         if not (folder / "done").exists():
             board = self.folder / "tensorboard" / stage.name if self.tensorboard else None
             session = Session(self._prepare(stage), folder, save_minutes=self.save_minutes, command=self.command, tensorboard=board)

@@ -43,7 +43,9 @@ class Session:
         self.fitting.optimizer.load_state_dict(saved["optimizer"])
         for name, average in self.stage.averages.items():
             average.load_state_dict(saved["averages"][name])
-        self.meter.load_state_dict(saved["meter"])
+        meters = saved["meters"]
+        if processes.rank() < len(meters):  # of another number of processes, some begin their means anew
+            self.meter.load_state_dict(meters[processes.rank()])
         self.kept, self.step = dict(saved["kept"]), saved["step"]
         self.seconds, self.journal_length = saved["seconds"], saved["journal"]
 
@@ -154,7 +156,7 @@ class Session:
             "method": self.stage.method.state_dict(),
             "optimizer": self.fitting.optimizer.state_dict(),
             "averages": {name: average.state_dict() for name, average in self.stage.averages.items()},
-            "meter": self.meter.state_dict(),
+            "meters": processes.everyone(self.meter.state_dict()),
             "kept": self.kept,
             "journal": self.journal.length,
             "seconds": self._elapsed,

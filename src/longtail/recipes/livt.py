@@ -123,9 +123,10 @@ def livt(
 def _given(run: Run, data: Dataset, pretrained: Path) -> Weights:
     """The encoder to begin with, of which the run keeps a copy: what was given may be changed, or gone, when it is resumed.
 
-    So `--pretrained` of a run that took an encoder gives the same, and not its network, which has learnt labels since.
+    So `--pretrained` of a run that took an encoder gives the same, and not its network, which has learnt labels since. A run that has
+    learnt nothing may be asked anew, with another encoder.
     """
-    if (run.folder / "encoder" / "spec.json").exists():
+    if (run.folder / "encoder" / "spec.json").exists() and (run.folder / "finetune" / "last.pt").exists():
         return read_weights(run.folder)
     weights = read_weights(pretrained)
     if weights.data is None:

@@ -18,6 +18,7 @@ from longtail.data.splits import tail_rows
 from longtail.data.views import Weak
 from longtail.engine.optim import adamw
 from longtail.engine.run import Run
+from longtail.files import whole
 from longtail.losses import LogitAdjusted
 from longtail.methods.classify import Classify
 from longtail.methods.masked_autoencode import MaskedAutoencode
@@ -131,10 +132,10 @@ def pretrained_encoder(
             schedule=Cosine(warmup),
         )
     )
-    if not run.dry and processes.rank() == 0:
+    if not run.dry and processes.rank() == 0 and not (run.folder / "encoder" / "spec.json").exists():
+        picture(autoencoder, data.val if len(data.val) else data.train, run.folder / "analysis" / "reconstructions.png")
         learnt = f"{data.name}, {len(split):,} images, {data.hash[:12]}"
         write_weights(run.folder / "encoder", Weights(run.folder, timm_layout(encoder), encoder.spec, learnt))
-        picture(autoencoder, data.val if len(data.val) else data.train, run.folder / "analysis" / "reconstructions.png")
     return encoder
 
 
@@ -185,5 +186,5 @@ def picture(autoencoder: MaskedAutoencoder, split: Split, path: Path, *, columns
         for column, one in enumerate(row.mul(255).round().byte().permute(0, 2, 3, 1).cpu().numpy()):
             tile = Image.fromarray(one).resize((size * larger, size * larger), Image.Resampling.NEAREST)
             sheet.paste(tile, (gap + column * side, gap + line * side))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sheet.save(path)
+    with whole(path) as part:
+        sheet.save(part, "PNG")

@@ -36,7 +36,7 @@ def beginning(run: Run, network: str, weights: Weights, *, size: int) -> Network
         raise ValueError(f"expected a network of timm for --weights timm, got {network}: pass --network timm:NAME, or leave --weights out")
     run.pretraining = learnt_from(network.removeprefix("timm:"))
     # Once there is a checkpoint, the weights it began with are not needed, and may be gone.
-    return build({"name": network, "size": size, "pretrained": not (run.folder / "train" / "last.pt").exists()})
+    return build({"name": network, "size": size, "pretrained": not any(run.folder.glob("*/last.pt"))})
 
 
 def classifying_head(network: str, backbone: Network, classes: int) -> Linear:

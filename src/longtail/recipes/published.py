@@ -109,10 +109,9 @@ def _comparable(own: Published, row: Row) -> bool:
 _SELECTED = "the paper takes the epoch that is best on the test images; here the last epoch counts"
 _SUBSET = "the released code cuts the data with an unseeded draw; here it is the field's conventional cut"
 _POINT = "one point around the value: the paper gives no deviation"
-_SGD = (
-    "norms and biases are not decayed, momentum is Nesterov's and crops are padded by reflection; released code mostly decays all and "
-    "pads with zeros"
-)
+_DECAY = "norms and biases are not decayed, where released code mostly decays all"
+_NESTEROV = "momentum is Nesterov's"
+_REFLECTED = "crops are padded by reflection, where released code pads with zeros"
 _TEACHER = "the teacher is the moving average of its weights"
 _BATCHFORMER = "Hou et al. 2022 (BatchFormer), table {}"
 _LIVT = "Xu et al. 2023 (LiVT), table {}"
@@ -125,8 +124,12 @@ def _row(name: str, value: float, **own: Any) -> Published:
     wide = max(1.0, 3 * deviation)
     own.setdefault("band", _POINT)
     if not own["source"].startswith("our own"):
-        own["differs"] = (*own.get("differs", ()), *((_SGD,) if own["recipe"] in ("balanced_softmax", "ride", "paco", "ldam") else ()))
-        own["differs"] += (_TEACHER,) if own["recipe"] == "deit_lt" else ()
+        recipe, differs = own["recipe"], own.get("differs", ())
+        convolutional = recipe in ("balanced_softmax", "ride", "paco", "ldam")
+        differs += (_DECAY,) if convolutional else ()
+        differs += (_NESTEROV,) if recipe in ("balanced_softmax", "ride") else ()
+        differs += (_REFLECTED,) if convolutional and own["data"].startswith("cifar") else ()
+        own["differs"] = differs + ((_TEACHER,) if recipe == "deit_lt" else ())
     return Published(name=name, value=_fraction(value), low=_fraction(mean - wide), high=_fraction(mean + wide), **own)
 
 

@@ -36,7 +36,7 @@ def figures(files: tuple[Path, ...]) -> tuple[list[Figure], list[str]]:
                 found += KNOWN[path.name][0](arrays)
             except KeyError as error:
                 raise ValueError(f"expected an array {error} in {path}, got {', '.join(arrays)}: write it again") from error
-        elif path.suffix in (".png", ".jpg", ".jpeg", ".svg"):
+        elif path.suffix.lower() in (".png", ".jpg", ".jpeg", ".svg"):
             if path.name not in drawn:  # matplotlib's drawing of arrays that are drawn here
                 caption = PICTURES.get(path.name, f"analysis/{path.name}")
                 found.append(Figure(caption, pictures=((pictures.file(path), caption, ""),)))
@@ -50,16 +50,18 @@ def _gradcam(arrays: Arrays) -> list[Figure]:
     for image, look, target, answer in zip(arrays["image"], arrays["map"], arrays["target"], arrays["answer"], strict=True):
         pixels = _pixels(image)
         words = str(names[target]) + ("" if target == answer else f", taken for {names[answer]}")
-        shown.append((pictures.encoded(pixels), f"a test image of {names[target]}", ""))
-        shown.append((pictures.encoded(pictures.spotlight(pixels, _bytes(look))), f"what speaks for {names[target]} in it", words))
-    return [Figure("Where the network looks for the true class (Grad-CAM): what it does not use is dark.", pictures=tuple(shown))]
+        shown.append((pictures.encoded(pixels), f"an image of {names[target]}", ""))
+        shown.append((pictures.encoded(pictures.spotlight(pixels, _bytes(look))), "where the network looks in it", words))
+    kind = str(arrays["kind"]) if "kind" in arrays else "Grad-CAM"
+    whose = " for the true class" if kind == "Grad-CAM" else ""
+    return [Figure(f"Where the network looks{whose} ({kind}): what it does not use is dark.", pictures=tuple(shown))]
 
 
 def _rollout(arrays: Arrays) -> list[Figure]:
     names, shown, tokens = arrays["classes"], [], ("class token", "distillation token")
     for image, maps, target in zip(arrays["image"], arrays["map"], arrays["target"], strict=True):
         pixels = _pixels(image)
-        shown.append((pictures.encoded(pixels), f"a test image of {names[target]}", str(names[target])))
+        shown.append((pictures.encoded(pixels), f"an image of {names[target]}", str(names[target])))
         for token, look in zip(tokens, maps, strict=False):
             lit = pictures.spotlight(pixels, _bytes(look / max(float(look.max()), 1e-12)))
             shown.append((pictures.encoded(lit), f"what reaches the {token} of it", token))

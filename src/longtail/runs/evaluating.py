@@ -180,7 +180,7 @@ def evaluate(
         )
     if data is None:
         name, flags = own_data(record, root=root)
-        dataset = opened(name, flags, machine, size=loaded.size)
+        dataset = opened(name, flags, machine, size=record["keywords"].get("size"))  # as in training
     else:
         before = data_flags(record)
 

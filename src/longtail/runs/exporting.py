@@ -113,11 +113,11 @@ def agreed(loaded: Loaded, exported: Callable[[Tensor], Tensor], image: Tensor, 
 
 
 def _images(loaded: Loaded, root: str | Path | None, count: int) -> tuple[Tensor, str]:
-    """Test images of the run, evenly spread; images of the other splits where these are too few, random ones where its data is not here."""
+    """Test images of the run, evenly spread; of validation or training where it has none, random ones where its data is not here."""
     try:
         record = read_record(loaded.folder)
         name, flags = own_data(record, root=root)
-        dataset = opened(name, flags, choose(device="cpu", precision="fp32"), size=loaded.size)
+        dataset = opened(name, flags, choose(device="cpu", precision="fp32"), size=record["keywords"].get("size"))
     except (ValueError, OSError, KeyError, ModuleNotFoundError):
         if root is not None:
             raise
