@@ -7,6 +7,7 @@ import pytest
 
 from longtail.data.decoding import Files
 from longtail.data.folders import folder
+from longtail.data.opening import open_data
 
 MakeFolder = Callable[..., Path]
 
