@@ -31,7 +31,9 @@ def finished(folder: Path, network: Network | None = None, *, classes: Sequence[
     row |= dict.fromkeys(("view_seed", "split_seed", "parameters", "minutes"), 0) | {"tta": "none", "size": size, "selection": "last epoch"}
     row |= {"epochs": {}, "versions": {}, "hardware": {}} | dict.fromkeys(("pretraining", "test", "val", "best_validation"))
     (folder / "row.json").write_text(json.dumps(row))
-    (folder / "recipe.json").write_text(json.dumps({"format": 1, "tta": "none", "data": {**DATA_DEFAULTS, "asked": "digits-lt"}}))
+    (folder / "recipe.json").write_text(
+        json.dumps({"format": 1, "tta": "none", "keywords": {"size": size}, "data": {**DATA_DEFAULTS, "asked": "digits-lt"}})
+    )
     return folder
 
 
