@@ -37,8 +37,8 @@ def started(machine: Machine) -> Iterator[Machine]:
         return
     if machine.device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    # Its functions have as default the group that there is when they are imported, and DDP imports them: imported after the group is made,
-    # they would hold it beyond its end, and its threads would still run when the interpreter is gone.
+    # Its functions take as default the group that there is when they are imported, which DDP does: imported now, they hold none. Otherwise
+    # they would hold ours beyond its end, and its threads would still run when the interpreter is gone.
     importlib.import_module("torch.distributed.nn")
     dist.init_process_group("cpu:gloo,cuda:nccl" if machine.device == "cuda" else "gloo", timeout=PATIENCE)
     try:
