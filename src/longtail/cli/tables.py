@@ -158,9 +158,7 @@ def details(own: Summary, names: Sequence[str]) -> None:
         ["told the prior", *(_percent(prior["known"]) for prior in priors)],
     ]
     most = max(prior["k"] for prior in priors)
-    title = (
-        f"accuracy in percent where the most frequent class of training is {most} times as frequent as the rarest, ..., or the rarest is"
-    )
+    title = f"accuracy in percent where the most frequent class of training is {most} times as frequent as the rarest, to the reverse"
     console.print(_table(["", *headings], lines, title=title))
     console.print()
     _conformal(own, names)
