@@ -137,6 +137,7 @@ def test_dry_run_writes_nothing(longtail: Any, tmp_path: Path) -> None:
         (("sweep", "cross_entropy", "--data", "digits-lt", "--seeds", "0,0"), "each seed once"),
         (("sweep", "cross_entropy", "--data", "digits-lt", "--set", "epoch=1"), "did you mean epochs"),
         (("sweep", "cross_entropy", "--data", "digits-lt", "--set", "epochs"), "KEYWORD=VALUE"),
+        (("sweep", "cross_entropy", "--data", "digits-lt", "--set", "epochs=1", "--set", "epochs=2"), "write all its values in one"),
         (("sweep", "cross_entropy", "--data", "digits-lt", "--set", "epochs=1,x"), "expected epochs to be int"),
     ],
 )

@@ -205,6 +205,16 @@ def test_a_truncated_checkpoint_is_refused(tmp_path: Path) -> None:
         Run(tmp_path).fit(stage)
 
 
+def test_a_checkpoint_of_an_earlier_version_is_resumed(tmp_path: Path, reference: Any) -> None:
+    with pytest.raises(Killed):
+        recipe(Run(tmp_path, save_minutes=0.0), ToyBatches(), Deadly(5))
+    path = tmp_path / "finetune" / "last.pt"
+    saved = torch.load(path, weights_only=True)
+    (saved["meter"],) = saved.pop("meters")
+    torch.save(saved, path)
+    assert everything(tmp_path, recipe(Run(tmp_path), ToyBatches(), ToyBatches())) == reference
+
+
 def test_a_finished_stage_without_its_weights_is_refused(tmp_path: Path) -> None:
     stage = Stage(name="s", method=ToyMethod(), data=ToyBatches(), epochs=1, optimizer=sgd(lr=0.1))
     Run(tmp_path).fit(stage)

@@ -81,7 +81,7 @@ def test_a_pretrained_network_is_rebuilt_without_fetching(monkeypatch: pytest.Mo
 
 
 def test_missing_pretrained_weights_are_said_clearly() -> None:
-    with pytest.raises(ValueError, match=r"expected pretrained weights of mixer_s32_224, got: No pretrained.*pretrained=false"):
+    with pytest.raises(ValueError, match=r"expected pretrained weights of mixer_s32_224, got: No pretrained.*--weights random"):
         build({"name": "timm:mixer_s32_224", "pretrained": True})
 
 

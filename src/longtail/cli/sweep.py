@@ -175,6 +175,8 @@ def pairs(given: Sequence[str], expected: str) -> dict[str, str]:
         name, equals, values = pair.partition("=")
         if not equals or not name or not values:
             raise ValueError(f"expected {expected}, got {pair!r}")
+        if name.replace("-", "_") in found:
+            raise ValueError(f"expected {name} once, got it twice: write all its values in one, {name}=VALUE,VALUE")
         found[name.replace("-", "_")] = values
     return found
 

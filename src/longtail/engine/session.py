@@ -43,7 +43,7 @@ class Session:
         self.fitting.optimizer.load_state_dict(saved["optimizer"])
         for name, average in self.stage.averages.items():
             average.load_state_dict(saved["averages"][name])
-        meters = saved["meters"]
+        meters = saved.get("meters") or [saved["meter"]]  # earlier versions saved the first process's
         if processes.rank() < len(meters):  # of another number of processes, some begin their means anew
             self.meter.load_state_dict(meters[processes.rank()])
         self.kept, self.step = dict(saved["kept"]), saved["step"]
