@@ -8,7 +8,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -26,6 +26,9 @@ from longtail.cli.sweep import sweep
 from longtail.recipes import RECIPES
 from longtail.recipes.citations import CITATIONS
 from longtail.recipes.signatures import Recipe, read
+
+if TYPE_CHECKING:
+    from longtail.metrics.row import Row
 
 VERBS = (
     *("demo", "inspect", "train", "eval", "report", "compare", "predict", "export", "serve", "sweep", "reproduce"),
@@ -149,7 +152,7 @@ def _train(recipe: Recipe, values: dict[str, Any]) -> None:
     tables.say(f"run: {result.folder}")
     if (result.folder / "report.html").exists():
         tables.say(f"report: {result.folder / 'report.html'}")
-    other = _to_compare(result.folder)
+    other = _to_compare(result.folder, result.row)
     tables.next_step(
         shlex.join(["longtail", "predict", str(result.folder), "IMAGES"])
         if other is None
@@ -157,12 +160,11 @@ def _train(recipe: Recipe, values: dict[str, Any]) -> None:
     )
 
 
-def _to_compare(folder: Path) -> Path | None:
+def _to_compare(folder: Path, row: Row) -> Path | None:
     """A finished run beside this one that `longtail compare` would rank with it."""
     from longtail.report.comparison import compare
     from longtail.report.rows import read_row
 
-    row = read_row(folder)
     for other in sorted(own.parent for own in folder.parent.glob("*/row.json") if own.parent != folder):
         try:
             found = read_row(other)
