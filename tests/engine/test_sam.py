@@ -1,6 +1,7 @@
 """SAM: two looks, one step, weights and batch-norm as if it had looked once."""
 
 import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,20 @@ def closure_for(method: ToyMethod, optimizer: Any) -> Callable[[], Outcome]:
         return outcome
 
     return closure
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda own: pickle.loads(pickle.dumps(own))], ids=["deepcopy", "pickle"])
+def test_a_copy_is_an_optimizer_of_its_own_and_leaves_others_as_they_were(copied: Callable[[Any], Any]) -> None:
+    method = ToyMethod(norm=False, dropout=0.0)
+    optimizer: Any = sam(sgd(lr=0.1), rho=0.5)(method)
+    optimizer.step(closure_for(method, optimizer))
+    other, second = copied((method, optimizer))
+    assert second.param_groups is second.inner.param_groups
+    for own, steps in ((method, optimizer), (other, second)):
+        steps.step(closure_for(own, steps))
+    for mine, theirs in zip(method.parameters(), other.parameters(), strict=True):
+        assert mine is not theirs
+        assert torch.equal(mine, theirs)  # with the momentum of before
 
 
 def test_the_step_uses_the_gradient_at_the_perturbed_weights() -> None:

@@ -1,7 +1,11 @@
 import pytest
 import torch
+from torch import nn
 
+from longtail.losses import LDAM, CrossEntropy, LogitAdjusted
 from longtail.losses.reduction import distribution, full, prior, weighted_mean
+
+COUNTS = torch.tensor([50, 10, 2])
 
 
 def test_half_precision_logits_are_widened_and_wider_ones_kept() -> None:
@@ -28,6 +32,22 @@ def test_weights_do_not_change_the_scale_and_rows_do() -> None:
     plain = weighted_mean(losses, target, weight=None, rows=None)
     assert torch.allclose(weighted_mean(losses, target, weight=torch.full((3,), 7.0), rows=None), plain)
     assert torch.allclose(weighted_mean(losses, target, weight=None, rows=torch.full((5,), 7.0)), 7 * plain)
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("loss", [CrossEntropy(), LogitAdjusted(COUNTS), LDAM(COUNTS, scale=1.0)], ids=lambda loss: type(loss).__name__)
+def test_a_masked_class_is_as_if_it_were_not_there(loss: nn.Module, soft: bool) -> None:
+    logits = torch.randn(4, 3)
+    logits[:, 1] = -torch.inf
+    logits.requires_grad_()
+    target = torch.tensor([[1.0, 0.0, 0.0], [0.3, 0.0, 0.7]] * 2) if soft else torch.tensor([0, 2, 0, 2])
+    found = loss(logits, target)
+    found.backward()
+    far = logits.detach().clamp_min(-1e4)
+    assert found.item() == pytest.approx(loss(far, target).item())
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+    assert not logits.grad[:, 1].any()
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:

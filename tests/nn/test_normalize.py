@@ -22,3 +22,8 @@ def test_its_numbers_are_in_no_state_dict_but_follow_the_module() -> None:
 def test_numbers_that_do_not_fit_are_refused(mean: list[float], std: list[float]) -> None:
     with pytest.raises(ValueError, match="one mean and one positive std"):
         Normalize(mean, std)
+
+
+def test_pixels_that_are_no_floats_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"expected images as floats in \[0, 1\], got torch.uint8: .* pass image / 255"):
+        Normalize([0.5], [0.5])(torch.zeros(1, 1, 2, 2, dtype=torch.uint8))

@@ -127,6 +127,13 @@ class Wrapper(Optimizer):
         self.inner = inner
         self.defaults = inner.defaults
 
+    # Optimizer's own would copy groups and state, and wrap `step` of this class anew for every instance.
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
     @property
     def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
         return self.inner.param_groups

@@ -55,7 +55,8 @@ def weighted_mean(losses: Tensor, target: Tensor, *, weight: Tensor | None, rows
         if weight.shape != target.shape[1:]:
             raise ValueError(f"expected one weight for each of {target.shape[1]} classes, got shape {tuple(weight.shape)}")
         target = target * weight
-    each = (target * losses).sum(1)
+    # A class without a share in the target has none in the loss, even if that is infinite there: its logit may be masked with -inf.
+    each = (target * losses.where(target != 0, 0.0)).sum(1)
     if rows is not None:
         if rows.shape != each.shape:
             raise ValueError(f"expected one factor for each of {len(each)} rows, got shape {tuple(rows.shape)}")

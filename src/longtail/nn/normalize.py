@@ -29,4 +29,6 @@ class Normalize(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """Images of mean 0 and deviation 1, if `mean` and `std` are theirs."""
+        if not image.is_floating_point():
+            raise ValueError(f"expected images as floats in [0, 1], got {image.dtype}: of pixels from 0 to 255, pass image / 255")
         return (image - self.mean) / self.std

@@ -51,6 +51,10 @@ def adjustment(logits: NDArray[Any], target: NDArray[Any], counts: NDArray[Any])
             f"expected logits (images, classes), a target for each image and a count for each class, "
             f"got {logits.shape}, {target.shape} and {counts.shape}"
         )
+    if not np.isfinite(logits).all():
+        raise ValueError(f"expected finite logits, got {int((~np.isfinite(logits)).sum())} that are not: the network diverged")
+    if target.min() < 0 or target.max() >= len(counts):
+        raise ValueError(f"expected targets 0 to {len(counts) - 1}, as there are {len(counts)} counts, got {target.min()} to {target.max()}")
     if not (counts > 0).all():
         raise ValueError(f"expected training images in every class, got none in {int((counts <= 0).sum())}: a prior of 0 has no logarithm")
     before = temperature(logits, target)
