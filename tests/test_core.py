@@ -1,6 +1,7 @@
 """The nouns: a loss is the sum of its terms, and keeping says what it keeps."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,19 @@ def test_the_loss_is_the_sum_of_the_terms_and_carries_their_gradient() -> None:
     assert weight.grad is not None
     assert weight.grad.item() == 2 + 2 * 3
     assert Outcome({"only": weight}).loss is weight
+
+
+@pytest.mark.parametrize(
+    ("terms", "got"),
+    [
+        ({}, "got none"),
+        ({"class": torch.zeros(())} | {"rows": torch.zeros(4)}, r"got 'rows', which is a tensor \(4,\): give the mean"),
+        ({"class": 0.5}, "got 'class', which is a float"),
+    ],
+)
+def test_terms_that_are_no_numbers_are_refused(terms: Any, got: str) -> None:
+    with pytest.raises(ValueError, match=f"expected the terms of a loss as tensors of one number each, {got}"):
+        Outcome(terms)
 
 
 def test_progress_is_in_steps_and_never_reaches_one() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import picture
 import pytest
 import render
+import torch
 
 from longtail.cli.main import app
 
@@ -63,6 +64,35 @@ def test_the_tutorial_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytes
     assert names["model"].row["test"]["images"] == 500
     assert names["answers"].probabilities.shape == (2, 10)
     assert "balanced_softmax" in (tmp_path / "comparison.md").read_text(encoding="utf-8")
+
+
+def test_recipes_of_your_own_train_as_they_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    small = {"decoupled": "--network fast_cnn --epochs 1 --head-epochs 1", "consistent": "--epochs 1"}
+    for language, text in blocks(ROOT / "docs" / "recipes.md"):
+        if language == "python":
+            (tmp_path / text.partition("\n")[0].removeprefix("# ")).write_text(text)
+        else:
+            for command in text.splitlines():
+                verb, recipe = command.split()[1:3]
+                if verb == "train" and "--help" not in command:
+                    typed(f"{command} {small[recipe.partition(':')[0]]} --threads 1 --device cpu")
+                elif verb == "train":
+                    typed(command)
+                    assert "--head-epochs" in capsys.readouterr().out
+                else:
+                    assert verb == "sweep"
+    for name, stages in {"decoupled": {"features", "classifier"}, "consistent": {"train"}}.items():
+        row = json.loads((tmp_path / "runs" / name / "row.json").read_text())
+        assert {*row["epochs"]} == stages
+        assert row["test"]["images"] == 500
+    poly = importlib.import_module("poly").Poly(2.0)
+    logits, target = torch.randn(6, 4), torch.tensor([0, 1, 2, 3, 0, 1])
+    slow = [-row.log_softmax(0)[c] + 2.0 * (1 - row.softmax(0)[c]) for row, c in zip(logits, target, strict=True)]
+    assert torch.allclose(poly(logits, target), torch.stack(slow).mean())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

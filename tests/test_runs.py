@@ -19,6 +19,7 @@ import longtail
 from longtail.core import NonFinite
 from longtail.data.loader import InOrder
 from longtail.data.opening import open_data, open_to_judge
+from longtail.engine.run import Run
 from longtail.metrics.conformal import calibrate, sets
 from longtail.metrics.files import Predictions, read_predictions
 from longtail.nn import build
@@ -464,6 +465,28 @@ def test_a_recipe_that_returns_no_method_is_told(tmp_path: Path, monkeypatch: py
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ValueError, match=r"return what `run\.fit` gave"):
         train("forgetful:forget", "digits-lt", tmp_path / "run", where=tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ("Classify(nn.Flatten(), Linear(192, 10), CrossEntropy())", "expected a network built from a spec, got Flatten"),
+        ("Classify(network, nn.Linear(16, 10), CrossEntropy())", "expected a head of longtail.nn, such as Linear or Cosine, got a Linear"),
+        ("Classify(network, Linear(17, 10), CrossEntropy())", "expected a head for the 16 features of fast_cnn, got one for 17"),
+        ("Classify(network, Linear(16, 9), CrossEntropy())", "expected logits of the 10 classes of digits-lt, got a network for 9"),
+    ],
+)
+def test_what_could_not_be_deployed_is_refused_before_it_learns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, returned: str, message: str
+) -> None:
+    source = RECIPES_OF_OUR_OWN.replace("Classify(network, Linear(network.dim, len(data.classes)), BinaryCrossEntropy())", returned)
+    name = tmp_path.name  # for modules that were imported are not read again
+    (tmp_path / f"{name}.py").write_text(f"from torch import nn\nfrom longtail.losses import CrossEntropy\n{source}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(Run, "_finish", lambda *_: pytest.fail("it began to learn"))
+    with pytest.raises(ValueError, match=message):
+        train(f"{name}:binary", "digits-lt", tmp_path / "run", device="cpu", threads=1)
+    assert not (tmp_path / "run").exists()
 
 
 RECIPES_OF_OUR_OWN = """

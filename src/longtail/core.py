@@ -71,10 +71,20 @@ class Outcome:
     notes: Mapping[str, Tensor] = field(default_factory=dict)  # worth plotting, not optimized
     carry: Mapping[str, Tensor] = field(default_factory=dict)  # one row per sample, handed to `after_step`
 
+    def __post_init__(self) -> None:
+        strange = [name for name, term in self.terms.items() if not isinstance(term, Tensor) or term.ndim]
+        if strange or not self.terms:
+            got = "none" if not self.terms else f"{strange[0]!r}, which is {_shape(self.terms[strange[0]])}"
+            raise ValueError(f"expected the terms of a loss as tensors of one number each, got {got}: give the mean over rows by a name")
+
     @property
     def loss(self) -> Tensor:
         """The sum of the terms."""
         return reduce(add, self.terms.values())
+
+
+def _shape(value: object) -> str:
+    return f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
 class NonFinite(RuntimeError):

@@ -60,6 +60,14 @@ def test_fewer_epochs_are_a_smoke_and_other_settings_no_reproduction() -> None:
     kind, remarks = verb.described(row, job, small)
     assert (kind, job.data, job.seed) == ("smoke", "digits-lt", 0)
     assert "says nothing about the published number" in remarks[0]
+    assert len(remarks) == 1
+    (job,), small = planned(row.name, smoke=True, given=("lr=0.123",))
+    kind, remarks = verb.described(row, job, small)
+    assert kind == "smoke"
+    assert (
+        remarks[1]
+        == f"This is not the smoke that the band is of: lr is 0.123 instead of {planned(row.name, smoke=True)[0][0].keywords['lr']}."
+    )
 
 
 def test_what_only_the_user_has_is_asked_for() -> None:

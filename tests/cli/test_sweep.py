@@ -31,6 +31,15 @@ def test_a_grid_of_recipes_keywords_and_seeds() -> None:
     assert jobs[0].flags["tta"] == "none"
 
 
+def test_recipes_of_one_name_in_two_modules_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("first_of_two", "second_of_two"):
+        (tmp_path / f"{module}.py").write_text("def mine(run, data): ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    jobs = plan(given(recipes="first_of_two:mine,second_of_two:mine,cross_entropy", data="digits-lt", out=Path("out")))
+    assert [job.folder.name for job in jobs] == ["first_of_two.mine-seed=0", "second_of_two.mine-seed=0", "cross_entropy-seed=0"]
+    assert plan(given(recipes="first_of_two:mine", data="digits-lt", out=Path("out")))[0].folder.name == "mine-seed=0"
+
+
 def test_folders_are_named_by_the_data_wherever_it_is_seen_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "birds").mkdir()
     monkeypatch.chdir(tmp_path / "birds")

@@ -104,6 +104,16 @@ def test_rows_are_counted_by_their_draws_whatever_else_a_batch_has(tmp_path: Pat
     assert [step.rows for step in train(Run(tmp_path)._prepare(stage))] == [16, 16, 8]
 
 
+def test_a_method_that_returns_no_outcome_is_told(tmp_path: Path) -> None:
+    class Bare(ToyMethod):
+        def forward(self, batch: Labelled, clock: Clock) -> Any:
+            return super().forward(batch, clock).loss
+
+    stage = Stage(name="s", method=Bare(), data=ToyBatches(), epochs=1, optimizer=sgd(lr=0.1))
+    with pytest.raises(ValueError, match="stage 's': expected `forward` of Bare to return an Outcome, got a Tensor: return"):
+        list(train(Run(tmp_path)._prepare(stage)))
+
+
 def test_a_look_is_the_same_however_often_it_is_taken(tmp_path: Path) -> None:
     losses: list[float] = []
 

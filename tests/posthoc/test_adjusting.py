@@ -132,7 +132,7 @@ def test_the_arithmetic_is_the_network_s() -> None:
         (np.zeros((0, 3)), np.zeros(0, int), np.ones(3), "expected logits"),
         (np.zeros((2, 3)), np.zeros(2, int), np.array([1, 0, 2]), "expected training images in every class, got none in 1"),
         (np.array([[0.0, np.nan], [np.inf, 0.0]]), np.zeros(2, int), np.ones(2), "expected finite logits, got 2 that are not"),
-        (np.zeros((2, 3)), np.array([0, 3]), np.ones(3), "expected targets 0 to 2, as there are 3 counts, got 0 to 3"),
+        (np.zeros((2, 3)), np.array([0, 3]), np.ones(3), "expected targets 0 to 2, as there are so many counts, got 0 to 3"),
         (np.zeros((2, 3)), np.array([-1, 0]), np.ones(3), "got -1 to 0"),
     ],
 )

@@ -43,7 +43,9 @@ def test_off_is_no_neck_and_perhaps_another_scale() -> None:
     own = neck(8, "off", loss_scale=1.5)
     assert isinstance(own, PassThrough)
     assert own.weight == 1.5
-    assert rates(own, 0.1) == {}
+    assert rates(own, 0.1) == rates(own, 1.0, usual=1.0) == {}
+    with pytest.raises(ValueError, match=r"expected --batchformer-rate with a BatchFormer that learns, got 0\.3 with none"):
+        rates(own, 0.3)
     with pytest.raises(ValueError, match=r"expected --batchformer on with --plain and --attended, got it off with 1\.5 and 0\.5"):
         neck(8, "off", plain=1.5)
 

@@ -74,6 +74,28 @@ def test_a_recipe_of_ones_own_is_read(module: str) -> None:
     }
 
 
+def test_types_and_defaults_are_followed_to_where_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kinds_of_ours").mkdir()
+    (tmp_path / "kinds_of_ours" / "__init__.py").write_text("from .near import Rate, Sometimes\n")
+    (tmp_path / "kinds_of_ours" / "near.py").write_text(
+        "from typing import Literal\nfrom longtail.recipes.parts import ERASE, Augment as View\nRate = float\nSometimes = View | None\n"
+    )
+    (tmp_path / "recipe_of_ours.py").write_text(
+        "from sys import maxsize\nfrom kinds_of_ours import Rate, Sometimes\nfrom longtail.recipes.parts import ERASE, Kept\n"
+        "def mine(run, data, *, keep: Kept = 'last', view: Sometimes = None, erase: Rate = ERASE): ...\n"
+        "def strange(run, data, *, most: maxsize = 1): ...\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    kinds = {name: (own.kind, own.default) for name, own in read("recipe_of_ours:mine").parameters.items()}
+    assert kinds == {
+        "keep": ("last | best", "last"),
+        "view": ("weak | cutout | autoaugment | randaugment | threeaugment | none", None),
+        "erase": ("float", 0.25),
+    }
+    with pytest.raises(ValueError, match=r"expected bool, int.* for most of recipe_of_ours:strange, got maxsize"):
+        read("recipe_of_ours:strange")
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [

@@ -132,13 +132,19 @@ def described(row: Published, job: Job, small: Smoke | None) -> tuple[str, list[
     """What these runs are, and what has to be said about them. Fewer epochs than published are a smoke, whoever asked for them."""
     if small is not None:
         text = f"on digits-lt, with the band of our own three seeds (benchmarks/results/digits_lt_smokes/{small.arm})"
-        return "smoke", [f"A smoke {text}: it shows that the recipe runs here and learns, and says nothing about the published number."]
+        remarks = [f"A smoke {text}: it shows that the recipe runs here and learns, and says nothing about the published number."]
+        changed = _changed(read(row.recipe).keywords(small.keywords), job)
+        return "smoke", remarks + [f"This is not the smoke that the band is of: {'; '.join(changed)}."] * bool(changed)
     published = read(row.recipe).keywords({**row.keywords, **{name: job.keywords[name] for name in row.needs}})
-    changed = [f"{name} is {job.keywords[name]} instead of {value}" for name, value in published.items() if job.keywords[name] != value]
+    changed = _changed(published, job)
     fewer = [name for name in published if name.endswith("epochs") and (job.keywords[name] or 0) < (published[name] or 0)]
     kind = "smoke" if fewer else "with other settings" if changed else "reproduction"
     remarks = [f"This is no reproduction: {'; '.join(changed)}."] if changed else []
     return kind, remarks + [f"{text[0].upper()}{text[1:]}." for text in row.differs]
+
+
+def _changed(planned: Mapping[str, Any], job: Job) -> list[str]:
+    return [f"{name} is {job.keywords[name]} instead of {value}" for name, value in planned.items() if job.keywords[name] != value]
 
 
 def judged(

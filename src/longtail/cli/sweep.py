@@ -82,14 +82,18 @@ def plan(values: Mapping[str, Any], *, typed: Collection[str] = ()) -> list[Job]
     spoken = [value for given in settings.values() for value in (given.split(",") if isinstance(given, str) else given)]
     spoken += [value for together in spec["each"] for name, value in together.items() if name not in settings]
     jobs = _first(spec["first"], spoken, settings, data=data, seeds=seeds, folder=folder, shared=shared)
-    for recipe, together in itertools.product(map(read, names), spec["each"]):
+    recipes = [read(name) for name in names]
+    names = [own.name.rpartition(":")[2] for own in recipes]
+    if len({*names}) < len(names):  # two modules may have a recipe of one name each
+        names = [own.name.replace(":", ".") for own in recipes]
+    for (recipe, called), together in itertools.product(zip(recipes, names, strict=True), spec["each"]):
         grid = [[(name, value) for value in _values(recipe, name, given)] for name, given in settings.items()]
         for choice in itertools.product(*grid):
             keywords = recipe.keywords({**spec["own"].get(recipe.name, {}), **together, **dict(choice)})  # refuses here, not after an hour
             varied = [f"{name}={_short(keywords[name])}" for name in together]
             varied += [f"{name}={_short(value)}" for (name, value), own in zip(choice, grid, strict=True) if len(own) > 1]
             for seed in seeds:
-                inner = "-".join([recipe.name.rpartition(":")[2], *varied, f"seed={seed}"])
+                inner = "-".join([called, *varied, f"seed={seed}"])
                 begun = {name: _placed(value, spec["first"], folder, seed) for name, value in keywords.items()}
                 if begun != keywords:  # what was said about the run that this one begins with was said to that run
                     said = {name for own in spec["first"].values() for name in _addressed(own["recipe"])}

@@ -97,6 +97,11 @@ def gradient(fitting: Fitting, batches: Sequence[Any], clock: Clock) -> Outcome:
         with fitting.unsynced() if i + 1 < len(batches) else contextlib.nullcontext():
             with fitting.machine.autocast():
                 outcome = fitting.look(batch, clock)
+            if not isinstance(outcome, Outcome):
+                raise ValueError(
+                    f"stage {fitting.stage.name!r}: expected `forward` of {type(fitting.stage.method).__name__} to return an Outcome, "
+                    f'got a {type(outcome).__name__}: return longtail.core.Outcome({{"class": loss}})'
+                )
             (outcome.loss if share == 1.0 else outcome.loss * share).backward()
         outcomes.append(outcome)
     return merge(outcomes, shares)

@@ -72,6 +72,10 @@ class Classifier(Network):
     """
 
     def __init__(self, network: Network, head: Head, *, confidence: Literal["softmax", "sigmoid"] = "softmax") -> None:
+        if not isinstance(head, Head):
+            raise ValueError(f"expected a head of longtail.nn, such as Linear or Cosine, got a {type(head).__name__}, which has no spec")
+        if head.spec["dim"] != network.dim:
+            raise ValueError(f"expected a head for the {network.dim} features of {network.spec['name']}, got one for {head.spec['dim']}")
         super().__init__({"name": "classifier", "network": network.spec, "head": head.spec}, head.spec["classes"])
         self.network, self.head, self.confidence = network, head, confidence
         if confidence != "softmax":

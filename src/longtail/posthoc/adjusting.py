@@ -54,7 +54,7 @@ def adjustment(logits: NDArray[Any], target: NDArray[Any], counts: NDArray[Any])
     if not np.isfinite(logits).all():
         raise ValueError(f"expected finite logits, got {int((~np.isfinite(logits)).sum())} that are not: the network diverged")
     if target.min() < 0 or target.max() >= len(counts):
-        raise ValueError(f"expected targets 0 to {len(counts) - 1}, as there are {len(counts)} counts, got {target.min()} to {target.max()}")
+        raise ValueError(f"expected targets 0 to {len(counts) - 1}, as there are so many counts, got {target.min()} to {target.max()}")
     if not (counts > 0).all():
         raise ValueError(f"expected training images in every class, got none in {int((counts <= 0).sum())}: a prior of 0 has no logarithm")
     before = temperature(logits, target)

@@ -40,6 +40,10 @@ def neck(
     return Streams(batchformer, plain=loss_scale * plain, attended=loss_scale * attended)
 
 
-def rates(own: Neck, rate: float) -> dict[str, float]:
-    """The neck's learning rate as a share of the network's, where it has anything to learn."""
-    return {"neck": rate} if any(p.requires_grad for p in own.parameters()) else {}
+def rates(own: Neck, rate: float, *, usual: float = 0.1) -> dict[str, float]:
+    """The neck's learning rate as a share of the network's, where it has anything to learn; elsewhere none but the usual one is meant."""
+    if any(p.requires_grad for p in own.parameters()):
+        return {"neck": rate}
+    if rate != usual:
+        raise ValueError(f"expected --batchformer-rate with a BatchFormer that learns, got {rate} with none: switch it on, or leave it out")
+    return {}

@@ -99,7 +99,7 @@ def ride(
             data=Loader(data.train, view=view, batch=batch, seed=run.view_seed, workers=run.machine.workers),
             epochs=epochs,
             accumulate=accumulate,
-            optimizer=sgd(lr=lr, weight_decay=weight_decay, scales=rates(own, batchformer_rate)),
+            optimizer=sgd(lr=lr, weight_decay=weight_decay, scales=rates(own, batchformer_rate, usual=1.0)),
             schedule=falling,
             averages=averages,
             evals=validation(data, size, workers=run.machine.workers),

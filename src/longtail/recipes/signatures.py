@@ -139,7 +139,7 @@ def read(name: str) -> Recipe:
     return Recipe(
         name=function if target in RECIPES.values() else target,
         target=target,
-        parameters=_parameters(node, _aliases(module), target),
+        parameters=_parameters(node, module, target),
         doc=ast.get_docstring(node) or "",
         source=ast.get_source_segment(text, node) or "",
         module_source=text,
@@ -152,20 +152,34 @@ def _parsed(module: str) -> tuple[str, ast.Module]:
     return text, ast.parse(text)
 
 
-@cache
-def _aliases(module: str) -> Mapping[str, ast.expr]:
-    """What a module calls by a name of its own, or takes from a neighbour: `Augment = Literal[...]`."""
-    package, found = module.rpartition(".")[0], dict[str, ast.expr]()
-    for node in _parsed(module)[1].body:
-        if isinstance(node, ast.ImportFrom) and package and (node.module or "").startswith(f"{package}."):
-            theirs = _aliases(str(node.module))
-            found |= {own.asname or own.name: theirs[own.name] for own in node.names if own.name in theirs}
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            found[node.targets[0].id] = node.value
-    return found
+def _meaning(name: str, module: str) -> tuple[ast.expr, str] | None:
+    """What a module means by a name, and in which module that is written: `Augment = Literal[...]`, of its own or imported."""
+    for node in reversed(_parsed(module)[1].body):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+                return node.value, module
+        elif isinstance(node, ast.ImportFrom):
+            for own in node.names:
+                if name == (own.asname or own.name):
+                    origin = importlib.util.resolve_name("." * node.level + (node.module or ""), _package(module))
+                    return _meaning(own.name, origin) if _file(origin) else None
+    return None
 
 
 def _source(module: str) -> str:
+    path = _file(module)
+    if path is None:
+        raise ValueError(f"expected a Python module with recipes, got {module!r}, which is not found: run from its folder, or install it")
+    return path.read_text(encoding="utf-8")
+
+
+def _package(module: str) -> str:
+    path = _file(module)
+    return module if path is not None and path.name == "__init__.py" else module.rpartition(".")[0]
+
+
+def _file(module: str) -> Path | None:
     # A recipe of one's own lies next to one's work; an installed command does not look there by itself.
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
@@ -173,12 +187,10 @@ def _source(module: str) -> str:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
         spec = None
-    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        raise ValueError(f"expected a Python module with recipes, got {module!r}, which is not found: run from its folder, or install it")
-    return Path(spec.origin).read_text(encoding="utf-8")
+    return Path(spec.origin) if spec is not None and spec.origin is not None and spec.origin.endswith(".py") else None
 
 
-def _parameters(node: ast.FunctionDef, aliases: Mapping[str, ast.expr], target: str) -> dict[str, Parameter]:
+def _parameters(node: ast.FunctionDef, module: str, target: str) -> dict[str, Parameter]:
     if len(node.args.posonlyargs) + len(node.args.args) != 2 or node.args.vararg or node.args.kwarg:
         raise ValueError(f"expected a recipe `(run, data, *, keywords)`, got other parameters in {target}: keep two, then keywords only")
     parameters = {}
@@ -188,19 +200,18 @@ def _parameters(node: ast.FunctionDef, aliases: Mapping[str, ast.expr], target: 
         where = f"{argument.arg} of {target}"
         if argument.annotation is None:
             raise ValueError(f"expected a type for {where}, got none: annotate it, for instance as int")
-        scalar, choices, many, optional = _type(argument.annotation, aliases, where)
-        parameter = Parameter(
-            argument.arg, scalar, _value(default, aliases, where), required=default is None, choices=choices, many=many, optional=optional
+        scalar, choices, many, optional = _type(argument.annotation, module, where)
+        parameters[argument.arg] = Parameter(
+            argument.arg, scalar, _value(default, module, where), required=default is None, choices=choices, many=many, optional=optional
         )
-        parameters[argument.arg] = parameter
     return parameters
 
 
-def _value(node: ast.expr | None, aliases: Mapping[str, ast.expr], where: str) -> Any:
+def _value(node: ast.expr | None, module: str, where: str) -> Any:
     if node is None:
         return None
-    if isinstance(node, ast.Name) and node.id in aliases:
-        node = aliases[node.id]
+    if isinstance(node, ast.Name) and (found := _meaning(node.id, module)):
+        node = found[0]
     try:
         value = ast.literal_eval(node)
     except ValueError:
@@ -208,23 +219,23 @@ def _value(node: ast.expr | None, aliases: Mapping[str, ast.expr], where: str) -
     return list(value) if isinstance(value, tuple) else value
 
 
-def _type(node: ast.expr, aliases: Mapping[str, ast.expr], where: str) -> tuple[str, tuple[Any, ...], bool, bool]:
+def _type(node: ast.expr, module: str, where: str) -> tuple[str, tuple[Any, ...], bool, bool]:
     """Scalar, choices, many, optional."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         node = ast.parse(node.value, mode="eval").body
-    if isinstance(node, ast.Name) and node.id in aliases:
-        node = aliases[node.id]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr) and isinstance(node.right, ast.Constant) and node.right.value is None:
-        scalar, choices, many, _ = _type(node.left, aliases, where)
+        scalar, choices, many, _ = _type(node.left, module, where)
         return scalar, choices, many, True
     if isinstance(node, ast.Name) and node.id in _SCALARS:
         return _SCALARS[node.id], (), False, False
+    if isinstance(node, ast.Name) and (found := _meaning(node.id, module)):
+        return _type(*found, where)
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
         inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if node.value.id == "Literal":
             return "Literal", tuple(ast.literal_eval(item) for item in inner), False, False
         if node.value.id in _LISTS:
-            scalar, choices, many, optional = _type(inner[0], aliases, where)
+            scalar, choices, many, optional = _type(inner[0], module, where)
             if not many and not optional:
                 return scalar, choices, True, False
     raise ValueError(

@@ -9,12 +9,13 @@ from typing import Any
 from safetensors.torch import save_model
 from torch import nn
 
+from longtail.core import Method
 from longtail.data.dataset import Dataset
 from longtail.engine.machine import choose
 from longtail.files import whole
 from longtail.metrics.row import Row
 from longtail.nn.files import filled
-from longtail.nn.networks import build
+from longtail.nn.networks import Classifier, build
 from longtail.report.rows import read_row
 from longtail.runs.answers import read_thresholds
 from longtail.runs.files import FORMAT, read_json, write_json, write_text
@@ -45,6 +46,15 @@ def spec_of(network: nn.Module) -> Mapping[str, Any]:
     if not isinstance(spec, Mapping):
         raise ValueError(f"expected `deploy()` to give a network with the spec it was built from, got a {type(network).__name__} without")
     return spec
+
+
+def deployed(method: Method[Any], dataset: Dataset) -> nn.Module:
+    """The network that a method gives for inference; refused where it could not be brought back, or has not one logit for each class."""
+    network = method.eval().deploy()
+    spec_of(network)
+    if isinstance(network, Classifier) and network.dim != len(dataset.classes):
+        raise ValueError(f"expected logits of the {len(dataset.classes)} classes of {dataset.name}, got a network for {network.dim}")
+    return network
 
 
 def write_model(folder: Path, network: nn.Module, dataset: Dataset, row: Row) -> None:

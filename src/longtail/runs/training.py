@@ -37,7 +37,7 @@ from longtail.runs.examples import write_examples
 from longtail.runs.files import write_json, write_text
 from longtail.runs.identity import Adjust, Asked, Tta, begun, check_identity, check_outside, hardware, versions
 from longtail.runs.lock import held
-from longtail.runs.model import spec_of, write_model
+from longtail.runs.model import deployed, spec_of, write_model
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,8 @@ def train(
         warn_of_mirroring(tta, dataset.name, mirror=dataset.mirror)
         if dry_run:
             with tempfile.TemporaryDirectory() as folder:
-                follow(asked, dataset, Run(Path(folder), seed=seed, view_seed=asked.view_seed, machine=machine, dry="estimate"))
+                run = Run(Path(folder), seed=seed, view_seed=asked.view_seed, machine=machine, dry="estimate")
+                deployed(follow(asked, dataset, run), dataset)
             return Result(out, None)
         record, first = asked.record(dataset, machine, out), processes.rank() == 0
         check_identity(out, record)
@@ -126,7 +127,8 @@ def train(
         if (out / "row.json").exists():
             return Result(out, read_row(out), fresh=False)
         if not begun(out):
-            follow(asked, dataset, Run(out, seed=seed, view_seed=asked.view_seed, machine=machine, dry="rehearse"))
+            rehearsal = Run(out, seed=seed, view_seed=asked.view_seed, machine=machine, dry="rehearse")
+            deployed(follow(asked, dataset, rehearsal), dataset)
         if first:
             alone.enter_context(held(out))
         if first and not begun(out):
@@ -186,7 +188,7 @@ def _note_session(out: Path, machine: Machine) -> None:
 
 def _conclude(asked: Asked, dataset: Dataset, machine: Machine, method: Method[Any], run: Run) -> Row:
     """Evaluate, write predictions and model, and sum up. The test images are looked at here and nowhere else."""
-    first, network = processes.rank() == 0, method.eval().deploy()
+    first, network = processes.rank() == 0, deployed(method, dataset)
     out, history = run.folder, run.history
     size = size_of(spec_of(network))
     splits = {name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if len(split)}
