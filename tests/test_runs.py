@@ -26,6 +26,7 @@ from longtail.nn import build
 from longtail.posthoc import adjustment
 from longtail.recipes import signatures
 from longtail.recipes.signatures import read
+from longtail.recipes.supervised import cross_entropy
 from longtail.runs import evaluate, load, train, training
 from longtail.runs.again import again
 from longtail.runs.identity import DATA_DEFAULTS, Asked, check_outside
@@ -473,6 +474,11 @@ def test_a_recipe_that_returns_no_method_is_told(tmp_path: Path, monkeypatch: py
         ("Classify(nn.Flatten(), Linear(192, 10), CrossEntropy())", "expected a network built from a spec, got Flatten"),
         ("Classify(network, nn.Linear(16, 10), CrossEntropy())", "expected a head of longtail.nn, such as Linear or Cosine, got a Linear"),
         ("Classify(network, Linear(17, 10), CrossEntropy())", "expected a head for the 16 features of fast_cnn, got one for 17"),
+        ("Classify(Odd(), Linear(4, 10), CrossEntropy())", "unknown network 'odd'"),
+        (
+            "Classify(Bent(), Linear(16, 10), CrossEntropy())",
+            "expected a network that its spec rebuilds, got a Classifier that has another",
+        ),
         ("Classify(network, Linear(16, 9), CrossEntropy())", "expected logits of the 10 classes of digits-lt, got a network for 9"),
     ],
 )
@@ -481,7 +487,7 @@ def test_what_could_not_be_deployed_is_refused_before_it_learns(
 ) -> None:
     source = RECIPES_OF_OUR_OWN.replace("Classify(network, Linear(network.dim, len(data.classes)), BinaryCrossEntropy())", returned)
     name = tmp_path.name  # for modules that were imported are not read again
-    (tmp_path / f"{name}.py").write_text(f"from torch import nn\nfrom longtail.losses import CrossEntropy\n{source}")
+    (tmp_path / f"{name}.py").write_text(f"from torch import nn\nfrom longtail.losses import CrossEntropy\n{source}{NETWORKS_OF_OUR_OWN}")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(Run, "_finish", lambda *_: pytest.fail("it began to learn"))
     with pytest.raises(ValueError, match=message):
@@ -521,6 +527,34 @@ def silent(run, data):
     network = build({"name": "fast_cnn", "size": data.size, "width": 4})
     return fit(run, data, Classify(network, Asleep(network.dim, len(data.classes)), BinaryCrossEntropy()))
 """
+
+
+NETWORKS_OF_OUR_OWN = """
+
+from longtail.nn import Network
+
+
+class Odd(Network):
+    def __init__(self):
+        super().__init__({"name": "odd", "size": 8}, 4)
+        self.layer = nn.Linear(3 * 64, 4)
+
+    def forward(self, image):
+        return self.layer(image.flatten(1))
+
+
+def Bent():
+    network = build({"name": "fast_cnn", "size": 8, "width": 4})
+    network.body = nn.Sequential(network.body, nn.Linear(16, 16))
+    return network
+"""
+
+
+def test_a_recipe_may_be_given_as_a_function_and_data_only_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected the name or the place of data, got a Dataset"):
+        train("cross_entropy", open_data("digits-lt"), tmp_path / "run")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="unknown keyword of cross_entropy 'tau'"):
+        train(cross_entropy, "digits-lt", tmp_path / "run", tau=1.0)
 
 
 def test_a_recipe_that_was_edited_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

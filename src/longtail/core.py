@@ -92,7 +92,10 @@ class NonFinite(RuntimeError):
 
 
 class Method(nn.Module, ABC, Generic[B]):
-    """A paper: (weights, batch, clock) -> loss. No optimizer, no device, no logging, no files."""
+    """A paper: (weights, batch, clock) -> loss. No optimizer, no device, no logging, no files.
+
+    Where `predict` combines several heads, a function `heads(image)` may give their logits by name, with those of `predict` as "logits".
+    """
 
     @abstractmethod
     def forward(self, batch: B, clock: Clock) -> Outcome:
@@ -200,7 +203,7 @@ class Stage(Generic[B]):
     data: Batches[B]
     epochs: int
     optimizer: Callable[[nn.Module], Optimizer]  # called by fit after placement: sam(sgd(lr=0.1), rho=0.8)
-    schedule: Schedule = constant  # fit multiplies the base rate, the group's lr_scale and this
+    schedule: Schedule = constant  # a factor of each group's rate
     mix: BatchTransform = nothing  # mixup, cutmix, teacher labels: outside the closure, so SAM's two looks see one batch
     accumulate: int = 1
     averages: Mapping[str, Average] = field(default_factory=dict)

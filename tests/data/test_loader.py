@@ -227,3 +227,10 @@ def test_workers_leave_signals_to_their_parent() -> None:
     for worker in multiprocessing.active_children():
         os.kill(worker.pid or 0, signal.SIGTERM)
     assert all_same([first, *batches], Loader(STREAM, view=VIEWS[2], batch=4, seed=0).epoch(0))
+
+
+def test_pictures_and_labels_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"expected pixels as uint8 \(N, 3, H, W\), got torch.float32"):
+        Memory(PIXELS / 255)
+    with pytest.raises(ValueError, match=f"expected as many pictures as targets and ids, got {ROWS}, 3 and 3"):
+        Split(Memory(PIXELS), TARGET[:3], MEMORY.ids[:3])

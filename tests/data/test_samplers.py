@@ -1,4 +1,5 @@
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,3 +96,15 @@ def test_mistakes_are_named() -> None:
         ProgressivelyBalanced(epochs=0)
     with pytest.raises(ValueError, match="at least 1"):
         RepeatedAugmentation(repeats=0)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: str(sampler)[:24])
+def test_labels_may_be_a_tensor_an_array_or_a_list(sampler: Any) -> None:
+    orders = [sampler.order(own, epoch=1, seed=2) for own in (TARGETS, TARGETS.numpy(), TARGETS.tolist())]
+    assert all(np.array_equal(order, orders[0]) for order in orders)
+
+
+@pytest.mark.parametrize("targets", [torch.eye(3)[[0, 1, 2, 0]], torch.zeros(0, dtype=torch.long)])
+def test_distributions_and_nothing_are_refused(targets: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="expected a class for each of some rows"):
+        ClassBalanced().order(targets, epoch=0, seed=0)

@@ -1,6 +1,7 @@
 """Averages against a slow reference, and weights that are only lent."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -44,6 +45,38 @@ def test_the_uniform_average_is_the_mean_of_its_window() -> None:
         else:
             seen.append(method.head.weight.detach().double().clone())
     torch.testing.assert_close(mean.weights()["head.weight"].double(), torch.stack(seen).mean(0), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("change", ["format", "type", "assigned", "copied", "another"])
+def test_an_average_follows_the_method_whatever_was_done_to_it(change: str) -> None:
+    method: Any = nn.Sequential(nn.Conv2d(3, 4, 3))
+    ema = EMA(0.5)
+    ema.update(method, Clock(0, 50, 0, 1))
+    if change == "format":
+        method.to(memory_format=torch.channels_last)
+    elif change == "type":
+        method.double()
+    elif change == "assigned":
+        method.load_state_dict({name: tensor.clone() for name, tensor in method.state_dict().items()}, assign=True)
+    elif change == "copied":
+        ema = copy.deepcopy(ema)
+    else:
+        method = copy.deepcopy(method)
+    with torch.no_grad():
+        method[0].weight.fill_(7.0)
+    for step in range(1, 40):
+        ema.update(method, Clock(step, 50, 0, 1))
+    torch.testing.assert_close(ema.weights()["0.weight"], method[0].weight.detach())
+
+
+def test_an_average_takes_in_what_is_unfrozen_later() -> None:
+    method: Any = nn.Sequential(nn.Linear(2, 2).requires_grad_(False), nn.Linear(2, 2))
+    ema = EMA(0.5)
+    ema.update(method, Clock(0, 10, 0, 1))
+    assert {*ema.weights()} == {"1.weight", "1.bias"}
+    method.requires_grad_(True)
+    ema.update(method, Clock(1, 10, 0, 1))
+    assert torch.equal(ema.weights()["0.weight"], method[0].weight)
 
 
 @pytest.mark.parametrize("build", [lambda: EMA(0.9), lambda: Uniform(start=0.0)])

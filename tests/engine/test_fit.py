@@ -104,6 +104,17 @@ def test_rows_are_counted_by_their_draws_whatever_else_a_batch_has(tmp_path: Pat
     assert [step.rows for step in train(Run(tmp_path)._prepare(stage))] == [16, 16, 8]
 
 
+@pytest.mark.parametrize(("batch", "got"), [({"image": torch.zeros(2)}, "only image"), ((torch.zeros(2),), "a tuple")])
+def test_batches_without_draw_are_told(tmp_path: Path, batch: Any, got: str) -> None:
+    class Own(ToyBatches):
+        def epoch(self, index: int, *, start: int = 0) -> Any:
+            yield batch
+
+    stage = Stage(name="s", method=ToyMethod(), data=Own(), epochs=1, optimizer=sgd(lr=0.1))
+    with pytest.raises(ValueError, match=f"stage 's': expected batches as dictionaries with `draw`, .*, got {got}"):
+        list(train(Run(tmp_path)._prepare(stage)))
+
+
 def test_a_method_that_returns_no_outcome_is_told(tmp_path: Path) -> None:
     class Bare(ToyMethod):
         def forward(self, batch: Labelled, clock: Clock) -> Any:

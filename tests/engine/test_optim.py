@@ -110,3 +110,30 @@ def test_optimizers_from_timm_and_torch_keep_the_groups() -> None:
         assert len(decay) == 2
         assert decay.pop(0.0) == {id(p) for p in method.parameters()} - matrices
         assert next(iter(decay.values())) == matrices
+
+
+def test_shares_of_the_rate_hold_in_any_loop() -> None:
+    method = ToyMethod()
+    for build in (
+        sgd(lr=0.1, scales={"head": 0.1}),
+        adamw(lr=0.1, scales={"head": 0.1}),
+        clipped(sgd(lr=0.1, scales={"head": 0.1}), norm=1),
+    ):
+        optimizer = build(method)
+        rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+        assert {rates[id(p)] for p in method.trunk.parameters()} == {0.1}
+        assert [rates[id(p)] for p in method.head.parameters()] == pytest.approx([0.01, 0.01])
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 0.5)
+        assert {round(float(rate), 6) for rate in schedule.get_last_lr()} == {0.05, 0.005}
+
+
+def test_hooks_are_those_of_the_inner_optimizer() -> None:
+    method, called = ToyMethod(), []
+    optimizer: Any = clipped(sgd(lr=0.1), norm=1.0)(method)
+    optimizer.register_step_post_hook(lambda *_: called.append("after"))
+    for p in method.parameters():
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    assert called == ["after"]
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = optimizer.nonsense

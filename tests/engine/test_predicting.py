@@ -30,6 +30,12 @@ def test_every_head_is_asked() -> None:
     assert torch.equal(answers["first"], 2 * answers["logits"])
 
 
+def test_a_module_that_is_called_heads_is_not_asked() -> None:
+    method, image = ToyMethod().eval(), torch.randn(4, 6)
+    method.heads = torch.nn.ModuleList([method.head])
+    assert list(predictor(method, Machine())(image)) == ["logits"]
+
+
 def test_answers_are_float32_whatever_the_method_computes_in() -> None:
     method = ToyMethod().double().eval()
     assert predictor(method, Machine())(torch.randn(4, 6, dtype=torch.float64))["logits"].dtype == torch.float32

@@ -103,3 +103,19 @@ def test_bad_use_is_refused() -> None:
         sam(sgd(lr=0.1), rho=0.0)
     with pytest.raises(ValueError, match="needs a closure"):
         sam(sgd(lr=0.1), rho=0.1)(ToyMethod()).step()
+
+
+def test_a_second_look_that_fails_leaves_the_weights_as_they_were() -> None:
+    method = ToyMethod(norm=False, dropout=0.0)
+    optimizer: Any = sam(sgd(lr=0.1), rho=0.5)(method)
+    before, looks = [p.detach().clone() for p in method.parameters()], iter([closure_for(method, optimizer), None])
+
+    def closure() -> Outcome:
+        look = next(looks)
+        if look is None:
+            raise MemoryError
+        return look()
+
+    with pytest.raises(MemoryError):
+        optimizer.step(closure)
+    assert all(torch.equal(p, own) for p, own in zip(method.parameters(), before, strict=True))

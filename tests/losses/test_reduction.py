@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from longtail.losses import LDAM, CrossEntropy, LogitAdjusted
+from longtail.losses import LDAM, BalancedBCE, CrossEntropy, LogitAdjusted
 from longtail.losses.reduction import distribution, full, prior, weighted_mean
 
 COUNTS = torch.tensor([50, 10, 2])
@@ -77,3 +77,15 @@ def test_a_class_without_images_is_named() -> None:
         prior(torch.tensor([5, 0, 2, 0]))
     with pytest.raises(ValueError, match="at least two classes"):
         prior(torch.tensor([5]))
+
+
+@pytest.mark.parametrize(
+    "loss", [CrossEntropy(), LogitAdjusted(COUNTS), LDAM(COUNTS), BalancedBCE(COUNTS)], ids=lambda loss: type(loss).__name__
+)
+def test_gradients_of_single_rows_can_be_asked_for_at_once(loss: nn.Module) -> None:
+    logits, target = torch.randn(4, 3), torch.tensor([0, 2, 1, 0])
+    found = torch.func.vmap(torch.func.grad(lambda row, own: loss(row[None], own[None])))(logits, target)
+    for row, own, gradient in zip(logits, target, found, strict=True):
+        alone = row.clone().requires_grad_()
+        loss(alone[None], own[None]).backward()
+        torch.testing.assert_close(gradient, alone.grad)

@@ -109,3 +109,27 @@ def test_a_deployed_network_says_how_its_logits_are_meant(loss: nn.Module, confi
     assert isinstance(again, Classifier)
     assert deployed.confidence == again.confidence == confidence
     assert again.spec == deployed.spec
+
+
+def test_a_loss_of_another_signature_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"expected a loss .*, got CrossEntropyLoss, which takes input, target: take one of longtail.losses"
+    ):
+        Classify(network(), Linear(16, 3), nn.CrossEntropyLoss())
+
+
+def test_a_confidence_that_is_a_number_is_refused_when_deployed() -> None:
+    loss = CrossEntropy()
+    loss.confidence = 0.9  # type: ignore[assignment]  # as in many codes of label smoothing
+    with pytest.raises(ValueError, match=r"expected the confidence softmax or sigmoid, got 0\.9"):
+        Classify(network(), Linear(16, 3), loss).deploy()
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_batchformer_that_is_asleep_is_no_neck(frozen: bool) -> None:
+    neck = Streams(Frozen(BatchFormer(16)) if frozen else BatchFormer(16))  # type: ignore[arg-type]
+    neck.batchformer.eval()
+    outcome = Classify(network(), Linear(16, 3), CrossEntropy(), neck=neck)(batch(), clock())
+    neck.batchformer.eval()
+    assert list(outcome.terms) == ["class"]
+    assert outcome.loss.isfinite()

@@ -1,7 +1,7 @@
 """Every keyword of a recipe says what it means."""
 
 from longtail.recipes import RECIPES
-from longtail.recipes.keywords import KEYWORDS
+from longtail.recipes.keywords import KEYWORDS, meanings
 from longtail.recipes.signatures import read
 
 
@@ -14,3 +14,8 @@ def test_an_explanation_is_one_short_sentence() -> None:
         assert meaning[0].isupper() or meaning.split()[0] in ("uniform",), name
         assert meaning.endswith("."), name
         assert len(meaning) <= 140, name
+
+
+def test_keywords_of_recipes_of_ones_own_have_meanings_of_their_own() -> None:
+    assert meanings("ldam") == KEYWORDS
+    assert not meanings("mine:ldam")

@@ -231,11 +231,11 @@ def test_both_stages_have_the_settings_of_the_paper(batch: int, accumulate: int,
     for optimizer, lr in ((painting, 1e-3 * 2 * batch * accumulate / 256), (labelling, 2e-3 * batch * accumulate / 256)):
         assert isinstance(optimizer, torch.optim.AdamW)
         assert {group["betas"] for group in optimizer.param_groups} == {(0.9, 0.95)}
-        assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([lr] * len(optimizer.param_groups))
+        assert max(group["lr"] for group in optimizer.param_groups) == pytest.approx(lr)
 
     def settings(optimizer: Any, parameter: Any) -> Any:
         (group,) = [group for group in optimizer.param_groups if any(own is parameter for own in group["params"])]
-        return group["lr_scale"], group["weight_decay"]
+        return group["lr"] / max(own["lr"] for own in optimizer.param_groups), group["weight_decay"]
 
     encoder: Any = transformer(paint.method.autoencoder.network)
     assert settings(painting, encoder.cls_token) == (1.0, 0.05)  # the tokens decay in pretraining only

@@ -105,3 +105,8 @@ def test_images_are_found_in_folders_in_a_fixed_order(tmp_path: Path) -> None:
     for strange, said in ((tmp_path / "c", "got none in"), (tmp_path / "d", "got nothing at")):
         with pytest.raises(ValueError, match=said):
             images_at([strange])
+
+
+def test_a_folder_in_the_place_of_an_image_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected an image, got the folder"):
+        opened(tmp_path)

@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from longtail.cli import tables
 from longtail.recipes import RECIPES
-from longtail.recipes.keywords import KEYWORDS
+from longtail.recipes.keywords import KEYWORDS, meanings
 from longtail.recipes.signatures import Parameter, Recipe, read
 
 DATA, RUN, SWEPT = "Data", "Run", "Sweep"
@@ -142,10 +142,10 @@ def signed(body: Callable[..., None], parameters: Iterable[inspect.Parameter]) -
     return body
 
 
-def option(parameter: Parameter) -> inspect.Parameter:
+def option(parameter: Parameter, meaning: str | None = None) -> inspect.Parameter:
     """The flag of a recipe's keyword. Text, read by `Parameter.parse`: the same words as in Python and in a sweep."""
     name = f"--{parameter.name.replace('_', '-')}"
-    shown: dict[str, Any] = {"help": KEYWORDS.get(parameter.name), "rich_help_panel": "Recipe"}
+    shown: dict[str, Any] = {"help": meaning, "rich_help_panel": "Recipe"}
     kind: type
     if parameter.scalar == "bool" and not parameter.many and not parameter.optional:
         kind, default, info = bool, parameter.default, typer.Option(f"{name}/--no-{name[2:]}", **shown)
@@ -200,7 +200,7 @@ def recipe_group(body: Callable[[Recipe, dict[str, Any]], None], auto: Callable[
             def command(**values: Any) -> None:
                 body(recipe, values)
 
-            parameters = [*SHARED.values(), *map(option, recipe.parameters.values())]
+            parameters = [*SHARED.values(), *(option(own, meanings(recipe.name).get(name)) for name, own in recipe.parameters.items())]
             app.command(cmd_name, help=escape(tables.unwrapped(recipe.doc)), short_help=escape(recipe.headline))(
                 signed(command, parameters)
             )

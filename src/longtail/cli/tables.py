@@ -15,7 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from longtail.recipes.keywords import KEYWORDS
+from longtail.recipes.keywords import meanings
 
 if TYPE_CHECKING:
     from longtail.metrics.row import Row, Summary
@@ -235,7 +235,7 @@ def recipe(own: Recipe) -> None:
     console.print(Text(own.name, style="bold"), Text(f"({own.target})", style="dim"))
     console.print(Text(unwrapped(own.doc) + "\n"))
     rows = [
-        [f"--{name.replace('_', '-')}", one.kind, "required" if one.required else str(one.default), KEYWORDS.get(name, "")]
+        [f"--{name.replace('_', '-')}", one.kind, "required" if one.required else str(one.default), meanings(own.name).get(name, "")]
         for name, one in own.parameters.items()
     ]
     console.print(_table(["keyword", "type", "default", "meaning"], rows, left=4))

@@ -39,6 +39,10 @@ class Memory:
     pixels: Tensor
     original: Store | None = None  # the same at their own size
 
+    def __post_init__(self) -> None:
+        if self.pixels.dtype != torch.uint8 or self.pixels.ndim != 4 or self.pixels.shape[1] != 3:
+            raise ValueError(f"expected pixels as uint8 (N, 3, H, W), got {self.pixels.dtype} {tuple(self.pixels.shape)}")
+
     def __len__(self) -> int:
         return len(self.pixels)
 
@@ -60,6 +64,11 @@ class Split:
     target: Tensor  # int64 (N,)
     ids: tuple[str, ...]
     crop: float = 1.0  # the share of a picture's central square that evaluation sees
+
+    def __post_init__(self) -> None:
+        if not len(self.pictures) == len(self.target) == len(self.ids):
+            numbers = f"{len(self.pictures)}, {len(self.target)} and {len(self.ids)}"
+            raise ValueError(f"expected as many pictures as targets and ids, got {numbers}")
 
     def __len__(self) -> int:
         return len(self.target)

@@ -22,6 +22,7 @@ import numpy as np
 from torch import Tensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Labels = Tensor | Array | Sequence[int]
 
 
 class Sampler(Protocol):
@@ -41,9 +42,11 @@ def _cycled(members: Array, rows: int, rng: np.random.Generator) -> Array:
     return np.concatenate([rng.permutation(members) for _ in range(-(-rows // len(members)))] or [members[:0]])[:rows]
 
 
-def _by_class(targets: Tensor, power: float, rng: np.random.Generator, balance: float = 0.0) -> Array:
+def _by_class(targets: Labels, power: float, rng: np.random.Generator, balance: float = 0.0) -> Array:
     """Rows with class shares (1 - balance) n_c^power / sum + balance / C, over the classes that have images."""
-    target = targets.numpy()
+    target = np.asarray(targets)
+    if target.ndim != 1 or not len(target):
+        raise ValueError(f"expected a class for each of some rows, (N,), got shape {target.shape}: pass class indices, not distributions")
     classes, counts = np.unique(target, return_counts=True)
     members = np.split(np.argsort(target, kind="stable"), np.cumsum(counts)[:-1])
     share = counts**power / (counts**power).sum()
@@ -60,7 +63,7 @@ def _by_class(targets: Tensor, power: float, rng: np.random.Generator, balance: 
 class Instance:
     """Every image once: p_c = n_c / N."""
 
-    def order(self, targets: Tensor, *, epoch: int, seed: int) -> Array:
+    def order(self, targets: Labels, *, epoch: int, seed: int) -> Array:
         """A permutation of the rows."""
         return _generator(seed, epoch).permutation(len(targets))
 
@@ -69,7 +72,7 @@ class Instance:
 class ClassBalanced:
     """Every class equally often: p_c = 1 / C (Kang et al., 2020, eq. 1 with q = 0). Images of a class take turns."""
 
-    def order(self, targets: Tensor, *, epoch: int, seed: int) -> Array:
+    def order(self, targets: Labels, *, epoch: int, seed: int) -> Array:
         """Rows with equal class shares, shuffled."""
         return _by_class(targets, 0.0, _generator(seed, epoch))
 
@@ -78,7 +81,7 @@ class ClassBalanced:
 class SquareRoot:
     """Rare classes more often, but not as often as frequent ones: p_c = sqrt(n_c) / sum (Kang et al., 2020, eq. 1 with q = 1/2)."""
 
-    def order(self, targets: Tensor, *, epoch: int, seed: int) -> Array:
+    def order(self, targets: Labels, *, epoch: int, seed: int) -> Array:
         """Rows with square-root class shares, shuffled."""
         return _by_class(targets, 0.5, _generator(seed, epoch))
 
@@ -93,7 +96,7 @@ class ProgressivelyBalanced:
         if self.epochs < 1:
             raise ValueError(f"epochs must be the number of epochs of the stage, at least 1, got {self.epochs}")
 
-    def order(self, targets: Tensor, *, epoch: int, seed: int) -> Array:
+    def order(self, targets: Labels, *, epoch: int, seed: int) -> Array:
         """Rows with the epoch's class shares, shuffled."""
         return _by_class(targets, 1.0, _generator(seed, epoch), balance=min(epoch / self.epochs, 1.0))
 
@@ -113,7 +116,7 @@ class RepeatedAugmentation:
         if self.repeats < 1:
             raise ValueError(f"repeats must be at least 1, got {self.repeats}")
 
-    def order(self, targets: Tensor, *, epoch: int, seed: int) -> Array:
+    def order(self, targets: Labels, *, epoch: int, seed: int) -> Array:
         """Rows of the epoch's images, each `repeats` times in a row; the last one less often if N is no multiple."""
         rounds, part = divmod(epoch, self.repeats)
         shuffled = _generator(seed, rounds).permutation(len(targets))
@@ -131,7 +134,7 @@ class PerDomain:
 
     domains: Sequence[int]
 
-    def order(self, targets: Tensor, *, epoch: int, seed: int) -> Array:
+    def order(self, targets: Labels, *, epoch: int, seed: int) -> Array:
         """Rows whose domains go round: any D rows in a row hold each of the D domains once."""
         domains = np.asarray(self.domains)
         if len(domains) != len(targets):

@@ -27,14 +27,14 @@ def averaged_tensors(method: nn.Module) -> dict[str, Tensor]:
 class _Average:
     def __init__(self) -> None:
         self._mean: dict[str, Tensor] = {}
-        self._live: list[Tensor] = []
 
     def _pair(self, method: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
-        if not self._live:
-            live = averaged_tensors(method)
-            self._live = list(live.values())
-            self._mean = {name: self._mean.get(name, tensor).to(tensor.device, copy=True) for name, tensor in live.items()}
-        return list(self._mean.values()), self._live
+        """The means and what they follow, found anew at each step: a method may be moved, converted or unfrozen in between."""
+        live = averaged_tensors(method)
+        for name, tensor in live.items():
+            mean = self._mean.get(name)
+            self._mean[name] = tensor.clone() if mean is None else mean.to(tensor)
+        return [self._mean[name] for name in live], list(live.values())
 
     def weights(self) -> Mapping[str, Tensor]:
         """The average, by name; empty before it has begun."""
@@ -44,11 +44,17 @@ class _Average:
         return {"mean": self._mean}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._mean, self._live = dict(state["mean"]), []
+        self._mean = {name: mean.clone() for name, mean in state["mean"].items()}
 
 
 class EMA(_Average):
-    """An exponential moving average, with the decay warmed up as (1 + t) / (10 + t) for step t."""
+    """An exponential moving average, with the decay warmed up as (1 + t) / (10 + t) for step t.
+
+    >>> model, average = nn.Linear(2, 1), EMA(0.999)
+    >>> average.update(model, Clock(step=0, steps=100, epoch=0, epochs=1))  # after each step of an optimizer
+    >>> with lent(model, average.weights()):
+    ...     answer = model(torch.ones(1, 2))  # of the average; the model has its own weights back afterwards
+    """
 
     def __init__(self, decay: float) -> None:
         super().__init__()

@@ -78,6 +78,9 @@ def promised(stage: Stage[Any], epoch: int, *, start: int) -> Iterator[Any]:
         seen += 1
         if seen > length:
             break
+        if not isinstance(batch, Mapping) or "draw" not in batch:
+            got = f"only {', '.join(batch)}" if isinstance(batch, Mapping) else f"a {type(batch).__name__}"
+            raise ValueError(f"stage {stage.name!r}: expected batches as dictionaries with `draw`, one number for each row, got {got}")
         yield batch
     if seen != length:
         raise ValueError(

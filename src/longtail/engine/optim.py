@@ -25,6 +25,7 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Group trainable parameters by decay and rate: no decay for norms, biases and tokens; `lr_scale` says the rest.
 
+    `lr_scale` is a share of the rate: `sgd`, `adamw` and `from_timm` below make it one, and `Run` does for optimizers of your own.
     `scales` names submodules, such as {"neck": 0.1}. With `layer_decay` d, the last of n blocks has the rate d, the
     first d ** n, the embedding d ** (n + 1) and what follows the blocks 1 (LiVT, BEiT).
     """
@@ -55,6 +56,11 @@ def parameter_groups(
     return list(groups.values())
 
 
+def _rated(groups: list[dict[str, Any]], lr: float) -> list[dict[str, Any]]:
+    """Groups with a rate of their own in the place of a share of it, so that any loop and scheduler trains them as meant."""
+    return [{"lr": lr * group.pop("lr_scale"), **group} for group in groups]
+
+
 def _within(name: str, part: str) -> bool:
     return f"{name}.".startswith(f"{part}.")
 
@@ -82,7 +88,7 @@ def sgd(
     """Stochastic gradient descent with momentum."""
 
     def build(method: nn.Module) -> Optimizer:
-        groups = parameter_groups(method, weight_decay, scales=scales)
+        groups = _rated(parameter_groups(method, weight_decay, scales=scales), lr)
         return torch.optim.SGD(groups, lr, momentum=momentum, nesterov=nesterov)
 
     return build
@@ -101,7 +107,7 @@ def adamw(
 
     def build(method: nn.Module) -> Optimizer:
         groups = parameter_groups(method, weight_decay, scales=scales, layer_decay=layer_decay, undecayed=undecayed)
-        return torch.optim.AdamW(groups, lr, betas=betas)
+        return torch.optim.AdamW(_rated(groups, lr), lr, betas=betas)
 
     return build
 
@@ -112,7 +118,7 @@ def from_timm(name: str, *, lr: float, weight_decay: float = 0.0, layer_decay: f
     def build(method: nn.Module) -> Optimizer:
         from timm.optim import create_optimizer_v2  # type: ignore[attr-defined]
 
-        groups = parameter_groups(method, weight_decay, layer_decay=layer_decay)
+        groups = _rated(parameter_groups(method, weight_decay, layer_decay=layer_decay), lr)
         optimizer: Optimizer = create_optimizer_v2(groups, opt=name, lr=lr, **keywords)
         return optimizer
 
@@ -133,6 +139,11 @@ class Wrapper(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+
+    def __getattr__(self, name: str) -> Any:  # of what is not here, such as hooks
+        if name == "inner":  # asked for by a copy that is not filled yet
+            raise AttributeError(name)
+        return getattr(self.inner, name)
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]

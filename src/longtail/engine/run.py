@@ -25,6 +25,7 @@ from longtail.engine.session import Session, announce
 class Run:
     """Where a recipe trains: a folder, the seeds and the machine.
 
+    Without a machine it is the CPU with one thread, for all of the process; `longtail.engine.machine.choose` takes what there is.
     `command` is what a person types to continue. A dry run leaves nothing behind: "estimate" sends a few batches through every stage and
     says what it would cost, "rehearse" none, so that what a later stage would refuse is refused before the first has learnt for hours.
     """

@@ -30,7 +30,8 @@ class SAM(Wrapper):
     """Steps with the gradient at w + rho * g / |g| (Foret et al. 2021, algorithm 1) and reports the look at w.
 
     Weights come back from clones, for w + e - e is not w in floating point and processes would drift apart;
-    batch-norm statistics move in the first look only.
+    batch-norm statistics move in the first look only. The closure clears the gradient, computes the loss and calls `backward`; in a loop of
+    your own, seed it if both looks are to draw the same dropout.
     """
 
     def __init__(self, inner: Optimizer, method: nn.Module, rho: float) -> None:
@@ -48,9 +49,11 @@ class SAM(Wrapper):
         norm = torch.stack(torch._foreach_norm(gradients)).norm()
         saved = [p.clone() for p in moved]
         torch._foreach_add_(moved, torch._foreach_mul(gradients, self.rho / (norm + 1e-12)))
-        with torch.enable_grad(), _batch_statistics_kept(self.method):
-            closure()
-        torch._foreach_copy_(moved, saved)
+        try:
+            with torch.enable_grad(), _batch_statistics_kept(self.method):
+                closure()
+        finally:  # also where the second look fails and the caller goes on
+            torch._foreach_copy_(moved, saved)
         self.inner.step()
         return clean
 

@@ -45,7 +45,7 @@ def _others(logits: Tensor) -> Tensor:
 
     From the whole sum as log(1 - p_c), except for the largest logit, where p_c may be 1 and the difference nothing but rounding.
     """
-    top = F.one_hot(logits.argmax(1), logits.shape[1]).bool()
+    top = torch.zeros_like(logits, dtype=torch.bool).scatter(1, logits.argmax(1, keepdim=True), True)
     probability = logits.softmax(1).masked_fill(top, 0.0)
     without = logits.logsumexp(1, keepdim=True) + torch.log1p(-probability)
     return torch.where(top, logits.masked_fill(top, -torch.inf).logsumexp(1, keepdim=True), without)

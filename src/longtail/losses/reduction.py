@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -33,7 +32,9 @@ def distribution(target: Tensor, logits: Tensor, *, smoothing: float = 0.0) -> T
     classes = logits.shape[1]
     if target.ndim == 1 and len(target) == len(logits):
         try:
-            target = F.one_hot(target, classes)
+            if target.dtype != torch.int64:
+                raise RuntimeError
+            target = torch.zeros_like(logits).scatter(1, target[:, None], 1.0)  # not F.one_hot, which `torch.func.vmap` cannot follow
         except RuntimeError as error:  # torch looks at the values on a CPU only, where it costs no waiting
             got = f"{target.min().item()} to {target.max().item()} as {target.dtype}"
             raise ValueError(f"expected targets 0 to {classes - 1} as int64 for logits of {classes} classes, got {got}") from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 from torch import Tensor, nn
 
 from longtail.core import Clock, Labelled, Method, Outcome
@@ -29,6 +31,12 @@ class Classify(Method[Labelled]):
         self, network: Network | Frozen, head: Head, loss: nn.Module, *, neck: Neck | None = None, weights: nn.Module | None = None
     ) -> None:
         super().__init__()
+        named = inspect.signature(loss.forward).parameters
+        if not {"weight", "features"} <= {*named} and not any(own.kind is own.VAR_KEYWORD for own in named.values()):
+            raise ValueError(
+                f"expected a loss (logits, target, *, weight, rows, features), got {type(loss).__name__}, which takes {', '.join(named)}: "
+                "take one of longtail.losses, such as CrossEntropy"
+            )
         self.network, self.head, self.loss = network, head, loss
         self.neck, self.weights = checked(neck), weights
 

@@ -96,8 +96,8 @@ class Streams(Neck):
             batchformer.requires_grad_(False)
 
     def forward(self, features: Tensor, *aligned: Tensor) -> Streamed:
-        """Two streams in training, the rows as they came in eval."""
-        if not self.training:
+        """Two streams in training, the rows as they came in eval, and where the BatchFormer alone is in eval."""
+        if not (self.training and self.batchformer.training):
             return PassThrough()(features, *aligned)  # type: ignore[no-any-return]
         doubled, *rest = self.batchformer(features, *aligned)
         count = len(features)

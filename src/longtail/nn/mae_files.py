@@ -55,13 +55,14 @@ class Weights:
         return int(self.tensors[_PATCHES].shape[-1])
 
 
-def read_weights(source: Path) -> Weights:
+def read_weights(source: str | Path) -> Weights:
     """Read the transformer that `source` holds: the folder of a run or of a timm model, or a .safetensors, .pth or .pt file.
 
     Of a run, this is the encoder before fine-tuning (`encoder/`, which `masked_autoencoder` and `livt` write); of a run without one, the
     trained network in `model/`. Both are whole once they have a `spec.json`. A file may hold a whole checkpoint, as the public MAE and LiVT
     ones do; nothing in it is executed.
     """
+    source = Path(source)
     if source.is_dir():
         for folder in (source / "encoder", source / "model", source):
             if (folder / "model.safetensors").exists():

@@ -74,6 +74,8 @@ class Classifier(Network):
     def __init__(self, network: Network, head: Head, *, confidence: Literal["softmax", "sigmoid"] = "softmax") -> None:
         if not isinstance(head, Head):
             raise ValueError(f"expected a head of longtail.nn, such as Linear or Cosine, got a {type(head).__name__}, which has no spec")
+        if confidence not in ("softmax", "sigmoid"):
+            raise ValueError(f"expected the confidence softmax or sigmoid, got {confidence!r}: that of a loss is one of these, too")
         if head.spec["dim"] != network.dim:
             raise ValueError(f"expected a head for the {network.dim} features of {network.spec['name']}, got one for {head.spec['dim']}")
         super().__init__({"name": "classifier", "network": network.spec, "head": head.spec}, head.spec["classes"])

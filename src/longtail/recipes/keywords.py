@@ -82,3 +82,8 @@ KEYWORDS: Mapping[str, str] = {
     "trained": "A finished run whose network gets a new classifier, instead of training one first.",
     "retrain_epochs": "Epochs of the new classifier.",
 }
+
+
+def meanings(recipe: str) -> Mapping[str, str]:
+    """What the keywords of a recipe mean; of one's own (package.module:function) nothing is known."""
+    return {} if ":" in recipe else KEYWORDS

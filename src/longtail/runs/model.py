@@ -57,6 +57,18 @@ def deployed(method: Method[Any], dataset: Dataset) -> nn.Module:
     return network
 
 
+def check_rebuilt(network: nn.Module) -> None:
+    """Refuse a network that its spec does not bring back: it could be trained and saved, and never be loaded."""
+    again = build(spec_of(network)).state_dict()
+    own = network.state_dict()
+    differ = [name for name in {**own, **again} if name not in own or name not in again or own[name].shape != again[name].shape]
+    if differ:
+        raise ValueError(
+            f"expected a network that its spec rebuilds, got a {type(network).__name__} that has another {differ[0]}: "
+            "build networks with longtail.nn.build and leave their layers as they are"
+        )
+
+
 def write_model(folder: Path, network: nn.Module, dataset: Dataset, row: Row) -> None:
     """Write the weights, the spec and the card."""
     with whole(folder / "model.safetensors") as part:

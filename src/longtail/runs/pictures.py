@@ -63,6 +63,8 @@ def opened(picture: Picture) -> Image.Image:
             return decode(Path(picture).read_bytes())
     except FileNotFoundError:
         raise ValueError(f"expected an image, got no file at {picture}") from None
+    except IsADirectoryError:
+        raise ValueError(f'expected an image, got the folder {picture}: pass its files, as of Path(...).glob("*.jpg")') from None
     except (OSError, ValueError) as error:
         raise ValueError(f"expected an image, got something else or a part of it at {picture} ({error})") from error
     if isinstance(picture, np.ndarray) and picture.dtype == np.uint8 and picture.ndim == 3 and picture.shape[2] == 3 and picture.size:

@@ -6,7 +6,7 @@ import importlib
 import json
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ from longtail.runs.examples import write_examples
 from longtail.runs.files import write_json, write_text
 from longtail.runs.identity import Adjust, Asked, Tta, begun, check_identity, check_outside, hardware, versions
 from longtail.runs.lock import held
-from longtail.runs.model import deployed, spec_of, write_model
+from longtail.runs.model import check_rebuilt, deployed, spec_of, write_model
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Result:
 
 
 def train(
-    recipe: str,
+    recipe: str | Callable[..., Method[Any]],
     data: str | Path,
     out: str | Path,
     *,
@@ -80,12 +80,15 @@ def train(
 
     The same call again resumes, or finds the run finished; a call that means another run is refused and told the difference. The
     data, the recipe with its keywords, the seeds, `tta` and `adjust` say which run it is; the machine (device, precision, threads,
-    workers, compile) may change. `longtail train` is this function; `keywords` are the recipe's own.
+    workers, compile) may change. `longtail train` is this function; `keywords` are the recipe's own. A recipe is a name of `longtail list`,
+    "package.module:function", or the function itself, which must be importable.
 
     With `adjust="validation"` the trained network's logits are shifted and scaled as its answers for the validation images ask for
     (`longtail.posthoc.adjusting`); the row has the numbers without it beside.
     """
-    known, out = read(recipe), Path(out)
+    if not isinstance(data, str | Path):
+        raise ValueError(f"expected the name or the place of data, got a {type(data).__name__}: pass what `open_data` was given")
+    known, out = read(recipe if isinstance(recipe, str) else f"{recipe.__module__}:{recipe.__qualname__}"), Path(out)
     check_outside(out, str(data))
     asked = Asked(
         recipe=known,
@@ -128,7 +131,7 @@ def train(
             return Result(out, read_row(out), fresh=False)
         if not begun(out):
             rehearsal = Run(out, seed=seed, view_seed=asked.view_seed, machine=machine, dry="rehearse")
-            deployed(follow(asked, dataset, rehearsal), dataset)
+            check_rebuilt(deployed(follow(asked, dataset, rehearsal), dataset))
         if first:
             alone.enter_context(held(out))
         if first and not begun(out):
