@@ -10,6 +10,7 @@ import pytest
 from longtail.cli import flags
 from longtail.cli.search import plan as searching
 from longtail.cli.sweep import plan
+from longtail.data.splits import held_out, tail_counts
 from longtail.recipes.sweeps import SWEEPS
 
 
@@ -119,6 +120,10 @@ def test_keywords_of_one_recipe_are_said_to_it_alone_and_what_is_typed_holds() -
     epochs = {job.recipe.name: job.keywords["epochs"] for job in plan(given(name="livt-from-scratch", seeds="0"))}
     assert epochs == {"vit_scratch": 300, "deit3": 300, "livt": 100}  # and 200 of pretraining
     assert {job.keywords["epochs"] for job in plan(given(name="livt-from-scratch", seeds="0", set=["epochs=5"]))} == {5}
+    short = plan(given(name="livt-from-scratch", seeds="0", set=["epochs=3", "pretrain_epochs=2"]))
+    assert [job.keywords.get("pretrain_epochs") for job in short] == [None, None, 2]
+    with pytest.raises(ValueError, match="unknown keyword of vit_scratch 'pretrain_epoch'"):
+        plan(given(name="livt-from-scratch", set=["pretrain_epoch=2"]))
     jobs = {job.recipe.name: job.keywords for job in plan(given(name="deit-lt-baselines", seeds="0"))}
     assert (jobs["deit_lt"]["defer"], jobs["vit"]["mix_until"], jobs["deit"]["repeats"]) == (0.8, 0.8, 1)
 
@@ -165,3 +170,10 @@ def test_an_architecture_holds_for_the_runs_that_others_begin_with() -> None:
     assert {name: jobs[0].keywords[name] for name in ("size", "epochs", "mask")} == {"size": 32, "epochs": 5, "mask": 0.5}
     arm = {"size": 48, "pretrain_size": None, "pretrain_epochs": 200, "mask": 0.75}
     assert {name: jobs[1].keywords[name] for name in arm} == arm, "said to the encoder's own run"
+
+
+def test_balanced_pretraining_has_as_many_images_as_long_tailed_pretraining() -> None:
+    jobs = {job.data: job for job in plan(given(name="livt-transfer", seeds="0")) if not job.compared}
+    counts = tail_counts(500, 100, imbalance=100)
+    assert jobs["cifar100"].keywords["images"] == sum(n - held_out(n, share=10) for n in counts)
+    assert jobs["cifar100-lt"].keywords["images"] is None

@@ -72,6 +72,15 @@ def test_three_augment_chooses_one_of_three() -> None:
     assert kinds == {"grey", "solarized", "blurred"}
 
 
+def test_three_augment_may_take_a_part_of_the_image() -> None:
+    halves = Image.fromarray(np.repeat(np.uint8([[[0] * 3] * 16 + [[255] * 3] * 16]), 32, axis=0))  # black, then white
+    view = ThreeAugment(16, pad=0, jitter=0.0, flip=False, scale=(0.08, 0.1))
+    inside = [view(halves, row).float().std() < 1 for row in drawn(view, 40)]
+    assert sum(inside) > 10, "a tenth of the image is often of one colour"
+    whole = ThreeAugment(16, pad=0, jitter=0.0, flip=False)
+    assert not any(whole(halves, row).float().std() < 1 for row in drawn(whole, 10))
+
+
 def test_rotated_turns_the_shifted_image_by_up_to_so_many_degrees_as_torchvision_does() -> None:
     view, image = Rotated(16, pad=0, degrees=15, flip=False), picture(16, 16)
     found = []

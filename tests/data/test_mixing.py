@@ -111,5 +111,8 @@ def test_mistakes_are_named() -> None:
         CutMix(-1, 5)
     with pytest.raises(ValueError, match="switch must be in"):
         MixupCutMix(classes=5, switch=2)
-    with pytest.raises(ValueError, match="smoothing must be in"):
-        Smooth(5, 1.5)
+    for smoothing in (1.0, -0.1):
+        with pytest.raises(ValueError, match=r"expected a smoothing in \[0, 1\)"):
+            Smooth(5, smoothing)
+        with pytest.raises(ValueError, match=r"expected a smoothing in \[0, 1\)"):
+            MixupCutMix(classes=5, smoothing=smoothing)

@@ -1,6 +1,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -98,7 +99,17 @@ def test_class_balanced_weighs_the_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    "prior", ["balanced", torch.ones(4), torch.ones(3) / 3, torch.tensor([0.5, 0.5, 0.0, 0.0]), torch.full((4,), math.nan)]
+    "prior",
+    [
+        "balanced",
+        torch.ones(4),
+        torch.ones(3) / 3,
+        torch.tensor([0.5, 0.5, 0.0, 0.0]),
+        torch.full((4,), math.nan),
+        torch.tensor([1.0, 1e-9, 1e-9, 1e-9]),  # the logit of 1 is infinite
+        np.full(4, 0.25),
+        [0.25] * 4,
+    ],
 )
 def test_bad_test_priors_are_refused(prior: Any) -> None:
     with pytest.raises(ValueError, match="test prior"):

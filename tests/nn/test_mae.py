@@ -167,16 +167,18 @@ def test_every_norm_of_the_decoder_is_as_published() -> None:
     assert [own.eps for own in decoder.modules() if isinstance(own, nn.LayerNorm)] == [1e-6] * 5
 
 
-def test_nothing_hidden_is_the_plain_encoder() -> None:
+@pytest.mark.parametrize("before", [nn.Identity(), nn.LayerNorm(16)], ids=["none", "norm_pre"])
+def test_nothing_hidden_is_the_plain_encoder(before: nn.Module) -> None:
     """Order does not matter to a transformer: with all patches visible, the tokens are those of the network itself, shuffled."""
     method, image = autoencoder(), torch.rand(2, 3, 8, 8, dtype=torch.float64)
+    transformer(method.network).norm_pre = before.double()
     method.ratio = 0.01  # the smallest that hides anything
     tokens, masked = method.encode(method.network.normalize(image))
     assert tokens.shape[1] == 1 + 15
     body = transformer(method.network)
     alone = body._pos_embed(body.patch_embed(method.network.normalize(image)))
     kept = torch.stack([row[torch.cat([torch.tensor([True]), ~hidden])] for row, hidden in zip(alone, masked.hidden, strict=True)])
-    assert torch.allclose(body.norm(body.blocks(kept)).sum(1), tokens.sum(1), atol=1e-9)
+    assert torch.allclose(body.norm(body.blocks(before(kept))).sum(1), tokens.sum(1), atol=1e-9)
 
 
 def test_first_weights_are_those_of_a_masked_autoencoder() -> None:

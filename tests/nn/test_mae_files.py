@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import timm
 import torch
+import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -146,6 +147,24 @@ def test_positions_follow_the_resolution(before: int, after: int) -> None:
     assert (found[0] == 7.0).all(), "the class token has no place to interpolate"
     assert torch.allclose(found[1:, 0].view(new, new)[inner, inner], wanted[inner, None].expand(-1, new)[:, inner], atol=0.02)
     assert torch.allclose(found[1:, 1].view(new, new)[inner, inner], wanted[None, inner].expand(new, -1)[inner], atol=0.02)
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 7), (8, 4)])
+def test_positions_are_interpolated_as_timm_does(before: int, after: int) -> None:
+    first, second = (build({**VIT, "size": 4 * grid, "patch": 4, "depth": 1}) for grid in (before, after))
+    with torch.no_grad():
+        transformer(first).pos_embed.normal_()
+    load_encoder(second, Weights(Path("run"), timm_layout(first)))
+    old = transformer(first).pos_embed[:, 1:].unflatten(1, (before, before)).permute(0, 3, 1, 2)
+    wanted = F.interpolate(old, size=(after, after), mode="bicubic", antialias=True).permute(0, 2, 3, 1).flatten(1, 2)
+    torch.testing.assert_close(transformer(second).pos_embed[:, 1:], wanted)
+
+
+def test_positions_of_another_width_are_refused_with_the_file() -> None:
+    tensors = timm_layout(encoder())
+    tensors["pos_embed"] = torch.zeros(1, 17, 64)
+    with pytest.raises(ValueError, match=r"expected pos_embed of width 16, got shape \(1, 17, 64\) in elsewhere"):
+        load_encoder(encoder(), Weights(Path("elsewhere"), tensors))
 
 
 def test_the_same_resolution_keeps_positions_to_the_bit() -> None:

@@ -74,3 +74,8 @@ def test_a_patch_may_be_one_number_and_keywords_that_a_model_lacks_are_named() -
     assert build({"name": "timm:efficientvit_m0", "size": 224}).dim == 192
     with pytest.raises(ValueError, match=r"expected keywords that resnet10t has, got patch: .*patch_size"):
         build({"name": "timm:resnet10t", "size": 64, "patch": 4})
+
+
+def test_a_transformer_that_is_no_plain_one_is_refused_for_what_it_is() -> None:
+    with pytest.raises(ValueError, match=r"expected a plain vision transformer, .*, got swin_tiny_patch4_window7_224"):
+        build({"name": "timm:swin_tiny_patch4_window7_224", "size": 224, "pool": "avg"})

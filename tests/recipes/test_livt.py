@@ -15,8 +15,11 @@ from captured import stages
 from longtail.core import Clock
 from longtail.data.augmentations import RandAugment, ResizedCrop
 from longtail.data.loader import Loader
+from longtail.data.opening import open_data
+from longtail.engine.run import Run
 from longtail.nn.mae import transformer
 from longtail.nn.mae_files import read_weights
+from longtail.recipes.livt import livt
 from longtail.runs import load, train
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "patch": 4, "threads": 1, "device": "cpu"}
@@ -96,7 +99,7 @@ def test_a_dry_run_goes_through_both_stages_and_writes_nothing(tmp_path: Path) -
         ({"network": "resnet32"}, "vision transformers have them, such as vit_mini"),
         (
             {"network": "timm:deit_tiny_distilled_patch16_224"},
-            "expected keywords that deit_tiny_distilled_patch16_224 has, got patch, pool",
+            "expected a plain vision transformer, such as timm:vit_base_patch16_224, got deit_tiny_distilled_patch16_224",
         ),
         ({"pretrain_size": 32, "patch": 16}, "size 8 and patch 16"),
         ({"patch": 0}, "size 8 and patch 0"),
@@ -112,6 +115,9 @@ def test_a_dry_run_goes_through_both_stages_and_writes_nothing(tmp_path: Path) -
         ({"decoder_depth": 0}, "at least one block and a positive width, got depth 0 and width 128"),
         ({"decoder_width": 0}, "got depth 2 and width 0"),
         ({"epochs": 0}, "stage 'finetune': expected at least one epoch"),
+        ({"batch": 0}, "expected a batch of at least one image, got 0"),
+        ({"pretrain_size": -3}, "size must be at least 1 pixel, got -3"),
+        ({"pretrain_size": 0}, "size must be at least 1 pixel, got 0"),
         ({"decoder_width": 30, "decoder_heads": 2}, "got 30: take 32"),
     ],
 )
@@ -124,6 +130,13 @@ def test_bad_input_is_refused_before_anything_is_learnt(keywords: dict[str, Any]
 def test_words_about_a_pretraining_that_does_not_happen_are_refused(pretrained: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"beside --pretrained.*got --mask 1.5, --pretrain-epochs 77: leave that out"):
         train("livt", "digits-lt", tmp_path / "run", pretrained=pretrained, mask=1.5, pretrain_epochs=77, **QUICK)
+
+
+@pytest.mark.parametrize("place", ["encoder", "encoder/model.safetensors", "model/model.safetensors"])
+def test_the_file_of_a_run_has_seen_what_the_run_has(place: str, pretrained: Path, tmp_path: Path) -> None:
+    run = Run(tmp_path, dry="rehearse")
+    livt(run, open_data("digits-lt"), pretrained=pretrained / place)
+    assert run.pretraining is None
 
 
 def test_an_arm_of_an_arm_begins_with_the_same_encoder(pretrained: Path, tmp_path: Path) -> None:

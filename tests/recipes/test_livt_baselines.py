@@ -11,11 +11,12 @@ import torch
 from captured import stages
 
 from longtail.core import Clock, Labelled
-from longtail.data.augmentations import ThreeAugment
+from longtail.data.augmentations import RandAugment, ThreeAugment
 from longtail.engine.optim import Clipped
 from longtail.nn.mae import sincos_positions, transformer
 from longtail.recipes.parts import training_view
 from longtail.runs import load, train
+from longtail.schedules import Cosine
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "patch": 4, "threads": 1, "device": "cpu"}
 
@@ -91,6 +92,20 @@ def test_vit_scratch_begins_as_a_masked_autoencoder_does_with_one_rate(batch: in
     assert {group["weight_decay"] for group in optimizer.param_groups} == {0.05, 0.0}
 
 
+def test_the_baselines_have_their_view_mixing_warmup_and_drop_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    views = {
+        "deit3": ThreeAugment(8, pad=0, flip=False, scale=(0.08, 1.0)),  # of ImageNet-1K's part; the shift is that of larger data
+        "vit_scratch": RandAugment(8, erase=0.25, flip=False),
+    }
+    for recipe, warmup in (("deit3", 0.05), ("vit_scratch", 0.1)):
+        stage = stages(monkeypatch, tmp_path / recipe, recipe, **QUICK)["train"]
+        assert stage.data.view == views[recipe]
+        assert (stage.mix.mixup, stage.mix.cutmix, stage.mix.switch) == (0.8, 1.0, 0.5)
+        assert stage.schedule == Cosine(warmup)
+        blocks: Any = transformer(stage.method.network).blocks
+        assert [round(getattr(block.drop_path1, "drop_prob", 0.0), 3) for block in blocks] == [0.0, 0.02, 0.04, 0.06, 0.08, 0.1]
+
+
 @pytest.mark.parametrize(("size", "pad"), [(16, 2), (32, 4), (224, 4)])
-def test_deit3_shifts_by_four_pixels_at_any_usual_size(size: int, pad: int) -> None:
+def test_three_augmentations_shift_by_four_pixels_at_any_usual_size(size: int, pad: int) -> None:
     assert training_view("threeaugment", size, flip=True) == ThreeAugment(size, pad)

@@ -87,7 +87,10 @@ def plan(values: Mapping[str, Any], *, typed: Collection[str] = ()) -> list[Job]
     if len({*names}) < len(names):  # two modules may have a recipe of one name each
         names = [own.name.replace(":", ".") for own in recipes]
     for (recipe, called), together in itertools.product(zip(recipes, names, strict=True), spec["each"]):
-        grid = [[(name, value) for value in _values(recipe, name, given)] for name, given in settings.items()]
+        # A named sweep may speak to its recipes one by one, and then so may what is typed beside it.
+        others = [own for own in recipes if own is not recipe and spec["own"]]
+        said = [name for name in settings if name in recipe.parameters or not any(name in own.parameters for own in others)]
+        grid = [[(name, value) for value in _values(recipe, name, settings[name])] for name in said]
         for choice in itertools.product(*grid):
             keywords = recipe.keywords({**spec["own"].get(recipe.name, {}), **together, **dict(choice)})  # refuses here, not after an hour
             varied = [f"{name}={_short(keywords[name])}" for name in together]

@@ -208,19 +208,24 @@ def _erased(pixels: Tensor, probability: float) -> Tensor:
 
 @dataclass(frozen=True)
 class ThreeAugment(Seeded):
-    """Shifted crop, flip, one of grey, solarize and blur, then colour jitter: the view of DeiT III (Touvron et al., 2022)."""
+    """A crop, flip, one of grey, solarize and blur, then colour jitter: the view of DeiT III (Touvron et al., 2022).
+
+    The crop is shifted by up to `pad` pixels, as DeiT III learns from much data; with `scale`, it is a part of so much of the image,
+    resized (bicubic), as it learns from ImageNet-1K, with (0.08, 1.0).
+    """
 
     size: int
     pad: int = 4
     jitter: float = 0.3
     flip: bool = True
+    scale: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         Weak(self.size, pad=self.pad)  # the same limits
 
     def look(self, image: Image.Image) -> Tensor:
         """The image as uint8 (3, size, size); draws from the global generators."""
-        image = _shifted(image, self.size, self.pad)
+        image = _shifted(image, self.size, self.pad) if self.scale is None else _part(self.size, self.scale, "bicubic")(image)
         image = _three_augment(self.size)(_flipped(image) if self.flip else image)
         return to_tensor(_jitter(self.jitter, 0.0)(image))
 

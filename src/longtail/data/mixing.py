@@ -50,6 +50,11 @@ def _probability(**values: float) -> None:
             raise ValueError(f"{name} must be in [0, 1], got {value}")
 
 
+def _smoothing(value: float) -> None:
+    if not 0 <= value < 1:
+        raise ValueError(f"expected a smoothing in [0, 1), got {value}: with 1, no target would be left")
+
+
 @dataclass(frozen=True)
 class Smooth:
     """Label smoothing: the targets become (1 - s) onehot + s / C (Szegedy et al., 2016)."""
@@ -59,7 +64,7 @@ class Smooth:
 
     def __post_init__(self) -> None:
         _positive(classes=self.classes)
-        _probability(smoothing=self.smoothing)
+        _smoothing(self.smoothing)
 
     def __call__(self, batch: Labelled, clock: Clock) -> Labelled:
         """The batch with smooth targets (N, C)."""
@@ -84,7 +89,8 @@ class MixupCutMix:
 
     def __post_init__(self) -> None:
         _positive(classes=self.classes, mixup=self.mixup, cutmix=self.cutmix)
-        _probability(switch=self.switch, probability=self.probability, smoothing=self.smoothing)
+        _probability(switch=self.switch, probability=self.probability)
+        _smoothing(self.smoothing)
 
     def __call__(self, batch: Labelled, clock: Clock) -> Labelled:
         """The batch with mixed images and targets (N, C)."""

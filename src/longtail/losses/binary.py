@@ -75,13 +75,14 @@ class BalancedBCE(BinaryCrossEntropy):
         check_tau(tau)
         bias = prior(counts).logit()
         if isinstance(test_prior, Tensor):
-            if test_prior.shape != counts.shape or not bool((test_prior > 0).all()) or abs(float(test_prior.sum()) - 1) > 1e-4:
-                raise ValueError(f"expected a positive test prior of {len(counts)} classes that sums to 1, got {test_prior.tolist()}")
+            inside = bool(((test_prior > 0) & (test_prior < 1)).all())
+            if test_prior.shape != counts.shape or not inside or abs(float(test_prior.sum()) - 1) > 1e-4:
+                raise ValueError(f"expected a test prior of {len(counts)} numbers in (0, 1) that sum to 1, got {test_prior.tolist()}")
             bias = bias - test_prior.double().logit()
-        elif test_prior == "uniform":
+        elif isinstance(test_prior, str) and test_prior == "uniform":
             bias = bias - torch.full_like(bias, 1 / len(counts)).logit()
         elif test_prior is not None:
-            raise ValueError(f'expected None, "uniform" or a distribution as the test prior, got {test_prior!r}')
+            raise ValueError(f'expected None, "uniform" or a distribution, as a tensor, as the test prior, got {test_prior!r}')
         self.register_buffer("bias", (tau * bias).to(torch.get_default_dtype()), persistent=False)
 
     def each(self, logits: Tensor, target: Tensor) -> Tensor:

@@ -166,6 +166,8 @@ def _depth(tensors: Mapping[str, Tensor]) -> int:
 def _interpolated(found: Tensor, own: Tensor, grid: int, source: Path) -> Tensor:
     from timm.layers.pos_embed import resample_abs_pos_embed
 
+    if found.ndim != 3 or found.shape[-1] != own.shape[-1]:
+        raise ValueError(f"expected pos_embed of width {own.shape[-1]}, got shape {tuple(found.shape)} in {source}: take other weights")
     prefix = own.shape[1] - grid * grid
     side = round(max(found.shape[1] - prefix, 0) ** 0.5)
     if side * side + prefix != found.shape[1] or not side:

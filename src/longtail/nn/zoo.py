@@ -41,6 +41,8 @@ def timm_model(
     try:
         body: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=0, **keywords)
     except (TypeError, AssertionError) as error:
+        if pool not in (None, "tokens"):  # which recipes ask for, not people
+            raise ValueError(f"expected a plain vision transformer, such as timm:vit_base_patch16_224, got {model}: {error}") from error
         asked = {"patch": patch, "pool": pool, "drop_path": drop_path or None}
         given = ", ".join(name for name, value in asked.items() if value is not None) or "a size"
         reason = str(error) or "it allows no others"

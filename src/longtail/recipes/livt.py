@@ -9,6 +9,7 @@ from typing import Any, Literal
 from longtail import processes
 from longtail.core import Labelled, Method
 from longtail.data.dataset import Dataset
+from longtail.data.views import check_size
 from longtail.engine.optim import adamw
 from longtail.engine.run import Run
 from longtail.nn import build
@@ -79,6 +80,8 @@ def livt(
         weights = _given(run, data, pretrained)
         run.pretraining = None if data.hash[:12] in str(weights.data) else weights.data
     else:
+        if pretrain_size is not None:
+            check_size(pretrain_size)
         seen = data if pretrain_size is None else data.natively()
         encoder = pretrained_encoder(
             run,
@@ -131,7 +134,9 @@ def _given(run: Run, data: Dataset, pretrained: Path) -> Weights:
     weights = read_weights(pretrained)
     if weights.data is None:
         here = f"{data.name}, {data.hash[:12]}"
-        learnt = data_seen(str(pretrained), data, role="encoder") or here if pretrained.is_dir() else f"the data of {pretrained.name}"
+        known = pretrained.is_dir() or weights.spec is not None  # a file beside its spec is one of a run
+        place = weights.source if known else pretrained
+        learnt = data_seen(str(place), data, role="encoder") or here if known else f"the data of {pretrained.name}"
         weights = replace(weights, data=learnt)
     if not run.dry and processes.rank() == 0:
         write_weights(run.folder / "encoder", weights)

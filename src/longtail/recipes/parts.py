@@ -62,6 +62,8 @@ def rate_of(lr: float, images: Sized, *, batch: int, accumulate: int) -> float:
     >>> rate_of(0.1, range(10_000), batch=128, accumulate=4), rate_of(0.1, range(64), batch=128, accumulate=4)
     (0.2, 0.025)
     """
+    if batch < 1:
+        raise ValueError(f"expected a batch of at least one image, got {batch}")
     return lr * min(batch, len(images)) * min(accumulate, max(1, len(images) // batch)) / 256
 
 

@@ -77,7 +77,7 @@ def fields_of(rows: Sequence[Row], answers: Sequence[Judged | None]) -> dict[str
         "groups": [plain(tested(row)["group_rule"]) for row in rows],
         "selection": [plain(row["selection"]) for row in rows],
         "protocol": [plain(row["data"]["protocol"]) for row in rows],
-        "pretraining": [plain(row["pretraining"] or "none") for row in rows],
+        "pretraining": [plain(row["pretraining"] or "no other data") for row in rows],
         "tta": [plain(row["tta"]) for row in rows],
         "resolution": [plain(row["size"]) for row in rows],
     }

@@ -13,7 +13,7 @@ from longtail.core import Method
 from longtail.data.dataset import Dataset
 from longtail.engine.machine import choose
 from longtail.files import whole
-from longtail.metrics.row import Row
+from longtail.metrics.row import Row, Summary
 from longtail.nn.files import filled
 from longtail.nn.networks import Classifier, build
 from longtail.report.rows import read_row
@@ -80,6 +80,12 @@ def write_model(folder: Path, network: nn.Module, dataset: Dataset, row: Row) ->
     write_text(folder / "README.md", _card(dataset, row))
 
 
+def _by_softmax(test: Summary) -> str:
+    """The calibration error of the probabilities that `predict` and exports give, where the row's is that of others."""
+    other = test["calibration"]["softmax"]["ece"]
+    return "" if test["confidence"] == "softmax" else f"; by softmax, as probabilities are given, {other:.3f}"
+
+
 def _card(dataset: Dataset, row: Row) -> str:
     test, counts = row["test"], dataset.counts
     if test is None:
@@ -89,7 +95,7 @@ def _card(dataset: Dataset, row: Row) -> str:
         tested = (
             f"Test ({test['images']:,} images; test-time averaging: {row['tta']}): top-1 {test['top1']:.1%}, "
             f"balanced {test['balanced']:.1%}, {groups} ({test['group_rule']}); "
-            f"calibration error {test['ece']:.3f} (by {test['confidence']})."
+            f"calibration error {test['ece']:.3f} (by {test['confidence']}{_by_softmax(test)})."
         )
     marks = f"\nNote: {'; '.join(dataset.marks)}.\n" if dataset.marks else ""
     return f"""# {row["recipe"]} on {dataset.name}
