@@ -590,14 +590,13 @@ def test_a_network_of_a_binary_loss_is_judged_by_its_sigmoid(tmp_path: Path, mon
         assert own is not None
         assert own["confidence"] == "sigmoid"
         assert own["ece"] == own["calibration"]["sigmoid"]["ece"] != own["calibration"]["softmax"]["ece"]
-    assert f"(by sigmoid; by softmax, as probabilities are given, {own['calibration']['softmax']['ece']:.3f})" in (
-        tmp_path / "run" / "model" / "README.md"
-    ).read_text(encoding="utf-8")
     row = json.loads((tmp_path / "run" / "row.json").read_text())
     evaluate(tmp_path / "run", rewrite=True, device="cpu", threads=1)
     again = json.loads((tmp_path / "run" / "row.json").read_text())
     assert again["test"]["confidence"] == "sigmoid"
     assert again["test"] == row["test"]
+    card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+    assert f"(by sigmoid; by softmax, as probabilities are given, {row['test']['calibration']['softmax']['ece']:.3f})" in card
 
 
 def test_answers_that_are_not_finite_end_a_run_as_a_diverged_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def test_three_augment_chooses_one_of_three() -> None:
 
 
 def test_three_augment_may_take_a_part_of_the_image() -> None:
-    halves = Image.fromarray(np.repeat(np.uint8([[[0] * 3] * 16 + [[255] * 3] * 16]), 32, axis=0))  # black, then white
+    halves = Image.fromarray(np.repeat(np.array([[[0] * 3] * 16 + [[255] * 3] * 16], dtype=np.uint8), 32, axis=0))  # black, then white
     view = ThreeAugment(16, pad=0, jitter=0.0, flip=False, scale=(0.08, 0.1))
     inside = [view(halves, row).float().std() < 1 for row in drawn(view, 40)]
     assert sum(inside) > 10, "a tenth of the image is often of one colour"

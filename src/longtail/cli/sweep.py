@@ -89,8 +89,8 @@ def plan(values: Mapping[str, Any], *, typed: Collection[str] = ()) -> list[Job]
     for (recipe, called), together in itertools.product(zip(recipes, names, strict=True), spec["each"]):
         # A named sweep may speak to its recipes one by one, and then so may what is typed beside it.
         others = [own for own in recipes if own is not recipe and spec["own"]]
-        said = [name for name in settings if name in recipe.parameters or not any(name in own.parameters for own in others)]
-        grid = [[(name, value) for value in _values(recipe, name, settings[name])] for name in said]
+        meant = [name for name in settings if name in recipe.parameters or not any(name in own.parameters for own in others)]
+        grid = [[(name, value) for value in _values(recipe, name, settings[name])] for name in meant]
         for choice in itertools.product(*grid):
             keywords = recipe.keywords({**spec["own"].get(recipe.name, {}), **together, **dict(choice)})  # refuses here, not after an hour
             varied = [f"{name}={_short(keywords[name])}" for name in together]
