@@ -31,18 +31,22 @@ def distribution(target: Tensor, logits: Tensor, *, smoothing: float = 0.0) -> T
     check_smoothing(smoothing)
     classes = logits.shape[1]
     if target.ndim == 1 and len(target) == len(logits):
+        if target.dtype != torch.int64:
+            raise _no_classes(target, classes)
         try:
-            if target.dtype != torch.int64:
-                raise RuntimeError
             target = torch.zeros_like(logits).scatter(1, target[:, None], 1.0)  # not F.one_hot, which `torch.func.vmap` cannot follow
         except RuntimeError as error:  # torch looks at the values on a CPU only, where it costs no waiting
-            got = f"{target.min().item()} to {target.max().item()} as {target.dtype}"
-            raise ValueError(f"expected targets 0 to {classes - 1} as int64 for logits of {classes} classes, got {got}") from error
+            raise _no_classes(target, classes) from error
     elif target.shape != logits.shape:
         expected = f"({len(logits)},) or {tuple(logits.shape)}"
         raise ValueError(f"expected a target of shape {expected} for logits {tuple(logits.shape)}, got {tuple(target.shape)}")
     target = target.to(logits.dtype)
     return target if smoothing == 0 else (1 - smoothing) * target + smoothing / classes
+
+
+def _no_classes(target: Tensor, classes: int) -> ValueError:
+    got = f"{target.min().item()} to {target.max().item()} as {target.dtype}"
+    return ValueError(f"expected targets 0 to {classes - 1} as int64 for logits of {classes} classes, got {got}")
 
 
 def weighted_mean(losses: Tensor, target: Tensor, *, weight: Tensor | None, rows: Tensor | None) -> Tensor:

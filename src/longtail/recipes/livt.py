@@ -135,8 +135,7 @@ def _given(run: Run, data: Dataset, pretrained: Path) -> Weights:
     if weights.data is None:
         here = f"{data.name}, {data.hash[:12]}"
         known = pretrained.is_dir() or weights.spec is not None  # a file beside its spec is one of a run
-        place = weights.source if known else pretrained
-        learnt = data_seen(str(place), data, role="encoder") or here if known else f"the data of {pretrained.name}"
+        learnt = data_seen(str(weights.source), data, role="encoder") or here if known else f"the data of {pretrained.name}"
         weights = replace(weights, data=learnt)
     if not run.dry and processes.rank() == 0:
         write_weights(run.folder / "encoder", weights)
