@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from longtail.analysis import analyse_teacher, analyse_tokens, analyse_training, curves, entropy, feature_rank, look
 from longtail.analysis.figures import draw
-from longtail.data.dataset import Dataset
+from longtail.data.dataset import Dataset, Memory, Split
 from longtail.data.mixing import Mixup
 from longtail.data.opening import open_data
 from longtail.data.views import Plain, Weak
@@ -70,10 +70,16 @@ def test_ranks_are_of_rare_classes_among_all(data: Dataset, tmp_path: Path) -> N
         assert stored["rank"][1, 1] == feature_rank(tokens[sample], tokens[few])
 
 
+def some(split: Split, rows: list[int]) -> Split:
+    assert isinstance(split.pictures, Memory)
+    taken = split.pictures.take(np.array(rows, dtype=np.int64))
+    return replace(split, pictures=taken, target=split.target[rows], ids=tuple(split.ids[row] for row in rows))
+
+
 def test_the_rarest_group_that_can_be_judged_is_looked_at(data: Dataset, tmp_path: Path) -> None:
     few = torch.isin(data.test.target, torch.tensor(data.groups.members["few"]))
     rows = (~few).nonzero().flatten().tolist()
-    without = replace(data, test=replace(data.test, target=data.test.target[rows], ids=tuple(data.test.ids[row] for row in rows)))
+    without = replace(data, test=some(data.test, rows))
     for own, group in ((data, "few"), (without, "medium")):
         analyse_tokens(network(), own, tmp_path, at_most=20)
         with np.load(tmp_path / "rank.npz") as stored:
@@ -81,7 +87,7 @@ def test_the_rarest_group_that_can_be_judged_is_looked_at(data: Dataset, tmp_pat
 
 
 def test_without_test_images_training_images_are_shown(data: Dataset, tmp_path: Path) -> None:
-    none = replace(data.test, target=data.test.target[:0], ids=())
+    none = some(data.test, [])
     analyse_tokens(network(), replace(data, test=none, val=none), tmp_path, at_most=20, images=2)
     with np.load(tmp_path / "rollout.npz") as stored:
         assert set(stored["id"].tolist()) <= set(data.train.ids)
