@@ -94,7 +94,7 @@ def test_vit_scratch_begins_as_a_masked_autoencoder_does_with_one_rate(batch: in
 
 def test_the_baselines_have_their_view_mixing_warmup_and_drop_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     views = {
-        "deit3": ThreeAugment(8, pad=0, flip=False, scale=(0.08, 1.0)),  # of ImageNet-1K's part; the shift is that of larger data
+        "deit3": ThreeAugment(8, flip=False, scale=(0.08, 1.0)),  # of ImageNet-1K's part; the shift is that of larger data
         "vit_scratch": RandAugment(8, erase=0.25, flip=False),
     }
     for recipe, warmup in (("deit3", 0.05), ("vit_scratch", 0.1)):

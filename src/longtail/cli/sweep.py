@@ -83,10 +83,10 @@ def plan(values: Mapping[str, Any], *, typed: Collection[str] = ()) -> list[Job]
     spoken += [value for together in spec["each"] for name, value in together.items() if name not in settings]
     jobs = _first(spec["first"], spoken, settings, data=data, seeds=seeds, folder=folder, shared=shared)
     recipes = [read(name) for name in names]
-    names = [own.name.rpartition(":")[2] for own in recipes]
-    if len({*names}) < len(names):  # two modules may have a recipe of one name each
-        names = [own.name.replace(":", ".") for own in recipes]
-    for (recipe, called), together in itertools.product(zip(recipes, names, strict=True), spec["each"]):
+    labels = [own.name.rpartition(":")[2] for own in recipes]
+    if len({*labels}) < len(labels):  # two modules may have a recipe of one name each
+        labels = [own.name.replace(":", ".") for own in recipes]
+    for (recipe, label), together in itertools.product(zip(recipes, labels, strict=True), spec["each"]):
         # A named sweep may speak to its recipes one by one, and then so may what is typed beside it.
         others = [own for own in recipes if own is not recipe and spec["own"]]
         meant = [name for name in settings if name in recipe.parameters or not any(name in own.parameters for own in others)]
@@ -96,7 +96,7 @@ def plan(values: Mapping[str, Any], *, typed: Collection[str] = ()) -> list[Job]
             varied = [f"{name}={_short(keywords[name])}" for name in together]
             varied += [f"{name}={_short(value)}" for (name, value), own in zip(choice, grid, strict=True) if len(own) > 1]
             for seed in seeds:
-                inner = "-".join([called, *varied, f"seed={seed}"])
+                inner = "-".join([label, *varied, f"seed={seed}"])
                 begun = {name: _placed(value, spec["first"], folder, seed) for name, value in keywords.items()}
                 if begun != keywords:  # what was said about the run that this one begins with was said to that run
                     said = {name for own in spec["first"].values() for name in _addressed(own["recipe"])}

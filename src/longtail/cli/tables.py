@@ -116,7 +116,7 @@ def summaries(found: Mapping[str, Summary | None]) -> None:
         missing = f", {without} classes without images are not in `balanced`" if without else ""
         means = ""
         if "h_mean" in own:  # not in rows of earlier versions
-            never = f" ({own['zero_recall']} classes are never recognised)" if own["zero_recall"] else ""
+            never = f" ({own['zero_recall']} of its classes never recognised)" if own["zero_recall"] else ""
             means = f", macro F1 {_percent(own['macro_f1'])}, G-mean {_percent(own['g_mean'])}, H-mean {_percent(own['h_mean'])}{never}"
         say(
             f"{name}: {own['images']:,} images, groups by {own['group_rule']}{top5}{means}, "

@@ -221,7 +221,7 @@ class ThreeAugment(Seeded):
     scale: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        Weak(self.size, pad=self.pad)  # the same limits
+        Weak(self.size, pad=self.pad if self.scale is None else 0)  # the same limits
 
     def look(self, image: Image.Image) -> Tensor:
         """The image as uint8 (3, size, size); draws from the global generators."""

@@ -129,7 +129,7 @@ def deit3(
         accumulate=accumulate,
         optimizer=clipped(from_timm("lamb", lr=lr, weight_decay=weight_decay), norm=1.0),
         warmup=warmup,
-        view=ThreeAugment(size, pad=0, flip=data.mirror, scale=(0.08, 1.0)),
+        view=ThreeAugment(size, flip=data.mirror, scale=(0.08, 1.0)),
         mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix),
         loss=loss,
         tau=tau,
