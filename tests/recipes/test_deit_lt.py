@@ -25,9 +25,10 @@ from longtail.data.teaching import Apart, AskTeacher
 from longtail.data.views import TwoViews, Weak
 from longtail.losses import effective_number
 from longtail.metrics.files import read_predictions
+from longtail.metrics.row import read_row
 from longtail.nn import Linear, build, files
 from longtail.nn.networks import Classifier
-from longtail.recipes.teachers import data_seen, read_teacher
+from longtail.recipes.teachers import data_seen, minutes_of, read_teacher
 from longtail.runs import evaluate, load, train
 from longtail.runs.again import again
 
@@ -285,6 +286,9 @@ def test_a_teacher_that_has_seen_other_images_stands_on_the_row(teacher: Path, t
     whole = train("deit_lt", "digits-lt", tmp_path / "run", protocol="paper", teacher=str(teacher), **{**STUDENT, "epochs": 1})
     assert whole.row is not None
     assert whole.row["pretraining"] == f"digits-lt, {data.hash[:12]} (teacher)"  # without the validation images
+    took = read_row(teacher)["minutes"]
+    assert whole.row["minutes_before"] == minutes_of(str(teacher / "train")) == minutes_of(str(teacher / "model")) == took > 0
+    assert minutes_of("timm:resnet18") == minutes_of(str(tmp_path)) == 0
     assert data_seen(str(teacher / "train"), data) is None
     assert data_seen("timm:resnet18", data) == "timm:resnet18 (teacher)"
     assert data_seen(str(tmp_path), data) == "unknown data (teacher)"
@@ -292,6 +296,8 @@ def test_a_teacher_that_has_seen_other_images_stands_on_the_row(teacher: Path, t
     row = json.loads((tuned / "row.json").read_text())
     (tuned / "row.json").write_text(json.dumps({**row, "pretraining": "ImageNet-1k"}))
     assert data_seen(str(tuned), data) == "ImageNet-1k (teacher)"
+    (tuned / "row.json").write_text(json.dumps({**row, "minutes_before": 7.0}))
+    assert minutes_of(str(tuned)) == took + 7
 
 
 @pytest.mark.parametrize(

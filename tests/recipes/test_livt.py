@@ -17,6 +17,7 @@ from longtail.data.augmentations import RandAugment, ResizedCrop
 from longtail.data.loader import Loader
 from longtail.data.opening import open_data
 from longtail.engine.run import Run
+from longtail.metrics.row import read_row
 from longtail.nn.mae import transformer
 from longtail.nn.mae_files import read_weights
 from longtail.recipes.livt import livt
@@ -50,6 +51,9 @@ def test_fine_tuning_begins_with_the_encoder_of_another_run(pretrained: Path, tm
     result = train("livt", "digits-lt", tmp_path / "run", pretrained=pretrained, size=16, lr=0.0, **QUICK)
     assert result.row is not None
     assert result.row["epochs"] == {"finetune": 1}
+    painting, judging = (json.loads((pretrained / stage / "done").read_text())["minutes"] for stage in ("pretrain", "probe"))
+    assert result.row["minutes_before"] == painting > 0, "of the encoder, and not of the classifier that judges it"
+    assert read_row(pretrained)["minutes"] == pytest.approx(painting + judging)
     named = result.row["keywords"]
     assert not {"pretrain_epochs", "pretrain_lr", "mask", "decoder_width"} & set(named), "the row names no pretraining that did not happen"
     assert (named["epochs"], named["layer_decay"]) == (1, 0.75)
@@ -69,6 +73,7 @@ def test_both_stages_in_one_run_and_its_encoder_for_others(tmp_path: Path) -> No
     train("livt", "digits-lt", tmp_path / "run", pretrain_epochs=1, pretrain_batch=64, pretrain_size=16, lr=0.0, **QUICK, **SMALL)
     row = json.loads((tmp_path / "run" / "row.json").read_text())
     assert row["epochs"] == {"pretrain": 1, "finetune": 1}
+    assert "minutes_before" not in row, "they are its own"
     assert (tmp_path / "run" / "analysis" / "reconstructions.png").exists()
     weights = read_weights(tmp_path / "run")
     assert weights.tensors["pos_embed"].shape[1] == 1 + 16, "the encoder before fine-tuning, at its own size"
@@ -165,6 +170,7 @@ def test_an_arm_goes_on_when_its_encoder_is_changed_or_gone(pretrained: Path, tm
             shutil.rmtree(tmp_path / "mgp")
         row = train("livt", "digits-lt", tmp_path / name, **settings).row
         assert row is not None
+        assert row["minutes_before"] == json.loads((pretrained / "pretrain" / "done").read_text())["minutes"]
         assert row["pretraining"] == {"changed": None, "gone": "other data"}[name]  # the second began with the changed one
         if name == "changed":
             one, other = (torch.load(tmp_path / folder / "finetune" / "last.pt")["method"] for folder in ("whole", name))
@@ -190,6 +196,7 @@ def test_a_network_that_learnt_the_labels_of_the_same_data_is_no_other_data(tmp_
     for seed, seen in ((0, None), (1, "digits-lt, ")):
         row = train("livt", "digits-lt", tmp_path / f"on{seed}", pretrained=tmp_path / "scratch", split_seed=seed, **QUICK).row
         assert row is not None
+        assert row["minutes_before"] == read_row(tmp_path / "scratch")["minutes"]
         assert row["pretraining"] is None if seen is None else str(row["pretraining"]).startswith(seen)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from longtail.metrics.row import read_row
 from longtail.runs import load, train
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}
@@ -79,6 +80,7 @@ def test_what_a_beginning_and_a_teacher_have_seen_stands_on_the_row(finished: Pa
     same = train("ride", "digits-lt", tmp_path / "same", **QUICK, init=finished, teacher=finished)
     assert same.row is not None
     assert same.row["pretraining"] is None
+    assert same.row["minutes_before"] == read_row(finished)["minutes"]  # once, though it is both
     other = train("ride", "digits-lt", tmp_path / "other", **QUICK, protocol="paper", init=finished)
     assert other.row is not None
     assert str(other.row["pretraining"]).endswith("(beginning)")

@@ -12,6 +12,7 @@ from captured import stages
 
 from longtail.core import nothing
 from longtail.data.samplers import ClassBalanced, RepeatedAugmentation
+from longtail.metrics.row import read_row
 from longtail.runs import load, train
 
 QUICK: dict[str, Any] = {"epochs": 2, "batch": 64, "patch": 4, "threads": 1, "device": "cpu"}
@@ -54,6 +55,7 @@ def test_the_network_of_a_finished_run_is_taken_as_it_is(tmp_path: Path) -> None
     assert own.row is not None
     assert own.row["epochs"] == {"retrain": 1}
     assert own.row["pretraining"] is None, "it has seen no other data"
+    assert own.row["minutes_before"] == read_row(tmp_path / "vit")["minutes"] > 0
     before, after = (load(tmp_path / name).network for name in ("vit", "own"))
     for name, tensor in before.state_dict().items():
         assert torch.equal(tensor, after.state_dict()[name]) is name.startswith("network."), name

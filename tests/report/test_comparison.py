@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import csv
+import io
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +14,7 @@ from longtail.metrics.files import read_predictions
 from longtail.metrics.intervals import paired
 from longtail.metrics.row import Row
 from longtail.report.comparison import Comparison, compare, unlike
+from longtail.report.formats import to_csv
 from longtail.report.rows import read_row
 
 Finished = Callable[..., Path]
@@ -111,6 +114,15 @@ def test_cost_is_shown_and_never_blocks(finished: Finished, field: str) -> None:
         "minutes": {"0.5", "7.0"},
         "epochs": {"4", "3 + 2"},
     }[field]
+
+
+def test_minutes_of_what_runs_began_with_are_shown_beside_their_own(finished: Finished) -> None:
+    arms = [finished(f"arm{seed}", recipe="arm", seed=seed, draw=seed, minutes_before=2.0 + seed) for seed in range(2)]
+    table = compare(rows(finished("whole", recipe="whole"), *arms))
+    shown = {cells[0]: cells[table.columns().index("minutes")] for cells in table.cells()}
+    assert shown == {"whole": "0.5", "arm": "0.5 + 2.5"}
+    written = {line["method"]: (line["minutes"], line["minutes_before"]) for line in csv.DictReader(io.StringIO(to_csv(table)))}
+    assert written == {"whole": ("0.5", "0.0"), "arm": ("0.5", "2.5")}
 
 
 def labels(table: Comparison) -> set[str]:

@@ -206,10 +206,11 @@ def row(finished: Row) -> None:
     summaries({"val": finished["val"], "test": finished["test"]})
     best = finished["best_validation"]
     beside = f"; best on validation: epoch {best['epoch']} with balanced {_percent(best['balanced'])}" if best else ""
+    before = f" after {finished['minutes_before']:.1f} of other runs" if finished.get("minutes_before") else ""
     marks = f"; {'; '.join(finished['data']['marks'])}" if finished["data"]["marks"] else ""
     say(
         f"weights: {finished['selection']}{beside}; test-time averaging: {finished['tta']}; {finished['parameters']:,} parameters; "
-        f"{finished['minutes']:.1f} minutes; split {finished['data']['hash'][:12]}{marks}"
+        f"{finished['minutes']:.1f} minutes{before}; split {finished['data']['hash'][:12]}{marks}"
     )
 
 

@@ -47,6 +47,7 @@ class Run:
         self.dry, self.tensorboard, self.command = dry, tensorboard, command
         self.history: list[dict[str, Any]] = []  # one record per finished stage
         self.pretraining: str | None = None  # other data that the weights have seen; a recipe that begins with such weights says so
+        self.minutes_before: dict[str, float] = {}  # of the runs whose weights this one begins with, where they are known
         self.unused: set[str] = set()  # keywords that had no effect, as a recipe says; the row does not name them
         self._begun: set[str] = set()  # the names of stages
         self.machine.settle()

@@ -191,6 +191,7 @@ class Row(TypedDict):
     versions: dict[str, str]
     hardware: dict[str, Any]
     unused: NotRequired[list[str]]  # keywords of the recipe that had no effect, and so are not among `keywords`
+    minutes_before: NotRequired[float]  # of the runs whose weights it began with, where they are known
     adjusting: NotRequired[Adjusting]  # only of runs that were asked to adjust
     folder: NotRequired[str]  # where it was read from; not in the file
 

@@ -41,6 +41,7 @@ class Weights:
     tensors: Mapping[str, Tensor]
     spec: Mapping[str, Any] | None = None
     data: str | None = None  # what they were trained on, where that is known
+    minutes: float | None = None  # and for how long
 
     @property
     def statistics(self) -> dict[str, Any]:
@@ -66,8 +67,7 @@ def read_weights(source: str | Path) -> Weights:
     if source.is_dir():
         for folder in (source / "encoder", source / "model", source):
             if (folder / "model.safetensors").exists():
-                spec, data = _about(folder)
-                return Weights(source, _bare(_tensors(folder / "model.safetensors"), source), spec, data)
+                return Weights(source, _bare(_tensors(folder / "model.safetensors"), source), *_about(folder))
         raise ValueError(f"expected a run with an encoder or a trained network, got none at {source}: pass a finished run's folder")
     if source.name == "model.safetensors" and any((source.parent / name).exists() for name in ("spec.json", "config.json")):
         return read_weights(source.parent)  # what is beside it knows more
@@ -76,16 +76,16 @@ def read_weights(source: str | Path) -> Weights:
     return Weights(source, _bare(_tensors(source), source))
 
 
-def _about(folder: Path) -> tuple[Mapping[str, Any] | None, str | None]:
-    """The spec of the weights in a folder of ours, and what they have learnt from; of timm's only how images were normalised."""
+def _about(folder: Path) -> tuple[Mapping[str, Any] | None, str | None, float | None]:
+    """The spec of the weights in a folder of ours, what they have learnt from and how long; of timm's only how images were normalised."""
     if (folder / "spec.json").exists():
         about = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
-        return about["network"].get("network", about["network"]), about.get("data")
+        return about["network"].get("network", about["network"]), about.get("data"), about.get("minutes")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8")) if (folder / "config.json").exists() else {}
     if not config and folder.name in ("encoder", "model"):
         raise ValueError(f"expected spec.json in {folder}, which is written last, got weights alone: let that run finish, or pass another")
     known = config.get("pretrained_cfg", config)
-    return ({"mean": known["mean"], "std": known["std"]} if {"mean", "std"} <= known.keys() else None), None
+    return ({"mean": known["mean"], "std": known["std"]} if {"mean", "std"} <= known.keys() else None), None, None
 
 
 def _tensors(path: Path) -> Mapping[str, Tensor]:
@@ -183,7 +183,7 @@ def write_weights(folder: Path, weights: Weights) -> None:
     """Write weights into a folder where `read_weights` finds them, with all that is known of them."""
     with whole(folder / "model.safetensors") as part:
         save_file({name: own.clone(memory_format=torch.contiguous_format) for name, own in weights.tensors.items()}, part)
-    about = {"format": 1, "network": weights.spec or weights.statistics, "data": weights.data}
+    about = {"format": 1, "network": weights.spec or weights.statistics, "data": weights.data, "minutes": weights.minutes}
     with whole(folder / "spec.json") as part:  # last: a folder that has it is whole
         part.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 

@@ -17,7 +17,7 @@ from longtail.nn.mae_files import Weights, load_encoder, read_weights, timm_layo
 from longtail.recipes.finetuning import Loss, finetune
 from longtail.recipes.masked_autoencoder import BETAS, pretrained_encoder
 from longtail.recipes.parts import Augment, Kept, mixing, rate_of, training_view, unused
-from longtail.recipes.teachers import data_seen
+from longtail.recipes.teachers import data_seen, minutes_of
 
 
 def livt(
@@ -79,6 +79,7 @@ def livt(
         unused(run, livt, first, beside="--pretrained, which skips pretraining")
         weights = _given(run, data, pretrained)
         run.pretraining = None if data.hash[:12] in str(weights.data) else weights.data
+        run.minutes_before["encoder"] = weights.minutes or 0.0
     else:
         if pretrain_size is not None:
             check_size(pretrain_size)
@@ -132,11 +133,11 @@ def _given(run: Run, data: Dataset, pretrained: Path) -> Weights:
     if (run.folder / "encoder" / "spec.json").exists() and (run.folder / "finetune" / "last.pt").exists():
         return read_weights(run.folder)
     weights = read_weights(pretrained)
-    if weights.data is None:
+    if weights.data is None:  # no encoder, which says so itself
         here = f"{data.name}, {data.hash[:12]}"
         known = pretrained.is_dir() or weights.spec is not None  # a file beside its spec is one of a run
         learnt = data_seen(str(weights.source), data, role="encoder") or here if known else f"the data of {pretrained.name}"
-        weights = replace(weights, data=learnt)
+        weights = replace(weights, data=learnt, minutes=minutes_of(str(weights.source)))
     if not run.dry and processes.rank() == 0:
         write_weights(run.folder / "encoder", weights)
     return weights

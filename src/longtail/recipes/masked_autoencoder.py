@@ -135,7 +135,7 @@ def pretrained_encoder(
     if not run.dry and processes.rank() == 0 and not (run.folder / "encoder" / "spec.json").exists():
         picture(autoencoder, data.val if len(data.val) else data.train, run.folder / "analysis" / "reconstructions.png")
         learnt = f"{data.name}, {len(split):,} images, {data.hash[:12]}"
-        write_weights(run.folder / "encoder", Weights(run.folder, timm_layout(encoder), encoder.spec, learnt))
+        write_weights(run.folder / "encoder", Weights(run.folder, timm_layout(encoder), encoder.spec, learnt, run.history[-1]["minutes"]))
     return encoder
 
 

@@ -17,7 +17,7 @@ from longtail.methods.ride import Ride
 from longtail.nn import Classifier, CosineExperts, build, files
 from longtail.recipes.batchformer import neck, rates
 from longtail.recipes.parts import Kept, kept, training_view, validation
-from longtail.recipes.teachers import check_classes, data_seen, read_teacher
+from longtail.recipes.teachers import begin_with, check_classes, read_teacher
 from longtail.schedules import Cosine, Deferred, Steps
 
 SCALE = 30.0  # of the cosine logits, and so of LDAM's margins
@@ -75,8 +75,9 @@ def ride(
         _begin(Classifier(backbone, head), init, data)
     dim = backbone.dim // experts
     own = neck(dim, batchformer, plain=plain, attended=attended, heads=4 if dim > 128 else 1)
-    others = ((init, "beginning"), (teacher, "teacher"))
-    run.pretraining = "; ".join(filter(None, (data_seen(str(own), data, role=role) for own, role in others if own is not None))) or None
+    for other, role in ((init, "beginning"), (teacher, "teacher")):
+        if other is not None:
+            begin_with(run, str(other), data, role=role)
     method = Ride(
         backbone,
         head,

@@ -35,7 +35,8 @@ class _Named(Run):
 def teacher_of(run: Run, data: Dataset, asked: str | None, train: Callable[[Run], Method[Any]]) -> Teacher:
     """The teacher that was asked for, or one that is trained here and left in `teacher/model`."""
     if asked is not None:
-        teacher, run.pretraining = read_teacher(asked, data), data_seen(asked, data)
+        teacher = read_teacher(asked, data)
+        begin_with(run, asked, data)
         if not run.dry and processes.rank() == 0:
             _same(run.folder, {"teacher": asked, "weights": teaching.digest(teacher)})
     else:
@@ -84,6 +85,21 @@ def read_teacher(asked: str, data: Dataset) -> Teacher:
     saved = files.read(folder / "model")
     check_classes(asked, saved.classes, data)
     return Teacher(saved.network, size=saved.size)
+
+
+def begin_with(run: Run, earlier: str, data: Dataset, *, role: str = "teacher") -> None:
+    """Say of a run that it begins with the weights of another: what other data they have seen, and how long they were trained."""
+    run.pretraining = "; ".join(filter(None, (run.pretraining, data_seen(earlier, data, role=role)))) or None
+    run.minutes_before[str(Path(earlier).resolve())] = minutes_of(earlier)
+
+
+def minutes_of(earlier: str) -> float:
+    """How long a finished run took, and those it began with; of a stage within a run, itself alone; 0 where nothing says so."""
+    place = Path(earlier).resolve()
+    if (place / "done").exists():
+        return float(json.loads((place / "done").read_text(encoding="utf-8"))["minutes"])
+    rows = [read_row(folder) for folder in (place, place.parent) if (folder / "row.json").exists()]
+    return rows[0]["minutes"] + rows[0].get("minutes_before", 0.0) if rows else 0.0
 
 
 def data_seen(teacher: str, data: Dataset, *, role: str = "teacher") -> str | None:

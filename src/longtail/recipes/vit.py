@@ -19,7 +19,7 @@ from longtail.metrics.row import read_row
 from longtail.nn import Classifier, Frozen, Linear, build, files
 from longtail.recipes.deit_lt import DEFER, FLOOR
 from longtail.recipes.parts import Kept, kept, mixing, rate_of, training_view, unused, validation
-from longtail.recipes.teachers import data_seen
+from longtail.recipes.teachers import begin_with
 from longtail.schedules import Cosine
 
 
@@ -119,7 +119,7 @@ def vit_crt(
         saved = files.read(trained / "model")
         classifier: nn.Module = saved.network
         size = saved.size
-        run.pretraining = data_seen(str(trained), data, role="features")
+        begin_with(run, str(trained), data, role="features")
     else:
         size = size or data.size
         classifier = vit(

@@ -47,6 +47,7 @@ class Line:
     parameters: tuple[int, ...]  # distinct values; normally one
     epochs: tuple[str, ...]  # distinct values; normally one
     minutes: float  # the mean
+    minutes_before: float  # the same of the runs that these began with, such as a teacher's
     seeds: tuple[int, ...]
     folders: tuple[str, ...]
 
@@ -75,7 +76,7 @@ class Comparison:
                 *((_interval(line.difference),) if len(self.lines) > 1 else ()),
                 " / ".join(f"{count:,}" for count in line.parameters),
                 " / ".join(line.epochs),
-                f"{line.minutes:.1f}",
+                f"{line.minutes:.1f}" + (f" + {line.minutes_before:.1f}" if line.minutes_before else ""),
                 ", ".join(map(str, line.seeds)),
             )
             for line in self.lines
@@ -120,6 +121,7 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
                 parameters=tuple(sorted({row["parameters"] for row in own})),
                 epochs=tuple(sorted({_epochs(row["epochs"]) for row in own})),
                 minutes=statistics.fmean(row["minutes"] for row in own),
+                minutes_before=statistics.fmean(row.get("minutes_before", 0.0) for row in own),
                 seeds=tuple(sorted(row["seed"] for row in own)),
                 folders=tuple(where(row) for row in own),
             )

@@ -139,7 +139,8 @@ def _tables(found: Comparison, letters: Sequence[str]) -> list[dict[str, Any]]:
     for letter, method, line, cells in zip(letters, _methods(found), found.lines, found.cells(), strict=True):
         values: list[float | None] = [score.mean if score else None for score in line.scores.values()]
         values += [line.difference.value if line.difference else None] if len(found.lines) > 1 else []
-        values += [line.parameters[0], float(sum(int(own) for own in line.epochs[0].split(" + ") if own)), line.minutes, len(line.seeds)]
+        values += [line.parameters[0], float(sum(int(own) for own in line.epochs[0].split(" + ") if own))]
+        values += [line.minutes + line.minutes_before, len(line.seeds)]
         numbers = list(zip(cells[1 + across :], values, strict=True))
         named = f"{letter}\u00a0 {method}"
         first.append([named, *cells[1 : 1 + across], *numbers[:reached]])

@@ -28,7 +28,8 @@ def to_csv(comparison: Comparison) -> str:
     write = csv.writer(text, lineterminator="\n").writerow
     scores = [heading for name in SCORES for heading in (name, f"{name}_deviation")]
     difference = ["difference", "difference_low", "difference_high", "reference"]
-    write(["method", *comparison.lines[0].across, *scores, *difference, "parameters", "epochs", "minutes", "seeds", "n", "runs"])
+    cost = ["parameters", "epochs", "minutes", "minutes_before"]
+    write(["method", *comparison.lines[0].across, *scores, *difference, *cost, "seeds", "n", "runs"])
     for line in comparison.lines:
         write(
             [
@@ -40,6 +41,7 @@ def to_csv(comparison: Comparison) -> str:
                 " ".join(map(str, line.parameters)),
                 " / ".join(line.epochs),
                 line.minutes,
+                line.minutes_before,
                 " ".join(map(str, line.seeds)),
                 len(line.seeds),
                 " ".join(line.folders),

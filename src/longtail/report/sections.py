@@ -74,10 +74,11 @@ def _lede(run: Finished) -> str:
     counts = row["data"]["counts_after"]
     epochs = " + ".join(f"{own} ({name})" for name, own in row["epochs"].items()) if len(row["epochs"]) > 1 else ""
     epochs = epochs or f"{sum(row['epochs'].values())}"
+    before = f" after {_duration(row['minutes_before'])} of other runs" if row.get("minutes_before") else ""
     return (
         f"{row['data']['classes']} classes, {row['data']['train_images']:,} training images: {max(counts):,} of the most frequent class, "
         f"{min(counts):,} of the rarest. "
-        f"{epochs} epochs, {_duration(row['minutes'])}, {row['parameters']:,} parameters, seed {row['seed']}."
+        f"{epochs} epochs, {_duration(row['minutes'])}{before}, {row['parameters']:,} parameters, seed {row['seed']}."
     )
 
 

@@ -247,6 +247,8 @@ def _conclude(asked: Asked, dataset: Dataset, machine: Machine, method: Method[A
         "versions": versions(),
         "hardware": hardware(machine),
     }
+    if before := sum(run.minutes_before.values()):
+        row["minutes_before"] = round(before, 3)
     if run.unused:
         row["unused"] = sorted(run.unused)
     if adjusting:
