@@ -118,3 +118,5 @@ def test_labels_stay_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     method(given, CLOCK)
     assert seen[0].dtype == torch.int64, "bf16 has no 257"
     assert seen[0].tolist() == given["target"].tolist() + [-1] * 16
+    method.to(torch.bfloat16).labels.push(torch.tensor([[257]]))
+    assert method.labels()[0].item() == 257

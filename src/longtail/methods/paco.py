@@ -65,7 +65,8 @@ class PaCo(Method[LabelledViews]):
         self.query, self.head, self.loss = Projected(network, dim), head, loss
         self.key = copy.deepcopy(self.query).requires_grad_(False)
         self.queue, self.labels = Queue(dim, size), Queue(1, size)
-        self.labels.stored.fill_(-1.0)  # no class: the rows that fill the queue at first are nobody's positives
+        # No class: the rows that fill the queue at first are nobody's positives. Whole numbers stay so when the method is made bfloat16.
+        self.labels.stored = torch.full((size, 1), -1)
         self.momentum, self.neck = momentum, checked(neck)
 
     def forward(self, batch: LabelledViews, clock: Clock) -> Outcome:
@@ -79,7 +80,7 @@ class PaCo(Method[LabelledViews]):
             target,
             anchors=self.query.project(features),
             others=torch.cat([keys, self.queue()]),
-            labels=torch.cat([target, self.labels().flatten().long()]),
+            labels=torch.cat([target, self.labels().flatten()]),
         )
         means = {name: losses[rows].mean() for name, (rows, _) in streams.items()}
         # Plain rows come first.
