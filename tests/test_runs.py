@@ -7,6 +7,8 @@ import json
 import multiprocessing
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -413,6 +415,20 @@ def test_a_folder_is_trained_into_by_one_process_at_a_time(tmp_path: Path) -> No
     with held(tmp_path / "run"), pytest.raises(ValueError, match="expected to be the only one that trains into"):
         train("balanced_softmax", "digits-lt", tmp_path / "run", **QUICK)
     assert train("balanced_softmax", "digits-lt", tmp_path / "run", **QUICK).fresh
+
+
+def test_a_folder_that_another_command_began_meanwhile_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train("balanced_softmax", "digits-lt", tmp_path / "other", seed=1, **QUICK)
+
+    @contextmanager
+    def late(folder: Path) -> Iterator[None]:
+        shutil.copytree(tmp_path / "other", folder, ignore=shutil.ignore_patterns("row.json"))
+        yield
+
+    monkeypatch.setattr("longtail.runs.training.held", late)
+    with pytest.raises(ValueError, match="seed"):
+        train("balanced_softmax", "digits-lt", tmp_path / "run", **QUICK)
+    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["seed"] == 1
 
 
 def test_mirroring_is_warned_of_where_it_makes_another_class(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Files of a run: those that are either whole or not there, and lines of JSON, the last of which may be cut."""
+"""Files of a run: those that are either whole or not there, and lines of JSON, the last of which may be cut; and a place for others."""
 
 from __future__ import annotations
 
@@ -30,6 +30,14 @@ def whole(path: Path) -> Iterator[Path]:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def cache_folder() -> Path:
+    """Where files may be kept that only save time: `longtail` under `$XDG_CACHE_HOME`, else `~/.cache`. OSError where there is no home."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "longtail"
+    except RuntimeError as error:
+        raise OSError(f"there is no home folder ({error})") from error
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -143,6 +143,21 @@ def journal(folder: Path, distances: list[float], *, epochs: int = 3) -> Path:
     return folder
 
 
+def test_one_process_of_several_looks_at_as_many_images(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counting(Dim):
+        rows = 0
+
+        def forward(self, image: torch.Tensor) -> torch.Tensor:
+            self.rows += len(image)
+            return super().forward(image)
+
+    for world in (1, 2):
+        monkeypatch.setattr("longtail.processes.world", lambda own=world: own)
+        teacher = Counting().eval()
+        analyse_teacher(teacher, data, tmp_path, inside=Plain(8), outside=Plain(8), batch=32, batches=2)
+        assert teacher.rows == 2 * 64
+
+
 def test_journals_become_curves(tmp_path: Path) -> None:
     flat, sharp = journal(tmp_path / "flat", [0.1, 0.2, 0.4]), journal(tmp_path / "sharp", [0.1, 0.1, 0.1])
     found = curves(flat)

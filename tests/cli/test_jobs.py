@@ -44,6 +44,18 @@ def test_an_error_keeps_what_has_not_begun_from_beginning() -> None:
     assert len(begun) < 10
 
 
+def test_an_error_stops_also_the_process_that_was_begun_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nread line\ncase "$line" in *bad*) exit {REFUSED};; esac\nsleep 20\ntouch {tmp_path}/slept\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(ValueError, match="bad failed"):
+        list(each(lambda one: do(one, apart=True), [job(tmp_path / name) for name in ("good", "bad", "late", "later")], at_once=2))
+    assert not (tmp_path / "slept").exists()
+    with pytest.raises(ValueError, match="bad failed"):  # and the next work begins as ever
+        do(job(tmp_path / "bad"), apart=True)
+
+
 def test_beside_others_a_run_has_one_thread_unless_it_was_given_more() -> None:
     assert machine({"threads": None}, 1) == {"threads": None}
     assert machine({"threads": None}, 2) == {"threads": 1}

@@ -28,3 +28,11 @@ def test_without_a_place_to_remember_nothing_is_recalled(tmp_path: Path, monkeyp
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     remember([("a", (1, 2), b"digest")])
     assert recall({"a": (1, 2)}) == {}
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setattr(Path, "home", homeless)
+    remember([("a", (1, 2), b"digest")])
+    assert recall({"a": (1, 2)}) == {}

@@ -63,6 +63,10 @@ def test_a_file_of_classes_names_numbers_and_orders_words(root: Path) -> None:
         image_list(write(root / "b.csv", "dogs/000.png,wolf"))
     with pytest.raises(ValueError, match="expected labels 0 to 1"):
         image_list(write(root / "b.txt", "dogs/000.png 2"))
+    write(root / "classes.txt", "dog", "cat", "dog")
+    with pytest.raises(ValueError, match=r"expected each label once in classes.txt, got 'dog' twice"):
+        image_list(root / "a.csv")
+    write(root / "classes.txt", "dog", "cat")
     with pytest.raises(ValueError, match="expected a training image in every class, got none in cat"):
         open_data(str(write(root / "c.txt", "dogs/000.png 0")))
 

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -148,9 +149,17 @@ def key(data: Dataset, *, teacher: nn.Module | None = None, mix: BatchTransform 
     return teaching.circumstances(teacher or Brightest(), own, data, mix=mix, **other)
 
 
+class Elsewhere(Brightest):
+    """The same, but on another device."""
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        yield nn.Parameter(torch.empty(0, device="meta"))
+
+
 def test_any_change_of_what_determines_the_labels_makes_another_file(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = key(data)
     assert key(data) == usual
+    assert (usual["device"], key(data, teacher=Elsewhere())["device"]) == ("cpu", "meta")
     json.dumps(usual)
     teacher = Brightest()
     nn.init.constant_(teacher.weight[0, 0], 1.0 + 1e-6)
@@ -223,7 +232,7 @@ def test_without_room_or_home_the_teacher_is_asked(
         raise OSError(28, "No space left on device") if problem == "no room" else RuntimeError("Could not determine home directory.")
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path) if problem == "no room" else "")
-    monkeypatch.setattr("os.posix_fallocate" if problem == "no room" else "pathlib.Path.expanduser", refuse)
+    monkeypatch.setattr("os.posix_fallocate" if problem == "no room" else "pathlib.Path.home", refuse)
     labelled = teaching.AskTeacher(Brightest())
     assert teaching.remembered(labelled, {}, epochs=1, draws=4, classes=3) is labelled
     said = capsys.readouterr().err

@@ -178,6 +178,22 @@ def test_a_loss_that_is_not_finite_stops_with_the_step_and_keeps_the_last_good_c
     assert all(tensor.isfinite().all() for tensor in saved["method"].values())
 
 
+class Steep(ToyMethod):
+    def forward(self, batch: Labelled, clock: Clock) -> Outcome:
+        outcome = super().forward(batch, clock)
+        zero = next(self.parameters()).sum() * 0
+        return Outcome({**outcome.terms, "extra": zero.sqrt() if clock.step == 5 else zero}, carry=outcome.carry)
+
+
+def test_weights_that_a_finite_loss_spoilt_do_not_replace_good_ones(tmp_path: Path) -> None:
+    stage = Stage(name="s", method=Steep(), data=ToyBatches(), epochs=3, optimizer=sgd(lr=0.1))
+    with pytest.raises(NonFinite, match=r"the weights stopped being finite at step 5 of 9 \(epoch 2 of 3\): 1 of them, such as .*weight"):
+        Run(tmp_path).fit(stage)
+    saved = torch.load(tmp_path / "s" / "last.pt", weights_only=True)
+    assert saved["step"] == 3
+    assert all(tensor.isfinite().all() for tensor in saved["method"].values())
+
+
 def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(name="s", method=ToyMethod(), data=ToyBatches(), epochs=3, optimizer=sgd(lr=0.1))
     calls, real = [], torch.save

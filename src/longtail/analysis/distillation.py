@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from longtail import processes
 from longtail.analysis.transformers import Seen, answering, attention_distance, entropy, feature_rank, look, rollout, transformer_of
-from longtail.analysis.writing import _first, _write
+from longtail.analysis.writing import first_rows, write_arrays
 from longtail.core import BatchTransform, Clock, nothing
 from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader, seen
@@ -50,16 +51,16 @@ def analyse_tokens(
     folder.mkdir(parents=True, exist_ok=True)
     spec: Any = network.spec
     size = size_of(spec)
-    shown = [*_first(split.target.tolist(), data.groups.members[group])][:images]
+    shown = first_rows(split.target, data.groups.members[group])[:images]
     if not shown:  # then training images have to do
         split = data.train
-        shown = [*_first(split.target.tolist(), data.groups.members[group])][:images]
+        shown = first_rows(split.target, data.groups.members[group])[:images]
     pictures = seen(split, shown, size)
     looked = _look(network, pictures)
     front = answering(transformer_of(network))
     arrays: dict[str, Any] = {"image": pictures.numpy(), "map": rollout(looked.attention, prefix=looked.prefix)[:, :front].cpu().numpy()}
     arrays |= {"target": split.target[shown].numpy(), "classes": np.array(data.classes), "id": np.array([split.ids[row] for row in shown])}
-    _write(folder / "rollout.npz", arrays)
+    write_arrays(folder / "rollout.npz", arrays)
 
     target = data.train.target.numpy()
     rare = np.isin(target, data.groups.members[group])
@@ -69,14 +70,14 @@ def analyse_tokens(
         for part in (_look(network, seen(data.train, rows, size)) for rows in _batches(chosen, batch))
     ]
     mean = torch.stack([total for total, _ in distances]).sum(0) / sum(rows for _, rows in distances)
-    _write(folder / "attention_distance.npz", {"distance": mean.cpu().numpy(), "group": np.array(group)})
+    write_arrays(folder / "attention_distance.npz", {"distance": mean.cpu().numpy(), "group": np.array(group)})
 
     def tokens(rows: NDArray[Any]) -> NDArray[Any]:
         return np.concatenate([_front(network, seen(data.train, part, size), front) for part in _batches(rows, batch)])
 
     whole, tail = tokens(_evenly(np.arange(len(target)), at_most)), tokens(chosen)
     ranks = np.array([[feature_rank(whole[:, b, t], tail[:, b, t]) for t in range(whole.shape[2])] for b in range(whole.shape[1])])
-    _write(folder / "rank.npz", {"rank": ranks, "tokens": np.array(["cls", "dist"][: ranks.shape[1]]), "group": np.array(group)})
+    write_arrays(folder / "rank.npz", {"rank": ranks, "tokens": np.array(["cls", "dist"][: ranks.shape[1]]), "group": np.array(group)})
     return [folder / name for name in ("rollout.npz", "attention_distance.npz", "rank.npz")]
 
 
@@ -107,12 +108,13 @@ def analyse_teacher(
         for name, view, transform in (("inside", inside, nothing), ("outside", outside, mix)):
             torch.manual_seed(seed)
             np.random.seed(seed)  # noqa: NPY002
-            loader: Any = Loader(data.train, view=view, batch=batch, seed=seed)
+            # A loader gives each of several processes its share, and this one needs all.
+            loader: Any = Loader(data.train, view=view, batch=batch * processes.world(), seed=seed)
             logits, target = _answers(teacher, islice(loader.epoch(0), batches), transform)
             found[name] = _by_class(entropy(logits), target, len(data.classes))
             found[f"{name}_accuracy"] = np.array((logits.argmax(1) == target).mean())
     np.random.set_state(before)  # noqa: NPY002
-    _write(folder / "entropy.npz", found)
+    write_arrays(folder / "entropy.npz", found)
     return folder / "entropy.npz"
 
 
@@ -146,7 +148,7 @@ def analyse_training(runs: Mapping[str, str | Path], folder: str | Path, *, stag
         arrays[f"{number}/begin"] = np.array(share * told["epochs"] if share < 1 else np.nan)  # in epochs; at the end nothing begins
         wanted = ("epoch", "notes/distance", "val/balanced", "val/cls/balanced", "val/dist/balanced")
         arrays |= {f"{number}/{name}": found[name] for name in wanted if name in found}
-    _write(folder / "training.npz", arrays)
+    write_arrays(folder / "training.npz", arrays)
     return folder / "training.npz"
 
 

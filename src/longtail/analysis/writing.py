@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -11,7 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from longtail import processes
 from longtail.analysis.gradcam import enlarged
 from longtail.analysis.looking import where_it_looks
 from longtail.analysis.relations import relations
@@ -56,19 +58,20 @@ def analyse(
         raise ValueError(f"expected test or validation images to analyse, got none in {data.name}")
     if group not in data.groups.members:
         raise ValueError(f"expected a group of {', '.join(data.groups.members)}, got {group!r}")
-    shown = [*_first(split.target.tolist(), data.groups.members[group])][:images]
+    shown = first_rows(split.target, data.groups.members[group])[:images]
     if not shown:
-        having = [name for name, own in data.groups.members.items() if [*_first(split.target.tolist(), own)]]
+        having = [name for name, own in data.groups.members.items() if first_rows(split.target, own)]
         raise ValueError(f"expected a test or validation image of group {group}, got none in {data.name}: take {' or '.join(having)}")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / "gradcam.npz"]
-    _write(written[0], _looks(method, data, shown))
+    write_arrays(written[0], _looks(method, data, shown))
     if isinstance(method, Classify) and isinstance(method.neck, Streams):
-        shuffled = Loader(split, view=Plain(_size(method), split.crop), batch=batch, seed=0)
+        # A loader gives each of several processes its share, and this one needs all.
+        shuffled = Loader(split, view=Plain(_size(method), split.crop), batch=batch * processes.world(), seed=0)
         found = relations(method, islice(shuffled.epoch(0), batches), classes=len(data.classes), at=at)
         written.append(folder / "relations.npz")
-        _write(written[1], {**found, "counts": data.counts.numpy(), "classes": np.array(data.classes), "at": np.array(at)})
+        write_arrays(written[1], {**found, "counts": data.counts.numpy(), "classes": np.array(data.classes), "at": np.array(at)})
     return written
 
 
@@ -78,9 +81,15 @@ def _size(method: Method[Any]) -> int:
     return size_of(spec)
 
 
-def _first(target: list[int], members: Iterable[int]) -> Iterable[int]:
-    """The first row of each class that has one."""
-    return (target.index(own) for own in members if own in target)
+def first_rows(target: Tensor, members: Sequence[int]) -> list[int]:
+    """The first row of each class that has one.
+
+    >>> first_rows(torch.tensor([2, 0, 2, 0]), (0, 1, 2))
+    [1, 0]
+    """
+    classes, rows = np.unique(target.numpy(), return_index=True)
+    found = dict(zip(classes.tolist(), rows.tolist(), strict=True))
+    return [found[own] for own in members if own in found]
 
 
 def _looks(method: Method[Any], data: Dataset, rows: list[int]) -> dict[str, Any]:
@@ -104,6 +113,7 @@ def _looks(method: Method[Any], data: Dataset, rows: list[int]) -> dict[str, Any
     }
 
 
-def _write(path: Path, arrays: dict[str, Any]) -> None:
+def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
+    """Write arrays by name, for `numpy.load`."""
     with whole(path) as part, part.open("wb") as file:
         np.savez_compressed(file, **arrays)

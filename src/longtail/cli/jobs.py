@@ -89,21 +89,26 @@ def each(work: Callable[[Item], Result], items: Sequence[Item], *, at_once: int)
     if at_once == 1:
         yield from map(work, items)
         return
-    with ThreadPoolExecutor(at_once) as pool:
-        futures = [pool.submit(work, item) for item in items]
-        try:
-            for future in as_completed(futures):  # an error is heard when it happens, not when all before have ended
-                yield future.result()
-        except BaseException as error:
-            for future in futures:
-                future.cancel()
-            for child in list(_children):
-                child.terminate()
-            if isinstance(error, KeyboardInterrupt):
-                from longtail.engine.stopping import Stopped
+    try:
+        with ThreadPoolExecutor(at_once) as pool:
+            futures = [pool.submit(work, item) for item in items]
+            try:
+                for future in as_completed(futures):  # an error is heard when it happens, not when all before have ended
+                    yield future.result()
+            except BaseException as error:
+                for future in futures:
+                    future.cancel()
+                with _starting:  # no thread of the pool begins another process from here on
+                    _stopping.set()
+                for child in list(_children):
+                    child.terminate()
+                if isinstance(error, KeyboardInterrupt):
+                    from longtail.engine.stopping import Stopped
 
-                raise Stopped("stopped; everything is saved. The same command continues") from None
-            raise
+                    raise Stopped("stopped; everything is saved. The same command continues") from None
+                raise
+    finally:
+        _stopping.clear()  # every thread of the pool has ended
 
 
 def do(job: Job, *, apart: bool = False) -> str | None:
@@ -126,6 +131,7 @@ def do(job: Job, *, apart: bool = False) -> str | None:
 
 _here = threading.Lock()  # torch's threads and generators belong to the whole process
 _children: set[subprocess.Popen[bytes]] = set()
+_starting, _stopping = threading.Lock(), threading.Event()
 
 
 def _continue(job: Job) -> str:
@@ -139,12 +145,14 @@ def _log(job: Job) -> Path:
 def _apart(job: Job) -> str | None:
     log = _log(job)
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as file:
+    with log.open("ab") as file, _starting:
+        if _stopping.is_set():
+            raise ChildProcessError(f"{job.folder} was not begun, for another run has failed: the same command does the rest")
         # A session of its own, so that Ctrl-C reaches this process alone, which then asks its children to save.
         child = subprocess.Popen(
             [sys.executable, "-m", "longtail.cli.jobs"], stdin=subprocess.PIPE, stdout=file, stderr=file, start_new_session=True
         )
-    _children.add(child)
+        _children.add(child)
     try:
         assert child.stdin is not None
         with child.stdin as line:  # stays open as long as this process lives, and tells the child so

@@ -10,7 +10,8 @@ import os
 import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from pathlib import Path
+
+from longtail.files import cache_folder
 
 Stamp = tuple[int, int]  # size in bytes, time of change in nanoseconds
 
@@ -50,7 +51,7 @@ def _key(path: str) -> bytes:
 
 
 def _connect() -> sqlite3.Connection:
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "longtail"
+    folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     database = sqlite3.connect(folder / "files.sqlite", timeout=30)
     database.execute("CREATE TABLE IF NOT EXISTS files (path BLOB PRIMARY KEY, size INTEGER, changed INTEGER, digest BLOB) WITHOUT ROWID")

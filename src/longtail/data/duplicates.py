@@ -202,9 +202,10 @@ def _blocks(length: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
 
 
 def _alike(looks: NDArray[np.void], a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.bool_]:
-    width, height = looks["width"].astype(np.float64), looks["height"].astype(np.float64)
-    least = np.minimum(np.minimum(width[a], height[a]), np.minimum(width[b], height[b]))
-    shape = np.abs(np.log(width[a] * height[b] / (height[a] * width[b]))) <= 0.01 + 1 / least  # a resized side is rounded to a pixel
+    width, height = (looks[side][a].astype(np.float64) for side in ("width", "height"))
+    other_width, other_height = (looks[side][b].astype(np.float64) for side in ("width", "height"))
+    least = np.minimum(np.minimum(width, height), np.minimum(other_width, other_height))
+    shape = np.abs(np.log(width * other_height / (height * other_width))) <= 0.01 + 1 / least  # a resized side is rounded to a pixel
     both = np.flatnonzero(shape)
     shape[both] = (_unit(looks["thumb"][a[both]]) * _unit(looks["thumb"][b[both]])).sum(1) >= ALIKE
     return shape

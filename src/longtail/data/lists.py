@@ -123,12 +123,18 @@ def _source(name: str, entries: list[Entry], names: tuple[str, ...] | None, root
     else:
         classes, targets = named_targets(labels)
         if names is not None:
-            unnamed = sorted(set(classes) - set(names))
+            numbers = {word: number for number, word in enumerate(names)}
+            if len(numbers) < len(names):
+                same = next(word for number, word in enumerate(names) if numbers[word] != number)
+                raise ValueError(
+                    f"{where}: expected each label once in classes.txt, got {same!r} twice. Correct it, or use numbers as labels."
+                )
+            unnamed = sorted(set(classes) - set(numbers))
             if unnamed:
                 raise ValueError(
                     f"{where}: expected labels that classes.txt names, got {several(unnamed)}. Add them there or correct the list."
                 )
-            order = np.array([names.index(word) for word in classes], dtype=np.int64)
+            order = np.array([numbers[word] for word in classes], dtype=np.int64)
             classes, targets = names, {split: order[part] for split, part in targets.items()}
     splits = {split: Rows(Files(tuple(str(root / path) for path in paths[split])), targets[split], tuple(paths[split])) for split in paths}
     return Source(name, classes, splits, natural_groups, warnings=tuple(warnings))

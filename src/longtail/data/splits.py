@@ -82,8 +82,10 @@ def hold_out(rows: Rows, classes: Sequence[str], *, share: int, seed: int, purpo
     The draw depends on the seed, the purpose, the class's name and the images in it, but neither on the order of rows nor of classes.
     """
     chosen = np.zeros(len(rows), dtype=bool)
-    for label, name in enumerate(classes):
-        members = sorted(np.flatnonzero(rows.target == label).tolist(), key=lambda row: (rows.digests[row], rows.ids[row]))
+    order = np.argsort(rows.target, kind="stable")
+    by_class = np.split(order, np.searchsorted(rows.target[order], np.arange(1, len(classes))))
+    for own, name in zip(by_class, classes, strict=True):
+        members = sorted(own.tolist(), key=lambda row: (rows.digests[row], rows.ids[row]))
         key = int.from_bytes(sha256(f"{purpose}\0{name}".encode()).digest()[:8])
         draw = np.random.default_rng([seed, key]).permutation(len(members))
         chosen[[members[i] for i in draw[: held_out(len(members), share=share)]]] = True

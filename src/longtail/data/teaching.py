@@ -2,7 +2,7 @@
 
 `AskTeacher` asks the teacher; `Remembered` asks once and keeps the answers, by epoch and draw, in a file named by the hash of everything
 that determines them. Such files lie in `longtail/labels` under `$XDG_CACHE_HOME` (else `~/.cache`). They save time and nothing else: they
-may be deleted, and a run with them is equal to the bit to one without.
+may be deleted, and a run with them is equal to the bit to one without, on the device and with the threads that filled them.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from longtail import processes
 from longtail.core import BatchTransform, Clock, nothing
 from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader
+from longtail.files import cache_folder
 
 
 @dataclass(frozen=True)
@@ -145,15 +146,14 @@ def remembered(labelled: AskTeacher, circumstances: Mapping[str, Any], *, epochs
     """
     text = json.dumps(circumstances, sort_keys=True, indent=1)
     name = blake2b(text.encode(), digest_size=16).hexdigest()
-    folder = Path("~/.cache")
     try:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or folder.expanduser()) / "longtail" / "labels"
+        folder = cache_folder() / "labels"
         store = Store(folder / f"{name}.bin", epochs=epochs, draws=draws, classes=classes)
         part = folder / f"{name}.{os.getpid()}.part"
         part.write_text(text + "\n", encoding="utf-8")
         part.replace(folder / f"{name}.json")
-    except (OSError, RuntimeError) as error:  # no room, no right, no home
-        print(f"warning: the teacher's labels cannot be kept in {folder} ({error}): the teacher is asked in every epoch", file=sys.stderr)
+    except OSError as error:  # no room, no right, no home
+        print(f"warning: the teacher's labels cannot be kept ({error}): the teacher is asked in every epoch", file=sys.stderr)
         return labelled
     return Remembered(labelled, store)
 
@@ -169,7 +169,7 @@ def circumstances(
     epochs: int,
     accumulate: int = 1,
 ) -> dict[str, Any]:
-    """Everything that determines a teacher's classes: itself, the images in their order, how they are seen, mixed and shared out.
+    """Everything that determines a teacher's classes: itself and where it is, the images in their order, how they are seen and mixed.
 
     Mixing is drawn from the run's seed, the stage's name and the step, and may end at some share of the epochs; without it these do not
     matter, and runs of other seeds share one file.
@@ -179,6 +179,7 @@ def circumstances(
         mixing = {"transform": described(mix), "seed": seed, "stage": stage, "epochs": epochs, "accumulate": accumulate}
     return {
         "teacher": digest(teacher),
+        "device": next((own.device.type for own in teacher.parameters()), "cpu"),
         "data": data.hash,
         "images": _hash(json.dumps([*loader.split.ids]).encode(), loader.split.target.numpy().tobytes()),
         "size": data.size,

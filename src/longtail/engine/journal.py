@@ -15,6 +15,15 @@ from longtail.core import Clock, Outcome
 from longtail.core import NonFinite as NonFinite
 
 
+def diverged(what: str, clock: Clock, shown: str) -> NonFinite:
+    """The error that ends a training which learns nothing any more, with advice."""
+    return NonFinite(
+        f"{what} stopped being finite at step {clock.step} of {clock.steps} (epoch {clock.epoch + 1} of {clock.epochs}): {shown}. "
+        "The last good checkpoint is kept. Try a lower learning rate (a tenth), a longer warmup, or gradient clipping; "
+        "with bf16, try --precision fp32"
+    )
+
+
 class Meter:
     """Means over an epoch, of terms and notes; its state goes into checkpoints so that a resumed epoch has the same means."""
 
@@ -26,13 +35,7 @@ class Meter:
         """Count a step in, or stop if its loss is not finite."""
         terms = {name: value.item() for name, value in outcome.terms.items()}
         if not all(map(math.isfinite, terms.values())):
-            shown = ", ".join(f"{name} {value:g}" for name, value in terms.items())
-            raise NonFinite(
-                f"the loss stopped being finite at step {clock.step} of {clock.steps} "
-                f"(epoch {clock.epoch + 1} of {clock.epochs}): {shown}. "
-                "The last good checkpoint is kept. Try a lower learning rate (a tenth), a longer warmup, or gradient clipping; "
-                "with bf16, try --precision fp32"
-            )
+            raise diverged("the loss", clock, ", ".join(f"{name} {value:g}" for name, value in terms.items()))
         for kind, values in (("terms", terms), ("notes", outcome.notes)):
             for name, value in values.items():
                 number, key = value.item() if isinstance(value, Tensor) else value, f"{kind}/{name}"

@@ -109,6 +109,7 @@ class Run:
         fitting, display, times = self._prepare(stage), Display(stage.name), []
         before = time.monotonic()
         for step in islice(train(fitting), 3):
+            step.outcome.loss.item()  # a device may still be at work
             times.append(time.monotonic() - before)
             before, images = time.monotonic(), step.rows * processes.world()
         announce(fitting, display, images)

@@ -19,7 +19,7 @@ from longtail.engine.averaging import lent
 from longtail.engine.display import Display
 from longtail.engine.distributed import mean_over_processes, share_statistics
 from longtail.engine.fit import Fitting, train
-from longtail.engine.journal import Journal, Meter
+from longtail.engine.journal import Journal, Meter, diverged
 from longtail.engine.predicting import predictor
 from longtail.engine.stopping import Stopped, listening
 
@@ -73,7 +73,7 @@ class Session:
                     self._record(clock, outcome, images)
                     stop, due = self._agreed(request.made, time.monotonic() - self._saved > 60 * self.save_minutes)
                     if stop or due or self._epoch_ended:
-                        self._save()
+                        self._save(clock)
                     self.asked_to_stop = stop
                     if stop and self.step < clock.steps:
                         raise Stopped(
@@ -148,7 +148,10 @@ class Session:
                 "weights": {name: tensor.clone() for name, tensor in weights.items()},
             }
 
-    def _save(self) -> None:
+    def _save(self, clock: Clock) -> None:
+        # A finite loss may have a gradient that is not: weights that it spoilt must not take the place of good ones.
+        if spoilt := [name for name, own in self.stage.method.named_parameters() if not own.isfinite().all()]:
+            raise diverged("the weights", clock, f"{len(spoilt)} of them, such as {spoilt[0]}")
         share_statistics(self.stage.method, self.stage.averages.values())
         state = {
             "stage": self.stage.name,

@@ -40,7 +40,9 @@ def teacher_of(run: Run, data: Dataset, asked: str | None, train: Callable[[Run]
         if not run.dry and processes.rank() == 0:
             _same(run.folder, {"teacher": asked, "weights": teaching.digest(teacher)})
     else:
-        network = train(_Named(run, "teacher")).deploy()
+        named = _Named(run, "teacher")
+        network = train(named).deploy()
+        run.pretraining = named.pretraining
         assert isinstance(network, Classifier)
         size = int(network.network.spec["size"])
         folder = run.folder / "teacher" / "model"

@@ -240,10 +240,11 @@ def evaluate(
 
 def _renumbered(given: Sequence[str], known: Sequence[str]) -> Tensor:
     """For each class of the data, its number in the network; the data may lack some, and have another order."""
-    strange = [name for name in given if name not in known]
+    numbers = {name: number for number, name in enumerate(known)}
+    strange = [name for name in given if name not in numbers]
     if strange:
         raise ValueError(
             f"expected data with the classes of the run ({', '.join(known[:5])}{', ...' if len(known) > 5 else ''}), "
             f"got {len(strange)} others ({', '.join(strange[:5])}): rename them, or train on this data"
         )
-    return torch.tensor([known.index(name) for name in given])
+    return torch.tensor([numbers[name] for name in given])

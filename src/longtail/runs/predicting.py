@@ -150,8 +150,9 @@ class Loaded:
 
     def _numbers(self, targets: Sequence[str] | Sequence[int] | NDArray[Any] | Tensor) -> list[int]:
         given: list[Any] = targets.tolist() if isinstance(targets, Tensor | np.ndarray) else list(targets)
-        strange = [own for own in given if own not in (self.classes if isinstance(own, str) else range(len(self.classes)))]
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        strange = [own for own in given if own not in (numbers if isinstance(own, str) else range(len(self.classes)))]
         if strange:
             known = f"{', '.join(self.classes[:5])}{', ...' if len(self.classes) > 5 else ''}"
             raise ValueError(f"expected classes of the run ({known}) or their numbers from 0 on, got {strange[0]!r}")
-        return [self.classes.index(own) if isinstance(own, str) else int(own) for own in given]
+        return [numbers[own] if isinstance(own, str) else int(own) for own in given]

@@ -134,6 +134,7 @@ def train(
             check_rebuilt(deployed(follow(asked, dataset, rehearsal), dataset))
         if first:
             alone.enter_context(held(out))
+            check_identity(out, record)  # again: another command may have begun here since
         if first and not begun(out):
             write_text(out / "recipe.py", known.module_source)
             write_json(out / "recipe.json", record)
