@@ -166,6 +166,10 @@ def test_an_architecture_holds_for_the_runs_that_others_begin_with() -> None:
     assert {job.keywords["network"] for job in jobs if not job.compared} == {"resnet32"}
     with pytest.raises(ValueError, match="expected one network for mgp, which all arms begin with, got several"):
         plan(given(name="livt-tau", set=["network=vit_tiny,vit_mini"]))
+    (encoder, *_) = plan(given(name="livt-tau", seeds="0", set=["pretrain_probe_epochs=1", "pretrain_weight_decay=0.1"]))  # not livt's
+    assert (encoder.keywords["probe_epochs"], encoder.keywords["weight_decay"]) == (1, 0.1)
+    with pytest.raises(ValueError, match="unknown keyword of livt 'pretrain_probe_epochs'"):  # for nothing is pretrained
+        plan(given(name="livt-tau", seeds="0", set=["pretrain_probe_epochs=1", "pretrained=runs/mgp"]))
     jobs = plan(given(name="livt-tau", seeds="0", set=["size=48", "pretrain_size=32", "pretrain_epochs=5", "mask=0.5"]))
     assert {name: jobs[0].keywords[name] for name in ("size", "epochs", "mask")} == {"size": 32, "epochs": 5, "mask": 0.5}
     arm = {"size": 48, "pretrain_size": None, "pretrain_epochs": 200, "mask": 0.75}

@@ -92,6 +92,8 @@ def test_an_encoder_that_sees_the_image_through_convolutions_is_refused() -> Non
         ValueError, match=r"patches are pieces of the image, got timm:vit_tiny_r_s16_p8_224 with \d+ patches of \d+ in a row of 64"
     ):
         MaskedAutoencoder(hybrid, width=8, depth=1, heads=2)
+    with pytest.raises(ValueError, match=r"patches are pieces of the image, got timm:vit_tiny_r_s16_p8_224"):
+        initialise(hybrid)
 
 
 def test_patches_against_a_slow_reference() -> None:
@@ -261,3 +263,13 @@ def test_a_perfect_painter_paints_the_image() -> None:
     method.decoder = Perfect()  # type: ignore[assignment]
     assert method(image).loss.item() == pytest.approx(0, abs=1e-12)
     assert torch.allclose(method.show(image)[1], image, atol=1e-9)
+
+
+def test_the_first_weights_are_the_same_in_another_order_of_memory() -> None:
+    plain, last = (build({"name": "vit_mini", "size": 8, "patch": 4, "width": 16, "depth": 1}) for _ in range(2))
+    for network in (plain, last.to(memory_format=torch.channels_last)):
+        torch.manual_seed(0)
+        initialise(network)
+    one, other = (transformer(network).patch_embed.proj.weight for network in (plain, last))
+    assert not other.is_contiguous()
+    assert torch.equal(one, other)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from captured import stages
+from safetensors.torch import save_file
 
 from longtail.core import Clock
 from longtail.data.augmentations import RandAugment, ResizedCrop
@@ -204,6 +206,37 @@ def test_an_encoder_that_has_seen_other_data_stands_on_the_row(pretrained: Path,
     result = train("livt", "digits-lt", tmp_path / "run", pretrained=pretrained, protocol="paper", **QUICK)
     assert result.row is not None
     assert str(result.row["pretraining"]).startswith("digits-lt, ")
+
+
+@pytest.mark.parametrize(("kind", "seen"), [("file", "the data of mae.pth"), ("folder", "unknown data (encoder)")])
+def test_an_encoder_from_elsewhere_stands_on_the_row_and_is_kept(
+    kind: str, seen: str, pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, weights = tmp_path / ("mae.pth" if kind == "file" else "timm"), dict(read_weights(pretrained).tensors)
+    if kind == "file":  # the public layout: a checkpoint with its arguments, and a decoder of which nothing is taken
+        torch.save({"model": {**weights, "decoder_norm.bias": torch.zeros(4)}, "epoch": 800, "args": Namespace(mask_ratio=0.75)}, given)
+    else:
+        given.mkdir()
+        save_file(weights, given / "model.safetensors")
+        (given / "config.json").write_text(json.dumps({"pretrained_cfg": {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6]}}))
+    with monkeypatch.context() as patch:
+        patch.setattr(Loader, "epoch", killed_in(1))
+        with pytest.raises(KeyboardInterrupt):
+            train("livt", "digits-lt", tmp_path / "run", pretrained=given, lr=0.0, save_every=0.0, **{**QUICK, "epochs": 2})
+    given.rename(tmp_path / "gone")
+    row = train("livt", "digits-lt", tmp_path / "run", pretrained=given, lr=0.0, save_every=0.0, **{**QUICK, "epochs": 2}).row
+    assert row is not None
+    assert row["pretraining"] == seen
+    assert "minutes_before" not in row, "nobody knows"
+    network: Any = load(tmp_path / "run").network
+    name = "blocks.5.mlp.fc2.weight"
+    assert torch.equal(transformer(network.network).state_dict()[name], weights[name])
+    assert network.network.spec["mean"] == ([0.485, 0.456, 0.406] if kind == "file" else [0.1, 0.2, 0.3])
+
+
+def test_a_network_of_timms_keeps_the_patch_that_its_name_says(pretrained: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=rf"patch 16, as timm:test_vit has here, got patch 4 in {pretrained}"):
+        train("livt", "digits-lt", tmp_path / "run", network="timm:test_vit", pretrained=pretrained, size=32, **{**QUICK, "patch": None})
 
 
 def test_pretraining_at_another_size_sees_the_pixels_as_they_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,10 +74,10 @@ def test_deit3_takes_scaled_layers_only(tmp_path: Path, monkeypatch: pytest.Monk
     keywords: dict[str, Any] = {**QUICK, "size": 16}
     with pytest.raises(ValueError, match=r"scaled layers, got timm:test_vit, which has none: .*timm:deit3_base_patch16_224"):
         train("deit3", "digits-lt", tmp_path / "run", network="timm:test_vit", **keywords)
-    with pytest.raises(ValueError, match=r"got it with timm:test_vit2, which has its own: leave it out"):
-        train("deit3", "digits-lt", tmp_path / "run", network="timm:test_vit2", layer_scale=0.1, **keywords)
-    method = stages(monkeypatch, tmp_path / "run", "deit3", network="timm:test_vit2", **keywords)["train"].method
-    assert transformer(method.network).blocks[0].ls1.gamma.requires_grad
+    for scale in (1e-4, 0.1):
+        method = stages(monkeypatch, tmp_path / "run", "deit3", network="timm:test_vit2", layer_scale=scale, **keywords)["train"].method
+        scales = [part.gamma for block in transformer(method.network).blocks for part in (block.ls1, block.ls2)]
+        assert all(own.requires_grad and torch.equal(own, torch.full_like(own, scale)) for own in scales)
 
 
 @pytest.mark.parametrize("batch", [32, 128])
@@ -97,13 +97,15 @@ def test_the_baselines_have_their_view_mixing_warmup_and_drop_path(tmp_path: Pat
         "deit3": ThreeAugment(8, flip=False, scale=(0.08, 1.0)),  # of ImageNet-1K's part; the shift is that of larger data
         "vit_scratch": RandAugment(8, erase=0.25, flip=False),
     }
+    rates = {"deit3": [0.1] * 6, "vit_scratch": [0.0, 0.02, 0.04, 0.06, 0.08, 0.1]}  # DeiT III's is the same in all blocks
     for recipe, warmup in (("deit3", 0.05), ("vit_scratch", 0.1)):
         stage = stages(monkeypatch, tmp_path / recipe, recipe, **QUICK)["train"]
         assert stage.data.view == views[recipe]
         assert (stage.mix.mixup, stage.mix.cutmix, stage.mix.switch) == (0.8, 1.0, 0.5)
         assert stage.schedule == Cosine(warmup)
         blocks: Any = transformer(stage.method.network).blocks
-        assert [round(getattr(block.drop_path1, "drop_prob", 0.0), 3) for block in blocks] == [0.0, 0.02, 0.04, 0.06, 0.08, 0.1]
+        for name in ("drop_path1", "drop_path2"):
+            assert [round(getattr(getattr(block, name), "drop_prob", 0.0), 3) for block in blocks] == rates[recipe]
 
 
 @pytest.mark.parametrize(("size", "pad"), [(16, 2), (32, 4), (224, 4)])

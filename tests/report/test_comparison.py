@@ -201,6 +201,10 @@ def test_one_run_is_a_table_without_a_difference(finished: Finished) -> None:
 def test_runs_that_began_with_the_run_of_their_own_seed_are_one_line(finished: Finished) -> None:
     runs = [finished(f"s{seed}", seed=seed, keywords={"teacher": f"out/flat-seed={seed}"}) for seed in (0, 1)]
     other = finished("other", seed=0, keywords={"teacher": "out/strong-seed=0"})
+    arms = [finished(f"p{seed}", seed=seed, keywords={"pretrained": f"out/mgp-seed{seed}/encoder"}) for seed in (1, 11)]
+    far = finished("far", seed=1, keywords={"pretrained": "out/mgp-seed11/encoder"})  # of another seed, and so another encoder
+    assert [line.seeds for line in compare(rows(*arms)).lines] == [(1, 11)]
+    assert sorted(line.seeds for line in compare(rows(arms[1], far)).lines) == [(1,), (11,)]
     table = compare(rows(*runs, other))
     assert sorted((line.label, line.seeds) for line in table.lines) == [
         ("cross_entropy teacher=out/flat-seed=*", (0, 1)),

@@ -82,6 +82,7 @@ def plan(values: Mapping[str, Any], *, typed: Collection[str] = ()) -> list[Job]
     spoken = [value for given in settings.values() for value in (given.split(",") if isinstance(given, str) else given)]
     spoken += [value for together in spec["each"] for name, value in together.items() if name not in settings]
     jobs = _first(spec["first"], spoken, settings, data=data, seeds=seeds, folder=folder, shared=shared)
+    said = {name for own in spec["first"].values() for name in _addressed(own["recipe"])} if jobs else set[str]()
     recipes = [read(name) for name in names]
     labels = [own.name.rpartition(":")[2] for own in recipes]
     if len({*labels}) < len(labels):  # two modules may have a recipe of one name each
@@ -89,7 +90,8 @@ def plan(values: Mapping[str, Any], *, typed: Collection[str] = ()) -> list[Job]
     for (recipe, label), together in itertools.product(zip(recipes, labels, strict=True), spec["each"]):
         # A named sweep may speak to its recipes one by one, and then so may what is typed beside it.
         others = [own for own in recipes if own is not recipe and spec["own"]]
-        meant = [name for name in settings if name in recipe.parameters or not any(name in own.parameters for own in others)]
+        heard = {*said, *(name for own in others for name in own.parameters)}
+        meant = [name for name in settings if name in recipe.parameters or name not in heard]
         grid = [[(name, value) for value in _values(recipe, name, settings[name])] for name in meant]
         for choice in itertools.product(*grid):
             keywords = recipe.keywords({**spec["own"].get(recipe.name, {}), **together, **dict(choice)})  # refuses here, not after an hour
@@ -99,7 +101,6 @@ def plan(values: Mapping[str, Any], *, typed: Collection[str] = ()) -> list[Job]
                 inner = "-".join([label, *varied, f"seed={seed}"])
                 begun = {name: _placed(value, spec["first"], folder, seed) for name, value in keywords.items()}
                 if begun != keywords:  # what was said about the run that this one begins with was said to that run
-                    said = {name for own in spec["first"].values() for name in _addressed(own["recipe"])}
                     begun |= {name: recipe.parameters[name].default for name in said if name in begun}
                 jobs.append(Job(recipe, data, seed, folder / inner, begun, shared))
     twice = [own for own, number in Counter(str(job.folder) for job in jobs).items() if number > 1]

@@ -58,7 +58,7 @@ class BalancedBCE(BinaryCrossEntropy):
     "uniform", equation 10, which adds log(C - 1); with a distribution (C,), theorem 3. The head's bias can absorb what a uniform test
     prior adds, but they start apart: without it a head of zeros answers with the prior, at the sum of its binary entropies. What a bare
     logit then means differs as well: without a test prior its sigmoid is the answer for a class that every second image has, and
-    log(C - 1) must be taken off for one in C (the recipes do); their order, and a softmax, are the same.
+    log(C - 1) must be taken off for one in C (the recipes do); their order, and a softmax, which is their `confidence`, are the same.
 
     >>> BalancedBCE(torch.tensor([3, 1])).bias.exp().tolist()  # odds of 3 and 1/3
     [3.0, 0.3333333134651184]
@@ -83,6 +83,8 @@ class BalancedBCE(BinaryCrossEntropy):
             bias = bias - torch.full_like(bias, 1 / len(counts)).logit()
         elif test_prior is not None:
             raise ValueError(f'expected None, "uniform" or a distribution, as a tensor, as the test prior, got {test_prior!r}')
+        if test_prior is None:  # a sigmoid of the bare logits answers another question, as said above
+            self.confidence = "softmax"
         self.register_buffer("bias", (tau * bias).to(torch.get_default_dtype()), persistent=False)
 
     def each(self, logits: Tensor, target: Tensor) -> Tensor:

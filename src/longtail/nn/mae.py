@@ -99,6 +99,17 @@ def transformer(network: Network) -> Any:
     return network.body
 
 
+def check_patches(network: Network) -> None:
+    """Refuse a transformer whose tokens are made of features, of which nobody could say what they hide."""
+    embed = transformer(network).patch_embed
+    grid, patch, size = embed.grid_size[0], embed.patch_size[0], embed.img_size[0]
+    if grid * patch != size or not isinstance(embed.proj, nn.Conv2d):
+        raise ValueError(
+            f"expected an encoder whose patches are pieces of the image, got {network.spec.get('name')} with {grid} patches of "
+            f"{patch} in a row of {size} pixels: take a plain one, such as timm:vit_base_patch16_224"
+        )
+
+
 def initialise(network: Network) -> Network:
     """Give a vision transformer the first weights of a masked autoencoder: Xavier for every linear map, sines for the positions.
 
@@ -110,10 +121,12 @@ def initialise(network: Network) -> Network:
     0.0
     """
     body = transformer(network)
+    check_patches(network)
     grid = body.patch_embed.grid_size[0]
     body.apply(_linear_maps)
     with torch.no_grad():
-        nn.init.xavier_uniform_(body.patch_embed.proj.weight.flatten(1))
+        patches = body.patch_embed.proj.weight  # drawn apart: flattened, weights in another order of memory are a copy
+        patches.copy_(nn.init.xavier_uniform_(torch.empty_like(patches.flatten(1))).view(patches.shape))
         for token in (body.cls_token, body.reg_token):
             if token is not None:
                 nn.init.normal_(token, std=0.02)
@@ -197,12 +210,8 @@ class MaskedAutoencoder(nn.Module):
         if not isinstance(body.fc_norm, nn.Identity):
             pool = network.spec.get("pool")
             raise ValueError(f"expected an encoder whose norm follows its blocks, got pool {pool!r}: build it with pool 'avg' or 'token'")
+        check_patches(network)
         self.patch, grid = body.patch_embed.patch_size[0], body.patch_embed.grid_size[0]
-        if grid * self.patch != body.patch_embed.img_size[0]:
-            raise ValueError(
-                f"expected an encoder whose patches are pieces of the image, got {network.spec.get('name')} with {grid} patches of "
-                f"{self.patch} in a row of {body.patch_embed.img_size[0]} pixels: take a plain one, such as timm:vit_base_patch16_224"
-            )
         visible_patches(grid * grid, ratio)  # refuses
         assert isinstance(network, Backbone)
         self.network, self.ratio = network, ratio

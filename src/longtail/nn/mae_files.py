@@ -191,9 +191,9 @@ def write_weights(folder: Path, weights: Weights) -> None:
 def timm_layout(network: Network) -> dict[str, Tensor]:
     """The weights under the names that timm knows: of a transformer, or of a classifier made of one and a linear head.
 
-    They fill `timm.create_model(NAME, num_classes=..., global_pool="avg")` of the same architecture; an encoder before fine-tuning, whose
-    norm is before pooling, fills one with `fc_norm=False`. Normalisation is not among them: give
-    timm the mean and the deviation of the network's spec.
+    They fill `timm.create_model(NAME, num_classes=..., global_pool="avg", fc_norm=True)` of the same architecture; an encoder before
+    fine-tuning, whose norm is before pooling, fills one with `fc_norm=False`. Normalisation is not among them: give timm the mean and the
+    deviation of the network's spec.
     """
     if not isinstance(network, Classifier):
         return {name: own.detach().cpu() for name, own in transformer(network).state_dict().items()}

@@ -101,8 +101,9 @@ def livt(
             size=pretrain_size or size,
         )
         weights = Weights(run.folder, timm_layout(encoder), encoder.spec)
-    spec = {"name": network, "size": size, "patch": patch or weights.patch, "pool": "avg_norm", "drop_path": drop_path}
-    spec |= weights.statistics
+    if patch is None and not network.startswith("timm:"):  # timm's names say their patch
+        patch = weights.patch
+    spec = {"name": network, "size": size, "patch": patch, "pool": "avg_norm", "drop_path": drop_path, **weights.statistics}
     return finetune(
         run,
         data,

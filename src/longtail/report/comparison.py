@@ -152,15 +152,15 @@ def _epochs(epochs: Mapping[str, int]) -> str:
 
 
 def _keywords(row: Row) -> dict[str, Any]:
-    """A run's keywords, but for its own seed in the folder of another run, as sweeps name it: each seed begins with its own teacher.
+    """A run's keywords, but for its own seed in the folder of another run, `flat-seed=0` or `mgp-seed0`: each begins with its own.
 
     Keywords that are newer than the run had their defaults, and those that had no effect are left out; whether images were mirrored counts
     as one.
     """
-    own = re.compile(rf"seed={row['seed']}$")
+    own = re.compile(rf"(?<![a-z])(seed[=_-]?){row['seed']}(?=[/\\]|$)")
     defaults = {name: value for name, value in _defaults(row["recipe"]).items() if name not in row.get("unused", ())}
     keywords = {**defaults, **row["keywords"], "mirror": mirrored(row)}
-    return {name: own.sub("seed=*", value) if isinstance(value, str) else value for name, value in keywords.items()}
+    return {name: own.sub(r"\1*", value) if isinstance(value, str) else value for name, value in keywords.items()}
 
 
 @cache
