@@ -17,6 +17,8 @@ import render
 import torch
 
 from longtail.cli.main import app
+from longtail.cli.report import ACROSS
+from longtail.report.agreement import MUST_AGREE
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
@@ -143,6 +145,34 @@ def test_the_readme_shows_how_to_use_a_part(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out.startswith("tensor(")
 
 
+def test_the_loop_of_parts_trains(capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = [text for language, text in blocks(ROOT / "docs" / "parts.md") if language == "python"]
+    names: dict[str, Any] = {}
+    exec(compile(example, "parts.md", "exec"), names)
+    assert capsys.readouterr().out.startswith("tensor(")
+    assert names["step"] == 8
+    assert not names["model"].training
+    for module, parts in re.findall(r"`(longtail\.[\w.]+)`: ((?:`\w+`(?: \(.*?\))?,? ?)+)", (ROOT / "docs" / "parts.md").read_text()):
+        for name in re.findall(r"`(\w+)`", parts):
+            assert hasattr(importlib.import_module(module), name), f"parts.md names {name} of {module}"
+
+
+@pytest.mark.parametrize("page", ["metrics.md", "auto.md", "livt.md", "batchformer.md"])
+def test_examples_that_need_no_files_run(page: str) -> None:
+    run = [text for language, text in blocks(ROOT / "docs" / page) if language == "python" and "runs/" not in text]
+    assert run
+    for text in run:
+        exec(compile(text, page, "exec"), {"__name__": page})
+
+
+def test_fields_that_may_differ_are_named_in_the_help_and_on_the_page() -> None:
+    names = [*MUST_AGREE]
+    listed = f"{', '.join(names[:-1])} or {names[-1]}"
+    assert listed in ACROSS
+    quoted = f"{', '.join(f'`{name}`' for name in names[:-1])} or `{names[-1]}`"
+    assert quoted in " ".join((ROOT / "docs" / "report.md").read_text(encoding="utf-8").split())
+
+
 def test_the_results_page_says_what_the_results_say() -> None:
     assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == render.page(), "run python benchmarks/render.py"
     for name, drawn in render.pictures().items():
@@ -218,13 +248,17 @@ def test_a_page_of_results_has_means_deviations_and_what_is_missing(tmp_path: Pa
 @pytest.mark.parametrize("page", ["README.md", "docs/auto.md"])
 def test_what_auto_reached_on_plankton_is_what_the_results_say(page: str) -> None:
     means = {}
+    overall = {}
     for arm in ("auto", "cross-entropy"):
         found = [json.loads(path.read_text(encoding="utf-8")) for path in ROOT.glob(f"benchmarks/results/plankton_auto/{arm}-seed*.json")]
         assert len(found) == 3
         means[arm] = sum(result["row"]["test"]["balanced"] for result in found) / 3
+        overall[arm] = f"{100 * sum(result['row']['test']['top1'] for result in found) / 3:.1f}%"
     said = re.search(r"had (\S+)% balanced\s+accuracy, .*?cross entropy .*? (\S+)%", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
     assert said is not None
     assert said.groups() == (f"{100 * means['auto']:.1f}", f"{100 * means['cross-entropy']:.1f}")
+    if page == "README.md":
+        assert f"over all images it was {overall['auto']} against {overall['cross-entropy']}" in (ROOT / page).read_text(encoding="utf-8")
     rows = [json.loads(path.read_text(encoding="utf-8"))["row"] for path in ROOT.glob("benchmarks/results/plankton_auto/auto-seed*.json")]
     assert f"(it took {sum(row['minutes'] for row in rows) / 3:.0f} minutes)" in " ".join((ROOT / page).read_text(encoding="utf-8").split())
 

@@ -216,3 +216,14 @@ def test_eval_shows_what_stands_behind_the_headline_or_all_of_it_as_json(longtai
         assert words in said.out
     found = json.loads(longtail("eval", run, "--device", "cpu", "--threads", 1, "--json").out)
     assert found["test"] == json.loads((run / "row.json").read_text())["test"]
+
+
+def test_trials_of_a_search_are_not_compared(tmp_path: Path) -> None:
+    for run in ("search/trials/001", "search/final/winner-seed=0", "other/trials/001"):
+        (tmp_path / run).mkdir(parents=True)
+        for name in ("recipe.json", "row.json"):
+            (tmp_path / run / name).write_text("{}")
+    (tmp_path / "search" / "search.json").write_text("{}")
+    assert main.expanded([tmp_path / "search"]) == [tmp_path / "search" / "final" / "winner-seed=0"]
+    assert main.expanded([tmp_path / "other"]) == [tmp_path / "other" / "trials" / "001"]  # somebody's own name for a folder
+    assert main.expanded([tmp_path / "search" / "trials" / "001"]) == [tmp_path / "search" / "trials" / "001"]

@@ -19,7 +19,7 @@ from longtail.cli.export import export
 from longtail.cli.inspect import inspect
 from longtail.cli.jobs import FIRST
 from longtail.cli.predict import predict
-from longtail.cli.report import report
+from longtail.cli.report import ACROSS, report
 from longtail.cli.reproduce import reproduce
 from longtail.cli.serve import serve
 from longtail.cli.sweep import sweep
@@ -225,7 +225,7 @@ def eval_(
 @app.command()
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs, or folders of such folders.")],
-    across: Annotated[list[str] | None, typer.Option(help="Let this field differ, as a column; may be repeated.")] = None,
+    across: Annotated[list[str] | None, typer.Option(help=ACROSS)] = None,
     format: Annotated[Literal["table", "markdown", "csv", "latex"], typer.Option(help="How to write it.")] = "table",
     out: Annotated[Path | None, typer.Option(help="Write to this file instead; .md, .csv or .tex says how.")] = None,
 ) -> None:
@@ -239,13 +239,14 @@ def compare(
 def expanded(folders: list[Path]) -> list[Path]:
     """The runs in these folders, each once: themselves, or those inside, sorted, without those that others began with.
 
-    Unfinished ones are named.
+    Nor are trials of a search among them, which would be chosen by their test images. Unfinished ones are named.
     """
     found = []
     for folder in folders:
         inside = []
         if not (folder / "recipe.json").exists():
             inside = sorted(own.parent for own in folder.glob("**/recipe.json") if FIRST not in own.relative_to(folder).parts)
+            inside = [own for own in inside if own.parent.name != "trials" or not (own.parents[1] / "search.json").exists()]
         for own in inside:
             if not (own / "row.json").exists():
                 tables.warn(f"{own} is unfinished and not in the table")

@@ -10,13 +10,15 @@ import typer
 
 from longtail.cli import tables
 
+ACROSS = "Let a field differ, as a column: split, test, groups, selection, protocol, pretraining, tta or resolution; may be repeated."
+
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs, or folders of such folders.")],
     out: Annotated[
         Path | None, typer.Option(help="The file; report.html in the run's folder, or in this one for several, unless given.")
     ] = None,
-    across: Annotated[list[str] | None, typer.Option(help="Let this field differ, as a column; may be repeated.")] = None,
+    across: Annotated[list[str] | None, typer.Option(help=ACROSS)] = None,
 ) -> None:
     """Write one HTML file about a run, or about several beside each other; it needs no network and no server."""
     from longtail.cli.main import expanded
