@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from longtail.core import Clock, Outcome
-from longtail.engine.journal import Journal, Meter, NonFinite
+from longtail.core import Clock, NonFinite, Outcome
+from longtail.engine.journal import Journal, Meter
 from longtail.files import read_lines
 
 

@@ -16,9 +16,9 @@ import pytest
 import torch
 from toys import ToyBatches, ToyMethod, digest, noisy
 
-from longtail.core import Clock, Labelled, Outcome, Predict, Stage, average, best, last
+from longtail.core import Clock, Labelled, NonFinite, Outcome, Predict, Stage, average, best, last
 from longtail.engine.averaging import EMA, Uniform
-from longtail.engine.journal import Journal, NonFinite
+from longtail.engine.journal import Journal
 from longtail.engine.optim import adamw, clipped, sgd
 from longtail.engine.run import Run
 from longtail.engine.sam import sam

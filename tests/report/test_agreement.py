@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from longtail.metrics.row import Row
+from longtail.metrics.row import Row, read_row
 from longtail.report.agreement import MUST_AGREE, judged, where
 from longtail.report.comparison import compare
-from longtail.report.rows import read_row
 
 Finished = Callable[..., Path]
 GOOD = (0.9, 0.8, 0.7)

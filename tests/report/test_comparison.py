@@ -12,10 +12,9 @@ import pytest
 
 from longtail.metrics.files import read_predictions
 from longtail.metrics.intervals import paired
-from longtail.metrics.row import Row
+from longtail.metrics.row import Row, read_row
 from longtail.report.comparison import Comparison, compare, unlike
 from longtail.report.formats import to_csv
-from longtail.report.rows import read_row
 
 Finished = Callable[..., Path]
 GOOD = (0.9, 0.8, 0.7)

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from longtail.metrics.row import Row
+from longtail.metrics.row import Row, read_row
 from longtail.report.comparison import compare
 from longtail.report.formats import FORMATS, to_csv, to_latex, to_markdown, write
-from longtail.report.rows import read_row
 
 Finished = Callable[..., Path]
 GOOD = (0.9, 0.8, 0.7)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from longtail.metrics.row import FORMAT, Row
-from longtail.report.rows import read_row, read_rows
+from longtail.metrics.row import FORMAT, Row, read_row
+from longtail.report.rows import read_rows
 
 
 def test_a_finished_run(finished: Callable[..., Path]) -> None:
@@ -16,7 +16,7 @@ def test_a_finished_run(finished: Callable[..., Path]) -> None:
     row = read_row(folder)
     assert row["seed"] == 3
     assert row["folder"] == str(folder)
-    assert set(row) == set(Row.__annotations__) - {"adjusting", "unused"}  # which only some runs have
+    assert set(row) == set(Row.__annotations__) - {"adjusting", "minutes_before", "unused"}  # which only some runs have
 
 
 def refused(folder: Path, *words: str) -> None:

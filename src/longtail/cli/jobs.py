@@ -115,7 +115,7 @@ def do(job: Job, *, apart: bool = False) -> str | None:
     """Train a job to its end, here or in a process of its own. Says why, where it diverged."""
     if apart and not job.finished:
         return _apart(job)
-    from longtail.engine.journal import NonFinite
+    from longtail.core import NonFinite
     from longtail.engine.stopping import Stopped
     from longtail.runs import train
 
@@ -181,7 +181,7 @@ def _child() -> None:
     asked = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_watch, daemon=True).start()
     from longtail.cli.main import explained
-    from longtail.engine.journal import NonFinite
+    from longtail.core import NonFinite
     from longtail.runs import train
 
     try:

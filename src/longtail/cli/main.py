@@ -162,8 +162,8 @@ def _train(recipe: Recipe, values: dict[str, Any]) -> None:
 
 def _to_compare(folder: Path, row: Row) -> Path | None:
     """A finished run beside this one that `longtail compare` would rank with it."""
+    from longtail.metrics.row import read_row
     from longtail.report.comparison import compare
-    from longtail.report.rows import read_row
 
     for other in sorted(own.parent for own in folder.parent.glob("*/row.json") if own.parent != folder):
         try:

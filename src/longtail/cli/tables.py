@@ -251,9 +251,9 @@ def draw(drawing: Table) -> None:
 
 def compared(folders: Sequence[Path], *, across: Sequence[str], format: str, out: Path | None) -> None:
     """Compare runs and print the table, or write it to a file."""
+    from longtail.metrics.row import read_row
     from longtail.report.comparison import SCORES, compare
     from longtail.report.formats import FORMATS, write
-    from longtail.report.rows import read_row
 
     found = compare([read_row(folder) for folder in folders], across=across)
     if out is not None:

@@ -11,8 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from longtail.core import Clock, Outcome
-from longtail.core import NonFinite as NonFinite
+from longtail.core import Clock, NonFinite, Outcome
 
 
 def diverged(what: str, clock: Clock, shown: str) -> NonFinite:

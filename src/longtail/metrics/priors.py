@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.metrics.accuracy import blocks, check, recall
+from longtail.metrics.accuracy import blocks, check, recall, recall_of
 from longtail.metrics.row import Prior
 
 IMBALANCES = (2, 5, 10, 25, 50)
@@ -72,11 +72,7 @@ def told(logits: NDArray[Any], target: NDArray[Any], prior: NDArray[Any]) -> NDA
         raise ValueError(f"expected a positive probability for each of {logits.shape[1]} classes, got shape {prior.shape}")
     bias = np.log(prior)
     answer = np.concatenate([(own + bias).argmax(axis=1) for _, own in blocks(logits)])
-    images = np.bincount(target, minlength=len(prior))
-    right = np.bincount(target[answer == target], minlength=len(prior))
-    recalls = np.full(len(prior), np.nan)
-    np.divide(right, images, out=recalls, where=images > 0)
-    return recalls
+    return recall_of(answer == target, target, len(prior))
 
 
 def sweep(logits: NDArray[Any], target: NDArray[Any], *, counts: NDArray[Any]) -> list[Prior]:

@@ -27,12 +27,11 @@ from longtail.losses import (
 )
 from longtail.methods.classify import Classify
 from longtail.nn import Cosine, Head, Linear, Network, PassThrough
-from longtail.recipes.parts import Kept, kept, validation
+from longtail.recipes.parts import SCALE, Kept, kept, validation
 from longtail.schedules import Cosine as CosineRate
 from longtail.schedules import Deferred
 
 Loss = Literal["bal_bce", "bce", "cb_bce", "bal_ce", "ce", "cb", "ldam", "lade", "ib"]
-SCALE = 30.0  # of cosine logits, and so of LDAM's margins
 HEAD_STD = 2e-5  # a linear head begins near zero, as in MAE
 
 

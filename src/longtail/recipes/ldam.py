@@ -14,10 +14,8 @@ from longtail.losses import LDAM, effective_number
 from longtail.methods.classify import Classify
 from longtail.nn import Cosine as CosineHead
 from longtail.nn import build
-from longtail.recipes.parts import Augment, Kept, kept, mixing, training_view, validation
+from longtail.recipes.parts import SCALE, Augment, Kept, kept, mixing, training_view, validation
 from longtail.schedules import Cosine, Deferred, Steps
-
-SCALE = 30.0  # of the cosine logits, and so of LDAM's margins
 
 
 def ldam(

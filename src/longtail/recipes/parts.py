@@ -25,6 +25,7 @@ from longtail.schedules import Until
 Augment = Literal["weak", "cutout", "autoaugment", "randaugment", "threeaugment"]
 Kept = Literal["last", "best"]
 Weights = Literal["random", "timm"]
+SCALE = 30.0  # of cosine logits, and so of LDAM's margins
 ERASE = 0.25  # how often randaugment erases a part, unless told
 
 

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from longtail.files import read_lines
 from longtail.metrics.files import read_predictions
-from longtail.metrics.row import Row, Summary
+from longtail.metrics.row import Row, Summary, read_row
 from longtail.metrics.summary import detailed
-from longtail.report.rows import read_row
 
 Arrays = Mapping[str, NDArray[Any]]
 

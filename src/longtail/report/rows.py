@@ -7,8 +7,6 @@ from pathlib import Path
 
 from longtail.metrics.row import Row, read_row
 
-__all__ = ["read_row", "read_rows"]
-
 
 def read_rows(folders: Sequence[Path]) -> list[Row]:
     """Read the rows of finished runs; every folder that has none is named at once."""

@@ -9,8 +9,8 @@ from longtail.core import Method
 from longtail.data.dataset import Dataset
 from longtail.engine.machine import choose
 from longtail.engine.run import Run
+from longtail.metrics.row import read_row
 from longtail.recipes.signatures import read
-from longtail.report.rows import read_row
 from longtail.runs.evaluating import opened
 from longtail.runs.identity import Asked, own_data, read_record
 from longtail.runs.training import follow

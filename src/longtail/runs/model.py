@@ -13,10 +13,9 @@ from longtail.core import Method
 from longtail.data.dataset import Dataset
 from longtail.engine.machine import choose
 from longtail.files import whole
-from longtail.metrics.row import Row, Summary
+from longtail.metrics.row import Row, Summary, read_row
 from longtail.nn.files import filled
 from longtail.nn.networks import Classifier, build
-from longtail.report.rows import read_row
 from longtail.runs.answers import read_thresholds
 from longtail.runs.files import FORMAT, read_json, write_json, write_text
 from longtail.runs.pictures import Fit

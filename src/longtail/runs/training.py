@@ -25,13 +25,12 @@ from longtail.engine.machine import Machine, choose
 from longtail.engine.run import Run
 from longtail.files import read_lines
 from longtail.metrics.files import Predictions, write_predictions
-from longtail.metrics.row import FORMAT, Adjusting, Best, Row, Summary
+from longtail.metrics.row import FORMAT, Adjusting, Best, Row, Summary, read_row
 from longtail.nn import Adjusted, Classifier
 from longtail.nn.networks import size_of
 from longtail.posthoc import Adjustment, adjustment
 from longtail.recipes.signatures import Recipe, read
 from longtail.report.document import write as write_report
-from longtail.report.rows import read_row
 from longtail.runs.evaluating import answers, calibrated, confidence_of, judged, opened, summary, warn_of_mirroring, write_sets
 from longtail.runs.examples import write_examples
 from longtail.runs.files import write_json, write_text
@@ -248,8 +247,8 @@ def _conclude(asked: Asked, dataset: Dataset, machine: Machine, method: Method[A
         "versions": versions(),
         "hardware": hardware(machine),
     }
-    if before := sum(run.minutes_before.values()):
-        row["minutes_before"] = round(before, 3)
+    if earlier := sum(run.minutes_before.values()):
+        row["minutes_before"] = round(earlier, 3)
     if run.unused:
         row["unused"] = sorted(run.unused)
     if adjusting:
