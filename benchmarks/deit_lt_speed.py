@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from longtail.core import BatchTransform, Clock, Stage
 from longtail.data.mixing import MixupCutMix
-from longtail.data.teaching import AskTeacher, InTurn, Remembered, Store
+from longtail.data.teaching import AskTeacher, InTurn, LabelFile, Remembered
 from longtail.engine.fit import train
 from longtail.engine.machine import Machine
 from longtail.engine.optim import adamw
@@ -80,7 +80,7 @@ def turns(student: str, teacher: str, *, block: int, blocks: int, machine: Machi
     times: dict[str, list[float]] = {"free": [], "remembered": [], "alive": []}
     reading: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder) / "labels.bin", epochs=1, draws=steps * BATCH, classes=CLASSES)
+        store = LabelFile(Path(folder) / "labels.bin", epochs=1, draws=steps * BATCH, classes=CLASSES)
         every = torch.arange(steps * BATCH)
         store.write(0, every, every % CLASSES)
         kinds: dict[str, BatchTransform] = {"free": free, "remembered": timed(Remembered(labelled, store), reading), "alive": labelled}

@@ -104,6 +104,9 @@ def test_a_transformer_with_a_class_token_alone_has_one_map(data: Dataset, tmp_p
         analyse_tokens(network("token"), data, tmp_path, group="tail")
 
 
+MIX = Mixup(classes=10, alpha=1.0)
+
+
 class Dim(nn.Module):
     """Says the number of the class that is as bright as the image; mixed images are unlike any."""
 
@@ -112,7 +115,9 @@ class Dim(nn.Module):
 
 
 def test_a_teacher_is_judged_in_and_out_of_distribution(data: Dataset, tmp_path: Path) -> None:
-    path = analyse_teacher(Dim().eval(), data, tmp_path, inside=Plain(8), outside=Weak(8, pad=1), mix=Mixup(1.0, 10), batch=91, batches=4)
+    path = analyse_teacher(
+        Dim().eval(), data, tmp_path, inside=Plain(8), outside=Weak(8, pad=1), mix=Mixup(classes=10, alpha=1.0), batch=91, batches=4
+    )
     images = torch.stack([Plain(8)(data.train.pictures.image(row)) for row in range(len(data.train))]).float() / 255
     values, target = entropy(Dim()(images).numpy()), data.train.target.numpy()
     with np.load(path) as stored:
@@ -125,7 +130,9 @@ def test_a_teacher_is_judged_in_and_out_of_distribution(data: Dataset, tmp_path:
     torch.manual_seed(7)
     np.random.seed(7)  # noqa: NPY002
     state, numbers = torch.get_rng_state(), str(np.random.get_state())  # noqa: NPY002
-    analyse_teacher(Dim().eval(), data, tmp_path, inside=Plain(8), outside=Weak(8, pad=1), mix=Mixup(1.0, 10), batch=91, batches=4)
+    analyse_teacher(
+        Dim().eval(), data, tmp_path, inside=Plain(8), outside=Weak(8, pad=1), mix=Mixup(classes=10, alpha=1.0), batch=91, batches=4
+    )
     with np.load(io.BytesIO(before)) as stored, np.load(path) as again:
         assert all(np.array_equal(stored[name], again[name], equal_nan=stored[name].dtype.kind == "f") for name in stored.files)
     assert torch.equal(torch.get_rng_state(), state)

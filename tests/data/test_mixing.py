@@ -14,8 +14,8 @@ from longtail.schedules import Until
 
 CLOCK = Clock(0, 10, 0, 1)
 TRANSFORMS: list[BatchTransform] = [
-    Mixup(0.3, 5),
-    CutMix(1.0, 5),
+    Mixup(classes=5, alpha=0.3),
+    CutMix(classes=5, alpha=1.0),
     MixupCutMix(classes=5),
     MixupCutMix(classes=5, probability=0.5, smoothing=0.1),
     Smooth(5, 0.1),
@@ -76,16 +76,16 @@ def test_targets_tell_how_much_of_each_image_is_there(seed: int) -> None:
     rows = 5
     image = torch.eye(rows)[:, :, None, None].expand(rows, rows, 7, 9)  # channel c of image c is 1: the mean says whose pixels they are
     batch: Labelled = {"image": image, "target": torch.arange(rows), "draw": torch.arange(rows)}
-    for transform in (Mixup(0.8, rows), CutMix(1.0, rows)):
+    for transform in (Mixup(classes=rows, alpha=0.8), CutMix(classes=rows, alpha=1.0)):
         mixed_image, mixed_target = ours(seed, batch, transform)
         assert torch.allclose(mixed_image.mean((2, 3)), mixed_target, atol=1e-6)
 
 
 def test_cutmix_moves_whole_pixels_and_mixup_blends_them() -> None:
     batch = made(4)
-    cut, _ = ours(3, batch, CutMix(1.0, 5))
+    cut, _ = ours(3, batch, CutMix(classes=5, alpha=1.0))
     assert ((cut == batch["image"]) | (cut == batch["image"].flip(0))).all()
-    blended, _ = ours(3, batch, Mixup(1.0, 5))
+    blended, _ = ours(3, batch, Mixup(classes=5, alpha=1.0))
     assert not ((blended == batch["image"]) | (blended == batch["image"].flip(0))).any()
 
 
@@ -99,16 +99,16 @@ def test_smoothing_of_hard_and_soft_targets() -> None:
 
 
 def test_the_clock_switches_mixing_off() -> None:
-    batch, transform = made(4), Until(0.5, Mixup(1.0, 5))
+    batch, transform = made(4), Until(0.5, Mixup(classes=5, alpha=1.0))
     assert transform(batch, Clock(4, 10, 0, 1)) is not batch
     assert transform(batch, Clock(5, 10, 0, 1)) is batch
 
 
 def test_mistakes_are_named() -> None:
     with pytest.raises(ValueError, match="expected mixup above 0, got 0"):
-        Mixup(0, 5)
+        Mixup(classes=5, alpha=0)
     with pytest.raises(ValueError, match="expected cutmix above 0, got -1"):
-        CutMix(-1, 5)
+        CutMix(classes=5, alpha=-1)
     with pytest.raises(ValueError, match="switch must be in"):
         MixupCutMix(classes=5, switch=2)
     for smoothing in (1.0, -0.1):

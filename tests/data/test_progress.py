@@ -8,7 +8,7 @@ import pytest
 
 from longtail import processes
 from longtail.data import progress
-from longtail.data.progress import Meter, each
+from longtail.data.progress import Bar, each
 
 
 class Terminal(io.StringIO):
@@ -40,8 +40,8 @@ def test_errors_are_not_swallowed() -> None:
 
 def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(progress, "QUIET", 0.0)
-    with Meter("reading images", 2000) as meter:
-        meter.advance(1500)
+    with Bar("reading images", 2000) as bar:
+        bar.advance(1500)
     assert capsys.readouterr().err == "reading images: 1,500 of 2,000\n"
 
 
@@ -50,9 +50,9 @@ def test_a_terminal_gets_a_bar_that_goes_away(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("TERM", "xterm")
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
-    with Meter("reading images", 10) as meter:
-        meter.advance(4)
-        meter.advance(6)
+    with Bar("reading images", 10) as bar:
+        bar.advance(4)
+        bar.advance(6)
     assert "reading images" in screen.getvalue()
     assert "10/10" in screen.getvalue()
 
@@ -60,6 +60,6 @@ def test_a_terminal_gets_a_bar_that_goes_away(monkeypatch: pytest.MonkeyPatch) -
 def test_other_processes_are_silent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(progress, "QUIET", 0.0)
     monkeypatch.setattr(processes, "rank", lambda: 1)
-    with Meter("reading images", 2) as meter:
-        meter.advance(1)
+    with Bar("reading images", 2) as bar:
+        bar.advance(1)
     assert capsys.readouterr().err == ""

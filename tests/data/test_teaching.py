@@ -80,10 +80,10 @@ def test_a_teacher_in_train_mode_is_refused() -> None:
 def test_what_was_asked_once_is_remembered(tmp_path: Path) -> None:
     teacher = Brightest()
     labelled = teaching.AskTeacher(teacher)
-    remember = teaching.Remembered(labelled, teaching.Store(tmp_path / "x.bin", epochs=2, draws=10, classes=3))
+    remember = teaching.Remembered(labelled, teaching.LabelFile(tmp_path / "x.bin", epochs=2, draws=10, classes=3))
     first = remember(batch(), CLOCK)
     assert teacher.asked == 1
-    again = teaching.Remembered(labelled, teaching.Store(tmp_path / "x.bin", epochs=2, draws=10, classes=3))
+    again = teaching.Remembered(labelled, teaching.LabelFile(tmp_path / "x.bin", epochs=2, draws=10, classes=3))
     known = again(batch(), CLOCK)
     assert teacher.asked == 1
     assert torch.equal(known["teacher_target"], first["teacher_target"])
@@ -96,25 +96,25 @@ def test_what_was_asked_once_is_remembered(tmp_path: Path) -> None:
 
 def test_a_torn_file_is_made_whole_and_asked_again(tmp_path: Path) -> None:
     path = tmp_path / "x.bin"
-    teaching.Store(path, epochs=1, draws=8, classes=3).write(0, torch.arange(8), torch.ones(8, dtype=torch.long))
+    teaching.LabelFile(path, epochs=1, draws=8, classes=3).write(0, torch.arange(8), torch.ones(8, dtype=torch.long))
     path.write_bytes(path.read_bytes()[:6])
-    store = teaching.Store(path, epochs=1, draws=8, classes=3)
+    store = teaching.LabelFile(path, epochs=1, draws=8, classes=3)
     assert store.read(0, torch.arange(6)) is not None
     assert store.read(0, torch.arange(8)) is None
     path.write_bytes(bytes([9] * 8))
-    assert teaching.Store(path, epochs=1, draws=8, classes=3).read(0, torch.arange(8)) is None, "there is no class 8 of 3"
+    assert teaching.LabelFile(path, epochs=1, draws=8, classes=3).read(0, torch.arange(8)) is None, "there is no class 8 of 3"
 
 
 def test_several_processes_use_one_file_at_once(tmp_path: Path) -> None:
     path = tmp_path / "x.bin"
     program = (
-        "import sys, torch; from pathlib import Path; from longtail.data.teaching import Store\n"
-        "store, own = Store(Path(sys.argv[1]), epochs=2, draws=30, classes=3), int(sys.argv[2])\n"
+        "import sys, torch; from pathlib import Path; from longtail.data.teaching import LabelFile\n"
+        "store, own = LabelFile(Path(sys.argv[1]), epochs=2, draws=30, classes=3), int(sys.argv[2])\n"
         "store.write(1, torch.arange(own, 30, 3), torch.full((10,), own))"
     )
     writers = [subprocess.Popen([sys.executable, "-c", program, str(path), str(own)]) for own in range(3)]
     assert [writer.wait() for writer in writers] == [0, 0, 0]
-    store = teaching.Store(path, epochs=2, draws=30, classes=3)
+    store = teaching.LabelFile(path, epochs=2, draws=30, classes=3)
     found = store.read(1, torch.arange(30))
     assert found is not None
     assert found.tolist() == [0, 1, 2] * 10
@@ -122,14 +122,14 @@ def test_several_processes_use_one_file_at_once(tmp_path: Path) -> None:
 
 
 def test_many_classes_take_two_bytes_each(tmp_path: Path) -> None:
-    store = teaching.Store(tmp_path / "x.bin", epochs=1, draws=4, classes=1000)
+    store = teaching.LabelFile(tmp_path / "x.bin", epochs=1, draws=4, classes=1000)
     store.write(0, torch.arange(4), torch.tensor([0, 254, 255, 999]))
     found = store.read(0, torch.tensor([3, 1]))
     assert found is not None
     assert found.tolist() == [999, 254]
     assert (tmp_path / "x.bin").stat().st_size == 8
     with pytest.raises(ValueError, match="up to 65,534 classes"):
-        teaching.Store(tmp_path / "y.bin", epochs=1, draws=4, classes=70_000)
+        teaching.LabelFile(tmp_path / "y.bin", epochs=1, draws=4, classes=70_000)
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +247,7 @@ def test_a_file_has_its_room_before_it_is_written(reserved: bool, tmp_path: Path
 
     if not reserved:
         monkeypatch.setattr("os.posix_fallocate", refuse)
-    store = teaching.Store(tmp_path / "x.bin", epochs=10, draws=100_000, classes=3)
+    store = teaching.LabelFile(tmp_path / "x.bin", epochs=10, draws=100_000, classes=3)
     status = store.path.stat()
     assert status.st_size == 1_000_000
     assert 512 * status.st_blocks >= 1_000_000, "a write to a hole on a full disk would kill the process"

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from longtail.data.dataset import Dataset
-from longtail.data.progress import Meter, each
+from longtail.data.progress import Bar, each
 from longtail.data.survey import blank, image, parts
 
 RADIUS = 7  # bits
@@ -103,9 +103,9 @@ def near(looks: NDArray[np.void], small: Callable[[int], Image.Image]) -> tuple[
             return [], [f"so many of the {len(looks):,} images look alike that near duplicates were not searched."]
     kept: list[NDArray[np.int64]] = []
     total = 0
-    with Meter("comparing images", work(hashes, flips)) as meter:
+    with Bar("comparing images", work(hashes, flips)) as bar:
         for a, b, done in close(hashes, flips):
-            meter.advance(done)
+            bar.advance(done)
             both = _alike(looks, a, b)
             kept.append(np.stack([a[both], b[both]], axis=1))
             total += len(kept[-1])

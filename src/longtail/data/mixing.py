@@ -107,12 +107,12 @@ class MixupCutMix:
         return {**batch, "image": image, "target": target * lam + target.flip(0) * (1 - lam)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Mixup:
     """Mixup alone: lam x_i + (1 - lam) x_j, lam ~ Beta(alpha, alpha), targets alike (Zhang et al., 2018)."""
 
-    alpha: float
     classes: int
+    alpha: float
 
     def __post_init__(self) -> None:
         _positive(mixup=self.alpha, classes=self.classes)
@@ -122,12 +122,12 @@ class Mixup:
         return MixupCutMix(classes=self.classes, mixup=self.alpha, switch=0.0)(batch, clock)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CutMix:
     """CutMix alone: a rectangle of x_i is x_j's, lam ~ Beta(alpha, alpha) corrected to the exact area, targets alike (Yun et al., 2019)."""
 
-    alpha: float
     classes: int
+    alpha: float
 
     def __post_init__(self) -> None:
         _positive(cutmix=self.alpha, classes=self.classes)

@@ -20,7 +20,7 @@ QUIET = 20.0  # seconds between two lines where nobody is watching
 CHUNK = 64
 
 
-class Meter:
+class Bar:
     """Counts what is done, and shows it in the first process only, on stderr."""
 
     def __init__(self, what: str, total: int) -> None:
@@ -64,8 +64,8 @@ def each(look: Callable[[int], None], indices: Sequence[int], *, what: str, then
             look(index)
         return chunk
 
-    with Meter(what, len(indices)) as meter, ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+    with Bar(what, len(indices)) as bar, ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         for done in pool.map(some, range(0, len(indices), CHUNK)):
-            meter.advance(len(done))
+            bar.advance(len(done))
             if then is not None:
                 then(done)

@@ -79,7 +79,7 @@ def _without(batch: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in batch.items() if name != "teacher_image"}
 
 
-class Store:
+class LabelFile:
     """A file of classes, one for each draw of each epoch, most of them unknown at first; several processes may use it at once.
 
     A byte or two for each: zero for unknown, else the class + 1.
@@ -127,7 +127,7 @@ class Remembered:
     """The same as `labelled`, but what the store knows is not asked again."""
 
     labelled: AskTeacher
-    store: Store
+    store: LabelFile
 
     def __call__(self, batch: Any, clock: Clock) -> Any:
         """The batch with the teacher's classes."""
@@ -148,7 +148,7 @@ def remembered(labelled: AskTeacher, circumstances: Mapping[str, Any], *, epochs
     name = blake2b(text.encode(), digest_size=16).hexdigest()
     try:
         folder = cache_folder() / "labels"
-        store = Store(folder / f"{name}.bin", epochs=epochs, draws=draws, classes=classes)
+        store = LabelFile(folder / f"{name}.bin", epochs=epochs, draws=draws, classes=classes)
         part = folder / f"{name}.{os.getpid()}.part"
         part.write_text(text + "\n", encoding="utf-8")
         part.replace(folder / f"{name}.json")

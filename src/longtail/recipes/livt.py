@@ -66,7 +66,7 @@ def livt(
     rate, the first d ** n. `erase` is a part of randaugment. `loss` is any of the paper's table 7: ce is the paper's MAE, bal_bce its
     LiVT (`test_prior` uniform adds equation 10's log(C - 1)), the others are its baselines.
 
-    Cost: 38 minutes on one thread for 20 epochs of labels on CIFAR-10-LT (imbalance 100) with `vit_mini`, 15 on two for 20 of painting.
+    Cost: 38 to 47 minutes on one thread for 20 epochs of labels on CIFAR-10-LT (imbalance 100) with `vit_mini`, 29 for 20 of painting.
     Ours: 52.7% with these, `--pretrain-batch 64 --pretrain-lr 3e-3` and `--augment weak`, three seeds (livt_cifar10_lt/bal-bce).
     Paper: 800 epochs of pretraining at an effective batch of 4,096 and rate 1.5e-4, then 100 at 1,024 and 1e-3; decoder 512 wide, 8 blocks,
     16 heads. Published: ViT-B 60.9% on ImageNet-LT; on CIFAR-100-LT (imbalance 100) 58.2%, pretrained on ImageNet-1K.

@@ -49,8 +49,8 @@ def vit_scratch(
     LiVT's second stage from the weights that its first one begins with, and one rate for all layers; `lr` is for 256 images a step and
     grows with them.
 
-    Cost: 42 minutes on one thread for CIFAR-10-LT (imbalance 100), `vit_mini` and 20 epochs, beside other work.
-    Ours: 49.2% with these, `--loss bal_ce` and `--augment weak`, two seeds (livt_cifar10_lt/scratch-bal-ce-epochs).
+    Cost: 42 to 50 minutes on one thread for CIFAR-10-LT (imbalance 100), `vit_mini` and 20 epochs, beside other work.
+    Ours: 49.0% with these, `--loss bal_ce` and `--augment weak`, three seeds (livt_cifar10_lt/scratch-bal-ce-epochs).
     Published: ViT-B 31.6% on ImageNet-LT after 800 epochs (Xu et al. 2023, table 2).
     """
     size = size or data.size

@@ -61,7 +61,7 @@ def masked_autoencoder(
     trained with balanced softmax for `probe_epochs`. `lr` is for 256 images a step and grows with them. `images` takes so many training
     images, equally many of each class: how LiVT's table 5 makes balanced data of the size of long-tailed data.
 
-    Cost: 19 minutes on two threads for CIFAR-10-LT (imbalance 100), `vit_mini` and 20 epochs of `--batch 64`; 4 are the classifier's.
+    Cost: 37 minutes on one thread for CIFAR-10-LT (imbalance 100), `vit_mini` and 20 epochs of `--batch 64`; 8 are the classifier's.
     Ours: 42.5% with these and `--lr 3e-3`, three seeds (livt_cifar10_lt/mgp).
     Paper: 800 epochs, effective batch 4,096, rate 1.5e-4, warmup 40 epochs, mask 0.75, decoder 512 wide with 8 blocks and 16 heads.
     """

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from typing import Literal
 
-from longtail.core import Labelled, Method, Stage, nothing
+from longtail.core import Labelled, Method, Stage
 from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader
-from longtail.data.mixing import Mixup
 from longtail.data.samplers import ClassBalanced, Instance, ProgressivelyBalanced, Sampler, SquareRoot
 from longtail.engine.run import Run
 from longtail.losses import LogitAdjusted
 from longtail.methods.classify import Classify
 from longtail.recipes.batchformer import neck, rates
-from longtail.recipes.parts import Augment, Kept, Weights, beginning, classifying_head, kept, training_view, usual_optimizer, validation
+from longtail.recipes.parts import (
+    Augment,
+    Kept,
+    Weights,
+    beginning,
+    classifying_head,
+    kept,
+    mixing,
+    training_view,
+    usual_optimizer,
+    validation,
+)
 from longtail.schedules import Cosine
 
 Sampling = Literal["instance", "class_balanced", "square_root", "progressive"]
@@ -152,7 +162,7 @@ def balanced_softmax(
             accumulate=accumulate,
             optimizer=usual_optimizer(backbone, weights, lr=lr, weight_decay=weight_decay, scales=rates(own, batchformer_rate)),
             schedule=Cosine(warmup, start=warmup_start),
-            mix=Mixup(mixup, classes) if mixup else nothing,
+            mix=mixing(classes, mixup=mixup, cutmix=0.0),
             averages=averages,
             evals=validation(data, size, workers=run.machine.workers),
             keep=chosen,
