@@ -1,4 +1,4 @@
-"""Files of a run: those that are either whole or not there, and lines of JSON, the last of which may be cut; and a place for others."""
+"""Files of a run: whole or not there, JSON with a format version, lines of JSON of which the last may be cut; and a place for others."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+FORMAT = 1
+"""Of recipe.json, model/spec.json and the like; raised when an older longtail would misread them."""
 
 
 @contextmanager
@@ -28,8 +31,39 @@ def whole(path: Path) -> Iterator[Path]:
         with part.open("r+b") as file:  # Windows lets none be synced that cannot be written
             os.fsync(file.fileno())  # or a crash of the machine could leave an empty file under the final name
         part.replace(path)
+    except OSError as error:
+        raise OSError(
+            f"could not write {path}: {error}. What was there before is intact: free some space and run the same command again"
+        ) from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file in one move."""
+    with whole(path) as part:
+        part.write_bytes(text.encode())
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write a JSON file in one move."""
+    write_text(path, json.dumps(content, indent=1) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON file of a run, of this format version or an older one."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"expected a run folder with {path.name}, got none at {path.parent}: pass the folder given as --out") from None
+    except ValueError as error:
+        raise ValueError(f"expected JSON, got something else or a part of it in {path} ({error})") from error
+    if not isinstance(content, dict) or not isinstance(content.get("format"), int):
+        raise ValueError(f"expected a format version in {path}, got none: this file was not written by longtail")
+    if content["format"] > FORMAT:
+        got = content["format"]
+        raise ValueError(f"expected format {FORMAT} or older, got {got} in {path}: a newer longtail wrote it, upgrade this one")
+    return content
 
 
 def cache_folder() -> Path:

@@ -39,8 +39,8 @@ def perform(**values: Any) -> None:
     continues with the stored line. `--dry-run` only chooses.
     """
     from longtail.engine.machine import choose as choose_machine
+    from longtail.files import FORMAT, read_json, write_json
     from longtail.runs import train
-    from longtail.runs.files import FORMAT, read_json, write_json
     from longtail.runs.identity import check_outside
 
     began, minutes = time.monotonic(), values["minutes"]
@@ -192,9 +192,9 @@ def verdict(folder: Path, row: Row) -> list[str]:
     """What was achieved, with 95% intervals over test images: all classes alike, the rarest third of them, and the worst ones."""
     import numpy as np
 
+    from longtail.files import read_json
     from longtail.metrics.files import read_predictions
     from longtail.metrics.intervals import balanced, wilson
-    from longtail.runs.files import read_json
 
     if row["test"] is None:
         return ["There are no test images, so nothing is known about its accuracy."]

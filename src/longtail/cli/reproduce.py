@@ -188,7 +188,7 @@ def judged(
 
 
 def _written(folder: Path, found: Mapping[str, Any]) -> None:
-    from longtail.runs.files import write_json
+    from longtail.files import write_json
 
     write_json(folder / "reproduce.json", found)
     tables.say(f"written: {folder / 'reproduce.json'}")

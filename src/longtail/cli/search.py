@@ -142,7 +142,7 @@ def opened(search: Search) -> Study:
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
-    from longtail.runs.files import FORMAT, read_json, write_json
+    from longtail.files import FORMAT, read_json, write_json
 
     seen = {name: None if search.flags[name] is None else str(search.flags[name]) for name in search.flags if name not in MACHINE}
     record = {"format": FORMAT, "recipe": search.recipe.name, "data": search.data, "metric": search.metric, "seed": search.seeds[0]}

@@ -1,4 +1,4 @@
-"""Checkpoints, and other files of a stage that are either whole or not there."""
+"""Checkpoints of a stage: whole or not there."""
 
 from __future__ import annotations
 
@@ -14,20 +14,13 @@ from longtail.files import whole
 FORMAT = 1
 
 
-def write_atomically(path: Path, write: Any) -> None:
-    """Let `write(file)` fill a new file and put it in place in one move; if it fails, what was there stays."""
-    try:
-        with whole(path) as part, part.open("wb") as file:
-            write(file)
-    except (OSError, RuntimeError) as error:  # torch.save turns a full disk into a RuntimeError
-        raise OSError(
-            f"could not write {path}: {error}. What was there before is intact: free some space and run the same command again"
-        ) from error
-
-
 def save(path: Path, state: Mapping[str, Any]) -> None:
-    """Save a checkpoint atomically."""
-    write_atomically(path, lambda file: torch.save({"format": FORMAT, **state}, file))
+    """Save a checkpoint in one move; if that fails, what was there stays."""
+    with whole(path) as part, part.open("wb") as file:
+        try:
+            torch.save({"format": FORMAT, **state}, file)
+        except RuntimeError as error:  # torch's word for a full disk
+            raise OSError(str(error)) from error
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from longtail.engine.fit import Fitting, train
 from longtail.engine.journal import Journal, Meter, diverged
 from longtail.engine.predicting import predictor
 from longtail.engine.stopping import Stopped, listening
+from longtail.files import write_text
 
 JOURNAL_EVERY = 100  # steps between two lines within an epoch
 
@@ -180,7 +181,7 @@ class Session:
         record |= {"keep": keep.name, "best": best}
         if self.first:
             checkpoint.save(self.folder / "kept.pt", {"weights": self.kept["weights"]})
-            checkpoint.write_atomically(self.folder / "done", lambda file: file.write(json.dumps(record).encode()))
+            write_text(self.folder / "done", json.dumps(record))
         if processes.world() > 1:
             torch.distributed.barrier()
 

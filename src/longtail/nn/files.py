@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +9,7 @@ from typing import NamedTuple
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 
-from longtail.files import whole
+from longtail.files import FORMAT, read_json, whole, write_json
 from longtail.nn.networks import Network, build
 
 
@@ -26,7 +25,7 @@ def read(folder: Path) -> Saved:
     """Read a finished run's folder `model/`."""
     if not (folder / "spec.json").exists():
         raise ValueError(f"expected a finished run, got no network at {folder}: pass the folder that a run was given as --out")
-    spec = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
+    spec = read_json(folder / "spec.json")
     return Saved(filled(build(spec["network"]), folder / "model.safetensors"), tuple(spec["classes"]), int(spec["size"]))
 
 
@@ -34,9 +33,7 @@ def write(folder: Path, network: Network, *, classes: Sequence[str], size: int) 
     """Write a network so that `read` finds it: the weights first, each file whole or not there."""
     with whole(folder / "model.safetensors") as part:
         save_model(network, str(part))
-    spec = {"format": 1, "network": network.spec, "classes": list(classes), "size": size}
-    with whole(folder / "spec.json") as part:
-        part.write_text(json.dumps(spec) + "\n", encoding="utf-8")
+    write_json(folder / "spec.json", {"format": FORMAT, "network": network.spec, "classes": list(classes), "size": size})
 
 
 def filled(network: Network, weights: Path) -> Network:

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from longtail.files import whole
+from longtail.files import FORMAT, read_json, whole, write_json
 from longtail.nn.heads import Linear
 from longtail.nn.mae import MaskedAutoencoder, transformer
 from longtail.nn.networks import Classifier, Network, linear_parts
@@ -79,7 +79,7 @@ def read_weights(source: str | Path) -> Weights:
 def _about(folder: Path) -> tuple[Mapping[str, Any] | None, str | None, float | None]:
     """The spec of the weights in a folder of ours, what they have learnt from and how long; of timm's only how images were normalised."""
     if (folder / "spec.json").exists():
-        about = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
+        about = read_json(folder / "spec.json")
         return about["network"].get("network", about["network"]), about.get("data"), about.get("minutes")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8")) if (folder / "config.json").exists() else {}
     if not config and folder.name in ("encoder", "model"):
@@ -183,9 +183,8 @@ def write_weights(folder: Path, weights: Weights) -> None:
     """Write weights into a folder where `read_weights` finds them, with all that is known of them."""
     with whole(folder / "model.safetensors") as part:
         save_file({name: own.clone(memory_format=torch.contiguous_format) for name, own in weights.tensors.items()}, part)
-    about = {"format": 1, "network": weights.spec or weights.statistics, "data": weights.data, "minutes": weights.minutes}
-    with whole(folder / "spec.json") as part:  # last: a folder that has it is whole
-        part.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    about = {"format": FORMAT, "network": weights.spec or weights.statistics, "data": weights.data, "minutes": weights.minutes}
+    write_json(folder / "spec.json", about)  # last: a folder that has it is whole
 
 
 def timm_layout(network: Network) -> dict[str, Tensor]:

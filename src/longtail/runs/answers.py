@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from longtail.files import read_json
 from longtail.metrics import conformal
 from longtail.metrics.conformal import Thresholds
-from longtail.runs.files import read_json
 
 
 def read_thresholds(path: Path, *, classes: int) -> Thresholds | None:

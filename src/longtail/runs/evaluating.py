@@ -21,6 +21,7 @@ from longtail.data.loader import InOrder
 from longtail.data.opening import open_data, open_to_judge
 from longtail.engine.machine import Machine, choose
 from longtail.engine.predicting import predictor
+from longtail.files import FORMAT, write_json
 from longtail.metrics.conformal import Thresholds, calibrate
 from longtail.metrics.evaluators import collect, flipped
 from longtail.metrics.files import Predictions, write_predictions
@@ -29,7 +30,6 @@ from longtail.metrics.summary import detailed, summarise
 from longtail.nn import Classifier
 from longtail.report.document import write as write_report
 from longtail.runs.examples import write_examples
-from longtail.runs.files import FORMAT, write_json
 from longtail.runs.identity import Tta, data_flags, own_data, read_record, versions
 from longtail.runs.model import BATCH, load
 

@@ -18,8 +18,8 @@ from torch import Tensor
 import longtail
 from longtail.data.loader import seen
 from longtail.engine.machine import choose
+from longtail.files import FORMAT
 from longtail.runs.evaluating import opened
-from longtail.runs.files import FORMAT
 from longtail.runs.identity import own_data, read_record
 from longtail.runs.model import load
 from longtail.runs.predicting import BATCH, Loaded

@@ -18,8 +18,8 @@ from longtail import processes
 from longtail.data.dataset import Dataset
 from longtail.data.names import KNOWN
 from longtail.engine.machine import Machine
+from longtail.files import FORMAT, read_json
 from longtail.recipes.signatures import Recipe, read
-from longtail.runs.files import FORMAT, read_json
 
 Tta = Literal["none", "flip"]
 Adjust = Literal["none", "validation"]

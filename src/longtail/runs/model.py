@@ -12,12 +12,11 @@ from torch import nn
 from longtail.core import Method
 from longtail.data.dataset import Dataset
 from longtail.engine.machine import choose
-from longtail.files import whole
+from longtail.files import FORMAT, read_json, whole, write_json, write_text
 from longtail.metrics.row import Row, Summary, read_row
 from longtail.nn.files import filled
 from longtail.nn.networks import Classifier, build
 from longtail.runs.answers import read_thresholds
-from longtail.runs.files import FORMAT, read_json, write_json, write_text
 from longtail.runs.pictures import Fit
 from longtail.runs.predicting import Loaded
 

@@ -23,7 +23,7 @@ from longtail.data.dataset import Dataset
 from longtail.engine.distributed import started
 from longtail.engine.machine import Machine, choose
 from longtail.engine.run import Run
-from longtail.files import read_lines
+from longtail.files import read_lines, write_json, write_text
 from longtail.metrics.files import Predictions, write_predictions
 from longtail.metrics.row import FORMAT, Adjusting, Best, Row, Summary, read_row
 from longtail.nn import Adjusted, Classifier
@@ -33,7 +33,6 @@ from longtail.recipes.signatures import Recipe, read
 from longtail.report.document import write as write_report
 from longtail.runs.evaluating import answers, calibrated, confidence_of, judged, opened, summary, warn_of_mirroring, write_sets
 from longtail.runs.examples import write_examples
-from longtail.runs.files import write_json, write_text
 from longtail.runs.identity import Adjust, Asked, Tta, begun, check_identity, check_outside, hardware, versions
 from longtail.runs.lock import held
 from longtail.runs.model import check_rebuilt, deployed, spec_of, write_model
