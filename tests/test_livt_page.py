@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from longtail.recipes.signatures import read
+
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "livt.md").read_text(encoding="utf-8")
 TEXT = " ".join(PAGE.split())
@@ -122,3 +124,46 @@ def test_the_differences_are_those_of_the_results() -> None:
     assert f"and {balanced('bal-ce') - balanced('scratch-bal-ce-minutes'):.0f} points above as many minutes" in TEXT
     assert f"Bal-BCE is {balanced('bal-ce') - balanced('bal-bce'):.0f} points below Bal-CE" in TEXT
     assert f"linear classifier on the frozen encoder has {balanced('mgp'):.0f}%" in TEXT
+
+
+def test_the_order_of_the_arms_is_that_of_every_seed() -> None:
+    rows = {arm: {result["row"]["seed"]: result["row"]["test"] for result in _results(arm)} for arm in ROWS.values()}
+    assert all(len(own) == 3 for own in rows.values())
+    order = ["bal-ce", "scratch-bal-ce-minutes", "bal-bce", "bal-bce-uniform", "ce", "bce"]
+    assert all(rows[a][seed]["balanced"] > rows[b][seed]["balanced"] for a, b in pairwise(order) for seed in range(3))
+    near = [rows["bal-bce-uniform"][seed]["balanced"] > rows["scratch-bal-ce-epochs"][seed]["balanced"] for seed in range(3)]
+    assert {*near} == {True, False}, "the page says so"
+    assert all(
+        rows["bal-bce"][seed]["balanced"] > rows["scratch-bal-ce-epochs"][seed]["balanced"] > rows["ce"][seed]["balanced"]
+        for seed in range(3)
+    )
+    assert "agree on the order of the arms, but for equation 10 and the same epochs from scratch" in TEXT
+
+
+def test_what_tau_does_is_what_the_results_say() -> None:
+    few = {
+        arm: [100 * result["row"]["test"]["groups"]["few"] for result in _results(arm)]
+        for arm in ("bce", "bal-bce-uniform", "ce", "bal-ce")
+    }
+    for without, adjusted in (("bce", "bal-bce-uniform"), ("ce", "bal-ce")):
+        assert max(few[without]) < min(few[adjusted])
+    assert f"from {_mean(few['bce'])} to {_mean(few['bal-bce-uniform'])}% for equation 10" in TEXT
+    assert f"and from {_mean(few['ce'])} to {_mean(few['bal-ce'])}% for cross entropy" in TEXT
+
+
+def test_costs_in_docstrings_are_those_of_the_results() -> None:
+    def minutes(arm: str) -> list[float]:
+        return [result["row"]["minutes"] for result in _results(arm) if result["row"]["hardware"]["threads"] == 1]
+
+    def doc(recipe: str) -> str:
+        return " ".join(read(recipe).doc.split())
+
+    labels, scratch, (painting,) = minutes("bal-bce"), minutes("scratch-bal-ce-epochs"), minutes("mgp")
+    (encoder,) = [
+        begun for result in _results("bal-bce") for first, begun in result["begun_minutes"].items() if result["begun_threads"][first] == 1
+    ]
+    assert f"Cost: {min(labels):.0f} to {max(labels):.0f} minutes on one thread" in doc("livt")
+    assert f"with `vit_mini`, {encoder:.0f} for 20 of painting" in doc("livt")
+    assert f"Cost: {min(scratch):.0f} to {max(scratch):.0f} minutes on one thread" in doc("vit_scratch")
+    assert f"Cost: {painting:.0f} minutes on one thread" in doc("masked_autoencoder")
+    assert f"{painting - encoder:.0f} are the classifier's" in doc("masked_autoencoder")

@@ -134,11 +134,11 @@ def _given(run: Run, data: Dataset, pretrained: Path) -> Weights:
     if (run.folder / "encoder" / "spec.json").exists() and (run.folder / "finetune" / "last.pt").exists():
         return read_weights(run.folder)
     weights = read_weights(pretrained)
-    if weights.data is None:  # no encoder, which says so itself
+    if weights.data is None:  # encoders of ours say it themselves
         here = f"{data.name}, {data.hash[:12]}"
         known = pretrained.is_dir() or weights.spec is not None  # a file beside its spec is one of a run
         learnt = data_seen(str(weights.source), data, role="encoder") or here if known else f"the data of {pretrained.name}"
-        weights = replace(weights, data=learnt, minutes=minutes_of(str(weights.source)))
+        weights = replace(weights, data=learnt, minutes=minutes_of(str(weights.source)) or None)
     if not run.dry and processes.rank() == 0:
         write_weights(run.folder / "encoder", weights)
     return weights
