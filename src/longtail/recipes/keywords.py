@@ -17,8 +17,7 @@ KEYWORDS: Mapping[str, str] = {
     "warmup_start": "Where the rate begins to rise, as a share of its highest.",
     "schedule": "How the rate falls: at 0.8 and 0.9 of training, or along a cosine.",
     "augment": "How training images are changed; from weak to strong.",
-    "sampling": "How often a class is drawn: as it occurs, equally often, by the square root, or from the first to the second. "
-    "With balanced_softmax any but the first corrects twice: use it with cross_entropy, or lower --tau.",
+    "sampling": "How often a class is drawn: as it occurs, equally often, by the square root, or from the first to the second.",
     "mixup": "Strength of mixing two images and their labels; 0 is off.",
     "cutmix": "Strength of pasting a part of one image into another, with its label; 0 is off.",
     "smoothing": "Share of a label that is spread over all classes.",

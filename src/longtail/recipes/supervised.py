@@ -118,7 +118,8 @@ def balanced_softmax(
         longtail train balanced_softmax --data cifar10-lt --root DATA --out runs/balanced
 
     Cross entropy of logits + tau * log prior: Balanced Softmax (Ren et al. 2020) at tau = 1, which is also logit adjustment
-    (Menon et al. 2021), and cross entropy at tau = 0. Everything else is as in `cross_entropy`.
+    (Menon et al. 2021), and cross entropy at tau = 0. Everything else is as in `cross_entropy`. Another `sampling` than `instance`
+    corrects for rare classes a second time: use it with cross_entropy, or with a lower tau.
 
     `--batchformer on` lets the images of a batch attend to each other before the head while training (Hou et al. 2022), at
     `batchformer_rate` of the learning rate: half the loss without it and half with it, as in its Algorithm 1. The released code has
