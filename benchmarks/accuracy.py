@@ -30,10 +30,24 @@ PLANS = Path(__file__).parent / "plans"
 BEGINNING = RLock()  # one job at a time trains what others begin with: they may begin with the same
 
 
-def command(plan: dict[str, Any], arm: dict[str, Any], *, seed: int, out: Path, work: Path, root: Path) -> list[str]:
-    settings = {name: value for name, value in {**plan["settings"], **arm}.items() if value is not None}
+def command(
+    plan: dict[str, Any], arm: dict[str, Any], *, seed: int, out: Path, work: Path, root: Path
+) -> list[str]:
+    settings = {
+        name: value for name, value in {**plan["settings"], **arm}.items() if value is not None
+    }
     recipe = settings.pop("recipe")
-    words = ["longtail", "train", recipe, "--data", str(plan["data"]).format(root=root), "--seed", str(seed), "--out", str(out)]
+    words = [
+        "longtail",
+        "train",
+        recipe,
+        "--data",
+        str(plan["data"]).format(root=root),
+        "--seed",
+        str(seed),
+        "--out",
+        str(out),
+    ]
     for name, value in settings.items():
         flag = name.replace("_", "-")
         words += (
@@ -47,15 +61,26 @@ def command(plan: dict[str, Any], arm: dict[str, Any], *, seed: int, out: Path, 
 def begins_with(plan: dict[str, Any], arm: str, seed: int) -> list[str]:
     """The runs that an arm begins with, as PLAN/ARM-seedN."""
     values = map(str, {**plan["settings"], **plan["arms"][arm]}.values())
-    return [value.removeprefix("{work}/").format(seed=seed) for value in values if value.startswith("{work}/")]
+    return [
+        value.removeprefix("{work}/").format(seed=seed)
+        for value in values
+        if value.startswith("{work}/")
+    ]
 
 
 def silent(result: Mapping[str, Any]) -> dict[str, Any]:
     """Keywords that a run's command does not name and that had another default when it ran."""
     today = {name: own.default for name, own in read(result["row"]["recipe"]).parameters.items()}
-    given = {part.partition(" ")[0].removeprefix("no-").replace("-", "_") for part in result["command"].split(" --")}
+    given = {
+        part.partition(" ")[0].removeprefix("no-").replace("-", "_")
+        for part in result["command"].split(" --")
+    }
     used = result["row"]["keywords"]
-    return {name: used[name] for name, default in today.items() if name not in given and used.get(name, default) != default}
+    return {
+        name: used[name]
+        for name, default in today.items()
+        if name not in given and used.get(name, default) != default
+    }
 
 
 def twin(shown: str) -> tuple[str, dict[str, Any]] | None:
@@ -66,7 +91,11 @@ def twin(shown: str) -> tuple[str, dict[str, Any]] | None:
 
     for path in sorted(RESULTS.glob("*/*-seed*.json")):
         whole = json.loads(path.read_text())
-        if settings(whole["command"]) == settings(shown) and whole["row"]["test"] is not None and not silent(whole):
+        if (
+            settings(whole["command"]) == settings(shown)
+            and whole["row"]["test"] is not None
+            and not silent(whole)
+        ):
             return f"{path.parent.name}/{path.stem}", whole
     return None
 
@@ -79,7 +108,9 @@ def curve(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return lines
 
 
-def train(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, work: Path, threads: int) -> str | None:
+def train(
+    plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, work: Path, threads: int
+) -> str | None:
     """Train an arm, and before it what it begins with; says what failed."""
     for first in begins_with(plan, arm, seed):
         earlier, _, run = first.partition("/")
@@ -88,7 +119,9 @@ def train(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, w
             if (work / first / "row.json").exists():
                 continue
             planned = json.loads((PLANS / f"{earlier}.json").read_text())
-            if failed := train(planned, earlier, own, int(own_seed), root=root, work=work, threads=threads):
+            if failed := train(
+                planned, earlier, own, int(own_seed), root=root, work=work, threads=threads
+            ):
                 return failed
     out = work / name / f"{arm}-seed{seed}"
     words = command(plan, plan["arms"][arm], seed=seed, out=out, work=work, root=root)
@@ -97,7 +130,10 @@ def train(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, w
     with said.open("a") as log:
         machine = ["--threads", str(threads), "--device", "cpu"]
         done = subprocess.run(
-            [str(Path(sys.executable).with_name("longtail")), *words[1:], *machine], stdout=log, stderr=subprocess.STDOUT, check=False
+            [str(Path(sys.executable).with_name("longtail")), *words[1:], *machine],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            check=False,
         )
     return f"{out} failed: see {said}" if done.returncode else None
 
@@ -105,63 +141,125 @@ def train(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, w
 def minutes(folder: Path, row: Mapping[str, Any]) -> float:
     """What it took to make what others begin with: of an encoder its pretraining, without the classifier that judges it."""
     pretraining = folder / "pretrain" / "done"
-    return float(json.loads(pretraining.read_text())["minutes"] if pretraining.exists() else row["minutes"])
+    return float(
+        json.loads(pretraining.read_text())["minutes"] if pretraining.exists() else row["minutes"]
+    )
 
 
-def run(plan: dict[str, Any], name: str, arm: str, seed: int, *, root: Path, work: Path, threads: int = 1) -> str:
+def run(
+    plan: dict[str, Any],
+    name: str,
+    arm: str,
+    seed: int,
+    *,
+    root: Path,
+    work: Path,
+    threads: int = 1,
+) -> str:
     result, out = RESULTS / name / f"{arm}-seed{seed}.json", work / name / f"{arm}-seed{seed}"
     if result.exists():
         return f"{result} was there"
     runs = Path("runs")
-    shown = " ".join(command(plan, plan["arms"][arm], seed=seed, out=runs / name / f"{arm}-seed{seed}", work=runs, root=Path("DATA")))
+    shown = " ".join(
+        command(
+            plan,
+            plan["arms"][arm],
+            seed=seed,
+            out=runs / name / f"{arm}-seed{seed}",
+            work=runs,
+            root=Path("DATA"),
+        )
+    )
     shown += f" --threads {threads}"
     result.parent.mkdir(parents=True, exist_ok=True)
     if plan.get("judged") != "validation" and (found := twin(shown)):
         copied, whole = found
-        result.write_text(json.dumps({**whole, "plan": name, "arm": arm, "copied": copied}, indent=1) + "\n")
+        result.write_text(
+            json.dumps({**whole, "plan": name, "arm": arm, "copied": copied}, indent=1) + "\n"
+        )
         return f"{result} is that of {copied}"
     if failed := train(plan, name, arm, seed, root=root, work=work, threads=threads):
         return failed
     row = json.loads((out / "row.json").read_text())
     if plan.get("judged") == "validation":
         row["test"] = None
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    whole = {"plan": name, "arm": arm, "command": shown, "commit": commit, "row": row, "curve": curve(out)}
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    whole = {
+        "plan": name,
+        "arm": arm,
+        "command": shown,
+        "commit": commit,
+        "row": row,
+        "curve": curve(out),
+    }
     if begun := begins_with(plan, arm, seed):
         rows = {first: json.loads((work / first / "row.json").read_text()) for first in begun}
         whole["begun_with"] = {first: own["val"]["balanced"] for first, own in rows.items()}
         whole["begun_minutes"] = {first: minutes(work / first, own) for first, own in rows.items()}
         whole["begun_threads"] = {first: own["hardware"]["threads"] for first, own in rows.items()}
-    result.write_text(json.dumps(whole, indent=1).replace(str(work), str(runs)) + "\n")  # no folders of this machine
+    result.write_text(
+        json.dumps(whole, indent=1).replace(str(work), str(runs)) + "\n"
+    )  # no folders of this machine
     return f"{result} is new"
 
 
 def check(plan: dict[str, Any], arms: list[str], seeds: list[int]) -> None:
     """Refuse arms and seeds that a plan lacks: nothing would run, and nothing would say so."""
     if strange := [arm for arm in arms if arm not in plan["arms"]]:
-        raise SystemExit(f"expected arms of this plan, got {', '.join(strange)}: take {', '.join(plan['arms'])}, one --only for each")
+        raise SystemExit(
+            f"expected arms of this plan, got {', '.join(strange)}: take {', '.join(plan['arms'])}, one --only for each"
+        )
     if unknown := [seed for seed in seeds if seed not in plan["seeds"]]:
-        raise SystemExit(f"expected seeds of this plan, got {unknown}: take some of {plan['seeds']}")
+        raise SystemExit(
+            f"expected seeds of this plan, got {unknown}: take some of {plan['seeds']}"
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("plan", type=Path)
     parser.add_argument("--root", type=Path, required=True, help="where the images are")
-    parser.add_argument("--work", type=Path, default=Path("runs/benchmarks"), help="where runs are kept while they are unfinished")
+    parser.add_argument(
+        "--work",
+        type=Path,
+        default=Path("runs/benchmarks"),
+        help="where runs are kept while they are unfinished",
+    )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1, help="of each job")
     parser.add_argument("--only", action="append", help="an arm; may be repeated")
-    parser.add_argument("--seeds", type=lambda text: [int(part) for part in text.split(",")], help="only these of the plan's seeds")
+    parser.add_argument(
+        "--seeds",
+        type=lambda text: [int(part) for part in text.split(",")],
+        help="only these of the plan's seeds",
+    )
     asked = parser.parse_args()
     plan = json.loads(asked.plan.read_text())
     check(plan, asked.only or [], asked.seeds or [])
     wanted = [(arm, seed) for seed in plan["seeds"] for arm in plan["arms"]]
-    wanted = [(a, s) for a, s in wanted if (not asked.only or a in asked.only) and (not asked.seeds or s in asked.seeds)]
+    wanted = [
+        (a, s)
+        for a, s in wanted
+        if (not asked.only or a in asked.only) and (not asked.seeds or s in asked.seeds)
+    ]
     with ThreadPoolExecutor(asked.jobs) as pool:
         for late in (False, True):
             jobs = [job for job in wanted if bool(begins_with(plan, *job)) is late]
-            done = pool.map(lambda job: run(plan, asked.plan.stem, *job, root=asked.root, work=asked.work, threads=asked.threads), jobs)
+            done = pool.map(
+                lambda job: run(
+                    plan,
+                    asked.plan.stem,
+                    *job,
+                    root=asked.root,
+                    work=asked.work,
+                    threads=asked.threads,
+                ),
+                jobs,
+            )
             for said in done:
                 print(said, flush=True)
 

@@ -37,7 +37,9 @@ def picture(scores: Mapping[str, Mapping[str, Sequence[float]]], *, title: str) 
     return "\n".join(parts()) + "\n"
 
 
-def _panel(name: str, arms: Mapping[str, Sequence[float]], left: float, wide: float) -> Iterator[str]:
+def _panel(
+    name: str, arms: Mapping[str, Sequence[float]], left: float, wide: float
+) -> Iterator[str]:
     values = [value for own in arms.values() for value in own]
     marks = ticks(min(values), max(values))
     bottom = TOP + ROW * len(arms)
@@ -55,8 +57,13 @@ def _panel(name: str, arms: Mapping[str, Sequence[float]], left: float, wide: fl
     for place, own in enumerate(arms.values()):
         y, mean = TOP + ROW * (place + 0.5), across(statistics.fmean(own))
         yield f'<line class="mean" x1="{mean:.1f}" x2="{mean:.1f}" y1="{y - 8:g}" y2="{y + 8:g}" stroke="{BLUE}" stroke-width="3"/>'
-        yield from (f'<circle cx="{across(value):.1f}" cy="{y:g}" r="4" fill="{BLUE}" fill-opacity="0.45"/>' for value in own)
+        yield from (
+            f'<circle cx="{across(value):.1f}" cy="{y:g}" r="4" fill="{BLUE}" fill-opacity="0.45"/>'
+            for value in own
+        )
 
 
 def _text(x: float, y: float, words: str, *, anchor: str = "middle", colour: str = "#333") -> str:
-    return f'<text x="{x:.1f}" y="{y:g}" text-anchor="{anchor}" fill="{colour}">{escape(words)}</text>'
+    return (
+        f'<text x="{x:.1f}" y="{y:g}" text-anchor="{anchor}" fill="{colour}">{escape(words)}</text>'
+    )

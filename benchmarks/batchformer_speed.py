@@ -34,7 +34,9 @@ def method(use: Use, machine: Machine) -> Classify:
     torch.manual_seed(0)
     network = build({"name": "resnet32"})
     head = Linear(network.dim, 100)
-    made = Classify(network, head, LogitAdjusted(torch.arange(100, 0, -1)), neck=neck(network.dim, use))
+    made = Classify(
+        network, head, LogitAdjusted(torch.arange(100, 0, -1)), neck=neck(network.dim, use)
+    )
     machine.place(made)
     return made
 
@@ -69,7 +71,9 @@ def in_turns(loops: dict[str, Callable[[int], None]], *, block: int, blocks: int
     """Milliseconds of each, and what the second adds to the first: the median over blocks of the difference."""
     times: dict[str, list[float]] = {name: [] for name in loops}
     for number in range(blocks + 1):
-        for name, loop in list(loops.items())[:: 1 if number % 2 else -1]:  # who is first takes turns, too
+        for name, loop in list(loops.items())[
+            :: 1 if number % 2 else -1
+        ]:  # who is first takes turns, too
             before = time.perf_counter()
             loop(block)
             if number:  # the first block warms up
@@ -77,11 +81,17 @@ def in_turns(loops: dict[str, Callable[[int], None]], *, block: int, blocks: int
     first, second = times.values()
     added = statistics.median(b - a for a, b in zip(first, second, strict=True))
     shown = {f"{name}_ms": round(1000 * statistics.median(own), 2) for name, own in times.items()}
-    return {**shown, "added_ms": round(1000 * added, 3), "added_percent": round(100 * added / statistics.median(first), 2)}
+    return {
+        **shown,
+        "added_ms": round(1000 * added, 3),
+        "added_percent": round(100 * added / statistics.median(first), 2),
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--blocks", type=int, default=20)
     asked = parser.parse_args()
@@ -90,7 +100,10 @@ def main() -> None:
     generator = torch.Generator().manual_seed(0)
     batches: list[Any] = [
         machine.receive(
-            {"image": torch.rand(128, 3, 32, 32, generator=generator), "target": torch.randint(100, (128,), generator=generator)}
+            {
+                "image": torch.rand(128, 3, 32, 32, generator=generator),
+                "target": torch.randint(100, (128,), generator=generator),
+            }
         )
         for _ in range(4)
     ]
@@ -99,14 +112,29 @@ def main() -> None:
         equal = torch.equal(*(own.eval().predict(batches[0]["image"]) for own in (plain, attended)))
     figures = {
         "training_step": in_turns(
-            {"plain": stepping(plain, batches), "batchformer": stepping(attended, batches)}, block=3, blocks=asked.blocks
+            {"plain": stepping(plain, batches), "batchformer": stepping(attended, batches)},
+            block=3,
+            blocks=asked.blocks,
         ),
-        "inference": in_turns({"plain": asking(plain, batches), "batchformer": asking(attended, batches)}, block=5, blocks=asked.blocks),
+        "inference": in_turns(
+            {"plain": asking(plain, batches), "batchformer": asking(attended, batches)},
+            block=5,
+            blocks=asked.blocks,
+        ),
         "inference_equal_to_the_bit": equal,
     }
     question = "What does BatchFormer add to a training step of ResNet-32 (batch 128, 100 classes), and to inference?"
-    command = f"python benchmarks/batchformer_speed.py --threads {asked.threads} --blocks {asked.blocks}"
-    measured.write("batchformer", figures, plan="batchformer", question=question, command=command, threads=asked.threads)
+    command = (
+        f"python benchmarks/batchformer_speed.py --threads {asked.threads} --blocks {asked.blocks}"
+    )
+    measured.write(
+        "batchformer",
+        figures,
+        plan="batchformer",
+        question=question,
+        command=command,
+        threads=asked.threads,
+    )
 
 
 if __name__ == "__main__":

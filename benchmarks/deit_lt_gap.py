@@ -16,28 +16,40 @@ from longtail.report.charts import Line, chart
 
 HERE = Path(__file__).parent
 PICTURE = HERE.parent / "docs" / "images" / "deit-lt-gap.svg"
-LINES = {"student": ("student", "student", "val/balanced"), "CLS alone": ("student", "student", "val/cls/balanced")}
-LINES |= {"DIST alone": ("student", "student", "val/dist/balanced"), "no teacher": ("vit", "train", "val/balanced")}
+LINES = {
+    "student": ("student", "student", "val/balanced"),
+    "CLS alone": ("student", "student", "val/cls/balanced"),
+}
+LINES |= {
+    "DIST alone": ("student", "student", "val/dist/balanced"),
+    "no teacher": ("vit", "train", "val/balanced"),
+}
 
 
 def gaps(results: Path, *, seed: int = 0) -> dict[str, Line]:
     """For each line, (epoch, points above the teacher)."""
 
     def read(arm: str) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads((results / "deit_lt_cifar10_lt" / f"{arm}-seed{seed}.json").read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads(
+            (results / "deit_lt_cifar10_lt" / f"{arm}-seed{seed}.json").read_text(encoding="utf-8")
+        )
         return content
 
     (teacher,) = read("student")["begun_with"].values()
     found: dict[str, Line] = {}
     for name, (arm, stage, metric) in LINES.items():
         epochs = read(arm)["curve"][stage]
-        found[name] = [(line["epoch"], 100 * (line[metric] - teacher)) for line in epochs if metric in line]
+        found[name] = [
+            (line["epoch"], 100 * (line[metric] - teacher)) for line in epochs if metric in line
+        ]
     return found
 
 
 def main() -> None:
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    PICTURE.write_text(chart(gaps(HERE / "results"), x="epoch", y="points above the teacher"), encoding="utf-8")
+    PICTURE.write_text(
+        chart(gaps(HERE / "results"), x="epoch", y="points above the teacher"), encoding="utf-8"
+    )
     print(PICTURE)
 
 

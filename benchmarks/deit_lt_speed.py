@@ -52,7 +52,12 @@ class Batches:
     def epoch(self, index: int, *, start: int = 0) -> Iterator[Any]:
         for number in range(start, self.steps):
             draw = torch.arange(number * BATCH, (number + 1) * BATCH)
-            yield {"image": self.images[number % 4], "target": draw % CLASSES, "draw": draw, "index": draw}
+            yield {
+                "image": self.images[number % 4],
+                "target": draw % CLASSES,
+                "draw": draw,
+                "index": draw,
+            }
 
 
 def free(batch: Any, clock: Clock) -> Any:
@@ -72,7 +77,9 @@ def timed(transform: BatchTransform, seconds: list[float]) -> BatchTransform:
     return noted
 
 
-def turns(student: str, teacher: str, *, block: int, blocks: int, machine: Machine) -> dict[str, Any]:
+def turns(
+    student: str, teacher: str, *, block: int, blocks: int, machine: Machine
+) -> dict[str, Any]:
     steps = block * (blocks + 1)
     own = build({"name": teacher, "size": 32})
     labelled = AskTeacher(Teacher(Classifier(own, Cosine(own.dim, CLASSES)), size=32))
@@ -80,18 +87,33 @@ def turns(student: str, teacher: str, *, block: int, blocks: int, machine: Machi
     times: dict[str, list[float]] = {"free": [], "remembered": [], "alive": []}
     reading: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
-        store = LabelFile(Path(folder) / "labels.bin", epochs=1, draws=steps * BATCH, classes=CLASSES)
+        store = LabelFile(
+            Path(folder) / "labels.bin", epochs=1, draws=steps * BATCH, classes=CLASSES
+        )
         every = torch.arange(steps * BATCH)
         store.write(0, every, every % CLASSES)
-        kinds: dict[str, BatchTransform] = {"free": free, "remembered": timed(Remembered(labelled, store), reading), "alive": labelled}
+        kinds: dict[str, BatchTransform] = {
+            "free": free,
+            "remembered": timed(Remembered(labelled, store), reading),
+            "alive": labelled,
+        }
         loops = {}
         for kind, transform in kinds.items():
             torch.manual_seed(0)
             network = build({"name": student, "size": 32, "pool": "tokens"})
-            method = DistillTokens(network, TokenHeads(network.dim, CLASSES), CrossEntropy(smoothing=0.1))
+            method = DistillTokens(
+                network, TokenHeads(network.dim, CLASSES), CrossEntropy(smoothing=0.1)
+            )
             machine.place(method)
             mix = InTurn(MixupCutMix(classes=CLASSES), transform)
-            stage = Stage(name=kind, method=method, data=Batches(steps), epochs=1, optimizer=adamw(lr=1e-4), mix=mix)
+            stage = Stage(
+                name=kind,
+                method=method,
+                data=Batches(steps),
+                epochs=1,
+                optimizer=adamw(lr=1e-4),
+                mix=mix,
+            )
             loops[kind] = train(Run(Path(folder), machine=machine)._prepare(stage))
         for number in range(blocks + 1):
             for kind, loop in loops.items():
@@ -100,7 +122,10 @@ def turns(student: str, teacher: str, *, block: int, blocks: int, machine: Machi
                 if number:  # the first block warms up
                     times[kind].append((time.perf_counter() - before) / block)
     step = statistics.median(times["free"])
-    over = {kind: statistics.median(o / f - 1 for o, f in zip(times[kind], times["free"], strict=True)) for kind in ("remembered", "alive")}
+    over = {
+        kind: statistics.median(o / f - 1 for o, f in zip(times[kind], times["free"], strict=True))
+        for kind in ("remembered", "alive")
+    }
     read = statistics.median(reading)
     figures = {"step_ms": round(1000 * step, 1), "remembered_ms": round(1000 * read, 3)}
     figures["remembered_share_percent"] = round(100 * read / step, 3)
@@ -123,23 +148,36 @@ def counted(student: dict[str, Any], teacher: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--block", type=int, default=2, help="steps in a turn")
     parser.add_argument("--blocks", type=int, default=15, help="turns of each")
     asked = parser.parse_args()
     machine = replace(Machine(), threads=asked.threads)
     figures: dict[str, Any] = {
-        f"{student}, {teacher} teacher": turns(student, teacher, block=asked.block, blocks=asked.blocks, machine=machine)
+        f"{student}, {teacher} teacher": turns(
+            student, teacher, block=asked.block, blocks=asked.blocks, machine=machine
+        )
         for student in ("vit_mini", "vit_tiny")
         for teacher in ("fast_cnn", "resnet32")
     }
     for size in ("tiny", "small", "base"):
         student = {"name": f"timm:deit_{size}_distilled_patch16_224", "size": 224, "pool": "tokens"}
-        figures[f"counted: deit_{size} at 224, resnet50 teacher"] = counted(student, {"name": "timm:resnet50", "size": 224})
+        figures[f"counted: deit_{size} at 224, resnet50 teacher"] = counted(
+            student, {"name": "timm:resnet50", "size": 224}
+        )
     question = "What does a teacher cost a step of its student (batch 128), over the same step with classes that cost nothing?"
     command = f"python benchmarks/deit_lt_speed.py --threads {asked.threads} --block {asked.block} --blocks {asked.blocks}"
-    measured.write("deit_lt_speed", figures, plan="deit_lt_speed", question=question, command=command, threads=asked.threads)
+    measured.write(
+        "deit_lt_speed",
+        figures,
+        plan="deit_lt_speed",
+        question=question,
+        command=command,
+        threads=asked.threads,
+    )
 
 
 if __name__ == "__main__":

@@ -20,22 +20,32 @@ from longtail.runs.exporting import IMAGES, TOLERANCE, export
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run", type=Path)
     parser.add_argument("--to", choices=("onnx", "torch", "timm"), default="onnx")
     parser.add_argument("--root", type=Path)
     asked = parser.parse_args()
     row = read_row(asked.run)
     with tempfile.TemporaryDirectory() as folder:
-        found = export(asked.run, asked.to, out=Path(folder) / asked.to, root=asked.root, images=IMAGES)
+        found = export(
+            asked.run, asked.to, out=Path(folder) / asked.to, root=asked.root, images=IMAGES
+        )
         size = sum(own.stat().st_size for own in found.folder.iterdir())
     agreement = asdict(found.agreement)
     source = agreement.pop("source")
-    name = f"{row['recipe']} with {row['keywords'].get('network')} on {row['data']['name']}, {source}"
-    figures = {name: {**agreement, "difference_allowed": TOLERANCE, "megabytes": round(size / 1e6, 1)}}
+    name = (
+        f"{row['recipe']} with {row['keywords'].get('network')} on {row['data']['name']}, {source}"
+    )
+    figures = {
+        name: {**agreement, "difference_allowed": TOLERANCE, "megabytes": round(size / 1e6, 1)}
+    }
     question = f"Does the network that was exported to {asked.to} answer as the run's? (Difference in parts of the largest logit.)"
     command = f"python benchmarks/export_check.py RUN --to {asked.to}"
-    measured.write(f"export_{asked.to}", figures, plan=f"export_{asked.to}", question=question, command=command)
+    measured.write(
+        f"export_{asked.to}", figures, plan=f"export_{asked.to}", question=question, command=command
+    )
 
 
 if __name__ == "__main__":

@@ -25,7 +25,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from longtail.losses import BalancedBCE
 from longtail.nn import Linear, Network, build
-from longtail.nn.mae import Masked, MaskedAutoencoder, initialise, random_masking, to_patches, transformer
+from longtail.nn.mae import (
+    Masked,
+    MaskedAutoencoder,
+    initialise,
+    random_masking,
+    to_patches,
+    transformer,
+)
 from longtail.report.charts import chart
 
 PICTURES = Path(__file__).parents[1] / "docs" / "images"
@@ -45,7 +52,9 @@ class AllTokens(MaskedAutoencoder):
         seen = patches * ~masked.hidden[..., None]
         # The decoder receives every token in its place: nothing has to be put back.
         places = torch.arange(patches.shape[1]).expand(len(patches), -1)
-        return body.norm(body.blocks(torch.cat([prefix, seen], 1))), Masked(seen, masked.hidden, places)
+        return body.norm(body.blocks(torch.cat([prefix, seen], 1))), Masked(
+            seen, masked.hidden, places
+        )
 
 
 def vit_tiny(patch: int = 4) -> Network:
@@ -77,13 +86,19 @@ class Lightly(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         """The loss."""
         normal, length = self.normalize(image), self.backbone.sequence_length  # type: ignore[operator]
-        keep, hide = self.utils.random_token_mask(size=(len(image), length), mask_ratio=0.75, device=image.device)
+        keep, hide = self.utils.random_token_mask(
+            size=(len(image), length), mask_ratio=0.75, device=image.device
+        )
         embedded = self.decoder.embed(self.backbone.encode(images=normal, idx_keep=keep))
         tokens = self.utils.repeat_token(self.decoder.mask_token, (len(image), length))
-        tokens = self.decoder.decode(self.utils.set_at_index(tokens, keep, embedded.type_as(tokens)))
+        tokens = self.decoder.decode(
+            self.utils.set_at_index(tokens, keep, embedded.type_as(tokens))
+        )
         predicted = self.decoder.predict(self.utils.get_at_index(tokens, hide))
         wanted = self.utils.get_at_index(to_patches(normal, self.patch), hide - 1)
-        wanted = (wanted - wanted.mean(-1, keepdim=True)) / (wanted.var(-1, keepdim=True) + 1e-6).sqrt()
+        wanted = (wanted - wanted.mean(-1, keepdim=True)) / (
+            wanted.var(-1, keepdim=True) + 1e-6
+        ).sqrt()
         loss: Tensor = (predicted - wanted).square().mean()
         return loss
 
@@ -155,7 +170,10 @@ def mgp_step(decoder: Mapping[str, int], rounds: int) -> dict[str, Any]:
     if "lightly" in times:
         figures["lightly_over_visible"] = round(times["lightly"] / times["visible"], 2)
     figures["peak_gflops"] = round(most, 1)
-    figures |= {f"{name}_percent_of_peak": round(100 * own / times[name] * 1000 / most, 1) for name, own in work.items()}
+    figures |= {
+        f"{name}_percent_of_peak": round(100 * own / times[name] * 1000 / most, 1)
+        for name, own in work.items()
+    }
     return figures
 
 
@@ -174,7 +192,10 @@ def tokens(rounds: int) -> dict[str, Any]:
     times = in_turns(contestants, rounds=rounds)
     points = [(float(name), value) for name, value in times.items()]
     _draw("livt-tokens", {"encoder": points}, x="visible tokens of 256", y="ms for 16 images")
-    return {"ms_by_visible_tokens": {name: round(value, 1) for name, value in times.items()}, **_straight(points)}
+    return {
+        "ms_by_visible_tokens": {name: round(value, 1) for name, value in times.items()},
+        **_straight(points),
+    }
 
 
 def classes(rounds: int) -> dict[str, Any]:
@@ -192,7 +213,10 @@ def classes(rounds: int) -> dict[str, Any]:
     points = [(float(name), value) for name, value in times.items()]
     _draw("livt-classes", {"head and Bal-BCE": points}, x="classes", y="ms for 128 images")
     large = [(x, y) for x, y in points if x >= 1000]  # below, a call costs more than its classes
-    return {"ms_by_classes": {name: round(value, 2) for name, value in times.items()}, **_straight(large)}
+    return {
+        "ms_by_classes": {name: round(value, 2) for name, value in times.items()},
+        **_straight(large),
+    }
 
 
 def _draw(name: str, lines: Mapping[str, Sequence[tuple[float, float]]], *, x: str, y: str) -> None:
@@ -205,11 +229,16 @@ def _straight(points: Sequence[tuple[float, float]]) -> dict[str, float]:
     x, y = zip(*points, strict=True)
     logarithms = torch.tensor(points, dtype=torch.float64).log()
     slope = statistics.linear_regression(logarithms[:, 0].tolist(), logarithms[:, 1].tolist()).slope
-    return {"power": round(slope, 2), "r_squared_of_a_line": round(statistics.correlation(x, y) ** 2, 4)}
+    return {
+        "power": round(slope, 2),
+        "r_squared_of_a_line": round(statistics.correlation(x, y) ** 2, 4),
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--only", action="append", help="a question; may be repeated")
@@ -225,8 +254,14 @@ def main() -> None:
             f"And with the paper's decoder, 512 wide with 8 blocks ({size})?",
             lambda: mgp_step(PAPER, asked.rounds),
         ),
-        "livt_tokens": ("Does the encoder's cost grow linearly with visible tokens (vit_tiny, patch 2)?", lambda: tokens(asked.rounds)),
-        "livt_classes": ("Does Balanced BCE's cost grow linearly with classes, to 8,142?", lambda: classes(asked.rounds)),
+        "livt_tokens": (
+            "Does the encoder's cost grow linearly with visible tokens (vit_tiny, patch 2)?",
+            lambda: tokens(asked.rounds),
+        ),
+        "livt_classes": (
+            "Does Balanced BCE's cost grow linearly with classes, to 8,142?",
+            lambda: classes(asked.rounds),
+        ),
     }
     for name, (question, measure) in questions.items():
         if asked.only and name not in asked.only:
@@ -234,7 +269,14 @@ def main() -> None:
         torch.manual_seed(0)
         figures = measure()
         command = f"python benchmarks/livt_speed.py --threads {asked.threads} --rounds {asked.rounds} --only {name}"
-        measured.write(name, figures, plan="livt_speed", question=question, command=command, threads=asked.threads)
+        measured.write(
+            name,
+            figures,
+            plan="livt_speed",
+            question=question,
+            command=command,
+            threads=asked.threads,
+        )
 
 
 if __name__ == "__main__":

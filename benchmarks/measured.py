@@ -15,10 +15,24 @@ from longtail.runs.identity import versions
 RESULTS = Path(__file__).parent / "results" / "speed"
 
 
-def write(name: str, figures: Mapping[str, Any], *, question: str, command: str, plan: str = "speed", threads: int | None = None) -> None:
+def write(
+    name: str,
+    figures: Mapping[str, Any],
+    *,
+    question: str,
+    command: str,
+    plan: str = "speed",
+    threads: int | None = None,
+) -> None:
     """Write the figures of a question with the command, machine, versions and commit behind them, and print them."""
     machine = {"cores": os.cpu_count(), "threads": threads, "kind": platform.machine()}
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=RESULTS.parent, capture_output=True, text=True, check=False)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=RESULTS.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     whole = {
         "plan": plan,
         "question": question,

@@ -32,17 +32,33 @@ def picture(folder: Path = HERE) -> str:
         result = json.loads(path.read_text(encoding="utf-8"))
         rows[result["arm"]].append(result["row"])
     if not all(rows.values()):
-        raise ValueError("expected results of both arms of digits_lt_demo, got too few: run benchmarks/accuracy.py on this plan")
+        raise ValueError(
+            "expected results of both arms of digits_lt_demo, got too few: run benchmarks/accuracy.py on this plan"
+        )
     recalls = {
-        name: [statistics.fmean(values) for values in zip(*(row["test"]["recall"] for row in own), strict=True)]
+        name: [
+            statistics.fmean(values)
+            for values in zip(*(row["test"]["recall"] for row in own), strict=True)
+        ]
         for name, own in rows.items()
     }
     counts = rows["plain"][0]["data"]["counts_before"]
     seeds = len(rows["plain"])
-    return "\n".join([*_frame(seeds), *_bars(counts), *_lines(recalls), *_legend(), "</svg>"]) + "\n"
+    return (
+        "\n".join([*_frame(seeds), *_bars(counts), *_lines(recalls), *_legend(), "</svg>"]) + "\n"
+    )
 
 
-def _text(x: float, y: float, words: str, *, anchor: str = "middle", colour: str = "#333", size: int = 13, turn: str = "") -> str:
+def _text(
+    x: float,
+    y: float,
+    words: str,
+    *,
+    anchor: str = "middle",
+    colour: str = "#333",
+    size: int = 13,
+    turn: str = "",
+) -> str:
     return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="{colour}" font-size="{size}"{turn}>{escape(words)}</text>'
 
 
@@ -65,7 +81,11 @@ def _frame(seeds: int) -> Iterator[str]:
     middle = (_y(0) + _y(1)) / 2
     yield _text(14, middle, "recall on test images", turn=f' transform="rotate(-90 14 {middle:g})"')
     yield _text(LEFT - 8, _y(0) + 36, "images", anchor="end", colour="#6b7280", size=12)
-    yield _text(WIDTH / 2, HEIGHT - 10, f"digit, from the most frequent to the rarest (digits-lt, mean of {seeds} seeds)")
+    yield _text(
+        WIDTH / 2,
+        HEIGHT - 10,
+        f"digit, from the most frequent to the rarest (digits-lt, mean of {seeds} seeds)",
+    )
 
 
 def _bars(counts: Sequence[int]) -> Iterator[str]:
@@ -82,7 +102,9 @@ def _lines(recalls: Mapping[str, Sequence[float]]) -> Iterator[str]:
         points = [(_x(label, len(own)), _y(recall)) for label, recall in enumerate(own)]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         yield f'<polyline points="{path}" fill="none" stroke="{COLOURS[name]}" stroke-width="2.5" stroke-linejoin="round"/>'
-        yield from (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{COLOURS[name]}"/>' for x, y in points)
+        yield from (
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{COLOURS[name]}"/>' for x, y in points
+        )
 
 
 def _legend() -> Iterator[str]:

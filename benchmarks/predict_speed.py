@@ -39,7 +39,9 @@ def network(machine: Machine) -> Loaded:
     made = Classifier(body, Linear(body.dim, 100)).eval().requires_grad_(False)
     machine.place(made)
     row: Row = {}  # type: ignore[typeddict-item]
-    return Loaded(Path(), made, tuple(map(str, range(100))), SIZE, row, Fit(SIZE, SIZE), None, machine)
+    return Loaded(
+        Path(), made, tuple(map(str, range(100))), SIZE, row, Fit(SIZE, SIZE), None, machine
+    )
 
 
 def files(folder: Path, count: int) -> list[Path]:
@@ -57,7 +59,9 @@ def seconds(work: Callable[[], None]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--images", type=int, default=4096)
     parser.add_argument("--rounds", type=int, default=5)
@@ -85,7 +89,9 @@ def main() -> None:
         works = {"raw": raw, "predict": predict, "decode": decode}
         times: dict[str, list[float]] = {name: [] for name in works}
         for number in range(asked.rounds + 1):
-            for name, work in list(works.items())[:: 1 if number % 2 else -1]:  # who is first takes turns
+            for name, work in list(works.items())[
+                :: 1 if number % 2 else -1
+            ]:  # who is first takes turns
                 spent = seconds(work)
                 if number:  # the first round warms up
                     times[name].append(spent)
@@ -98,7 +104,14 @@ def main() -> None:
     }
     command = f"python benchmarks/predict_speed.py --threads {asked.threads} --images {asked.images} --rounds {asked.rounds}"
     question = "How much of ResNet-32's speed is left when `longtail predict` reads 32-pixel PNG files for it? (Wanted: 90 percent.)"
-    measured.write("predict", figures, plan="predict", question=question, command=command, threads=asked.threads)
+    measured.write(
+        "predict",
+        figures,
+        plan="predict",
+        question=question,
+        command=command,
+        threads=asked.threads,
+    )
 
 
 if __name__ == "__main__":

@@ -39,14 +39,27 @@ the teacher or the encoder that an arm began with; rows of such arms without a p
 def page(folder: Path = HERE) -> str:
     """The whole page, from the plans and results in a folder."""
     plans = {path.stem: _read(path) for path in sorted((folder / "plans").glob("*.json"))}
-    parts, speed = [HEAD], {path.stem: _read(path) for path in sorted((folder / "results" / "speed").glob("*.json"))}
+    parts, speed = (
+        [HEAD],
+        {path.stem: _read(path) for path in sorted((folder / "results" / "speed").glob("*.json"))},
+    )
     if plans:
         parts.append("\n".join(_overview(plans, folder / "results")))
     for name, plan in plans.items():
-        found = {path.stem: _read(path) for path in sorted((folder / "results" / name).glob("*.json"))}
+        found = {
+            path.stem: _read(path) for path in sorted((folder / "results" / name).glob("*.json"))
+        }
         if "arms" not in plan:
-            found |= {question: speed.pop(question) for question, own in [*speed.items()] if name in (question, own["plan"])}
-        body = _accuracy(plan, list(found.values()), image=f"images/{name}.svg") if "arms" in plan else _figures(found)
+            found |= {
+                question: speed.pop(question)
+                for question, own in [*speed.items()]
+                if name in (question, own["plan"])
+            }
+        body = (
+            _accuracy(plan, list(found.values()), image=f"images/{name}.svg")
+            if "arms" in plan
+            else _figures(found)
+        )
         parts.append("\n".join([f"## {name.replace('_', ' ')}\n", *_asked(plan), *body]))
     if speed:
         parts.append("\n".join(["## speed\n", *_figures(speed)]))
@@ -62,7 +75,11 @@ def _overview(plans: Mapping[str, Mapping[str, Any]], results: Path) -> Iterator
     for recipe in dict.fromkeys(read(name).name for name in RECIPES):
         places: dict[bool, list[str]] = {True: [], False: []}
         for name, plan in plans.items():
-            own = [arm for arm, given in plan.get("arms", {}).items() if {**plan.get("settings", {}), **given}.get("recipe") == recipe]
+            own = [
+                arm
+                for arm, given in plan.get("arms", {}).items()
+                if {**plan.get("settings", {}), **given}.get("recipe") == recipe
+            ]
             if own:
                 ran = any(next((results / name).glob(f"{arm}-seed*.json"), None) for arm in own)
                 places[ran].append(f"[{name.replace('_', ' ')}](#{name.replace('_', '-')})")
@@ -75,11 +92,14 @@ def pictures(folder: Path = HERE) -> dict[str, str]:
     drawn = {}
     for path in sorted((folder / "plans").glob("*.json")):
         plan = _read(path)
-        found = [_read(result) for result in sorted((folder / "results" / path.stem).glob("*.json"))]
+        found = [
+            _read(result) for result in sorted((folder / "results" / path.stem).glob("*.json"))
+        ]
         ran = _by_arm(plan, found) if "arms" in plan else {}
         if len(ran) > 1:
             drawn[path.stem] = arms.picture(
-                _panels(ran), title=f"Accuracy of the arms of {path.stem}, overall and by group, a dot for each seed"
+                _panels(ran),
+                title=f"Accuracy of the arms of {path.stem}, overall and by group, a dot for each seed",
             )
     return drawn
 
@@ -88,13 +108,19 @@ def _panels(ran: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[st
     """Percents by panel, arm and seed; a group that is empty has no panel."""
     tests = {arm: [_judged(result["row"]) for result in own] for arm, own in ran.items()}
     first = next(iter(tests.values()))[0]
-    panels = {"balanced": {arm: [100 * test["balanced"] for test in own] for arm, own in tests.items()}}
+    panels = {
+        "balanced": {arm: [100 * test["balanced"] for test in own] for arm, own in tests.items()}
+    }
     for group in (group for group, value in first["groups"].items() if value is not None):
-        panels[group] = {arm: [100 * test["groups"][group] for test in own] for arm, own in tests.items()}
+        panels[group] = {
+            arm: [100 * test["groups"][group] for test in own] for arm, own in tests.items()
+        }
     return panels
 
 
-def _by_arm(plan: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+def _by_arm(
+    plan: Mapping[str, Any], found: Sequence[Mapping[str, Any]]
+) -> dict[str, list[Mapping[str, Any]]]:
     """The results of each arm that has run, in the order of the plan."""
     by_arm: dict[str, list[Mapping[str, Any]]] = {arm: [] for arm in plan["arms"]}
     for result in found:
@@ -108,10 +134,16 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _asked(plan: Mapping[str, Any]) -> Iterator[str]:
-    yield from (f"**{what.capitalize()}.** {plan[what]}\n" for what in ("question", "expected", "selection", "tuning") if what in plan)
+    yield from (
+        f"**{what.capitalize()}.** {plan[what]}\n"
+        for what in ("question", "expected", "selection", "tuning")
+        if what in plan
+    )
 
 
-def _accuracy(plan: Mapping[str, Any], found: Sequence[Mapping[str, Any]], *, image: str) -> Iterator[str]:
+def _accuracy(
+    plan: Mapping[str, Any], found: Sequence[Mapping[str, Any]], *, image: str
+) -> Iterator[str]:
     ran = _by_arm(plan, found)
     if ran:
         yield from _table(plan, ran)
@@ -122,7 +154,11 @@ def _accuracy(plan: Mapping[str, Any], found: Sequence[Mapping[str, Any]], *, im
         yield from (_command(own[0]) for own in ran.values())
         yield "```\n"
         yield f"{_facts([result['row'] for result in found])}. Commits: {', '.join(sorted({result['commit'] for result in found}))}.\n"
-    copied = [f"`{result['arm']}` with seed {result['row']['seed']} is {result['copied']}" for result in found if "copied" in result]
+    copied = [
+        f"`{result['arm']}` with seed {result['row']['seed']} is {result['copied']}"
+        for result in found
+        if "copied" in result
+    ]
     if copied:
         yield f"The same command as in another plan, so not run again: {'; '.join(copied)}.\n"
     begun = [
@@ -133,7 +169,10 @@ def _accuracy(plan: Mapping[str, Any], found: Sequence[Mapping[str, Any]], *, im
     if begun:
         yield f"Began with: {'; '.join(begun)}.\n"
     seeds = {arm: {result["row"]["seed"] for result in own} for arm, own in ran.items()}
-    missing = {arm: [str(seed) for seed in plan["seeds"] if seed not in seeds.get(arm, ())] for arm in plan["arms"]}
+    missing = {
+        arm: [str(seed) for seed in plan["seeds"] if seed not in seeds.get(arm, ())]
+        for arm in plan["arms"]
+    }
     absent = [f"`{arm}` with seed {', '.join(own)}" for arm, own in missing.items() if own]
     if absent:
         yield f"Not run yet: {'; '.join(absent)}.\n"
@@ -146,7 +185,9 @@ def _command(result: Mapping[str, Any]) -> str:
     return f"{before}{more}{root}{after}"
 
 
-def _table(plan: Mapping[str, Any], ran: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+def _table(
+    plan: Mapping[str, Any], ran: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> Iterator[str]:
     groups = list(_judged(next(iter(ran.values()))[0]["row"])["groups"])
     columns = ["arm", "seeds", "top-1", "balanced", *groups, "ECE", "core minutes"]
     yield f"| {' | '.join(columns)} |"
@@ -155,7 +196,11 @@ def _table(plan: Mapping[str, Any], ran: Mapping[str, Sequence[Mapping[str, Any]
         tests = [_judged(result["row"]) for result in own]
         named = f"`{arm}`" if arm in plan["arms"] else f"`{arm}` (no longer in the plan)"
         minutes = f"{statistics.fmean(result['row']['minutes'] * result['row']['hardware']['threads'] for result in own):.1f}"
-        begun = [value * result["begun_threads"][first] for result in own for first, value in result.get("begun_minutes", {}).items()]
+        begun = [
+            value * result["begun_threads"][first]
+            for result in own
+            for first, value in result.get("begun_minutes", {}).items()
+        ]
         minutes += f" + {statistics.fmean(begun):.1f}" if begun else ""
         yield f"| {' | '.join([named, str(len(own)), *_scores(tests, groups), minutes])} |"
         before = [result["row"].get("adjusting", {}).get("test") for result in own]
@@ -198,7 +243,10 @@ def _facts(rows: Sequence[Mapping[str, Any]]) -> str:
 
     return "; ".join(
         [
-            every("Test images" if rows[0]["test"] else "Validation images, and no test image", (_judged(row)["images"] for row in rows)),
+            every(
+                "Test images" if rows[0]["test"] else "Validation images, and no test image",
+                (_judged(row)["images"] for row in rows),
+            ),
             every("training images", (row["data"]["train_images"] for row in rows)),
             every("parameters", (row["parameters"] for row in rows)),
             every("groups by", (_judged(row)["group_rule"] for row in rows)),
@@ -216,7 +264,10 @@ def _figures(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         yield f"**{name.replace('_', ' ')}.** {result.get('question', '')}\n"
         yield "| figure | value |"
         yield "|:--|--:|"
-        yield from (f"| {what} | {value} |" for what, value in _flat({**result["figures"], **result.get("machine", {})}))
+        yield from (
+            f"| {what} | {value} |"
+            for what, value in _flat({**result["figures"], **result.get("machine", {})})
+        )
         yield f"\n`{result['command']}`\n" if "command" in result else ""
 
 
@@ -225,12 +276,18 @@ def _flat(figures: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, s
         if isinstance(value, Mapping):
             yield from _flat(value, f"{before}{name}, ")
         else:
-            yield f"{before}{name}".replace("_", " "), f"{value:g}" if isinstance(value, float) else str(value)
+            yield (
+                f"{before}{name}".replace("_", " "),
+                f"{value:g}" if isinstance(value, float) else str(value),
+            )
 
 
 def main() -> None:
     """Write the page and the pictures, or check them."""
-    for path, text in {PAGE: page(), **{IMAGES / f"{name}.svg": drawn for name, drawn in pictures().items()}}.items():
+    for path, text in {
+        PAGE: page(),
+        **{IMAGES / f"{name}.svg": drawn for name, drawn in pictures().items()},
+    }.items():
         if "--check" not in sys.argv[1:]:
             path.write_text(text, encoding="utf-8")
         elif not path.exists() or path.read_text(encoding="utf-8") != text:

@@ -33,7 +33,15 @@ assert "torch" not in sys.modules
 """
 
 
-def made_up(folder: Path, *, recipe: str, strength: float, classes: int = 100, tested: int = 100, size: int = 32) -> Path:
+def made_up(
+    folder: Path,
+    *,
+    recipe: str,
+    strength: float,
+    classes: int = 100,
+    tested: int = 100,
+    size: int = 32,
+) -> Path:
     """A run of noise with the shape of CIFAR-100-LT: rare classes are recognised less often; `strength` says how much of that is mended."""
     # Row and predictions are written as training would, without any: torch stays out of this process, too.
     from types import SimpleNamespace
@@ -43,15 +51,27 @@ def made_up(folder: Path, *, recipe: str, strength: float, classes: int = 100, t
     rng = np.random.default_rng(len(recipe))
     counts = np.round(500 * 0.01 ** (np.arange(classes) / (classes - 1))).astype(int)
     thirds = np.array_split(np.arange(classes), 3)
-    members = {name: tuple(own.tolist()) for name, own in zip(("many", "medium", "few"), thirds, strict=True)}
-    groups: Any = SimpleNamespace(rule=f"ranks: {'/'.join(str(len(own)) for own in thirds)}", members=members)
+    members = {
+        name: tuple(own.tolist())
+        for name, own in zip(("many", "medium", "few"), thirds, strict=True)
+    }
+    groups: Any = SimpleNamespace(
+        rule=f"ranks: {'/'.join(str(len(own)) for own in thirds)}", members=members
+    )
     target = np.repeat(np.arange(classes), tested)
     logits = rng.normal(size=(len(target), classes)).astype(np.float32)
-    logits[np.arange(len(target)), target] += np.log(counts)[target] / 2 * (1 - strength) + 2.5 * strength + 0.5
+    logits[np.arange(len(target)), target] += (
+        np.log(counts)[target] / 2 * (1 - strength) + 2.5 * strength + 0.5
+    )
     test = detailed(logits, target, groups=groups, counts=counts)
     names = [f"class number {own}" for own in range(classes)]
     keywords = {"epochs": EPOCHS, "network": "resnet32"}
-    record = {"format": 1, "command": f"longtail train {recipe} --data made-up-lt --out {folder}", "recipe": recipe, "keywords": keywords}
+    record = {
+        "format": 1,
+        "command": f"longtail train {recipe} --data made-up-lt --out {folder}",
+        "recipe": recipe,
+        "keywords": keywords,
+    }
     row = {
         "format": FORMAT,
         "recipe": recipe,
@@ -86,12 +106,19 @@ def made_up(folder: Path, *, recipe: str, strength: float, classes: int = 100, t
     for inner in ("model", "train", "analysis"):
         (folder / inner).mkdir(parents=True)
     (folder / "row.json").write_text(json.dumps(row))
-    (folder / "recipe.json").write_text(json.dumps(record | {"data": {"groups": {"rule": groups.rule, "members": members}}}))
-    (folder / "model" / "spec.json").write_text(json.dumps({"format": 1, "classes": names, "size": size}))
+    (folder / "recipe.json").write_text(
+        json.dumps(record | {"data": {"groups": {"rule": groups.rule, "members": members}}})
+    )
+    (folder / "model" / "spec.json").write_text(
+        json.dumps({"format": 1, "classes": names, "size": size})
+    )
     lines = []
     for epoch in range(1, EPOCHS + 1):
         value = 1 - 0.98**epoch
-        judged = {f"val/{name}": value * (own or 0) for name, own in {"balanced": test["balanced"], **test["groups"]}.items()}
+        judged = {
+            f"val/{name}": value * (own or 0)
+            for name, own in {"balanced": test["balanced"], **test["groups"]}.items()
+        }
         lines.append(
             {
                 "kind": "epoch",
@@ -102,9 +129,15 @@ def made_up(folder: Path, *, recipe: str, strength: float, classes: int = 100, t
                 **judged,
             }
         )
-    (folder / "train" / "journal.jsonl").write_text("".join(json.dumps(own) + "\n" for own in lines))
+    (folder / "train" / "journal.jsonl").write_text(
+        "".join(json.dumps(own) + "\n" for own in lines)
+    )
     ids = [f"test/{number:05d}.png" for number in range(len(target))]
-    write_predictions(folder / "predictions" / "test.npz", Predictions({"logits": logits}, target, np.arange(len(target))), ids)
+    write_predictions(
+        folder / "predictions" / "test.npz",
+        Predictions({"logits": logits}, target, np.arange(len(target))),
+        ids,
+    )
     worst = sorted(members["few"], key=lambda own: (test["recall"][own] or 0.0, own))[:5]
     shown = np.repeat(worst, 4)
     np.savez_compressed(
@@ -122,14 +155,20 @@ def made_up(folder: Path, *, recipe: str, strength: float, classes: int = 100, t
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("runs", nargs="*", type=Path)
     parser.add_argument("--times", type=int, default=5)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         runs = asked.runs or [
             made_up(Path(folder) / recipe, recipe=recipe, strength=strength, size=64)
-            for recipe, strength in (("cross_entropy", 0.0), ("balanced_softmax", 0.4), ("paco", 0.6))
+            for recipe, strength in (
+                ("cross_entropy", 0.0),
+                ("balanced_softmax", 0.4),
+                ("paco", 0.6),
+            )
         ]
         page, seconds = Path(folder) / "report.html", []
         for _ in range(asked.times):
@@ -148,7 +187,13 @@ def main() -> None:
         print(json.dumps(figures, indent=1))
         return
     question = "How long does the report of three runs of 100 classes take, and how large is it?"
-    measured.write("report", figures, plan="report", question=question, command="python benchmarks/report_speed.py")
+    measured.write(
+        "report",
+        figures,
+        plan="report",
+        question=question,
+        command="python benchmarks/report_speed.py",
+    )
 
 
 if __name__ == "__main__":

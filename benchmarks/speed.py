@@ -70,7 +70,9 @@ class Repeated:
 
 def bare(network: nn.Module, batches: Sequence[Labelled], lr: float) -> Iterator[None]:
     """The loop that anyone would write by hand."""
-    optimizer = torch.optim.SGD(network.parameters(), lr, momentum=0.9, nesterov=True, weight_decay=5e-4)
+    optimizer = torch.optim.SGD(
+        network.parameters(), lr, momentum=0.9, nesterov=True, weight_decay=5e-4
+    )
     network.train()
     number = 0
     while True:
@@ -88,7 +90,14 @@ def seconds(advance: Callable[[], Any]) -> float:
     return time.perf_counter() - before
 
 
-def interleaved(make: Callable[[], nn.Module], batches: Sequence[Labelled], *, block: int, blocks: int, machine: Machine) -> dict[str, Any]:
+def interleaved(
+    make: Callable[[], nn.Module],
+    batches: Sequence[Labelled],
+    *,
+    block: int,
+    blocks: int,
+    machine: Machine,
+) -> dict[str, Any]:
     """Seconds a step of the bare loop and of ours, journal, display and checkpoints included, in turns."""
     torch.manual_seed(0)
     hand, method = make(), Plain(make())
@@ -96,7 +105,9 @@ def interleaved(make: Callable[[], nn.Module], batches: Sequence[Labelled], *, b
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder), machine=machine)
         steps = block * (blocks + 1)
-        stage = Stage(name="s", method=method, data=Repeated(batches, steps), epochs=1, optimizer=sgd(lr=0.01))
+        stage = Stage(
+            name="s", method=method, data=Repeated(batches, steps), epochs=1, optimizer=sgd(lr=0.01)
+        )
         machine.place(method)
         session = Session(run._prepare(stage), Path(folder) / "s", save_minutes=10, command="")
         ours, theirs = session.steps(), bare(hand, [machine.receive(b) for b in batches], 0.01)
@@ -116,7 +127,10 @@ def interleaved(make: Callable[[], nn.Module], batches: Sequence[Labelled], *, b
 
 
 def loop_on_mlp() -> dict[str, Any]:
-    batches: list[Any] = [{"image": torch.randn(32, 64), "target": torch.randint(10, (32,)), "draw": torch.arange(32)} for _ in range(8)]
+    batches: list[Any] = [
+        {"image": torch.randn(32, 64), "target": torch.randint(10, (32,)), "draw": torch.arange(32)}
+        for _ in range(8)
+    ]
 
     def make() -> nn.Module:
         return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
@@ -131,7 +145,12 @@ def resnet32() -> nn.Module:
 
 def loop_on_resnet(threads: int) -> dict[str, Any]:
     batches: list[Any] = [
-        {"image": torch.rand(128, 3, 32, 32), "target": torch.randint(100, (128,)), "draw": torch.arange(128)} for _ in range(4)
+        {
+            "image": torch.rand(128, 3, 32, 32),
+            "target": torch.randint(100, (128,)),
+            "draw": torch.arange(128),
+        }
+        for _ in range(4)
     ]
     return interleaved(resnet32, batches, block=3, blocks=20, machine=Machine(threads=threads))
 
@@ -154,36 +173,60 @@ def waiting_for_data(root: Path, threads: int) -> dict[str, Any]:
         waits.append(got - before)
         steps.append(time.perf_counter() - before)
     wait, step = statistics.median(waits[5:]), statistics.median(steps[5:])
-    return {"wait_ms": round(1000 * wait, 2), "step_ms": round(1000 * step, 1), "wait_percent": round(100 * wait / step, 3)}
+    return {
+        "wait_ms": round(1000 * wait, 2),
+        "step_ms": round(1000 * step, 1),
+        "wait_percent": round(100 * wait / step, 3),
+    }
 
 
 def command_line() -> dict[str, Any]:
     longtail = str(Path(sys.executable).with_name("longtail"))
     figures = {}
     for words in (["--help"], ["list"]):
-        times = [seconds(lambda words=words: subprocess.run([longtail, *words], capture_output=True, check=True)) for _ in range(7)]  # type: ignore[misc]
-        figures[" ".join(["longtail", *words])] = {"median_s": round(statistics.median(times), 3), "best_s": round(min(times), 3)}
+        times = [
+            seconds(
+                lambda words=words: subprocess.run(
+                    [longtail, *words], capture_output=True, check=True
+                )
+            )
+            for _ in range(7)
+        ]  # type: ignore[misc]
+        figures[" ".join(["longtail", *words])] = {
+            "median_s": round(statistics.median(times), 3),
+            "best_s": round(min(times), 3),
+        }
     return figures
 
 
 def demo() -> dict[str, Any]:
     longtail = str(Path(sys.executable).with_name("longtail"))
     with tempfile.TemporaryDirectory() as folder:
-        spent = seconds(lambda: subprocess.run([longtail, "demo"], cwd=folder, capture_output=True, check=True))
+        spent = seconds(
+            lambda: subprocess.run([longtail, "demo"], cwd=folder, capture_output=True, check=True)
+        )
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024 / 1024
     return {"seconds": round(spent, 1), "peak_gib": round(peak, 3)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--root", type=Path, required=True, help="where CIFAR-100 is")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", action="append", help="a question; may be repeated")
     asked = parser.parse_args()
     questions: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
-        "demo": ("How long does the demo take, and how much memory?", demo),  # first: its peak is read from all children so far
+        "demo": (
+            "How long does the demo take, and how much memory?",
+            demo,
+        ),  # first: its peak is read from all children so far
         "command_line": ("How fast does the command line answer?", command_line),
-        "loop_mlp": ("What does the loop cost a step, over a bare one, on a tiny MLP (64-64-10, batch 32, one thread)?", loop_on_mlp),
+        "loop_mlp": (
+            "What does the loop cost a step, over a bare one, on a tiny MLP (64-64-10, batch 32, one thread)?",
+            loop_on_mlp,
+        ),
         "loop_resnet32": ("And on resnet32, batch 128?", lambda: loop_on_resnet(asked.threads)),
         "data_wait": (
             "How much of a resnet32 step (batch 128, CIFAR-100-LT, weak augmentation) waits for data?",

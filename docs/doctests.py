@@ -16,4 +16,6 @@ class Doctests(griffe.Extension):
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Called for everything that may have a docstring."""
         if obj.docstring is not None:
-            obj.docstring.value = EXAMPLE.sub(lambda found: f"{found[1]}```pycon\n{found[0]}\n{found[1]}```", obj.docstring.value)
+            obj.docstring.value = EXAMPLE.sub(
+                lambda found: f"{found[1]}```pycon\n{found[0]}\n{found[1]}```", obj.docstring.value
+            )

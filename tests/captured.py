@@ -15,12 +15,16 @@ class Enough(Exception):
     """What a test looks for has been seen."""
 
 
-def stages(monkeypatch: pytest.MonkeyPatch, folder: Path, recipe: str, *, first: str = "", **keywords: Any) -> dict[str, Any]:
+def stages(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, recipe: str, *, first: str = "", **keywords: Any
+) -> dict[str, Any]:
     """The stages of a recipe on digits and their optimizers by name, up to the one after `first`; none of them is run."""
     found: dict[str, Any] = {}
 
     def fit(self: Run, stage: Any) -> Any:
-        found.update({stage.name: stage, f"{stage.name}'s optimizer": stage.optimizer(stage.method)})
+        found.update(
+            {stage.name: stage, f"{stage.name}'s optimizer": stage.optimizer(stage.method)}
+        )
         if stage.name != first:
             raise Enough
         return stage.method

@@ -29,9 +29,18 @@ QUIET = (
 @pytest.fixture(scope="session")
 def browser() -> "Iterator[Browser]":
     """The machine's own Chromium, headless; tests that ask for it are skipped where there is none."""
-    found = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+    found = next(
+        (
+            path
+            for name in ("chromium", "chromium-browser", "google-chrome")
+            if (path := shutil.which(name))
+        ),
+        None,
+    )
     if found is None:
-        pytest.skip("no Chromium on this machine: install it (Debian: apt install chromium) to run the browser tests")
+        pytest.skip(
+            "no Chromium on this machine: install it (Debian: apt install chromium) to run the browser tests"
+        )
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

@@ -24,21 +24,49 @@ def classifier(**spec: Any) -> Network:
     return Classifier(network, Linear(network.dim, len(CLASSES), scale=20.0)).eval()
 
 
-def finished(folder: Path, network: Network | None = None, *, classes: Sequence[str] = CLASSES, size: int = 8) -> Path:
+def finished(
+    folder: Path, network: Network | None = None, *, classes: Sequence[str] = CLASSES, size: int = 8
+) -> Path:
     """Write a run of digits-lt with this network."""
-    write(folder / "model", classifier() if network is None else network, classes=classes, size=size)
-    row: dict[str, Any] = {"format": 1, "recipe": "balanced_softmax", "keywords": {}, "data": {"name": "digits-lt"}, "seed": 0}
-    row |= dict.fromkeys(("view_seed", "split_seed", "parameters", "minutes"), 0) | {"tta": "none", "size": size, "selection": "last epoch"}
-    row |= {"epochs": {}, "versions": {}, "hardware": {}} | dict.fromkeys(("pretraining", "test", "val", "best_validation"))
+    write(
+        folder / "model", classifier() if network is None else network, classes=classes, size=size
+    )
+    row: dict[str, Any] = {
+        "format": 1,
+        "recipe": "balanced_softmax",
+        "keywords": {},
+        "data": {"name": "digits-lt"},
+        "seed": 0,
+    }
+    row |= dict.fromkeys(("view_seed", "split_seed", "parameters", "minutes"), 0) | {
+        "tta": "none",
+        "size": size,
+        "selection": "last epoch",
+    }
+    row |= {"epochs": {}, "versions": {}, "hardware": {}} | dict.fromkeys(
+        ("pretraining", "test", "val", "best_validation")
+    )
     (folder / "row.json").write_text(json.dumps(row))
     (folder / "recipe.json").write_text(
-        json.dumps({"format": 1, "tta": "none", "keywords": {"size": size}, "data": {**DATA_DEFAULTS, "asked": "digits-lt"}})
+        json.dumps(
+            {
+                "format": 1,
+                "tta": "none",
+                "keywords": {"size": size},
+                "data": {**DATA_DEFAULTS, "asked": "digits-lt"},
+            }
+        )
     )
     return folder
 
 
 def calibrated(folder: Path, thresholds: Sequence[float]) -> Path:
     """Give a run the thresholds of prediction sets."""
-    content = {"format": 1, "level": 0.9, "score": "1 - softmax probability", "thresholds": list(thresholds)}
+    content = {
+        "format": 1,
+        "level": 0.9,
+        "score": "1 - softmax probability",
+        "thresholds": list(thresholds),
+    }
     (folder / "model" / "conformal.json").write_text(json.dumps(content))
     return folder

@@ -45,7 +45,10 @@ def content(kind: str) -> bytes:
     elif kind == "bomb":  # a small file that claims to be 30,000 x 30,000
         header = struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
         parts = ((b"IHDR", header), (b"IDAT", zlib.compress(bytes(1000))), (b"IEND", b""))
-        chunks = (struct.pack(">I", len(own)) + name + own + struct.pack(">I", zlib.crc32(name + own)) for name, own in parts)
+        chunks = (
+            struct.pack(">I", len(own)) + name + own + struct.pack(">I", zlib.crc32(name + own))
+            for name, own in parts
+        )
         return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
     elif kind == "cut":
         image.save(buffer, "PNG")

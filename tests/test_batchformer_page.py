@@ -26,7 +26,9 @@ def test_sweeps_and_flags_have_their_names() -> None:
     assert set(re.findall(r"^\| `(batchformer-[a-z-]+)` \|", PAGE, re.MULTILINE)) == {
         name for name in SWEEPS if name.startswith("batchformer-")
     }
-    known = {name for recipe in ("balanced_softmax", "ride", "paco") for name in read(recipe).parameters}
+    known = {
+        name for recipe in ("balanced_softmax", "ride", "paco") for name in read(recipe).parameters
+    }
     said = {flag.replace("-", "_") for flag in re.findall(r"--([a-z-]+)", PAGE)}
     assert said - known == {"data", "root", "out", "name"}
 
@@ -37,12 +39,17 @@ def test_our_numbers_are_on_the_page_of_results() -> None:
 
 
 def each(arm: str, seed: int, *, plan: str) -> float:
-    row = json.loads((ROOT / "benchmarks/results" / plan / f"{arm}-seed{seed}.json").read_text())["row"]
+    row = json.loads((ROOT / "benchmarks/results" / plan / f"{arm}-seed{seed}.json").read_text())[
+        "row"
+    ]
     return float(row["test"]["balanced"])
 
 
 def mean(arm: str, group: str = "", *, plan: str = PLAN) -> str:
-    rows = [json.loads(path.read_text())["row"]["test"] for path in (ROOT / "benchmarks/results").glob(f"{plan}/{arm}-seed?.json")]
+    rows = [
+        json.loads(path.read_text())["row"]["test"]
+        for path in (ROOT / "benchmarks/results").glob(f"{plan}/{arm}-seed?.json")
+    ]
     assert len(rows) == 3
     return f"{100 * statistics.fmean(row['groups'][group] if group else row['balanced'] for row in rows):.1f}"
 
@@ -58,7 +65,10 @@ def interval(gains: list[float]) -> tuple[float, float]:
 def test_the_page_quotes_resnet32() -> None:
     plan, arms = "cifar100_lt_batchformer_resnet32", ("baseline", "batchformer")
     (said,) = re.findall(r"^\*\*With the paper's ResNet-32.*?\n\n", PAGE, re.DOTALL | re.MULTILINE)
-    gains = [each("batchformer", seed, plan=plan) - each("baseline", seed, plan=plan) for seed in range(3)]
+    gains = [
+        each("batchformer", seed, plan=plan) - each("baseline", seed, plan=plan)
+        for seed in range(3)
+    ]
     assert re.findall(r"\d+\.\d", said) == [
         *(mean(arm, group, plan=plan) for group in ("", "few") for arm in arms),
         *(f"{100 * gain:.1f}" for gain in (min(gains), max(gains))),
@@ -71,13 +81,19 @@ def test_the_page_quotes_resnet32() -> None:
 def test_the_page_quotes_the_other_methods() -> None:
     (said,) = re.findall(r"^\*\*RIDE and PaCo\*\*.*?three seeds", PAGE, re.DOTALL | re.MULTILINE)
     arms = ("balanced", "ride", "paco")
-    assert re.findall(r"\d+\.\d", said) == [mean(arm, group, plan="cifar100_lt_ride_paco") for arm in arms for group in ("", "few")]
+    assert re.findall(r"\d+\.\d", said) == [
+        mean(arm, group, plan="cifar100_lt_ride_paco") for arm in arms for group in ("", "few")
+    ]
 
 
 def test_the_page_quotes_the_results() -> None:
     (said,) = re.findall(r"^- \*\*All seeds agree.*?\n\n", PAGE, re.DOTALL | re.MULTILINE)
     assert re.findall(r"\d+\.\d", said) == [
         *(mean(arm, group) for group in ("", "few", "many") for arm in ("baseline", "batchformer")),
-        *(mean(arm, group) for arm in ("loss-x0.5", "batchformer-self", "batchformer-frozen") for group in ("", "few")),
+        *(
+            mean(arm, group)
+            for arm in ("loss-x0.5", "batchformer-self", "batchformer-frozen")
+            for group in ("", "few")
+        ),
         *(mean("batchformer-unshared", group) for group in ("few", "many")),
     ]

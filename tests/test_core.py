@@ -23,12 +23,17 @@ def test_the_loss_is_the_sum_of_the_terms_and_carries_their_gradient() -> None:
     ("terms", "got"),
     [
         ({}, "got none"),
-        ({"class": torch.zeros(())} | {"rows": torch.zeros(4)}, r"got 'rows', which is a tensor \(4,\): give the mean"),
+        (
+            {"class": torch.zeros(())} | {"rows": torch.zeros(4)},
+            r"got 'rows', which is a tensor \(4,\): give the mean",
+        ),
         ({"class": 0.5}, "got 'class', which is a float"),
     ],
 )
 def test_terms_that_are_no_numbers_are_refused(terms: Any, got: str) -> None:
-    with pytest.raises(ValueError, match=f"expected the terms of a loss as tensors of one number each, {got}"):
+    with pytest.raises(
+        ValueError, match=f"expected the terms of a loss as tensors of one number each, {got}"
+    ):
         Outcome(terms)
 
 
@@ -40,7 +45,11 @@ def test_progress_is_in_steps_and_never_reaches_one() -> None:
 
 
 def test_keeping_is_named_on_the_row() -> None:
-    assert [keep.name for keep in (last, best("val/balanced"), average("ema"))] == ["last epoch", "best val/balanced", "last epoch, ema"]
+    assert [keep.name for keep in (last, best("val/balanced"), average("ema"))] == [
+        "last epoch",
+        "best val/balanced",
+        "last epoch, ema",
+    ]
 
 
 def test_defaults_change_nothing() -> None:

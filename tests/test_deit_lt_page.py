@@ -25,8 +25,14 @@ def test_every_equation_leads_to_a_line() -> None:
 
 
 def test_sweeps_and_flags_have_their_names() -> None:
-    assert set(re.findall(r"^\| `(deit-lt-[a-z-]+)` \|", PAGE, re.MULTILINE)) == {name for name in SWEEPS if name.startswith("deit-lt-")}
-    known = {name for recipe in ("deit_lt", "ldam", "paco", "vit_crt") for name in read(recipe).parameters}
+    assert set(re.findall(r"^\| `(deit-lt-[a-z-]+)` \|", PAGE, re.MULTILINE)) == {
+        name for name in SWEEPS if name.startswith("deit-lt-")
+    }
+    known = {
+        name
+        for recipe in ("deit_lt", "ldam", "paco", "vit_crt")
+        for name in read(recipe).parameters
+    }
     said = {flag.replace("-", "_") for flag in re.findall(r"(?<![\w-])--([a-z-]+)", PAGE)}
     assert said - known == {"data", "root", "out", "name", "drw"}  # drw is the released code's
 
@@ -40,7 +46,9 @@ def test_our_numbers_are_on_the_page_of_results() -> None:
 
 def _numbers(name: str, split: str = "test") -> Any:
     """The numbers of a result."""
-    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))["row"][split]
+    return json.loads(
+        (ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8")
+    )["row"][split]
 
 
 def balanced(name: str, split: str = "test") -> float:
@@ -50,64 +58,96 @@ def balanced(name: str, split: str = "test") -> float:
 
 def test_our_numbers_are_those_of_the_results() -> None:
     tuned, published = (
-        sum(balanced(f"deit_lt_teacher_tuning/{arm}-seed{split}", "val") for split in (0, 1)) / 2 for arm in ("cosine-0.1", "steps-0.8")
+        sum(balanced(f"deit_lt_teacher_tuning/{arm}-seed{split}", "val") for split in (0, 1)) / 2
+        for arm in ("cosine-0.1", "steps-0.8")
     )
     assert f"{tuned - published:.0f} points below" in PAGE
     assert f"has {balanced('deit_lt_teachers/flat-seed0'):.1f}% on" in PAGE
     vit, student = (_numbers(f"deit_lt_cifar10_lt/{arm}-seed0") for arm in ("vit", "student"))
     heads = student["heads"]
     rows = {"`vit_mini` without a teacher": vit, "student, mean of both tokens": student}
-    rows |= {"student, class token alone": heads["cls"], "student, distillation token alone": heads["dist"]}
+    rows |= {
+        "student, class token alone": heads["cls"],
+        "student, distillation token alone": heads["dist"],
+    }
     for name, own in rows.items():
         numbers = [own["balanced"], *(own["groups"][group] for group in ("many", "medium", "few"))]
         assert f"| {name} | {' | '.join(f'{100 * value:.1f}' for value in numbers)} |" in PAGE
     assert f"is {100 * (student['balanced'] - vit['balanced']):.0f} points above the same" in PAGE
-    assert heads["dist"]["balanced"] > student["balanced"], "the distillation token alone is the best"
+    assert heads["dist"]["balanced"] > student["balanced"], (
+        "the distillation token alone is the best"
+    )
 
 
 def test_the_minutes_are_those_of_the_results() -> None:
     def minutes(name: str) -> float:
-        row = json.loads((ROOT / "benchmarks" / "results" / f"{name}-seed0.json").read_text(encoding="utf-8"))["row"]
+        row = json.loads(
+            (ROOT / "benchmarks" / "results" / f"{name}-seed0.json").read_text(encoding="utf-8")
+        )["row"]
         return float(row["minutes"])
 
-    teacher, vit, student = map(minutes, ("deit_lt_teachers/flat", "deit_lt_cifar10_lt/vit", "deit_lt_cifar10_lt/student"))
+    teacher, vit, student = map(
+        minutes, ("deit_lt_teachers/flat", "deit_lt_cifar10_lt/vit", "deit_lt_cifar10_lt/student")
+    )
     assert teacher < vit
     text = " ".join(PAGE.split())
     assert f"took {vit + student:.0f} minutes on two cores" in text
-    assert f"({teacher:.1f} and {vit:.1f} minutes on a thread), then the student ({student:.1f} on two threads)" in text
+    assert (
+        f"({teacher:.1f} and {vit:.1f} minutes on a thread), then the student ({student:.1f} on two threads)"
+        in text
+    )
 
 
 def test_three_seeds_say_what_the_page_says() -> None:
-    vit, student = ([_numbers(f"deit_lt_seeds_cifar10_lt/{arm}-seed{seed}") for seed in (0, 1, 2)] for arm in ("vit", "student"))
+    vit, student = (
+        [_numbers(f"deit_lt_seeds_cifar10_lt/{arm}-seed{seed}") for seed in (0, 1, 2)]
+        for arm in ("vit", "student")
+    )
     cls, dist = ([own["heads"][name] for own in student] for name in ("cls", "dist"))
     for own in (vit, student, cls, dist):
         values = [100 * one["balanced"] for one in own]
         assert f"{statistics.fmean(values):.1f} ± {statistics.stdev(values):.1f}%" in PAGE
-    gaps = [100 * (one["balanced"] - other["balanced"]) for one, other in zip(student, vit, strict=True)]
-    assert f"is {sum(gaps) / 3:.1f} points, and between {min(gaps):.1f} and {max(gaps):.1f} in every seed" in PAGE
+    gaps = [
+        100 * (one["balanced"] - other["balanced"]) for one, other in zip(student, vit, strict=True)
+    ]
+    assert (
+        f"is {sum(gaps) / 3:.1f} points, and between {min(gaps):.1f} and {max(gaps):.1f} in every seed"
+        in PAGE
+    )
     for group, above, below in (("few", dist, cls), ("many", cls, dist)):
-        assert all(one["groups"][group] > other["groups"][group] for one, other in zip(above, below, strict=True))
+        assert all(
+            one["groups"][group] > other["groups"][group]
+            for one, other in zip(above, below, strict=True)
+        )
         means = [100 * sum(one["groups"][group] for one in own) / 3 for own in (dist, cls)]
         assert f"on the {group} group {means[0]:.1f} and {means[1]:.1f}%" in PAGE
-    assert all(one["balanced"] > other["balanced"] for one, other in zip(dist, student, strict=True)), (
-        "the distillation token alone is best"
-    )
+    assert all(
+        one["balanced"] > other["balanced"] for one, other in zip(dist, student, strict=True)
+    ), "the distillation token alone is best"
 
 
 def test_a_classifier_trained_again_is_above_the_student_in_every_seed() -> None:
-    again, student = ([balanced(f"deit_lt_seeds_cifar10_lt/{arm}-seed{seed}") for seed in (0, 1, 2)] for arm in ("vit-crt", "student"))
+    again, student = (
+        [balanced(f"deit_lt_seeds_cifar10_lt/{arm}-seed{seed}") for seed in (0, 1, 2)]
+        for arm in ("vit-crt", "student")
+    )
     assert f"{statistics.fmean(again):.1f} ± {statistics.stdev(again):.1f}%" in PAGE
     assert all(one > other for one, other in zip(again, student, strict=True))
 
 
 def test_the_cost_of_remembering_is_that_of_the_results() -> None:
-    figures = json.loads((ROOT / "benchmarks" / "results" / "speed" / "deit_lt_speed.json").read_text())["figures"].values()
+    figures = json.loads(
+        (ROOT / "benchmarks" / "results" / "speed" / "deit_lt_speed.json").read_text()
+    )["figures"].values()
     ran = [own for own in figures if "remembered_ms" in own]
     assert len(ran) == 4
     over, share = ([own[f"remembered_{kind}_percent"] for own in ran] for kind in ("over", "share"))
     text = " ".join(PAGE.split())
     assert f"reading remembered classes takes {max(share):.2f}% of a step at most" in text
-    assert f"whole steps with and without it, in turns, differ by {min(over):.1f} to {max(over):.1f}%" in text
+    assert (
+        f"whole steps with and without it, in turns, differ by {min(over):.1f} to {max(over):.1f}%"
+        in text
+    )
     assert max(share) < 2, "what was asked for"
 
 
@@ -121,7 +161,12 @@ def test_table_1_says_what_the_page_says() -> None:
         scores = [[100 * one["balanced"] for one in row] for row in rows]
         means[arm] = [statistics.fmean(own) for own in zip(*scores, strict=True)]
         assert f"{means[arm][0]:.1f} ± {statistics.stdev(own[0] for own in scores):.1f}%" in text
-        curves = [json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())["curve"]["student"] for name in names]
+        curves = [
+            json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())["curve"][
+                "student"
+            ]
+            for name in names
+        ]
         agreed = 100 * statistics.fmean(curve[-1]["notes/agreement"] for curve in curves)
         assert f"{'the label' if arm == 'weak-views' else 'it'} in {agreed:.0f}%" in text
     (_, out_cls, out_dist), (_, own_cls, own_dist) = means.values()
@@ -137,28 +182,57 @@ def test_table_1_says_what_the_page_says() -> None:
 
 
 def test_the_release_says_what_the_page_says() -> None:
-    released, plain = (_numbers(f"deit_lt_seeds_cifar10_lt/{arm}-seed0") for arm in ("released", "student"))
+    released, plain = (
+        _numbers(f"deit_lt_seeds_cifar10_lt/{arm}-seed0") for arm in ("released", "student")
+    )
     text, (new, old) = " ".join(PAGE.split()), (released["heads"]["dist"], plain["heads"]["dist"])
-    assert f"alone has {100 * new['balanced']:.1f}%, in the plain student {100 * old['balanced']:.1f}%" in text
+    assert (
+        f"alone has {100 * new['balanced']:.1f}%, in the plain student {100 * old['balanced']:.1f}%"
+        in text
+    )
     for group in ("many", "few"):
-        assert f"({100 * new['groups'][group]:.1f} against {100 * old['groups'][group]:.1f}% on the {group} group)" in text
-    assert f"the mean of both tokens has {100 * released['balanced']:.1f} against {100 * plain['balanced']:.1f}%" in text
+        assert (
+            f"({100 * new['groups'][group]:.1f} against {100 * old['groups'][group]:.1f}% on the {group} group)"
+            in text
+        )
+    assert (
+        f"the mean of both tokens has {100 * released['balanced']:.1f} against {100 * plain['balanced']:.1f}%"
+        in text
+    )
 
 
 def test_the_example_runs() -> None:
-    example = next(text for text in re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) if "DistillTokens" in text)
+    example = next(
+        text
+        for text in re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+        if "DistillTokens" in text
+    )
     names: dict[str, object] = {}
     exec(compile(example, "deit-lt.md", "exec"), names)
 
 
 def test_the_gap_is_to_the_teachers_last_epoch(tmp_path: Path) -> None:
-    lines = [{"epoch": 1, "val/balanced": 0.3, "val/cls/balanced": 0.2, "val/dist/balanced": 0.1}, {"epoch": 2, "val/balanced": 0.8}]
+    lines = [
+        {"epoch": 1, "val/balanced": 0.3, "val/cls/balanced": 0.2, "val/dist/balanced": 0.1},
+        {"epoch": 2, "val/balanced": 0.8},
+    ]
     for name, content in {
-        "deit_lt_cifar10_lt/student": {"curve": {"student": lines}, "begun_with": {"deit_lt_teachers/flat-seed0": 0.5}},
+        "deit_lt_cifar10_lt/student": {
+            "curve": {"student": lines},
+            "begun_with": {"deit_lt_teachers/flat-seed0": 0.5},
+        },
         "deit_lt_cifar10_lt/vit": {"curve": {"train": lines[:1]}},
     }.items():
         path = tmp_path / f"{name}-seed0.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content))
-    gaps = {name: [(x, round(y, 6)) for x, y in line] for name, line in deit_lt_gap.gaps(tmp_path).items()}
-    assert gaps == {"student": [(1, -20), (2, 30)], "CLS alone": [(1, -30)], "DIST alone": [(1, -40)], "no teacher": [(1, -20)]}
+    gaps = {
+        name: [(x, round(y, 6)) for x, y in line]
+        for name, line in deit_lt_gap.gaps(tmp_path).items()
+    }
+    assert gaps == {
+        "student": [(1, -20), (2, 30)],
+        "CLS alone": [(1, -30)],
+        "DIST alone": [(1, -40)],
+        "no teacher": [(1, -20)],
+    }

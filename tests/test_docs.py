@@ -21,7 +21,9 @@ from longtail.cli.report import ACROSS
 from longtail.report.agreement import MUST_AGREE
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted(
+    (ROOT / "docs").glob("*.md")
+)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -32,8 +34,16 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 def undefined(text: str) -> list[str]:
     """Names that an example uses and nowhere defines. (The tutorial's go on with each other and are executed; design shows an excerpt.)"""
     nodes = [*ast.walk(ast.parse(text))]
-    bound = {*dir(builtins)} | {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    bound |= {(node.asname or node.name).partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
+    bound = {*dir(builtins)} | {
+        node.id
+        for node in nodes
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+    }
+    bound |= {
+        (node.asname or node.name).partition(".")[0]
+        for node in nodes
+        if isinstance(node, ast.alias)
+    }
     bound |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     bound |= {node.arg for node in nodes if isinstance(node, ast.arg)}
     return sorted({node.id for node in nodes if isinstance(node, ast.Name)} - bound)
@@ -45,7 +55,9 @@ def typed(command: str) -> None:
     app(words, standalone_mode=False)
 
 
-def test_the_tutorial_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tutorial_runs_from_top_to_bottom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     printed = ""
@@ -58,7 +70,9 @@ def test_the_tutorial_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytes
         elif language == "text" and text.startswith("runs/"):
             for line in text.splitlines()[1:]:
                 for name in line[: line.index("   ")].split():
-                    assert (tmp_path / "runs" / "balanced" / name).exists(), f"the tutorial promises {name}"
+                    assert (tmp_path / "runs" / "balanced" / name).exists(), (
+                        f"the tutorial promises {name}"
+                    )
         else:
             for line in text.splitlines():
                 assert line in printed, f"the tutorial promises {line!r}, which was not printed"
@@ -73,7 +87,10 @@ def test_recipes_of_your_own_train_as_they_stand(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    small = {"decoupled": "--network fast_cnn --epochs 1 --head-epochs 1", "consistent": "--epochs 1"}
+    small = {
+        "decoupled": "--network fast_cnn --epochs 1 --head-epochs 1",
+        "consistent": "--epochs 1",
+    }
     for language, text in blocks(ROOT / "docs" / "recipes.md"):
         if language == "python":
             (tmp_path / text.partition("\n")[0].removeprefix("# ")).write_text(text)
@@ -93,17 +110,26 @@ def test_recipes_of_your_own_train_as_they_stand(
         assert row["test"]["images"] == 500
     poly = importlib.import_module("poly").Poly(2.0)
     logits, target = torch.randn(6, 4), torch.tensor([0, 1, 2, 3, 0, 1])
-    slow = [-row.log_softmax(0)[c] + 2.0 * (1 - row.softmax(0)[c]) for row, c in zip(logits, target, strict=True)]
+    slow = [
+        -row.log_softmax(0)[c] + 2.0 * (1 - row.softmax(0)[c])
+        for row, c in zip(logits, target, strict=True)
+    ]
     assert torch.allclose(poly(logits, target), torch.stack(slow).mean())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_in_the_docs_compiles_and_commands_are_known(page: Path) -> None:
-    verbs = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback} | {"train"}
+    verbs = {
+        command.name or command.callback.__name__
+        for command in app.registered_commands
+        if command.callback
+    } | {"train"}
     for language, text in blocks(page):
         if language == "python":
             strange = undefined(text)
-            assert not strange or page.name in ("tutorial.md", "design.md"), f"{page.name} uses {', '.join(strange)} without an import"
+            assert not strange or page.name in ("tutorial.md", "design.md"), (
+                f"{page.name} uses {', '.join(strange)} without an import"
+            )
         for verb in re.findall(r"^longtail (\S+)", text, re.MULTILINE):
             assert verb in verbs, f"{page.name} speaks of `longtail {verb}`"
 
@@ -112,19 +138,28 @@ def test_python_in_the_docs_compiles_and_commands_are_known(page: Path) -> None:
 def test_links_and_pictures_of_a_page_are_there(page: Path) -> None:
     # The strict build knows about links between pages, but neither about pictures nor about the pages outside docs.
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) + re.findall(r'(?:src|href)="([^"#]+)"', text):
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) + re.findall(
+        r'(?:src|href)="([^"#]+)"', text
+    ):
         if not target.startswith(("http://", "https://")):
             assert (page.parent / target).exists(), f"{page.name} points at {target}"
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
-    navigation = re.findall(r"^  - .*?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    navigation = re.findall(
+        r"^  - .*?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert sorted(navigation) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
 
 
 def test_the_loop_on_the_design_page_is_the_loop() -> None:
-    source = [line.partition("  # noqa")[0].strip() for line in (ROOT / "src" / "longtail" / "engine" / "fit.py").read_text().splitlines()]
-    (shown,) = [text for language, text in blocks(ROOT / "docs" / "design.md") if language == "python"]
+    source = [
+        line.partition("  # noqa")[0].strip()
+        for line in (ROOT / "src" / "longtail" / "engine" / "fit.py").read_text().splitlines()
+    ]
+    (shown,) = [
+        text for language, text in blocks(ROOT / "docs" / "design.md") if language == "python"
+    ]
     lines = [line.strip() for line in shown.splitlines()]
     begin = source.index(lines[0])
     assert source[begin : begin + len(lines)] == lines
@@ -132,34 +167,55 @@ def test_the_loop_on_the_design_page_is_the_loop() -> None:
 
 def test_every_part_on_the_api_page_exists() -> None:
     # The build fails for an unknown module, and leaves an unknown member out.
-    asked = re.findall(r"^::: (\S+)(?:\n    options:\n      members: \[(.*?)\])?", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    asked = re.findall(
+        r"^::: (\S+)(?:\n    options:\n      members: \[(.*?)\])?",
+        (ROOT / "docs" / "api.md").read_text(),
+        re.MULTILINE,
+    )
     assert len(asked) > 20
     for module, members in asked:
         for name in members.split(", ") if members else ():
-            assert hasattr(importlib.import_module(module), name), f"api.md asks for {name} of {module}"
+            assert hasattr(importlib.import_module(module), name), (
+                f"api.md asks for {name} of {module}"
+            )
 
 
 def test_the_readme_shows_how_to_use_a_part(capsys: pytest.CaptureFixture[str]) -> None:
-    (example,) = [text for language, text in blocks(ROOT / "README.md") if language == "python" and "LogitAdjusted" in text]
+    (example,) = [
+        text
+        for language, text in blocks(ROOT / "README.md")
+        if language == "python" and "LogitAdjusted" in text
+    ]
     exec(compile(example, "README.md", "exec"), {})
     assert capsys.readouterr().out.startswith("tensor(")
 
 
 def test_the_loop_of_parts_trains(capsys: pytest.CaptureFixture[str]) -> None:
-    (example,) = [text for language, text in blocks(ROOT / "docs" / "parts.md") if language == "python"]
+    (example,) = [
+        text for language, text in blocks(ROOT / "docs" / "parts.md") if language == "python"
+    ]
     names: dict[str, Any] = {}
     exec(compile(example, "parts.md", "exec"), names)
     assert capsys.readouterr().out.startswith("tensor(")
     assert names["step"] == 8
     assert not names["model"].training
-    for module, parts in re.findall(r"`(longtail\.[\w.]+)`: ((?:`\w+`(?: \(.*?\))?,? ?)+)", (ROOT / "docs" / "parts.md").read_text()):
+    for module, parts in re.findall(
+        r"`(longtail\.[\w.]+)`: ((?:`\w+`(?: \(.*?\))?,? ?)+)",
+        (ROOT / "docs" / "parts.md").read_text(),
+    ):
         for name in re.findall(r"`(\w+)`", parts):
-            assert hasattr(importlib.import_module(module), name), f"parts.md names {name} of {module}"
+            assert hasattr(importlib.import_module(module), name), (
+                f"parts.md names {name} of {module}"
+            )
 
 
 @pytest.mark.parametrize("page", ["metrics.md", "auto.md", "livt.md", "batchformer.md"])
 def test_examples_that_need_no_files_run(page: str) -> None:
-    run = [text for language, text in blocks(ROOT / "docs" / page) if language == "python" and "runs/" not in text]
+    run = [
+        text
+        for language, text in blocks(ROOT / "docs" / page)
+        if language == "python" and "runs/" not in text
+    ]
     assert run
     for text in run:
         exec(compile(text, page, "exec"), {"__name__": page})
@@ -174,26 +230,41 @@ def test_fields_that_may_differ_are_named_in_the_help_and_on_the_page() -> None:
 
 
 def test_the_results_page_says_what_the_results_say() -> None:
-    assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == render.page(), "run python benchmarks/render.py"
+    assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == render.page(), (
+        "run python benchmarks/render.py"
+    )
     for name, drawn in render.pictures().items():
-        assert (ROOT / "docs" / "images" / f"{name}.svg").read_text(encoding="utf-8") == drawn, "run python benchmarks/render.py"
+        assert (ROOT / "docs" / "images" / f"{name}.svg").read_text(encoding="utf-8") == drawn, (
+            "run python benchmarks/render.py"
+        )
 
 
 def test_the_first_picture_shows_what_the_results_say() -> None:
-    assert (ROOT / "docs" / "images" / "digits-recall.svg").read_text(encoding="utf-8") == picture.picture(), "run benchmarks/picture.py"
+    assert (ROOT / "docs" / "images" / "digits-recall.svg").read_text(
+        encoding="utf-8"
+    ) == picture.picture(), "run benchmarks/picture.py"
 
 
 def test_the_license_is_whole_and_the_version_is_one() -> None:
     import longtail
 
     assert len((ROOT / "LICENSE").read_text()) == 11358
-    assert f"\nversion: {longtail.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {longtail.__version__}\n" in (ROOT / "CITATION.cff").read_text(
+        encoding="utf-8"
+    )
     assert f"## [{longtail.__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def result(arm: str, seed: int, top1: float, few: float | None) -> dict[str, Any]:
     groups = {"many": 0.9, "medium": 0.8, "few": few}
-    test = {"top1": top1, "balanced": 0.5, "groups": groups, "ece": 0.1, "images": 100, "group_rule": "ranks: 3/4/3"}
+    test = {
+        "top1": top1,
+        "balanced": 0.5,
+        "groups": groups,
+        "ece": 0.1,
+        "images": 100,
+        "group_rule": "ranks: 3/4/3",
+    }
     data = {"train_images": 50, "marks": []}
     row = {
         "seed": seed,
@@ -206,7 +277,14 @@ def result(arm: str, seed: int, top1: float, few: float | None) -> dict[str, Any
         "versions": {"torch": "2"},
     }
     row |= {"recipe": "cross_entropy", "keywords": {}}
-    return {"plan": "p", "arm": arm, "command": f"longtail train {arm} --seed {seed}", "commit": "abc", "row": row, "curve": {}}
+    return {
+        "plan": "p",
+        "arm": arm,
+        "command": f"longtail train {arm} --seed {seed}",
+        "commit": "abc",
+        "row": row,
+        "curve": {},
+    }
 
 
 def test_results_show_each_token_below_their_mean(tmp_path: Path) -> None:
@@ -214,15 +292,24 @@ def test_results_show_each_token_below_their_mean(tmp_path: Path) -> None:
     numbers = own["row"]["test"]
     own["row"]["test"] = {
         **numbers,
-        "heads": {name: {**numbers, "groups": {"few": few}} for name, few in {"cls": 0.1, "dist": 0.7}.items()},
+        "heads": {
+            name: {**numbers, "groups": {"few": few}}
+            for name, few in {"cls": 0.1, "dist": 0.7}.items()
+        },
     }
     own["row"]["test"]["groups"] = {"few": 0.4}
-    for folder, content in (("plans/p", {"question": "Why?", "arms": {"student": {}}, "seeds": [0]}), ("results/p/student-seed0", own)):
+    for folder, content in (
+        ("plans/p", {"question": "Why?", "arms": {"student": {}}, "seeds": [0]}),
+        ("results/p/student-seed0", own),
+    ):
         path = tmp_path / f"{folder}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content))
     page = render.page(tmp_path)
-    assert "| `student` | 1 | 50.0 | 50.0 | 40.0 | 0.100 | 2.0 |\n| `student`, cls alone |  | 50.0 | 50.0 | 10.0 | 0.100 |  |" in page
+    assert (
+        "| `student` | 1 | 50.0 | 50.0 | 40.0 | 0.100 | 2.0 |\n| `student`, cls alone |  | 50.0 | 50.0 | 10.0 | 0.100 |  |"
+        in page
+    )
     assert "| `student`, dist alone |  | 50.0 | 50.0 | 70.0 | 0.100 |  |" in page
 
 
@@ -230,16 +317,31 @@ def test_a_page_of_results_has_means_deviations_and_what_is_missing(tmp_path: Pa
     assert "No plan" in render.page(tmp_path)
     for folder in ("plans", "results/p", "results/speed"):
         (tmp_path / folder).mkdir(parents=True)
-    plan = {"question": "Why?", "expected": "Because.", "arms": {"a": {}, "b": {}, "c": {}}, "seeds": [0, 1]}
+    plan = {
+        "question": "Why?",
+        "expected": "Because.",
+        "arms": {"a": {}, "b": {}, "c": {}},
+        "seeds": [0, 1],
+    }
     (tmp_path / "plans" / "p.json").write_text(json.dumps(plan))
     assert "Not run yet: `a` with seed 0, 1; `b` with seed 0, 1" in render.page(tmp_path)
     for own in (result("a", 0, 0.5, None), result("a", 1, 0.52, None), result("b", 1, 0.4, 0.25)):
-        (tmp_path / "results" / "p" / f"{own['arm']}-seed{own['row']['seed']}.json").write_text(json.dumps(own))
+        (tmp_path / "results" / "p" / f"{own['arm']}-seed{own['row']['seed']}.json").write_text(
+            json.dumps(own)
+        )
     figures = {"bare loop": {"microseconds_per_step": 123.5}}
-    speed = {"plan": "speed", "question": "How fast?", "command": "python x.py", "figures": figures, "machine": {"cores": 2}}
+    speed = {
+        "plan": "speed",
+        "question": "How fast?",
+        "command": "python x.py",
+        "figures": figures,
+        "machine": {"cores": 2},
+    }
     (tmp_path / "results" / "speed" / "loop.json").write_text(json.dumps(speed))
     page = render.page(tmp_path)
-    assert "| `a` | 2 | 51.0 ± 1.4 | 50.0 ± 0.0 | 90.0 ± 0.0 | 80.0 ± 0.0 | - | 0.100 | 2.0 |" in page
+    assert (
+        "| `a` | 2 | 51.0 ± 1.4 | 50.0 ± 0.0 | 90.0 ± 0.0 | 80.0 ± 0.0 | - | 0.100 | 2.0 |" in page
+    )
     assert "| `b` | 1 | 40.0 | 50.0 | 90.0 | 80.0 | 25.0 | 0.100 | 2.0 |" in page
     assert "Not run yet: `b` with seed 0; `c` with seed 0, 1." in page
     assert "| bare loop, microseconds per step | 123.5 |" in page
@@ -250,27 +352,48 @@ def test_what_auto_reached_on_plankton_is_what_the_results_say(page: str) -> Non
     means = {}
     overall = {}
     for arm in ("auto", "cross-entropy"):
-        found = [json.loads(path.read_text(encoding="utf-8")) for path in ROOT.glob(f"benchmarks/results/plankton_auto/{arm}-seed*.json")]
+        found = [
+            json.loads(path.read_text(encoding="utf-8"))
+            for path in ROOT.glob(f"benchmarks/results/plankton_auto/{arm}-seed*.json")
+        ]
         assert len(found) == 3
         means[arm] = sum(result["row"]["test"]["balanced"] for result in found) / 3
         overall[arm] = f"{100 * sum(result['row']['test']['top1'] for result in found) / 3:.1f}%"
-    said = re.search(r"had (\S+)% balanced\s+accuracy, .*?cross entropy .*? (\S+)%", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    said = re.search(
+        r"had (\S+)% balanced\s+accuracy, .*?cross entropy .*? (\S+)%",
+        (ROOT / page).read_text(encoding="utf-8"),
+        re.DOTALL,
+    )
     assert said is not None
     assert said.groups() == (f"{100 * means['auto']:.1f}", f"{100 * means['cross-entropy']:.1f}")
     if page == "README.md":
-        assert f"over all images it was {overall['auto']} against {overall['cross-entropy']}" in (ROOT / page).read_text(encoding="utf-8")
-    rows = [json.loads(path.read_text(encoding="utf-8"))["row"] for path in ROOT.glob("benchmarks/results/plankton_auto/auto-seed*.json")]
-    assert f"(it took {sum(row['minutes'] for row in rows) / 3:.0f} minutes)" in " ".join((ROOT / page).read_text(encoding="utf-8").split())
+        assert f"over all images it was {overall['auto']} against {overall['cross-entropy']}" in (
+            ROOT / page
+        ).read_text(encoding="utf-8")
+    rows = [
+        json.loads(path.read_text(encoding="utf-8"))["row"]
+        for path in ROOT.glob("benchmarks/results/plankton_auto/auto-seed*.json")
+    ]
+    assert f"(it took {sum(row['minutes'] for row in rows) / 3:.0f} minutes)" in " ".join(
+        (ROOT / page).read_text(encoding="utf-8").split()
+    )
 
 
 def test_what_adjusting_did_on_plankton_is_what_the_results_say() -> None:
-    rows = [json.loads(path.read_text(encoding="utf-8"))["row"] for path in ROOT.glob("benchmarks/results/plankton_auto/auto-seed*.json")]
+    rows = [
+        json.loads(path.read_text(encoding="utf-8"))["row"]
+        for path in ROOT.glob("benchmarks/results/plankton_auto/auto-seed*.json")
+    ]
     before, after = ([row["adjusting"]["test"] for row in rows], [row["test"] for row in rows])
     balanced, before_top1, top1 = (
-        100 * sum(own[name] for own in numbers) / 3 for numbers, name in ((before, "balanced"), (before, "top1"), (after, "top1"))
+        100 * sum(own[name] for own in numbers) / 3
+        for numbers, name in ((before, "balanced"), (before, "top1"), (after, "top1"))
     )
     page = " ".join((ROOT / "docs" / "auto.md").read_text(encoding="utf-8").split())
-    assert f"before, it was {balanced:.1f}% (and {before_top1:.1f} instead of {top1:.1f}% over all images)" in page
+    assert (
+        f"before, it was {balanced:.1f}% (and {before_top1:.1f} instead of {top1:.1f}% over all images)"
+        in page
+    )
     (shifted,) = [row for row in rows if row["adjusting"]["tau"] > 0]
     for split, paid in (("val", True), ("test", False)):
         assert (shifted[split]["balanced"] > shifted["adjusting"][split]["balanced"]) is paid

@@ -56,13 +56,27 @@ def changed(path: Path, **values: Any) -> None:
 
 def test_the_folder_is_readable_without_us(finished: Path) -> None:
     names = {str(own.relative_to(finished)) for own in finished.rglob("*") if own.is_file()}
-    assert {"recipe.json", "recipe.py", "row.json", "predictions/val.npz", "predictions/test.npz"} <= names
-    assert {"model/model.safetensors", "model/spec.json", "model/README.md", "train/journal.jsonl"} <= names
+    assert {
+        "recipe.json",
+        "recipe.py",
+        "row.json",
+        "predictions/val.npz",
+        "predictions/test.npz",
+    } <= names
+    assert {
+        "model/model.safetensors",
+        "model/spec.json",
+        "model/README.md",
+        "train/journal.jsonl",
+    } <= names
     assert not [name for name in names if name.endswith(".part")]
     record = json.loads((finished / "recipe.json").read_text())
     assert record["keywords"]["epochs"] == 1
     assert record["keywords"]["tau"] == 1.0
-    assert record["command"] == f"longtail train balanced_softmax --data digits-lt --out {finished} --epochs 1 --batch 64"
+    assert (
+        record["command"]
+        == f"longtail train balanced_softmax --data digits-lt --out {finished} --epochs 1 --batch 64"
+    )
     row = json.loads((finished / "row.json").read_text())
     assert row["test"]["images"] == 500
     assert row["val"]["images"] == 41
@@ -73,11 +87,15 @@ def test_the_folder_is_readable_without_us(finished: Path) -> None:
 
 
 def test_the_same_call_again_is_done_and_another_is_refused(finished: Path) -> None:
-    again = train("balanced_softmax", "digits-lt", finished, **QUICK | {"device": "auto", "workers": 1})
+    again = train(
+        "balanced_softmax", "digits-lt", finished, **QUICK | {"device": "auto", "workers": 1}
+    )
     assert not again.fresh
     assert again.row is not None
     assert again.row["folder"] == str(finished)
-    train("logit_adjustment", Path("digits-lt"), finished, **QUICK, imbalance=20.0)  # other words for the same run
+    train(
+        "logit_adjustment", Path("digits-lt"), finished, **QUICK, imbalance=20.0
+    )  # other words for the same run
     for other, message in (
         ({"tau": 0.5}, "tau: 1.0 in the folder, 0.5 asked"),
         ({"seed": 3}, "seed: 0 in the folder, 3 asked"),
@@ -91,7 +109,9 @@ def test_the_same_call_again_is_done_and_another_is_refused(finished: Path) -> N
     ):
         with pytest.raises(ValueError, match=message):
             train("balanced_softmax", "digits-lt", finished, **QUICK | other)
-    with pytest.raises(ValueError, match="recipe: balanced_softmax in the folder, cross_entropy asked"):
+    with pytest.raises(
+        ValueError, match="recipe: balanced_softmax in the folder, cross_entropy asked"
+    ):
         train("cross_entropy", "digits-lt", finished, **QUICK)
 
 
@@ -111,9 +131,13 @@ def adjusted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_an_adjusted_run_differs_from_the_plain_one_by_its_adjustment_only(adjusted: Path, tmp_path: Path) -> None:
+def test_an_adjusted_run_differs_from_the_plain_one_by_its_adjustment_only(
+    adjusted: Path, tmp_path: Path
+) -> None:
     train("ride", "digits-lt", tmp_path / "plain", **QUICK)
-    plain, row = (json.loads((folder / "row.json").read_text()) for folder in (tmp_path / "plain", adjusted))
+    plain, row = (
+        json.loads((folder / "row.json").read_text()) for folder in (tmp_path / "plain", adjusted)
+    )
     assert row["selection"] == f"{plain['selection']}, adjusted on validation"
     assert row["parameters"] == plain["parameters"]
     for split in ("val", "test"):
@@ -122,8 +146,13 @@ def test_an_adjusted_run_differs_from_the_plain_one_by_its_adjustment_only(adjus
         before, _ = read_predictions(tmp_path / "plain" / "predictions" / f"{split}.npz")
         after, _ = read_predictions(adjusted / "predictions" / f"{split}.npz")
         if split == "val":
-            chosen = adjustment(before.logits["logits"], before.target, np.array(row["data"]["counts_after"]))
-            assert (chosen.tau, chosen.temperature) == (row["adjusting"]["tau"], row["adjusting"]["temperature"])
+            chosen = adjustment(
+                before.logits["logits"], before.target, np.array(row["data"]["counts_after"])
+            )
+            assert (chosen.tau, chosen.temperature) == (
+                row["adjusting"]["tau"],
+                row["adjusting"]["temperature"],
+            )
         assert set(after.logits) == {"logits", "expert1", "expert2", "expert3"}
         for head, logits in before.logits.items():
             assert np.array_equal(chosen(logits), after.logits[head])
@@ -133,8 +162,12 @@ def test_an_adjusted_run_differs_from_the_plain_one_by_its_adjustment_only(adjus
 def test_an_adjusted_network_is_loaded_and_evaluated_with_its_adjustment(adjusted: Path) -> None:
     saved, _ = read_predictions(adjusted / "predictions" / "test.npz")
     test = open_data("digits-lt").test
-    found = load(adjusted, device="cpu").predict([test.pictures.image(index) for index in range(20)])
-    assert torch.allclose(found.probabilities, torch.from_numpy(saved.logits["logits"][:20]).softmax(dim=1), atol=1e-5)
+    found = load(adjusted, device="cpu").predict(
+        [test.pictures.image(index) for index in range(20)]
+    )
+    assert torch.allclose(
+        found.probabilities, torch.from_numpy(saved.logits["logits"][:20]).softmax(dim=1), atol=1e-5
+    )
     row = json.loads((adjusted / "row.json").read_text())
     again = evaluate(adjusted, device="cpu", threads=1)["test"]
     assert again is not None
@@ -144,12 +177,31 @@ def test_an_adjusted_network_is_loaded_and_evaluated_with_its_adjustment(adjuste
 
 
 def test_adjusting_needs_validation_images_and_logits(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"expected validation images to adjust on, got none of digits-lt \(protocol paper\)"):
-        train("balanced_softmax", "digits-lt", tmp_path / "run", **QUICK, protocol="paper", adjust="validation")
+    with pytest.raises(
+        ValueError,
+        match=r"expected validation images to adjust on, got none of digits-lt \(protocol paper\)",
+    ):
+        train(
+            "balanced_softmax",
+            "digits-lt",
+            tmp_path / "run",
+            **QUICK,
+            protocol="paper",
+            adjust="validation",
+        )
     assert not (tmp_path / "run").exists()
-    seen = Predictions({"logits": np.zeros((1, 10), dtype=np.float32)}, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
-    with pytest.raises(ValueError, match="expected a classifier to adjust, got a Backbone, which has no logits: use --adjust none"):
-        training._adjusted(build({"name": "fast_cnn", "size": 8, "width": 8}), seen, open_data("digits-lt"))
+    seen = Predictions(
+        {"logits": np.zeros((1, 10), dtype=np.float32)},
+        np.zeros(1, dtype=np.int64),
+        np.zeros(1, dtype=np.int64),
+    )
+    with pytest.raises(
+        ValueError,
+        match="expected a classifier to adjust, got a Backbone, which has no logits: use --adjust none",
+    ):
+        training._adjusted(
+            build({"name": "fast_cnn", "size": 8, "width": 8}), seen, open_data("digits-lt")
+        )
 
 
 def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
@@ -161,11 +213,16 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", ["images", "images/../images", "."])
-def test_a_run_is_not_written_among_its_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str) -> None:
+def test_a_run_is_not_written_among_its_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str
+) -> None:
     (tmp_path / "images" / "cat").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "images" if data == "." else tmp_path)
     out = Path("runs/x") if data == "." else Path("images/runs/x")
-    with pytest.raises(ValueError, match=r"expected a folder outside of the data for --out, got .*runs/x.*such as --out .*runs/x"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected a folder outside of the data for --out, got .*runs/x.*such as --out .*runs/x",
+    ):
         train("cross_entropy", data, out, **QUICK)
     assert [own.name for own in (tmp_path / "images").iterdir()] == ["cat"]
     check_outside(tmp_path / "runs" / "x", data)
@@ -192,8 +249,14 @@ def test_loading_gives_the_network_that_was_tested(finished: Path) -> None:
     saved, _ = read_predictions(finished / "predictions" / "test.npz")
     images = [test.pictures.image(index) for index in range(20)]
     answers = loaded.predict(images)
-    assert torch.allclose(answers.probabilities, torch.from_numpy(saved.logits["logits"][:20]).softmax(dim=1), atol=1e-5)
-    assert answers.labels == tuple(loaded.classes[int(i)] for i in saved.logits["logits"][:20].argmax(axis=1))
+    assert torch.allclose(
+        answers.probabilities,
+        torch.from_numpy(saved.logits["logits"][:20]).softmax(dim=1),
+        atol=1e-5,
+    )
+    assert answers.labels == tuple(
+        loaded.classes[int(i)] for i in saved.logits["logits"][:20].argmax(axis=1)
+    )
     assert loaded.classes == tuple("0123456789")
     assert loaded.row["recipe"] == "balanced_softmax"
     assert longtail.load is load
@@ -211,18 +274,43 @@ def test_loaded_networks_take_paths_pictures_and_tensors(finished: Path, tmp_pat
     tensor = torch.from_numpy(np.asarray(picture).copy()).permute(2, 0, 1).float() / 255
     ways = [
         loaded.predict(given).probabilities
-        for given in (picture, tmp_path / "a.png", str(tmp_path / "a.png"), [picture], tensor, tensor[None])
+        for given in (
+            picture,
+            tmp_path / "a.png",
+            str(tmp_path / "a.png"),
+            [picture],
+            tensor,
+            tensor[None],
+        )
     ]
     assert all(torch.equal(way, ways[0]) for way in ways)
     (tmp_path / "b.png").write_bytes((tmp_path / "a.png").read_bytes()[:40])
-    strange: list[Any] = [tensor * 255, tensor[:1], torch.zeros(0, 3, 8, 8), tmp_path / "b.png", tmp_path / "none.png", []]
+    strange: list[Any] = [
+        tensor * 255,
+        tensor[:1],
+        torch.zeros(0, 3, 8, 8),
+        tmp_path / "b.png",
+        tmp_path / "none.png",
+        [],
+    ]
     for given in strange:
         with pytest.raises(ValueError, match="expected"):
             loaded.predict(given)
 
 
 @pytest.mark.parametrize(
-    "kind", ["unfinished", "empty", "newer row", "newer spec", "truncated", "other network", "no weights", "no spec", "broken"]
+    "kind",
+    [
+        "unfinished",
+        "empty",
+        "newer row",
+        "newer spec",
+        "truncated",
+        "other network",
+        "no weights",
+        "no spec",
+        "broken",
+    ],
 )
 def test_a_folder_that_cannot_be_loaded_says_why(copied: Path, tmp_path: Path, kind: str) -> None:
     weights, spec = copied / "model" / "model.safetensors", copied / "model" / "spec.json"
@@ -247,7 +335,13 @@ def test_a_folder_that_cannot_be_loaded_says_why(copied: Path, tmp_path: Path, k
         spec.unlink()
     elif kind == "broken":
         spec.write_text(spec.read_text()[:50])
-    words = {"unfinished": "unfinished", "empty": "empty", "newer row": "newer", "newer spec": "newer", "no weights": "nothing at"}
+    words = {
+        "unfinished": "unfinished",
+        "empty": "empty",
+        "newer row": "newer",
+        "newer spec": "newer",
+        "no weights": "nothing at",
+    }
     with pytest.raises(ValueError, match=words.get(kind, "expected")):
         load(copied, device="cpu")
 
@@ -259,7 +353,10 @@ def test_evaluating_again_gives_the_row_and_leaves_it(copied: Path) -> None:
     assert found["test"]["top1"] == row["test"]["top1"]
     evaluate(copied, tta="flip", device="cpu", threads=1)
     assert (copied / "row.json").read_text() == text
-    assert sorted(own.name for own in copied.glob("eval-*")) == ["eval-digits-lt-flip.json", "eval-digits-lt-none.json"]
+    assert sorted(own.name for own in copied.glob("eval-*")) == [
+        "eval-digits-lt-flip.json",
+        "eval-digits-lt-none.json",
+    ]
     changed(copied / "row.json", test=None)
     (copied / "predictions" / "test.npz").unlink()
     evaluate(copied, rewrite=True, device="cpu", threads=1)
@@ -269,7 +366,9 @@ def test_evaluating_again_gives_the_row_and_leaves_it(copied: Path) -> None:
         evaluate(copied, rewrite=True, tta="flip", device="cpu")
 
 
-def test_evaluating_again_sees_images_as_training_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluating_again_sees_images_as_training_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # A recipe without a keyword `size`, whose network is for larger images than the data has.
     (tmp_path / "enlarging.py").write_text(
         "from longtail.recipes.supervised import cross_entropy\n\n\n"
@@ -295,7 +394,9 @@ def test_evaluating_on_other_data_goes_by_class_names(copied: Path, tmp_path: Pa
             path = tmp_path / "data" / "test" / str(label) / f"{index}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             test.pictures.image(index).save(path)
-            shutil.copytree(path.parent, tmp_path / "data" / "train" / str(label), dirs_exist_ok=True)
+            shutil.copytree(
+                path.parent, tmp_path / "data" / "train" / str(label), dirs_exist_ok=True
+            )
     found = evaluate(copied, data=tmp_path / "data", device="cpu", threads=1)["test"]
     assert found is not None
     assert [i for i, value in enumerate(found["recall"]) if value is not None] == [3, 7]
@@ -335,7 +436,10 @@ def test_a_folder_that_was_moved_is_found_and_never_judged_by_what_was_learnt(
     monkeypatch.chdir(tmp_path)
     test = train("cross_entropy", "photos", tmp_path / "run", **QUICK).row["test"]  # type: ignore[index]
     (tmp_path / "photos").rename(tmp_path / "moved")
-    with pytest.raises(ValueError, match=r"expected the run's images at photos, got nothing there.*say where they lie now with --root"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected the run's images at photos, got nothing there.*say where they lie now with --root",
+    ):
         evaluate(tmp_path / "run", device="cpu", threads=1)
     assert evaluate(tmp_path / "run", root="moved", device="cpu", threads=1)["test"] == test
     assert again(tmp_path / "run", root="moved")[1].test.ids
@@ -345,16 +449,25 @@ def test_a_folder_that_was_moved_is_found_and_never_judged_by_what_was_learnt(
     (tmp_path / "moved" / "0" / "broken.png").write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"broken.png: not an image of a known kind"):
         evaluate(tmp_path / "run", data="moved", device="cpu", threads=1)
-    assert evaluate(tmp_path / "run", data="moved", on_bad_image="skip", device="cpu", threads=1)["test"] == test
+    assert (
+        evaluate(tmp_path / "run", data="moved", on_bad_image="skip", device="cpu", threads=1)[
+            "test"
+        ]
+        == test
+    )
 
 
 @pytest.mark.parametrize(("kept", "crop"), [(None, 1.0), (None, 0.8), (16, 1.0)])
-def test_other_data_is_fitted_as_that_of_the_run(tmp_path: Path, kept: int | None, crop: float) -> None:
+def test_other_data_is_fitted_as_that_of_the_run(
+    tmp_path: Path, kept: int | None, crop: float
+) -> None:
     rng = np.random.default_rng(0)
     for name in ("a/1.png", "a/2.png", "b/1.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.fromarray(rng.integers(0, 255, (20, 40, 3), dtype=np.uint8)).save(tmp_path / name)
-    (batch,) = InOrder(open_to_judge(str(tmp_path), size=16, kept=kept, crop=crop).test, size=16, batch=9).epoch()
+    (batch,) = InOrder(
+        open_to_judge(str(tmp_path), size=16, kept=kept, crop=crop).test, size=16, batch=9
+    ).epoch()
     fit = Fit(16, kept, crop)
     for row, name in enumerate(("a/1.png", "a/2.png", "b/1.png")):
         with Image.open(tmp_path / name) as image:
@@ -372,8 +485,12 @@ def test_two_folders_of_one_name_are_two_evaluations(copied: Path, tmp_path: Pat
     assert len(list(copied.glob("eval-new-*-none.json"))) == 2
 
 
-def test_prediction_sets_and_adjustments_are_for_a_network_that_is_asked_once(tmp_path: Path) -> None:
-    train("balanced_softmax", "digits-lt", tmp_path / "run", **QUICK, tta="flip", adjust="validation")
+def test_prediction_sets_and_adjustments_are_for_a_network_that_is_asked_once(
+    tmp_path: Path,
+) -> None:
+    train(
+        "balanced_softmax", "digits-lt", tmp_path / "run", **QUICK, tta="flip", adjust="validation"
+    )
     loaded, data = load(tmp_path / "run", device="cpu"), open_data("digits-lt")
     assert loaded.thresholds is not None
     once = {
@@ -412,12 +529,17 @@ def test_a_child_does_not_hold_what_its_parent_holds(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_trained_into_by_one_process_at_a_time(tmp_path: Path) -> None:
-    with held(tmp_path / "run"), pytest.raises(ValueError, match="expected to be the only one that trains into"):
+    with (
+        held(tmp_path / "run"),
+        pytest.raises(ValueError, match="expected to be the only one that trains into"),
+    ):
         train("balanced_softmax", "digits-lt", tmp_path / "run", **QUICK)
     assert train("balanced_softmax", "digits-lt", tmp_path / "run", **QUICK).fresh
 
 
-def test_a_folder_that_another_command_began_meanwhile_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_another_command_began_meanwhile_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     train("balanced_softmax", "digits-lt", tmp_path / "other", seed=1, **QUICK)
 
     @contextmanager
@@ -431,9 +553,14 @@ def test_a_folder_that_another_command_began_meanwhile_is_left_alone(tmp_path: P
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["seed"] == 1
 
 
-def test_mirroring_is_warned_of_where_it_makes_another_class(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mirroring_is_warned_of_where_it_makes_another_class(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     evaluate(copied, tta="flip", device="cpu", threads=1)
-    assert "warning: --tta flip mirrors images, and mirrored images of digits-lt are not of their class" in capsys.readouterr().err
+    assert (
+        "warning: --tta flip mirrors images, and mirrored images of digits-lt are not of their class"
+        in capsys.readouterr().err
+    )
     evaluate(copied, device="cpu", threads=1)
     assert "warning" not in capsys.readouterr().err
 
@@ -441,7 +568,11 @@ def test_mirroring_is_warned_of_where_it_makes_another_class(copied: Path, capsy
 def test_a_run_from_before_its_recipe_moved_or_had_a_flag_is_the_same_run(copied: Path) -> None:
     record = json.loads((copied / "recipe.json").read_text())
     del record["data"]["mirror"]
-    changed(copied / "recipe.json", target="longtail.recipes.elsewhere:balanced_softmax", data=record["data"])
+    changed(
+        copied / "recipe.json",
+        target="longtail.recipes.elsewhere:balanced_softmax",
+        data=record["data"],
+    )
     assert not train("balanced_softmax", "digits-lt", copied, **QUICK).fresh
     with pytest.raises(ValueError, match=r"tau: 1\.0 in the folder, 0\.5 asked"):
         train("balanced_softmax", "digits-lt", copied, **QUICK, tau=0.5)
@@ -477,8 +608,12 @@ def test_the_command_is_one_that_asks_for_the_same() -> None:
     )
 
 
-def test_a_recipe_that_returns_no_method_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "forgetful.py").write_text("def forget(run, data, *, where: 'Path | None' = None):\n    print(type(where).__name__)\n")
+def test_a_recipe_that_returns_no_method_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "forgetful.py").write_text(
+        "def forget(run, data, *, where: 'Path | None' = None):\n    print(type(where).__name__)\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ValueError, match=r"return what `run\.fit` gave"):
         train("forgetful:forget", "digits-lt", tmp_path / "run", where=tmp_path, device="cpu")
@@ -487,23 +622,39 @@ def test_a_recipe_that_returns_no_method_is_told(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        ("Classify(nn.Flatten(), Linear(192, 10), CrossEntropy())", "expected a network built from a spec, got Flatten"),
-        ("Classify(network, nn.Linear(16, 10), CrossEntropy())", "expected a head of longtail.nn, such as Linear or Cosine, got a Linear"),
-        ("Classify(network, Linear(17, 10), CrossEntropy())", "expected a head for the 16 features of fast_cnn, got one for 17"),
+        (
+            "Classify(nn.Flatten(), Linear(192, 10), CrossEntropy())",
+            "expected a network built from a spec, got Flatten",
+        ),
+        (
+            "Classify(network, nn.Linear(16, 10), CrossEntropy())",
+            "expected a head of longtail.nn, such as Linear or Cosine, got a Linear",
+        ),
+        (
+            "Classify(network, Linear(17, 10), CrossEntropy())",
+            "expected a head for the 16 features of fast_cnn, got one for 17",
+        ),
         ("Classify(Odd(), Linear(4, 10), CrossEntropy())", "unknown network 'odd'"),
         (
             "Classify(Bent(), Linear(16, 10), CrossEntropy())",
             "expected a network that its spec rebuilds, got a Classifier that has another",
         ),
-        ("Classify(network, Linear(16, 9), CrossEntropy())", "expected logits of the 10 classes of digits-lt, got a network for 9"),
+        (
+            "Classify(network, Linear(16, 9), CrossEntropy())",
+            "expected logits of the 10 classes of digits-lt, got a network for 9",
+        ),
     ],
 )
 def test_what_could_not_be_deployed_is_refused_before_it_learns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, returned: str, message: str
 ) -> None:
-    source = RECIPES_OF_OUR_OWN.replace("Classify(network, Linear(network.dim, len(data.classes)), BinaryCrossEntropy())", returned)
+    source = RECIPES_OF_OUR_OWN.replace(
+        "Classify(network, Linear(network.dim, len(data.classes)), BinaryCrossEntropy())", returned
+    )
     name = tmp_path.name  # for modules that were imported are not read again
-    (tmp_path / f"{name}.py").write_text(f"from torch import nn\nfrom longtail.losses import CrossEntropy\n{source}{NETWORKS_OF_OUR_OWN}")
+    (tmp_path / f"{name}.py").write_text(
+        f"from torch import nn\nfrom longtail.losses import CrossEntropy\n{source}{NETWORKS_OF_OUR_OWN}"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(Run, "_finish", lambda *_: pytest.fail("it began to learn"))
     with pytest.raises(ValueError, match=message):
@@ -573,11 +724,16 @@ def test_a_recipe_may_be_given_as_a_function_and_data_only_by_its_name(tmp_path:
         train(cross_entropy, "digits-lt", tmp_path / "run", tau=1.0)
 
 
-def test_a_recipe_that_was_edited_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recipe_that_was_edited_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = tmp_path / "our_recipes.py"
     source.write_text(RECIPES_OF_OUR_OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
-    for text, warned in ((RECIPES_OF_OUR_OWN, False), (RECIPES_OF_OUR_OWN.replace("lr=0.1", "lr=0.2"), True)):
+    for text, warned in (
+        (RECIPES_OF_OUR_OWN, False),
+        (RECIPES_OF_OUR_OWN.replace("lr=0.1", "lr=0.2"), True),
+    ):
         source.write_text(text)
         signatures._parsed.cache_clear()  # as in another process
         train("our_recipes:binary", "digits-lt", tmp_path / "run", device="cpu", threads=1)
@@ -585,19 +741,41 @@ def test_a_recipe_that_was_edited_says_so(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_best_epoch_is_that_of_the_weights_that_were_kept(tmp_path: Path) -> None:
-    row: Any = train("cross_entropy", "digits-lt", tmp_path / "run", **{**QUICK, "epochs": 4}, keep="best", lr=0.5).row
-    lines = [json.loads(line) for line in (tmp_path / "run" / "train" / "journal.jsonl").read_text().splitlines()]
-    judged = {line["epoch"]: line["ema/val/balanced"] for line in lines if "ema/val/balanced" in line}
+    row: Any = train(
+        "cross_entropy",
+        "digits-lt",
+        tmp_path / "run",
+        **{**QUICK, "epochs": 4},
+        keep="best",
+        lr=0.5,
+    ).row
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "run" / "train" / "journal.jsonl").read_text().splitlines()
+    ]
+    judged = {
+        line["epoch"]: line["ema/val/balanced"] for line in lines if "ema/val/balanced" in line
+    }
     best = min(judged, key=lambda epoch: (-judged[epoch], epoch))
     assert row["best_validation"] == {"epoch": best, "balanced": judged[best]}
     assert row["val"]["balanced"] == pytest.approx(judged[best])
-    history = [{"name": "train", "keep": "best ema/val/balanced", "best": {"metric": "ema/val/balanced", "epoch": 3, "value": 0.65}}]
+    history = [
+        {
+            "name": "train",
+            "keep": "best ema/val/balanced",
+            "best": {"metric": "ema/val/balanced", "epoch": 3, "value": 0.65},
+        }
+    ]
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "journal.jsonl").write_text('{"epoch": 1, "val/balanced": 0.7}\n')
-    assert training._best(tmp_path, history) == {"epoch": 3, "balanced": 0.65}, "not that of the raw weights"
+    assert training._best(tmp_path, history) == {"epoch": 3, "balanced": 0.65}, (
+        "not that of the raw weights"
+    )
 
 
-def test_a_network_of_a_binary_loss_is_judged_by_its_sigmoid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_of_a_binary_loss_is_judged_by_its_sigmoid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "our_recipes.py").write_text(RECIPES_OF_OUR_OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
     result = train("our_recipes:binary", "digits-lt", tmp_path / "run", device="cpu", threads=1)
@@ -605,17 +783,26 @@ def test_a_network_of_a_binary_loss_is_judged_by_its_sigmoid(tmp_path: Path, mon
     for own in (result.row["val"], result.row["test"]):
         assert own is not None
         assert own["confidence"] == "sigmoid"
-        assert own["ece"] == own["calibration"]["sigmoid"]["ece"] != own["calibration"]["softmax"]["ece"]
+        assert (
+            own["ece"]
+            == own["calibration"]["sigmoid"]["ece"]
+            != own["calibration"]["softmax"]["ece"]
+        )
     row = json.loads((tmp_path / "run" / "row.json").read_text())
     evaluate(tmp_path / "run", rewrite=True, device="cpu", threads=1)
     again = json.loads((tmp_path / "run" / "row.json").read_text())
     assert again["test"]["confidence"] == "sigmoid"
     assert again["test"] == row["test"]
     card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
-    assert f"(by sigmoid; by softmax, as probabilities are given, {row['test']['calibration']['softmax']['ece']:.3f})" in card
+    assert (
+        f"(by sigmoid; by softmax, as probabilities are given, {row['test']['calibration']['softmax']['ece']:.3f})"
+        in card
+    )
 
 
-def test_answers_that_are_not_finite_end_a_run_as_a_diverged_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_that_are_not_finite_end_a_run_as_a_diverged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "our_silent_recipes.py").write_text(RECIPES_OF_OUR_OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(NonFinite, match="training diverged"):
@@ -629,16 +816,28 @@ def test_prediction_sets_are_calibrated_on_validation_and_tried_on_test(copied: 
     assert "conformal" not in row["val"]
     assert (found["level"], found["images"]) == (0.9, row["val"]["images"])
     shipped = json.loads((copied / "model" / "conformal.json").read_text())
-    assert (shipped["level"], shipped["score"], len(shipped["thresholds"])) == (0.9, "1 - softmax probability", 10)
-    val, test = (read_predictions(copied / "predictions" / f"{name}.npz")[0] for name in ("val", "test"))
+    assert (shipped["level"], shipped["score"], len(shipped["thresholds"])) == (
+        0.9,
+        "1 - softmax probability",
+        10,
+    )
+    val, test = (
+        read_predictions(copied / "predictions" / f"{name}.npz")[0] for name in ("val", "test")
+    )
     probability = torch.from_numpy(test.logits["logits"]).double().softmax(1)
     inside = 1 - probability <= torch.tensor(shipped["thresholds"], dtype=torch.double)
     target = torch.from_numpy(test.target)
-    assert inside[torch.arange(500), target].double().mean().item() == pytest.approx(found["coverage"])
+    assert inside[torch.arange(500), target].double().mean().item() == pytest.approx(
+        found["coverage"]
+    )
     own = 1 - torch.from_numpy(val.logits["logits"]).double().softmax(1)
-    most = torch.from_numpy(val.target).bincount(minlength=10).argmax()  # it has images enough for a threshold of its own
+    most = (
+        torch.from_numpy(val.target).bincount(minlength=10).argmax()
+    )  # it has images enough for a threshold of its own
     scores = own[torch.from_numpy(val.target) == most][:, most].sort().values
-    assert shipped["thresholds"][most] == pytest.approx(scores[-(-(len(scores) + 1) * 9 // 10) - 1].item())
+    assert shipped["thresholds"][most] == pytest.approx(
+        scores[-(-(len(scores) + 1) * 9 // 10) - 1].item()
+    )
     (copied / "model" / "conformal.json").unlink()
     evaluate(copied, rewrite=True, device="cpu", threads=1)
     assert json.loads((copied / "model" / "conformal.json").read_text()) == shipped

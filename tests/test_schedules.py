@@ -17,14 +17,20 @@ def at(step: int, steps: int = 100) -> Clock:
 def test_cosine_warms_up_and_falls_to_its_floor() -> None:
     rate = Cosine(warmup=0.2, start=0.5, floor=0.1)
     for step in range(100):
-        expected = 0.5 + 0.5 * step / 20 if step < 20 else 0.1 + 0.9 * (1 + math.cos(math.pi * (step - 20) / 80)) / 2
+        expected = (
+            0.5 + 0.5 * step / 20
+            if step < 20
+            else 0.1 + 0.9 * (1 + math.cos(math.pi * (step - 20) / 80)) / 2
+        )
         assert rate(at(step)) == pytest.approx(expected)
     assert Cosine(warmup=1.0)(at(99)) == pytest.approx(0.99)
 
 
 def test_steps_fall_where_they_are_told() -> None:
     rate = Steps(at=(0.8, 0.9), factors=(0.01, 0.0001), warmup=0.05, start=0.2)
-    assert [rate(at(step)) for step in (0, 5, 79, 80, 89, 90, 99)] == pytest.approx([0.2, 1, 1, 0.01, 0.01, 0.0001, 0.0001])
+    assert [rate(at(step)) for step in (0, 5, 79, 80, 89, 90, 99)] == pytest.approx(
+        [0.2, 1, 1, 0.01, 0.01, 0.0001, 0.0001]
+    )
     assert rate(at(1)) == pytest.approx(0.2 + 0.8 * 0.2)
 
 
@@ -45,9 +51,15 @@ def test_weights_are_deferred_and_not_saved() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: Cosine(warmup=5), r"warmup must be a fraction .* got 5: for epoch e of E, pass e / E"),
+        (
+            lambda: Cosine(warmup=5),
+            r"warmup must be a fraction .* got 5: for epoch e of E, pass e / E",
+        ),
         (lambda: Steps(at=(0.9, 0.8), factors=(0.1, 0.01)), "points must rise"),
-        (lambda: Steps(at=(0.9,), factors=(0.1, 0.01)), "one factor for each point, got 1 points and 2 factors"),
+        (
+            lambda: Steps(at=(0.9,), factors=(0.1, 0.01)),
+            "one factor for each point, got 1 points and 2 factors",
+        ),
         (lambda: Steps(at=(160,), factors=(0.1,)), "fraction"),
         (lambda: Deferred(torch.ones(2), 1.5), "start must be a fraction"),
         (lambda: Until(-0.1, lambda batch, clock: batch), "end must be a fraction"),

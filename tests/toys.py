@@ -16,20 +16,30 @@ from longtail.core import Clock, Labelled, Method, Outcome
 class ToyBatches:
     """Order and noise are functions of (seed, epoch, draw), like the real loader's."""
 
-    def __init__(self, rows: int = 48, batch: int = 16, *, features: int = 6, classes: int = 3, seed: int = 0) -> None:
+    def __init__(
+        self, rows: int = 48, batch: int = 16, *, features: int = 6, classes: int = 3, seed: int = 0
+    ) -> None:
         self.batch, self.seed = batch, seed
         generator = torch.Generator().manual_seed(5)
         self.target = torch.arange(rows) % classes
-        self.image = torch.randn(classes, features, generator=generator)[self.target] + torch.randn(rows, features, generator=generator)
+        self.image = torch.randn(classes, features, generator=generator)[self.target] + torch.randn(
+            rows, features, generator=generator
+        )
 
     def __len__(self) -> int:
         return -(-len(self.target) // self.batch)
 
     def epoch(self, index: int, *, start: int = 0) -> Iterator[Labelled]:
-        order = torch.from_numpy(np.random.default_rng([self.seed, index]).permutation(len(self.target)))
+        order = torch.from_numpy(
+            np.random.default_rng([self.seed, index]).permutation(len(self.target))
+        )
         for at in range(start * self.batch, len(order), self.batch):
             rows = order[at : at + self.batch]
-            yield {"image": self.image[rows], "target": self.target[rows], "draw": torch.arange(at, at + len(rows))}
+            yield {
+                "image": self.image[rows],
+                "target": self.target[rows],
+                "draw": torch.arange(at, at + len(rows)),
+            }
 
 
 class ToyMethod(Method[Labelled]):
@@ -38,9 +48,16 @@ class ToyMethod(Method[Labelled]):
     slow: Tensor
     seen: Tensor
 
-    def __init__(self, *, norm: bool = True, dropout: float = 0.3, features: int = 6, classes: int = 3) -> None:
+    def __init__(
+        self, *, norm: bool = True, dropout: float = 0.3, features: int = 6, classes: int = 3
+    ) -> None:
         super().__init__()
-        parts: list[nn.Module] = [nn.Linear(features, 8), nn.BatchNorm1d(8) if norm else nn.Identity(), nn.ReLU(), nn.Dropout(dropout)]
+        parts: list[nn.Module] = [
+            nn.Linear(features, 8),
+            nn.BatchNorm1d(8) if norm else nn.Identity(),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+        ]
         self.trunk, self.head = nn.Sequential(*parts), nn.Linear(8, classes)
         self.register_buffer("slow", torch.zeros(classes, 8))
         self.register_buffer("seen", torch.zeros((), dtype=torch.long))
@@ -49,7 +66,11 @@ class ToyMethod(Method[Labelled]):
         features = self.trunk(batch["image"])
         loss = F.cross_entropy(self.head(features), batch["target"])
         pull = 0.01 * (self.head.weight - self.slow).square().mean()
-        return Outcome({"class": loss, "pull": pull}, notes={"size": features.detach().norm()}, carry={"rows": batch["draw"]})
+        return Outcome(
+            {"class": loss, "pull": pull},
+            notes={"size": features.detach().norm()},
+            carry={"rows": batch["draw"]},
+        )
 
     @torch.no_grad()
     def after_step(self, outcome: Outcome, clock: Clock) -> None:
@@ -74,4 +95,7 @@ def noisy(batch: Any, clock: Clock) -> Any:
 
 def digest(method: nn.Module) -> dict[str, bytes]:
     """Every tensor of a method, to the bit."""
-    return {name: tensor.cpu().contiguous().numpy().tobytes() for name, tensor in method.state_dict().items()}
+    return {
+        name: tensor.cpu().contiguous().numpy().tobytes()
+        for name, tensor in method.state_dict().items()
+    }

@@ -12,7 +12,21 @@ if TYPE_CHECKING:
     from longtail.runs import load, train
 
 
-_ROOMS = ("analysis", "core", "data", "engine", "losses", "methods", "metrics", "nn", "posthoc", "recipes", "report", "runs", "schedules")
+_ROOMS = (
+    "analysis",
+    "core",
+    "data",
+    "engine",
+    "losses",
+    "methods",
+    "metrics",
+    "nn",
+    "posthoc",
+    "recipes",
+    "report",
+    "runs",
+    "schedules",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -69,13 +69,23 @@ class Outcome:
 
     terms: Mapping[str, Tensor]  # already weighted; the loss is their sum
     notes: Mapping[str, Tensor] = field(default_factory=dict)  # worth plotting, not optimized
-    carry: Mapping[str, Tensor] = field(default_factory=dict)  # one row per sample, handed to `after_step`
+    carry: Mapping[str, Tensor] = field(
+        default_factory=dict
+    )  # one row per sample, handed to `after_step`
 
     def __post_init__(self) -> None:
-        strange = [name for name, term in self.terms.items() if not isinstance(term, Tensor) or term.ndim]
+        strange = [
+            name for name, term in self.terms.items() if not isinstance(term, Tensor) or term.ndim
+        ]
         if strange or not self.terms:
-            got = "none" if not self.terms else f"{strange[0]!r}, which is {_shape(self.terms[strange[0]])}"
-            raise ValueError(f"expected the terms of a loss as tensors of one number each, got {got}: give the mean over rows by a name")
+            got = (
+                "none"
+                if not self.terms
+                else f"{strange[0]!r}, which is {_shape(self.terms[strange[0]])}"
+            )
+            raise ValueError(
+                f"expected the terms of a loss as tensors of one number each, got {got}: give the mean over rows by a name"
+            )
 
     @property
     def loss(self) -> Tensor:
@@ -84,7 +94,11 @@ class Outcome:
 
 
 def _shape(value: object) -> str:
-    return f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+    return (
+        f"a tensor {tuple(value.shape)}"
+        if isinstance(value, Tensor)
+        else f"a {type(value).__name__}"
+    )
 
 
 class NonFinite(RuntimeError):
@@ -149,7 +163,9 @@ class Groups:
     """Classes by how often they were seen in training, and the rule that says so: accuracy by group names it."""
 
     rule: str  # "threshold: many > 100, few < 20" or "ranks: 3/4/3"
-    members: Mapping[str, tuple[int, ...]]  # "many", "medium", "few" -> class indices, in that order
+    members: Mapping[
+        str, tuple[int, ...]
+    ]  # "many", "medium", "few" -> class indices, in that order
 
 
 Schedule = Callable[[Clock], float]
@@ -202,7 +218,9 @@ class Stage(Generic[B]):
     method: Method[B]
     data: Batches[B]
     epochs: int
-    optimizer: Callable[[nn.Module], Optimizer]  # called by fit after placement: sam(sgd(lr=0.1), rho=0.8)
+    optimizer: Callable[
+        [nn.Module], Optimizer
+    ]  # called by fit after placement: sam(sgd(lr=0.1), rho=0.8)
     schedule: Schedule = constant  # a factor of each group's rate
     mix: BatchTransform = nothing  # mixup, cutmix, teacher labels: outside the closure, so SAM's two looks see one batch
     accumulate: int = 1

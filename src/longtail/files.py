@@ -29,7 +29,9 @@ def whole(path: Path) -> Iterator[Path]:
     try:
         yield part
         with part.open("r+b") as file:  # Windows lets none be synced that cannot be written
-            os.fsync(file.fileno())  # or a crash of the machine could leave an empty file under the final name
+            os.fsync(
+                file.fileno()
+            )  # or a crash of the machine could leave an empty file under the final name
         part.replace(path)
     except OSError as error:
         raise OSError(
@@ -55,14 +57,22 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ValueError(f"expected a run folder with {path.name}, got none at {path.parent}: pass the folder given as --out") from None
+        raise ValueError(
+            f"expected a run folder with {path.name}, got none at {path.parent}: pass the folder given as --out"
+        ) from None
     except ValueError as error:
-        raise ValueError(f"expected JSON, got something else or a part of it in {path} ({error})") from error
+        raise ValueError(
+            f"expected JSON, got something else or a part of it in {path} ({error})"
+        ) from error
     if not isinstance(content, dict) or not isinstance(content.get("format"), int):
-        raise ValueError(f"expected a format version in {path}, got none: this file was not written by longtail")
+        raise ValueError(
+            f"expected a format version in {path}, got none: this file was not written by longtail"
+        )
     if content["format"] > FORMAT:
         got = content["format"]
-        raise ValueError(f"expected format {FORMAT} or older, got {got} in {path}: a newer longtail wrote it, upgrade this one")
+        raise ValueError(
+            f"expected format {FORMAT} or older, got {got} in {path}: a newer longtail wrote it, upgrade this one"
+        )
     return content
 
 
@@ -83,5 +93,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
             lines.append(json.loads(text))
         except ValueError as error:
             if number < len(texts) - 1:
-                raise ValueError(f"expected JSON lines, got something else in line {number + 1} of {path} ({error})") from error
+                raise ValueError(
+                    f"expected JSON lines, got something else in line {number + 1} of {path} ({error})"
+                ) from error
     return lines

@@ -24,4 +24,6 @@ def unknown(kind: str, name: str, known: Iterable[str], *, more: str = "") -> Va
     """
     names = sorted(known)
     guess = meant(name, names, most=3)
-    return ValueError(f"unknown {kind} {name!r}{f': {guess}' if guess else '.'} Known: {', '.join(names) or 'none'}{more}")
+    return ValueError(
+        f"unknown {kind} {name!r}{f': {guess}' if guess else '.'} Known: {', '.join(names) or 'none'}{more}"
+    )

@@ -17,7 +17,9 @@ from longtail.core import BatchTransform, Clock
 
 def _fraction(name: str, value: float) -> None:
     if not 0.0 <= value <= 1.0:
-        raise ValueError(f"{name} must be a fraction of training in [0, 1], got {value}: for epoch e of E, pass e / E")
+        raise ValueError(
+            f"{name} must be a fraction of training in [0, 1], got {value}: for epoch e of E, pass e / E"
+        )
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,9 @@ class Steps:
 
     def __post_init__(self) -> None:
         if len(self.at) != len(self.factors):
-            raise ValueError(f"expected one factor for each point, got {len(self.at)} points and {len(self.factors)} factors")
+            raise ValueError(
+                f"expected one factor for each point, got {len(self.at)} points and {len(self.factors)} factors"
+            )
         if list(self.at) != sorted(self.at):
             raise ValueError(f"points must rise, got {list(self.at)}")
         for point in (*self.at, self.warmup):
@@ -70,7 +74,11 @@ class Steps:
     def __call__(self, clock: Clock) -> float:
         if clock.progress < self.warmup:
             return self.start + (1 - self.start) * clock.progress / self.warmup
-        passed = [factor for point, factor in zip(self.at, self.factors, strict=True) if clock.progress >= point]
+        passed = [
+            factor
+            for point, factor in zip(self.at, self.factors, strict=True)
+            if clock.progress >= point
+        ]
         return passed[-1] if passed else 1.0
 
 

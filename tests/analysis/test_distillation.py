@@ -13,7 +13,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from longtail.analysis import analyse_teacher, analyse_tokens, analyse_training, curves, entropy, feature_rank, look
+from longtail.analysis import (
+    analyse_teacher,
+    analyse_tokens,
+    analyse_training,
+    curves,
+    entropy,
+    feature_rank,
+    look,
+)
 from longtail.analysis.figures import draw
 from longtail.data.dataset import Dataset, Memory, Split
 from longtail.data.mixing import Mixup
@@ -40,9 +48,17 @@ def test_tokens_become_arrays_and_pictures(data: Dataset, tmp_path: Path) -> Non
     with np.load(tmp_path / "rollout.npz") as stored:
         assert stored["map"].shape == (3, 2, 4, 4)
         assert stored["target"].tolist() == list(data.groups.members["few"])
-        assert data.test.target[[data.test.ids.index(name) for name in stored["id"].tolist()]].tolist() == stored["target"].tolist()
+        assert (
+            data.test.target[[data.test.ids.index(name) for name in stored["id"].tolist()]].tolist()
+            == stored["target"].tolist()
+        )
     few = np.isin(data.train.target.numpy(), data.groups.members["few"])
-    images = torch.stack([Plain(8)(data.train.pictures.image(row)) for row in np.flatnonzero(few).tolist()]).float() / 255
+    images = (
+        torch.stack(
+            [Plain(8)(data.train.pictures.image(row)) for row in np.flatnonzero(few).tolist()]
+        ).float()
+        / 255
+    )
     seen = look(own, images)
     with np.load(tmp_path / "attention_distance.npz") as stored:
         i, j = np.divmod(np.arange(16), 4)
@@ -59,12 +75,19 @@ def test_tokens_become_arrays_and_pictures(data: Dataset, tmp_path: Path) -> Non
 def test_ranks_are_of_rare_classes_among_all(data: Dataset, tmp_path: Path) -> None:
     own = network()
     analyse_tokens(own, data, tmp_path, at_most=10_000, batch=200)
-    images = torch.stack([Plain(8)(data.train.pictures.image(row)) for row in range(len(data.train))]).float() / 255
+    images = (
+        torch.stack(
+            [Plain(8)(data.train.pictures.image(row)) for row in range(len(data.train))]
+        ).float()
+        / 255
+    )
     tokens = look(own, images).tokens[:, 1, 1].numpy()
     few = np.isin(data.train.target.numpy(), data.groups.members["few"])
     with np.load(tmp_path / "rank.npz") as stored:
         assert stored["rank"][1, 1] == feature_rank(tokens, tokens[few])
-    analyse_tokens(own, data, tmp_path, at_most=60, batch=200)  # directions are those of an even sample, in which rare classes stay rare
+    analyse_tokens(
+        own, data, tmp_path, at_most=60, batch=200
+    )  # directions are those of an even sample, in which rare classes stay rare
     sample = np.linspace(0, len(data.train) - 1, 60).astype(int)
     with np.load(tmp_path / "rank.npz") as stored:
         assert stored["rank"][1, 1] == feature_rank(tokens[sample], tokens[few])
@@ -73,7 +96,9 @@ def test_ranks_are_of_rare_classes_among_all(data: Dataset, tmp_path: Path) -> N
 def some(split: Split, rows: list[int]) -> Split:
     assert isinstance(split.pictures, Memory)
     taken = split.pictures.take(np.array(rows, dtype=np.int64))
-    return replace(split, pictures=taken, target=split.target[rows], ids=tuple(split.ids[row] for row in rows))
+    return replace(
+        split, pictures=taken, target=split.target[rows], ids=tuple(split.ids[row] for row in rows)
+    )
 
 
 def test_the_rarest_group_that_can_be_judged_is_looked_at(data: Dataset, tmp_path: Path) -> None:
@@ -116,14 +141,28 @@ class Dim(nn.Module):
 
 def test_a_teacher_is_judged_in_and_out_of_distribution(data: Dataset, tmp_path: Path) -> None:
     path = analyse_teacher(
-        Dim().eval(), data, tmp_path, inside=Plain(8), outside=Weak(8, pad=1), mix=Mixup(classes=10, alpha=1.0), batch=91, batches=4
+        Dim().eval(),
+        data,
+        tmp_path,
+        inside=Plain(8),
+        outside=Weak(8, pad=1),
+        mix=Mixup(classes=10, alpha=1.0),
+        batch=91,
+        batches=4,
     )
-    images = torch.stack([Plain(8)(data.train.pictures.image(row)) for row in range(len(data.train))]).float() / 255
+    images = (
+        torch.stack(
+            [Plain(8)(data.train.pictures.image(row)) for row in range(len(data.train))]
+        ).float()
+        / 255
+    )
     values, target = entropy(Dim()(images).numpy()), data.train.target.numpy()
     with np.load(path) as stored:
         assert stored["inside"][3] == pytest.approx(values[target == 3].mean())
         assert stored["outside"].shape == (10,)
-        assert stored["inside_accuracy"] == pytest.approx((Dim()(images).numpy().argmax(1) == target).mean())
+        assert stored["inside_accuracy"] == pytest.approx(
+            (Dim()(images).numpy().argmax(1) == target).mean()
+        )
     with pytest.raises(ValueError, match="expected a teacher in evaluation mode"):
         analyse_teacher(Dim(), data, tmp_path, inside=Plain(8), outside=Weak(8, pad=1))
     before = path.read_bytes()
@@ -131,10 +170,20 @@ def test_a_teacher_is_judged_in_and_out_of_distribution(data: Dataset, tmp_path:
     np.random.seed(7)  # noqa: NPY002
     state, numbers = torch.get_rng_state(), str(np.random.get_state())  # noqa: NPY002
     analyse_teacher(
-        Dim().eval(), data, tmp_path, inside=Plain(8), outside=Weak(8, pad=1), mix=Mixup(classes=10, alpha=1.0), batch=91, batches=4
+        Dim().eval(),
+        data,
+        tmp_path,
+        inside=Plain(8),
+        outside=Weak(8, pad=1),
+        mix=Mixup(classes=10, alpha=1.0),
+        batch=91,
+        batches=4,
     )
     with np.load(io.BytesIO(before)) as stored, np.load(path) as again:
-        assert all(np.array_equal(stored[name], again[name], equal_nan=stored[name].dtype.kind == "f") for name in stored.files)
+        assert all(
+            np.array_equal(stored[name], again[name], equal_nan=stored[name].dtype.kind == "f")
+            for name in stored.files
+        )
     assert torch.equal(torch.get_rng_state(), state)
     assert str(np.random.get_state()) == numbers  # noqa: NPY002
     assert [own.name for own in draw(tmp_path)] == ["uncertainty.svg"]
@@ -145,12 +194,19 @@ def journal(folder: Path, distances: list[float], *, epochs: int = 3) -> Path:
     (folder / "recipe.json").write_text(json.dumps({"keywords": {"epochs": epochs, "defer": 0.5}}))
     lines: list[dict[str, Any]] = [{"kind": "steps", "epoch": 1, "notes/distance": 9.0}]
     for epoch, distance in enumerate(distances, start=1):
-        lines.append({"kind": "epoch", "epoch": epoch, "notes/distance": distance} | ({"val/balanced": 0.1 * epoch} if epoch > 1 else {}))
-    (folder / "student" / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        lines.append(
+            {"kind": "epoch", "epoch": epoch, "notes/distance": distance}
+            | ({"val/balanced": 0.1 * epoch} if epoch > 1 else {})
+        )
+    (folder / "student" / "journal.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in lines)
+    )
     return folder
 
 
-def test_one_process_of_several_looks_at_as_many_images(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_process_of_several_looks_at_as_many_images(
+    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Counting(Dim):
         rows = 0
 
@@ -161,19 +217,30 @@ def test_one_process_of_several_looks_at_as_many_images(data: Dataset, tmp_path:
     for world in (1, 2):
         monkeypatch.setattr("longtail.processes.world", lambda own=world: own)
         teacher = Counting().eval()
-        analyse_teacher(teacher, data, tmp_path, inside=Plain(8), outside=Plain(8), batch=32, batches=2)
+        analyse_teacher(
+            teacher, data, tmp_path, inside=Plain(8), outside=Plain(8), batch=32, batches=2
+        )
         assert teacher.rows == 2 * 64
 
 
 def test_journals_become_curves(tmp_path: Path) -> None:
-    flat, sharp = journal(tmp_path / "flat", [0.1, 0.2, 0.4]), journal(tmp_path / "sharp", [0.1, 0.1, 0.1])
+    flat, sharp = (
+        journal(tmp_path / "flat", [0.1, 0.2, 0.4]),
+        journal(tmp_path / "sharp", [0.1, 0.1, 0.1]),
+    )
     found = curves(flat)
     assert found["notes/distance"].tolist() == [0.1, 0.2, 0.4]
     assert np.isnan(found["val/balanced"][0])
     assert found["val/balanced"][1:].tolist() == pytest.approx([0.2, 0.3])
     stopped = journal(tmp_path / "stopped", [0.1, 0.1], epochs=60)
-    with np.load(analyse_training({"SAM": flat, "no SAM": sharp, "stopped": stopped}, tmp_path / "analysis")) as stored:
-        assert [float(stored[f"{number}/begin"]) for number in range(3)] == [1.5, 1.5, 30.0]  # of all epochs, not of those that ran
+    with np.load(
+        analyse_training({"SAM": flat, "no SAM": sharp, "stopped": stopped}, tmp_path / "analysis")
+    ) as stored:
+        assert [float(stored[f"{number}/begin"]) for number in range(3)] == [
+            1.5,
+            1.5,
+            30.0,
+        ]  # of all epochs, not of those that ran
         assert stored["0/val/balanced"][1:].tolist() == pytest.approx([0.2, 0.3])
     for begin, marked in ((0.9, 2.7), (1.0, np.nan)):  # at the end nothing begins
         with np.load(analyse_training({"SAM": flat}, tmp_path / "analysis", begin=begin)) as stored:

@@ -114,7 +114,13 @@ def test_pictures_reach_from_zero_to_one() -> None:
 @pytest.mark.parametrize("name", ["resnet32", "fast_cnn"])
 def test_it_equals_captum(name: str) -> None:
     attr = pytest.importorskip("captum.attr")
-    network, image, target = classifier(name, width=8), torch.rand(3, 3, 16, 16), torch.tensor([0, 3, 1])
+    network, image, target = (
+        classifier(name, width=8),
+        torch.rand(3, 3, 16, 16),
+        torch.tensor([0, 3, 1]),
+    )
     layer = last_map(network, image[:1])
-    theirs = attr.LayerGradCam(network, layer).attribute(image, target=target, relu_attributions=True)[:, 0]
+    theirs = attr.LayerGradCam(network, layer).attribute(
+        image, target=target, relu_attributions=True
+    )[:, 0]
     assert torch.allclose(grad_cam(network, image, target=target), theirs, atol=1e-6)

@@ -16,7 +16,9 @@ from longtail.nn.experts import Experts
 def classifier(name: str, **keywords: Any) -> nn.Module:
     torch.manual_seed(0)
     network = build({"name": name, "size": 32, **keywords})
-    return Classifier(network.eval(), Linear(network.dim, 10))  # in training mode, as deployed networks may be
+    return Classifier(
+        network.eval(), Linear(network.dim, 10)
+    )  # in training mode, as deployed networks may be
 
 
 @pytest.mark.parametrize(
@@ -44,7 +46,9 @@ def test_every_kind_of_network_shows_where_it_looks(network: dict[str, Any], kin
     assert bool(torch.isfinite(maps).all())
     assert float(maps.min()) >= 0
     assert all(torch.equal(own, before[name]) for name, own in made.state_dict().items())
-    assert not [module for module in made.modules() if module._forward_hooks or module._forward_pre_hooks]
+    assert not [
+        module for module in made.modules() if module._forward_hooks or module._forward_pre_hooks
+    ]
 
 
 def test_experts_look_together() -> None:
@@ -85,9 +89,13 @@ class Last(nn.Module):
         return answer
 
 
-@pytest.mark.parametrize(("network", "reason"), [(Flat(), "got none"), (Last(), "from this network")])
+@pytest.mark.parametrize(
+    ("network", "reason"), [(Flat(), "got none"), (Last(), "from this network")]
+)
 def test_a_network_without_maps_says_why(network: nn.Module, reason: str) -> None:
-    maps, kind = where_it_looks(network, torch.rand(2, 3, 8, 8), answer=torch.zeros(2, dtype=torch.long))
+    maps, kind = where_it_looks(
+        network, torch.rand(2, 3, 8, 8), answer=torch.zeros(2, dtype=torch.long)
+    )
     assert maps is None
     assert kind.startswith("no maps: expected")
     assert reason in kind

@@ -19,19 +19,26 @@ COUNTS = torch.tensor([40, 8, 2])
 def method(**keywords: Any) -> Classify:
     torch.manual_seed(0)
     network = build({"name": "fast_cnn", "size": 8, "width": 4})
-    return Classify(network, Linear(16, 3), LogitAdjusted(COUNTS), neck=Streams(BatchFormer(16, **keywords)))
+    return Classify(
+        network, Linear(16, 3), LogitAdjusted(COUNTS), neck=Streams(BatchFormer(16, **keywords))
+    )
 
 
 def batch(seed: int = 1) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return {"image": torch.rand(6, 3, 8, 8, generator=generator), "target": torch.tensor([0, 0, 0, 1, 1, 2])}
+    return {
+        "image": torch.rand(6, 3, 8, 8, generator=generator),
+        "target": torch.tensor([0, 0, 0, 1, 1, 2]),
+    }
 
 
 @torch.no_grad()
 def slow_attention(batchformer: BatchFormer, rows: Tensor) -> list[list[float]]:
     layer: Any = batchformer.layers[0]
     count, dim = rows.shape
-    query, key, _ = (rows @ layer.self_attn.in_proj_weight.T + layer.self_attn.in_proj_bias).split(dim, 1)
+    query, key, _ = (rows @ layer.self_attn.in_proj_weight.T + layer.self_attn.in_proj_bias).split(
+        dim, 1
+    )
     width, weights = dim // 4, torch.zeros(count, count)
     for head in range(4):
         part = slice(head * width, (head + 1) * width)
@@ -65,7 +72,9 @@ def test_gradients_cross_only_where_rows_meet() -> None:
         for i in range(4):
             for j in range(4):
                 for d in range(8):  # by finite differences
-                    step = torch.zeros_like(rows).index_put((torch.tensor(j), torch.tensor(d)), torch.tensor(1e-5, dtype=torch.float64))
+                    step = torch.zeros_like(rows).index_put(
+                        (torch.tensor(j), torch.tensor(d)), torch.tensor(1e-5, dtype=torch.float64)
+                    )
                     slope = (loss(rows + step, i) - loss(rows - step, i)) / 2e-5
                     slow[i, j] += slope.detach() ** 2
         assert torch.allclose(found, slow.sqrt(), atol=1e-6)
@@ -82,7 +91,9 @@ def test_pairs_are_averaged_over_batches_by_both_classes() -> None:
         for i in range(5):
             for j in range(5):
                 if i != j:
-                    sums.setdefault((int(target[i]), int(target[j])), []).append(float(values[i, j]))
+                    sums.setdefault((int(target[i]), int(target[j])), []).append(
+                        float(values[i, j])
+                    )
     for (a, b), own in sums.items():
         assert pairs.matrix()[a, b] == pytest.approx(sum(own) / len(own))
     for a in range(3):
@@ -103,7 +114,9 @@ def test_the_statistics_of_a_method(at: Any) -> None:
     one = relations(trained, [given], classes=3)
     sizes = np.array([3, 2, 1])
     others = sizes[None, :] - np.eye(3)
-    assert np.allclose(one["attention_self"] + np.nansum(one["attention_pairs"] * others, axis=1), 1)
+    assert np.allclose(
+        one["attention_self"] + np.nansum(one["attention_pairs"] * others, axis=1), 1
+    )
 
 
 def test_the_gradient_is_of_the_loss_that_is_trained() -> None:
@@ -112,7 +125,9 @@ def test_the_gradient_is_of_the_loss_that_is_trained() -> None:
     logits = trained.head(trained.neck.batchformer.attend(features))  # type: ignore[operator, union-attr]
     total = []
     for i in (0, 1, 2):  # the images of class 0
-        (own,) = torch.autograd.grad(trained.loss(logits[i : i + 1], given["target"][i : i + 1]), features, retain_graph=True)
+        (own,) = torch.autograd.grad(
+            trained.loss(logits[i : i + 1], given["target"][i : i + 1]), features, retain_graph=True
+        )
         total += [float(own[j].norm()) for j in range(6) if j != i]
     found = relations(trained, [given], classes=3)["gradient"][0]
     assert found == pytest.approx(sum(total) / len(total), rel=1e-5)
@@ -125,7 +140,9 @@ def test_alone_there_is_nothing_between_images() -> None:
 
 
 def test_bad_input_is_refused() -> None:
-    plain = Classify(build({"name": "fast_cnn", "size": 8, "width": 4}), Linear(16, 3), LogitAdjusted(COUNTS))
+    plain = Classify(
+        build({"name": "fast_cnn", "size": 8, "width": 4}), Linear(16, 3), LogitAdjusted(COUNTS)
+    )
     with pytest.raises(ValueError, match="train with --batchformer on"):
         relations(plain, [batch()], classes=3)
     with pytest.raises(ValueError, match="got none"):

@@ -10,13 +10,30 @@ import pytest
 import torch
 from torch import Tensor
 
-from longtail.analysis.transformers import attention_distance, entropy, feature_rank, look, rollout, transformer_of
+from longtail.analysis.transformers import (
+    attention_distance,
+    entropy,
+    feature_rank,
+    look,
+    rollout,
+    transformer_of,
+)
 from longtail.nn import Classifier, TokenHeads, build
 
 
 def network(**more: Any) -> Any:
     torch.manual_seed(0)
-    own = build({"name": "vit_mini", "size": 12, "patch": 4, "width": 16, "depth": 3, "pool": "tokens", **more})
+    own = build(
+        {
+            "name": "vit_mini",
+            "size": 12,
+            "patch": 4,
+            "width": 16,
+            "depth": 3,
+            "pool": "tokens",
+            **more,
+        }
+    )
     with torch.no_grad():  # away from the nearly uniform attention of first weights
         for block in transformer_of(own).blocks:
             block.attn.qkv.weight.mul_(20)
@@ -34,7 +51,9 @@ def test_attention_is_what_timm_computes_when_it_is_not_fused() -> None:
     found: list[Tensor] = []
     for block in transformer_of(own).blocks:
         block.attn.fused_attn = False
-        block.attn.attn_drop.register_forward_hook(lambda module, inputs, output: found.append(output))
+        block.attn.attn_drop.register_forward_hook(
+            lambda module, inputs, output: found.append(output)
+        )
     with torch.no_grad():
         own(image)
     assert torch.allclose(seen.attention, torch.stack(found, 1), atol=1e-6)
@@ -46,7 +65,9 @@ def test_the_last_tokens_are_the_features_before_the_norm() -> None:
     own, image = network().eval(), torch.rand(2, 3, 12, 12)
     seen = look(Classifier(own, TokenHeads(own.dim, 5)).train(), image)
     with torch.no_grad():
-        assert torch.allclose(transformer_of(own).norm(seen.tokens[:, -1])[:, :2].flatten(1), own(image), atol=1e-6)
+        assert torch.allclose(
+            transformer_of(own).norm(seen.tokens[:, -1])[:, :2].flatten(1), own(image), atol=1e-6
+        )
 
 
 def test_looking_leaves_no_trace() -> None:
@@ -64,9 +85,15 @@ def test_rollout_follows_every_path_of_attention() -> None:
     assert maps.shape == (2, 2, 3, 3)
     # Slowly: the sum over all paths from a token in front, back through three blocks, to a patch.
     blocks = own[1].mean(1)
-    half = [[[(float(b[i, j]) + (i == j)) / 2 for j in range(11)] for i in range(11)] for b in blocks]
+    half = [
+        [[(float(b[i, j]) + (i == j)) / 2 for j in range(11)] for i in range(11)] for b in blocks
+    ]
     for token, patch in ((0, 0), (1, 7)):
-        paths = sum(half[2][token][a] * half[1][a][b] * half[0][b][2 + patch] for a in range(11) for b in range(11))
+        paths = sum(
+            half[2][token][a] * half[1][a][b] * half[0][b][2 + patch]
+            for a in range(11)
+            for b in range(11)
+        )
         assert maps[1, token].flatten()[patch].item() == pytest.approx(paths)
 
 
@@ -91,7 +118,10 @@ def slow_rank(everyone: Any, tail: Any, tolerance: float) -> int:
     for k in range(1, len(rows) + 1):
         basis = rows[:k].T
         rebuilt = (tail - mean) @ basis @ basis.T
-        if np.linalg.norm(tail - mean - rebuilt) ** 2 / np.linalg.norm(tail - mean) ** 2 <= tolerance:
+        if (
+            np.linalg.norm(tail - mean - rebuilt) ** 2 / np.linalg.norm(tail - mean) ** 2
+            <= tolerance
+        ):
             return k
     return int(everyone.shape[1])
 

@@ -33,7 +33,9 @@ def test_a_finished_run_gives_its_method_back(finished: Path) -> None:
     image = torch.rand(3, 3, 8, 8)
     with torch.no_grad():
         # Equal up to the rounding of another memory layout.
-        assert torch.allclose(method.eval().predict(image), load(finished, device="cpu").network(image), atol=1e-6)
+        assert torch.allclose(
+            method.eval().predict(image), load(finished, device="cpu").network(image), atol=1e-6
+        )
     assert data.name == "digits-lt"
     assert any(name.startswith("neck.batchformer") for name in method.state_dict())
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
@@ -43,7 +45,10 @@ def test_a_finished_run_gives_its_method_back(finished: Path) -> None:
 
 def test_arrays_and_figures(finished: Path, tmp_path: Path) -> None:
     method, data = again(finished)
-    assert analyse(method, data, tmp_path, batch=32, batches=2) == [tmp_path / "gradcam.npz", tmp_path / "relations.npz"]
+    assert analyse(method, data, tmp_path, batch=32, batches=2) == [
+        tmp_path / "gradcam.npz",
+        tmp_path / "relations.npz",
+    ]
     with np.load(tmp_path / "gradcam.npz") as stored:
         assert set(stored["target"].tolist()) == set(data.groups.members["few"])
         assert stored["map"].shape == (3, 8, 8)
@@ -59,13 +64,21 @@ def test_arrays_and_figures(finished: Path, tmp_path: Path) -> None:
 def test_a_run_without_batchformer_has_grad_cam_alone(tmp_path: Path) -> None:
     train("ride", "digits-lt", tmp_path / "run", **QUICK, experts=2)
     method, data = again(tmp_path / "run")
-    assert analyse(method, data, tmp_path / "run" / "analysis", group="many") == [tmp_path / "run" / "analysis" / "gradcam.npz"]
+    assert analyse(method, data, tmp_path / "run" / "analysis", group="many") == [
+        tmp_path / "run" / "analysis" / "gradcam.npz"
+    ]
 
 
-def test_bad_input_is_refused(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_input_is_refused(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     method, data = again(finished)
-    lost = replace(data, test=Split(data.test.pictures, torch.zeros(500, dtype=torch.long), data.test.ids))
-    with pytest.raises(ValueError, match="test or validation image of group few, got none in digits-lt: take many"):
+    lost = replace(
+        data, test=Split(data.test.pictures, torch.zeros(500, dtype=torch.long), data.test.ids)
+    )
+    with pytest.raises(
+        ValueError, match="test or validation image of group few, got none in digits-lt: take many"
+    ):
         analyse(method, lost, tmp_path)
     with pytest.raises(ValueError, match="expected a group of many, medium, few, got 'rare'"):
         analyse(method, data, tmp_path, group="rare")

@@ -47,9 +47,24 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
     return folder
 
 
-def test_from_a_folder_to_a_verdict_and_again(longtail: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_a_folder_to_a_verdict_and_again(
+    longtail: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(MOST, "random", 2)
-    words = ("train", "auto", "--data", folder, "--minutes", 2, "--threads", 1, "--device", "cpu", "--out", tmp_path / "run")
+    words = (
+        "train",
+        "auto",
+        "--data",
+        folder,
+        "--minutes",
+        2,
+        "--threads",
+        1,
+        "--device",
+        "cpu",
+        "--out",
+        tmp_path / "run",
+    )
     dry = longtail(*words, "--dry-run")
     assert dry.code == 0, dry.err
     assert "Dry run: nothing was written" in dry.out
@@ -75,7 +90,10 @@ def test_from_a_folder_to_a_verdict_and_again(longtail: Any, folder: Path, tmp_p
     line[line.index("--out") + 1] = str(tmp_path / "line")
     alone = longtail(*line[1:], "--threads", 1, "--device", "cpu")
     assert alone.code == 0, alone.err
-    first, second = (read_predictions(tmp_path / name / "predictions" / "test.npz")[0] for name in ("run", "line"))
+    first, second = (
+        read_predictions(tmp_path / name / "predictions" / "test.npz")[0]
+        for name in ("run", "line")
+    )
     assert np.array_equal(first.logits["logits"], second.logits["logits"])
 
     monkeypatch.setattr(auto, "_chosen", lambda *_, **__: pytest.fail("chose again"))
@@ -93,15 +111,33 @@ def test_from_a_folder_to_a_verdict_and_again(longtail: Any, folder: Path, tmp_p
     assert "longtail train balanced_softmax" in foreign.err
 
 
-def test_weights_at_hand_are_tuned(longtail: Any, folder: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_at_hand_are_tuned(
+    longtail: Any, folder: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stored = cache / "hub" / "models--timm--test_resnet.r160_in1k"
     (stored / "refs").mkdir(parents=True)
     (stored / "refs" / "main").write_text("abc")
     (stored / "snapshots" / "abc").mkdir(parents=True)
-    save_file(timm.create_model("test_resnet").state_dict(), stored / "snapshots" / "abc" / "model.safetensors")
+    save_file(
+        timm.create_model("test_resnet").state_dict(),
+        stored / "snapshots" / "abc" / "model.safetensors",
+    )
     monkeypatch.setitem(auto.PRETRAINED, "cpu", ("test_resnet.r160_in1k",))
     monkeypatch.setitem(MOST, "timm", 1)
-    said = longtail("train", "auto", "--data", folder, "--minutes", 2, "--threads", 1, "--device", "cpu", "--out", tmp_path / "run")
+    said = longtail(
+        "train",
+        "auto",
+        "--data",
+        folder,
+        "--minutes",
+        2,
+        "--threads",
+        1,
+        "--device",
+        "cpu",
+        "--out",
+        tmp_path / "run",
+    )
     assert said.code == 0, said.err
     assert "timm:test_resnet.r160_in1k only has to be tuned" in said.out
     assert "--network timm:test_resnet.r160_in1k --weights timm" in said.out
@@ -109,33 +145,62 @@ def test_weights_at_hand_are_tuned(longtail: Any, folder: Path, cache: Path, tmp
     assert (row["pretraining"], row["size"], row["keywords"]["lr"]) == ("ImageNet-1k", 64, 0.0025)
 
 
-def test_killed_before_training_began_it_goes_on_with_what_was_chosen(longtail: Any, folder: Path, tmp_path: Path) -> None:
-    choice = {"recipe": "cross_entropy", "keywords": {"epochs": 1, "size": 32}, "adjust": "none", "why": "x", "minutes": 1.0}
+def test_killed_before_training_began_it_goes_on_with_what_was_chosen(
+    longtail: Any, folder: Path, tmp_path: Path
+) -> None:
+    choice = {
+        "recipe": "cross_entropy",
+        "keywords": {"epochs": 1, "size": 32},
+        "adjust": "none",
+        "why": "x",
+        "minutes": 1.0,
+    }
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "auto.json").write_text(json.dumps({"format": 1, "command": "the line", **choice}))
-    said = longtail("train", "auto", "--data", folder, "--threads", 1, "--device", "cpu", "--out", tmp_path / "run")
+    (tmp_path / "run" / "auto.json").write_text(
+        json.dumps({"format": 1, "command": "the line", **choice})
+    )
+    said = longtail(
+        "train",
+        "auto",
+        "--data",
+        folder,
+        "--threads",
+        1,
+        "--device",
+        "cpu",
+        "--out",
+        tmp_path / "run",
+    )
     assert said.code == 0, said.err
     assert "the line" in said.out
     assert json.loads((tmp_path / "run" / "row.json").read_text())["recipe"] == "cross_entropy"
 
 
 @pytest.mark.parametrize(
-    ("words", "message"), [(("--minutes", "0"), "expected some minutes, got 0"), (("--minutes", "soon"), "--minutes")], ids=["none", "word"]
+    ("words", "message"),
+    [(("--minutes", "0"), "expected some minutes, got 0"), (("--minutes", "soon"), "--minutes")],
+    ids=["none", "word"],
 )
-def test_mistakes_are_told(longtail: Any, folder: Path, words: tuple[str, ...], message: str) -> None:
+def test_mistakes_are_told(
+    longtail: Any, folder: Path, words: tuple[str, ...], message: str
+) -> None:
     said = longtail("train", "auto", "--data", folder, *words)
     assert said.code == 2
     assert message in said.err
 
 
-def test_several_processes_do_not_choose(longtail: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_do_not_choose(
+    longtail: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     said = longtail("train", "auto", "--data", folder)
     assert said.code == 2
     assert "choose with --dry-run in one" in said.err
 
 
-def test_weights_are_looked_for_in_the_cache_then_once_at_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_looked_for_in_the_cache_then_once_at_the_hub(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[str] = []
 
     def fetched(model: str, *, seconds: float) -> Path | None:
@@ -147,7 +212,9 @@ def test_weights_are_looked_for_in_the_cache_then_once_at_the_hub(monkeypatch: p
     assert asked == []  # nothing helps for images that small
     assert auto.at_hand("cuda", 64, seconds=60) == ()
     assert asked == ["resnet50.a1_in1k"]
-    monkeypatch.setattr(pretrained, "cached", lambda model: Path("x") if "resnet18" in model else None)
+    monkeypatch.setattr(
+        pretrained, "cached", lambda model: Path("x") if "resnet18" in model else None
+    )
     assert auto.at_hand("cuda", 64, seconds=60) == ("resnet18.a1_in1k",)
     assert len(asked) == 1
 
@@ -161,13 +228,19 @@ def test_a_sample_has_the_size_that_will_be_trained(folder: Path) -> None:
     assert len(auto.sample(data, size=32, images=10_000).train) == len(data.train)
 
 
-def test_timing_leaves_nothing_behind(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_timing_leaves_nothing_behind(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from longtail.engine.machine import Machine
     from longtail.runs.identity import DATA_DEFAULTS, Asked
 
     recipe = read("balanced_softmax")
     keywords = recipe.keywords({"size": 32, "epochs": 1000, "batch": 32})
     before = time.monotonic()
-    each = auto.timed(Asked(recipe, keywords, str(folder), dict(DATA_DEFAULTS), 0, 0, "none"), open_data(str(folder)), Machine())
+    each = auto.timed(
+        Asked(recipe, keywords, str(folder), dict(DATA_DEFAULTS), 0, 0, "none"),
+        open_data(str(folder)),
+        Machine(),
+    )
     assert 0 < each < time.monotonic() - before
     assert capsys.readouterr().err == ""

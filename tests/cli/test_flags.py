@@ -24,17 +24,29 @@ def test_the_flags_are_the_parameters_of_train() -> None:
     named = {name: own for name, own in train.items() if name not in ("recipe", "keywords")}
     assert set(flags.SHARED) == set(named)
     assert set(flags.SHARED) <= RESERVED
-    defaults = {name: own.default for name, own in flags.SHARED.items() if name not in ("data", "out")}
+    defaults = {
+        name: own.default for name, own in flags.SHARED.items() if name not in ("data", "out")
+    }
     assert defaults == {name: named[name].default for name in defaults}
 
 
 def test_the_data_flags_are_those_of_the_data() -> None:
-    own = {name: parameter.default for name, parameter in inspect.signature(open_data).parameters.items() if name not in ("name", "size")}
+    own = {
+        name: parameter.default
+        for name, parameter in inspect.signature(open_data).parameters.items()
+        if name not in ("name", "size")
+    }
     assert own == {name: flags.SHARED[name].default for name in own}
 
 
 def test_flags_of_a_recipe_come_back_as_its_defaults() -> None:
     for name in RECIPES:
         recipe = read(name)
-        values = {key: flags.option(own).default for key, own in recipe.parameters.items() if not own.required}
-        assert flags.keywords(recipe, values) == {key: own.default for key, own in recipe.parameters.items() if not own.required}
+        values = {
+            key: flags.option(own).default
+            for key, own in recipe.parameters.items()
+            if not own.required
+        }
+        assert flags.keywords(recipe, values) == {
+            key: own.default for key, own in recipe.parameters.items() if not own.required
+        }

@@ -36,7 +36,9 @@ def make(tmp_path: Path) -> Make:
             (tmp_path / "data" / name).mkdir(parents=True)
             for i in range(count):
                 small = Image.fromarray(rng.integers(256, size=(9, 9, 3), dtype=np.uint8))
-                small.resize((36, 36), Image.Resampling.BICUBIC).save(tmp_path / "data" / name / f"{i:03}.png")
+                small.resize((36, 36), Image.Resampling.BICUBIC).save(
+                    tmp_path / "data" / name / f"{i:03}.png"
+                )
         return tmp_path / "data"
 
     return folder
@@ -46,8 +48,20 @@ def test_digits_have_nothing_to_mend(longtail: Any) -> None:
     said = longtail("inspect", "digits-lt")
     assert said.code == 0, said.err
     for words in (
-        *("█", "imbalance 20.0", "Gini 0.47", "as hard to guess as 6.9 equal classes", "effective numbers (beta 0.9999): 119 to 6.0"),
-        *("many 3 classes", "±0.13", "balanced accuracy ±4.2", "all 8 x 8", "duplicates: none found"),
+        *(
+            "█",
+            "imbalance 20.0",
+            "Gini 0.47",
+            "as hard to guess as 6.9 equal classes",
+            "effective numbers (beta 0.9999): 119 to 6.0",
+        ),
+        *(
+            "many 3 classes",
+            "±0.13",
+            "balanced accuracy ±4.2",
+            "all 8 x 8",
+            "duplicates: none found",
+        ),
         "next: longtail train auto --data digits-lt\n  or: longtail train balanced_softmax --data digits-lt\n",
     ):
         assert words in said.out
@@ -59,12 +73,28 @@ def test_everything_wrong_is_found_and_written(longtail: Any, make: Make, tmp_pa
     (path / "d" / "001.png").write_bytes(b"")
     shutil.copy(path / "cats & dogs" / "000.png", path / "b" / "copy.png")
     Image.open(path / "b" / "001.png").save(path / "b" / "again.jpg", quality=70)
-    said = longtail("inspect", path, "--json", tmp_path / "out" / "x.json", "--html", tmp_path / "x.html")
+    said = longtail(
+        "inspect", path, "--json", tmp_path / "out" / "x.json", "--html", tmp_path / "x.html"
+    )
     assert said.code == 0, said.err
     for words in (
-        *("1 exact and 1 near groups", "exact [b / cats & dogs]", "b/001.png", "b/again.jpg", "1 under two labels"),
-        *("unreadable: 2 images", "  d/000.png: not an image of a known kind", "No training image of d can be read"),
-        *("1 picture is under two labels", "have too few test images to be judged one by one", "1 class is without a test image (c)"),
+        *(
+            "1 exact and 1 near groups",
+            "exact [b / cats & dogs]",
+            "b/001.png",
+            "b/again.jpg",
+            "1 under two labels",
+        ),
+        *(
+            "unreadable: 2 images",
+            "  d/000.png: not an image of a known kind",
+            "No training image of d can be read",
+        ),
+        *(
+            "1 picture is under two labels",
+            "have too few test images to be judged one by one",
+            "1 class is without a test image (c)",
+        ),
     ):
         assert words in said.out
     assert f"longtail train auto --data {path} --on-bad-image skip" in said.out
@@ -85,7 +115,9 @@ def test_quick_counts_without_opening(longtail: Any, make: Make, tmp_path: Path)
     whole = longtail("inspect", path).out
     for file in path.rglob("*.png"):
         file.write_bytes(b"")
-    said = longtail("inspect", path, "--quick", "--json", tmp_path / "x.json", "--html", tmp_path / "x.html")
+    said = longtail(
+        "inspect", path, "--quick", "--json", tmp_path / "x.json", "--html", tmp_path / "x.html"
+    )
     assert said.code == 0, said.err
     bars = [line for line in whole.splitlines() if "█" in line]
     assert bars == [line for line in said.out.splitlines() if "█" in line]
@@ -96,11 +128,16 @@ def test_quick_counts_without_opening(longtail: Any, make: Make, tmp_path: Path)
 
 
 def test_the_commands_repeat_what_was_asked_and_are_known(longtail: Any, make: Make) -> None:
-    said = longtail("inspect", "digits-lt", "--imbalance", 10, "--split-seed", 3, "--protocol", "paper")
+    said = longtail(
+        "inspect", "digits-lt", "--imbalance", 10, "--split-seed", 3, "--protocol", "paper"
+    )
     commands = re.findall(r"(?:next|  or): longtail (\S+) (\S+)(.*)", said.out)
     assert [verb for verb, *_ in commands] == ["train", "train", "inspect"]
     for verb, word, rest in commands:
-        assert rest.startswith(" --data digits-lt --imbalance 10.0 --protocol paper --split-seed 3") or verb == "inspect"
+        assert (
+            rest.startswith(" --data digits-lt --imbalance 10.0 --protocol paper --split-seed 3")
+            or verb == "inspect"
+        )
         assert verb == "inspect" or word == "auto" or word in RECIPES
     even = longtail("inspect", "digits-lt", "--imbalance", 1)
     assert "train cross_entropy" in even.out
@@ -111,9 +148,15 @@ def test_the_commands_repeat_what_was_asked_and_are_known(longtail: Any, make: M
 
 @pytest.mark.parametrize(
     ("counts", "message"),
-    [({}, "expected a folder of class folders"), ({"a": 3}, "expected at least two class folders"), ({"a": 3, "b": 0}, "got none in b")],
+    [
+        ({}, "expected a folder of class folders"),
+        ({"a": 3}, "expected at least two class folders"),
+        ({"a": 3, "b": 0}, "got none in b"),
+    ],
 )
-def test_what_is_no_data_is_refused(longtail: Any, make: Make, tmp_path: Path, counts: dict[str, int], message: str) -> None:
+def test_what_is_no_data_is_refused(
+    longtail: Any, make: Make, tmp_path: Path, counts: dict[str, int], message: str
+) -> None:
     (tmp_path / "data").mkdir(exist_ok=True)
     said = longtail("inspect", make(counts) if counts else tmp_path / "data")
     assert said.code == 2
@@ -142,7 +185,15 @@ def test_a_class_with_one_image_and_no_test_set(longtail: Any, make: Make) -> No
 
 def test_many_classes_are_cut_in_the_middle(capsys: pytest.CaptureFixture[str]) -> None:
     classes = [
-        {"name": f"class [{i}]", "source": 200 - i, "train": 100 - i, "val": 0, "test": 1, "group": "many", "known_to": 0.4}
+        {
+            "name": f"class [{i}]",
+            "source": 200 - i,
+            "train": 100 - i,
+            "val": 0,
+            "test": 1,
+            "group": "many",
+            "known_to": 0.4,
+        }
         for i in range(100)
     ]
     from longtail.cli import tables
@@ -159,13 +210,28 @@ def test_advice_counts_in_words() -> None:
     own = {"name": "x", "test": 3, "known_to": 0.37}
     twice = {"conflicts": 0, "leaked": 0, "surplus": 2, "across": {"train and test": 0}}
     found = {
-        **{"emptied": [], "unreadable": [{}], "duplicates": twice, "images": {"test": 6}, "not_tested": ["a", "b"], "classes": [own, own]},
+        **{
+            "emptied": [],
+            "unreadable": [{}],
+            "duplicates": twice,
+            "images": {"test": 6},
+            "not_tested": ["a", "b"],
+            "classes": [own, own],
+        },
         **{"known_to": 0.1, "imbalance": 50.0, "smallest": 3},
     }
     said = "\n".join(advice(found))
     for words in (
-        *("1 image cannot be read", "2 images are copies of others within a split", "2 classes are without a test image (a, b)"),
-        *("x has 3, so its recall is known to about ±0.4", "±10.0 points", "fewer than 5 training images"),
+        *(
+            "1 image cannot be read",
+            "2 images are copies of others within a split",
+            "2 classes are without a test image (a, b)",
+        ),
+        *(
+            "x has 3, so its recall is known to about ±0.4",
+            "±10.0 points",
+            "fewer than 5 training images",
+        ),
     ):
         assert words in said
 

@@ -44,13 +44,23 @@ def test_an_error_keeps_what_has_not_begun_from_beginning() -> None:
     assert len(begun) < 10
 
 
-def test_an_error_stops_also_the_process_that_was_begun_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_stops_also_the_process_that_was_begun_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nread line\ncase "$line" in *bad*) exit {REFUSED};; esac\nsleep 20\ntouch {tmp_path}/slept\n')
+    python.write_text(
+        f'#!/bin/sh\nread line\ncase "$line" in *bad*) exit {REFUSED};; esac\nsleep 20\ntouch {tmp_path}/slept\n'
+    )
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
     with pytest.raises(ValueError, match="bad failed"):
-        list(each(lambda one: do(one, apart=True), [job(tmp_path / name) for name in ("good", "bad", "late", "later")], at_once=2))
+        list(
+            each(
+                lambda one: do(one, apart=True),
+                [job(tmp_path / name) for name in ("good", "bad", "late", "later")],
+                at_once=2,
+            )
+        )
     assert not (tmp_path / "slept").exists()
     with pytest.raises(ValueError, match="bad failed"):  # and the next work begins as ever
         do(job(tmp_path / "bad"), apart=True)
@@ -64,7 +74,9 @@ def test_beside_others_a_run_has_one_thread_unless_it_was_given_more() -> None:
         machine({"threads": None}, 0)
 
 
-def test_those_that_others_begin_with_come_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_those_that_others_begin_with_come_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     order: list[str] = []
 
     def fake(one: Job, *, apart: bool) -> str | None:
@@ -73,12 +85,17 @@ def test_those_that_others_begin_with_come_first(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("longtail.cli.jobs.do", fake)
     recipe = read("cross_entropy")
-    jobs = [Job(recipe, "digits-lt", 0, tmp_path / name, {}, {}, compared=name != "first") for name in ("a", "first", "b")]
+    jobs = [
+        Job(recipe, "digits-lt", 0, tmp_path / name, {}, {}, compared=name != "first")
+        for name in ("a", "first", "b")
+    ]
     assert perform(jobs) == [tmp_path / "a"]
     assert order == ["first", "a", "b"]
 
 
-def test_what_begins_with_a_run_that_diverged_is_left_out_and_the_others_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_begins_with_a_run_that_diverged_is_left_out_and_the_others_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     order: list[str] = []
 
     def fake(one: Job, *, apart: bool) -> str | None:
@@ -87,8 +104,21 @@ def test_what_begins_with_a_run_that_diverged_is_left_out_and_the_others_run(mon
 
     monkeypatch.setattr("longtail.cli.jobs.do", fake)
     recipe = read("livt")
-    jobs = [Job(recipe, "digits-lt", seed, tmp_path / f"first-{seed}", {}, {}, compared=False) for seed in (0, 1)]
-    jobs += [Job(recipe, "digits-lt", s, tmp_path / f"arm-{s}", {"pretrained": str(tmp_path / f"first-{s}")}, {}) for s in (1, 0)]
+    jobs = [
+        Job(recipe, "digits-lt", seed, tmp_path / f"first-{seed}", {}, {}, compared=False)
+        for seed in (0, 1)
+    ]
+    jobs += [
+        Job(
+            recipe,
+            "digits-lt",
+            s,
+            tmp_path / f"arm-{s}",
+            {"pretrained": str(tmp_path / f"first-{s}")},
+            {},
+        )
+        for s in (1, 0)
+    ]
     assert perform(jobs) == [tmp_path / "first-1", tmp_path / "arm-1"]
     assert order == ["first-0", "first-1", "arm-0"]
 
@@ -99,12 +129,18 @@ def test_a_process_of_its_own_says_when_it_diverged(tmp_path: Path) -> None:
     assert "stopped being finite" in reason
 
 
-def test_a_process_of_its_own_says_why_it_could_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_of_its_own_says_why_it_could_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fails = tmp_path / "fails"
-    fails.write_text(f"#!/bin/sh\nread line\necho begun\necho 'error: unknown network'\nexit {REFUSED}\n")
+    fails.write_text(
+        f"#!/bin/sh\nread line\necho begun\necho 'error: unknown network'\nexit {REFUSED}\n"
+    )
     fails.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(fails))
-    with pytest.raises(ValueError, match=r"bad failed: unknown network \(all it said is in .*bad\.log\)"):
+    with pytest.raises(
+        ValueError, match=r"bad failed: unknown network \(all it said is in .*bad\.log\)"
+    ):
         do(job(tmp_path / "bad"), apart=True)
     for end in ("exit 2", "exit 1", "kill -9 $$"):  # no disk, a fault of ours, no memory
         fails.write_text(f"#!/bin/sh\nread line\necho 'epoch 37 of 40'\n{end}\n")
@@ -118,7 +154,10 @@ def test_a_process_of_its_own_says_why_it_could_not(tmp_path: Path, monkeypatch:
 def test_a_process_whose_parent_is_gone_saves_and_stops(tmp_path: Path) -> None:
     asked = job(tmp_path / "run", epochs=300, batch=32)
     child = subprocess.Popen(
-        [sys.executable, "-m", "longtail.cli.jobs"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "longtail.cli.jobs"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     assert child.stdin is not None
     child.stdin.write(json.dumps(asked.call()).encode() + b"\n")

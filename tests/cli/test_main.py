@@ -16,7 +16,18 @@ from longtail.cli import main, tables
 from longtail.recipes import RECIPES
 from longtail.recipes.signatures import read
 
-SMALL = ("--data", "digits-lt", "--epochs", 1, "--threads", 1, "--network", "fast_cnn", "--device", "cpu")
+SMALL = (
+    "--data",
+    "digits-lt",
+    "--epochs",
+    1,
+    "--threads",
+    1,
+    "--network",
+    "fast_cnn",
+    "--device",
+    "cpu",
+)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +37,10 @@ SMALL = ("--data", "digits-lt", "--epochs", 1, "--threads", 1, "--network", "fas
         ["list"],
         ["show", "balanced_softmax"],
         ["reproduce"],
-        *([*words, "--help"] for words in (["train"], ["train", "cross_entropy"], ["train", "auto"])),
+        *(
+            [*words, "--help"]
+            for words in (["train"], ["train", "cross_entropy"], ["train", "auto"])
+        ),
         *([verb, "--help"] for verb in main.VERBS),
     ],
 )
@@ -85,13 +99,31 @@ def test_a_run_from_train_to_compare(longtail: Any, tmp_path: Path) -> None:
         assert said.code == 0, said.err
         assert "balanced" in said.out
         assert "next: longtail" in said.out
-    assert f"next: longtail compare {tmp_path / 'cross_entropy'} {tmp_path / 'balanced_softmax'}" in said.out
+    assert (
+        f"next: longtail compare {tmp_path / 'cross_entropy'} {tmp_path / 'balanced_softmax'}"
+        in said.out
+    )
     # Neither the same run twice, nor runs of other images, can be ranked.
-    apart = longtail("train", "cross_entropy", *SMALL, "--imbalance", 10, "--out", tmp_path / "apart")
+    apart = longtail(
+        "train", "cross_entropy", *SMALL, "--imbalance", 10, "--out", tmp_path / "apart"
+    )
     assert f"next: longtail predict {tmp_path / 'apart'} IMAGES" in apart.out
     shutil.rmtree(tmp_path / "apart")
-    assert "finished before" in longtail("train", "balanced_softmax", *SMALL, "--out", tmp_path / "balanced_softmax").out
-    other = longtail("train", "balanced_softmax", *SMALL, "--tau", 2, "--seed", 1, "--out", tmp_path / "balanced_softmax")
+    assert (
+        "finished before"
+        in longtail("train", "balanced_softmax", *SMALL, "--out", tmp_path / "balanced_softmax").out
+    )
+    other = longtail(
+        "train",
+        "balanced_softmax",
+        *SMALL,
+        "--tau",
+        2,
+        "--seed",
+        1,
+        "--out",
+        tmp_path / "balanced_softmax",
+    )
     assert other.code == 2
     assert "tau: 1.0 in the folder, 2.0 asked" in other.err
     assert "seed: 0 in the folder, 1 asked" in other.err
@@ -120,9 +152,15 @@ def test_dry_run_writes_nothing(longtail: Any, tmp_path: Path) -> None:
         (("train", "cros_entropy", "--data", "digits-lt"), "did you mean cross_entropy"),
         (("train", "--data", "digits-lt"), "expected the recipe first"),
         (("train", "cross_entropy", "--data", "digits"), "digits-lt"),
-        (("train", "cross_entropy", "--data", "digits-lt", "--epochs", "many"), "expected epochs to be int, got 'many'"),
+        (
+            ("train", "cross_entropy", "--data", "digits-lt", "--epochs", "many"),
+            "expected epochs to be int, got 'many'",
+        ),
         (("train", "cross_entropy", "--data", "digits-lt", "--epoch", "3"), "--epochs"),
-        (("train", "cross_entropy", "--data", "digits-lt", "--augment", "weka"), "did you mean weak"),
+        (
+            ("train", "cross_entropy", "--data", "digits-lt", "--augment", "weka"),
+            "did you mean weak",
+        ),
         (("train", "cross_entropy", "--data", "digits-lt", "--seed", "x"), "--seed"),
         (("train", "cross_entropy"), "--data"),
         (("train", "cross_entropy", "--data", "digits-lt", "--device", "tpu"), "tpu"),
@@ -131,18 +169,46 @@ def test_dry_run_writes_nothing(longtail: Any, tmp_path: Path) -> None:
         (("compare", "nowhere"), "expected a run folder"),
         (("sweep", "cross_entropy"), "expected data"),
         (("sweep", "--name", "nothing"), "unknown sweep"),
-        (("sweep", "cross_entropy", "--data", "digits-lt", "--epochs", "3"), "expected --set epochs=VALUE"),
+        (
+            ("sweep", "cross_entropy", "--data", "digits-lt", "--epochs", "3"),
+            "expected --set epochs=VALUE",
+        ),
         (("sweep", "cross_entropy", "--data", "digits-lt", "--sets", "epochs=3"), "--set"),
-        (("train", "auto", "--data", "digits-lt", "--epochs", "3"), "auto chooses it. --dry-run prints the line"),
+        (
+            ("train", "auto", "--data", "digits-lt", "--epochs", "3"),
+            "auto chooses it. --dry-run prints the line",
+        ),
         (("sweep", "cross_entropy", "--data", "digits-lt", "--seeds", "0,0"), "each seed once"),
-        (("sweep", "cross_entropy", "--data", "digits-lt", "--set", "epoch=1"), "did you mean epochs"),
+        (
+            ("sweep", "cross_entropy", "--data", "digits-lt", "--set", "epoch=1"),
+            "did you mean epochs",
+        ),
         (("sweep", "cross_entropy", "--data", "digits-lt", "--set", "epochs"), "KEYWORD=VALUE"),
-        (("sweep", "cross_entropy", "--data", "digits-lt", "--set", "epochs=1", "--set", "epochs=2"), "write all its values in one"),
-        (("sweep", "cross_entropy", "--data", "digits-lt", "--set", "epochs=1,x"), "expected epochs to be int"),
+        (
+            (
+                "sweep",
+                "cross_entropy",
+                "--data",
+                "digits-lt",
+                "--set",
+                "epochs=1",
+                "--set",
+                "epochs=2",
+            ),
+            "write all its values in one",
+        ),
+        (
+            ("sweep", "cross_entropy", "--data", "digits-lt", "--set", "epochs=1,x"),
+            "expected epochs to be int",
+        ),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(
-    longtail: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
+    longtail: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     said = longtail(*words)
@@ -153,12 +219,26 @@ def test_mistakes_are_told_in_a_sentence(
 
 
 def test_an_unknown_network_leaves_a_folder_that_can_be_used(longtail: Any, tmp_path: Path) -> None:
-    words = ("train", "cross_entropy", "--data", "digits-lt", "--epochs", 1, "--threads", 1, "--out", tmp_path / "run")
+    words = (
+        "train",
+        "cross_entropy",
+        "--data",
+        "digits-lt",
+        "--epochs",
+        1,
+        "--threads",
+        1,
+        "--out",
+        tmp_path / "run",
+    )
     wrong = longtail(*words, "--network", "fastcnn")
     assert wrong.code == 2
     assert "fast_cnn" in wrong.err
     assert longtail(*words, "--network", "fast_cnn").code == 0
-    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["keywords"]["network"] == "fast_cnn"
+    assert (
+        json.loads((tmp_path / "run" / "recipe.json").read_text())["keywords"]["network"]
+        == "fast_cnn"
+    )
 
 
 def test_debug_shows_where(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,10 +256,23 @@ def test_our_own_mistakes_are_not_dressed_up() -> None:
 
 
 def test_sweep_is_a_grid_that_resumes(longtail: Any, tmp_path: Path) -> None:
-    words = ("sweep", "cross_entropy,balanced_softmax", "--data", "digits-lt", "--seeds", "0,1", "--set", "epochs=1")
+    words = (
+        "sweep",
+        "cross_entropy,balanced_softmax",
+        "--data",
+        "digits-lt",
+        "--seeds",
+        "0,1",
+        "--set",
+        "epochs=1",
+    )
     said = longtail(*words, "--threads", 1, "--out", tmp_path)
     assert said.code == 0, said.err
-    expected = [f"{recipe}-seed={seed}" for recipe in ("balanced_softmax", "cross_entropy") for seed in (0, 1)]
+    expected = [
+        f"{recipe}-seed={seed}"
+        for recipe in ("balanced_softmax", "cross_entropy")
+        for seed in (0, 1)
+    ]
     assert sorted(own.parent.name for own in tmp_path.glob("*/row.json")) == expected
     before = {own: own.stat().st_mtime_ns for own in tmp_path.glob("*/row.json")}
     # The first of the recipes is what the others are compared with, also by the command that it ends with.
@@ -195,24 +288,48 @@ def test_sweep_is_a_grid_that_resumes(longtail: Any, tmp_path: Path) -> None:
 def test_doctor_tells_what_is_here(longtail: Any) -> None:
     said = longtail("doctor")
     assert said.code == 0
-    assert all(word in said.out for word in ("cpu", "bf16 on cpu", "torch", "pyarrow", "tensorboard", "next: longtail demo"))
+    assert all(
+        word in said.out
+        for word in ("cpu", "bf16 on cpu", "torch", "pyarrow", "tensorboard", "next: longtail demo")
+    )
 
 
-def test_demo_compares_plain_with_balanced(longtail: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_compares_plain_with_balanced(
+    longtail: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from longtail.cli import demo
 
     monkeypatch.setattr(demo, "KEYWORDS", {"batch": 128, "epochs": 1})
     said = longtail("demo", "--out", tmp_path, "--threads", 1)
     assert said.code == 0, said.err
-    assert all(word in said.out for word in ("plain", "overall", "medium", "few", str(tmp_path / "balanced"), "next: longtail report"))
+    assert all(
+        word in said.out
+        for word in (
+            "plain",
+            "overall",
+            "medium",
+            "few",
+            str(tmp_path / "balanced"),
+            "next: longtail report",
+        )
+    )
 
 
-def test_eval_shows_what_stands_behind_the_headline_or_all_of_it_as_json(longtail: Any, tmp_path: Path) -> None:
+def test_eval_shows_what_stands_behind_the_headline_or_all_of_it_as_json(
+    longtail: Any, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     assert longtail("train", "cross_entropy", *SMALL, "--out", run).code == 0
     said = longtail("eval", run, "--device", "cpu", "--threads", 1)
     assert said.code == 0
-    for words in ("macro F1", "worst classes", "by group", "1:50", "Prediction sets promise 90.0%", "next: longtail"):
+    for words in (
+        "macro F1",
+        "worst classes",
+        "by group",
+        "1:50",
+        "Prediction sets promise 90.0%",
+        "next: longtail",
+    ):
         assert words in said.out
     found = json.loads(longtail("eval", run, "--device", "cpu", "--threads", 1, "--json").out)
     assert found["test"] == json.loads((run / "row.json").read_text())["test"]
@@ -225,5 +342,9 @@ def test_trials_of_a_search_are_not_compared(tmp_path: Path) -> None:
             (tmp_path / run / name).write_text("{}")
     (tmp_path / "search" / "search.json").write_text("{}")
     assert main.expanded([tmp_path / "search"]) == [tmp_path / "search" / "final" / "winner-seed=0"]
-    assert main.expanded([tmp_path / "other"]) == [tmp_path / "other" / "trials" / "001"]  # somebody's own name for a folder
-    assert main.expanded([tmp_path / "search" / "trials" / "001"]) == [tmp_path / "search" / "trials" / "001"]
+    assert main.expanded([tmp_path / "other"]) == [
+        tmp_path / "other" / "trials" / "001"
+    ]  # somebody's own name for a folder
+    assert main.expanded([tmp_path / "search" / "trials" / "001"]) == [
+        tmp_path / "search" / "trials" / "001"
+    ]

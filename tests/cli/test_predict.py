@@ -37,15 +37,28 @@ def test_names_that_are_not_utf8_are_kept(tmp_path: Path, longtail: Any) -> None
         assert b"caf\xe9.png" in (tmp_path / name).read_bytes()
 
 
-def test_a_folder_becomes_a_table_and_bad_images_a_count(longtail: Any, run: Path, images: Path) -> None:
+def test_a_folder_becomes_a_table_and_bad_images_a_count(
+    longtail: Any, run: Path, images: Path
+) -> None:
     said = longtail("predict", run, images, "--top", 3, "--device", "cpu")
     assert said.code == 0
     rows = list(csv.DictReader(io.StringIO(said.out)))
-    assert [*rows[0]] == ["path", "class", "probability", "abstain", "class_2", "probability_2", "class_3", "probability_3"]
+    assert [*rows[0]] == [
+        "path",
+        "class",
+        "probability",
+        "abstain",
+        "class_2",
+        "probability_2",
+        "class_3",
+        "probability_3",
+    ]
     assert [Path(row["path"]).stem for row in rows] == sorted(odd_images.GOOD)
     answers = load(run, device="cpu").predict([row["path"] for row in rows])
     assert [row["class"] for row in rows] == list(answers.labels)
-    assert [float(row["probability"]) for row in rows] == pytest.approx(answers.probabilities.max(1).values.tolist(), abs=1e-5)
+    assert [float(row["probability"]) for row in rows] == pytest.approx(
+        answers.probabilities.max(1).values.tolist(), abs=1e-5
+    )
     assert {row["abstain"] for row in rows} == {"false"}
     for kind in odd_images.BAD:
         assert f"{kind}.png: " in said.err
@@ -53,13 +66,23 @@ def test_a_folder_becomes_a_table_and_bad_images_a_count(longtail: Any, run: Pat
     assert "not that of an image: 1" in said.err
 
 
-def test_json_says_the_same_with_the_prediction_set(longtail: Any, images: Path, tmp_path: Path) -> None:
+def test_json_says_the_same_with_the_prediction_set(
+    longtail: Any, images: Path, tmp_path: Path
+) -> None:
     run, out = calibrated(finished(tmp_path / "run"), [1.0] * 10), tmp_path / "new" / "answers.json"
-    said = longtail("predict", run, images, "--out", out, "--abstain-below", 0.99, "--device", "cpu")
+    said = longtail(
+        "predict", run, images, "--out", out, "--abstain-below", 0.99, "--device", "cpu"
+    )
     assert said.code == 0
     rows = json.loads(out.read_text(encoding="utf-8"))
     assert len(rows) == len(odd_images.GOOD)
-    assert all(row["set"] == list(CLASSES) and row["abstain"] and row["level"] == 0.9 and len(row["top"]) == 5 for row in rows)
+    assert all(
+        row["set"] == list(CLASSES)
+        and row["abstain"]
+        and row["level"] == 0.9
+        and len(row["top"]) == 5
+        for row in rows
+    )
     assert "next: longtail serve" in said.out
     assert [own.name for own in out.parent.iterdir()] == ["answers.json"]
     table = longtail("predict", run, images, "--device", "cpu").out
@@ -80,7 +103,12 @@ def test_json_says_the_same_with_the_prediction_set(longtail: Any, images: Path,
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_sentence(
-    longtail: Any, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+    longtail: Any,
+    run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    said: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
@@ -97,31 +125,45 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_a_pipe_and_a_link_are_written_in_place(longtail: Any, run: Path, images: Path, tmp_path: Path) -> None:
+def test_a_pipe_and_a_link_are_written_in_place(
+    longtail: Any, run: Path, images: Path, tmp_path: Path
+) -> None:
     table = longtail("predict", run, images, "--device", "cpu").out
     (tmp_path / "table.csv").write_text("before")
     (tmp_path / "link.csv").symlink_to(tmp_path / "table.csv")
     os.mkfifo(tmp_path / "pipe")
     read: list[str] = []
-    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_text()), daemon=True)
+    reader = threading.Thread(
+        target=lambda: read.append((tmp_path / "pipe").read_text()), daemon=True
+    )
     reader.start()
     for out in ("link.csv", "pipe"):
-        assert longtail("predict", run, images, "--out", tmp_path / out, "--device", "cpu").code == 0
+        assert (
+            longtail("predict", run, images, "--out", tmp_path / out, "--device", "cpu").code == 0
+        )
     reader.join(timeout=60)
     assert (tmp_path / "link.csv").is_symlink()
     assert (tmp_path / "table.csv").read_text() == read[0] == table
 
 
 @pytest.mark.parametrize("kind", ["unfinished", "empty", "newer"])
-def test_a_run_that_cannot_be_asked_says_why(longtail: Any, images: Path, tmp_path: Path, kind: str) -> None:
+def test_a_run_that_cannot_be_asked_says_why(
+    longtail: Any, images: Path, tmp_path: Path, kind: str
+) -> None:
     folder = finished(tmp_path / "run")
     if kind == "unfinished":
         (folder / "row.json").unlink()
     elif kind == "newer":
-        (folder / "model" / "spec.json").write_text((folder / "model" / "spec.json").read_text().replace('"format": 1', '"format": 2'))
+        (folder / "model" / "spec.json").write_text(
+            (folder / "model" / "spec.json").read_text().replace('"format": 1', '"format": 2')
+        )
     else:
         (folder := tmp_path / "none").mkdir()
-    for verb in (["predict", folder, images], ["export", folder, "--to", "torch"], ["serve", folder, "--port", 0]):
+    for verb in (
+        ["predict", folder, images],
+        ["export", folder, "--to", "torch"],
+        ["serve", folder, "--port", 0],
+    ):
         said = longtail(*verb)
         assert said.code == 2
         assert kind in said.err

@@ -11,7 +11,18 @@ from typing import Any
 
 import pytest
 
-SMALL = ("--data", "digits-lt", "--epochs", 1, "--threads", 1, "--network", "fast_cnn", "--device", "cpu")
+SMALL = (
+    "--data",
+    "digits-lt",
+    "--epochs",
+    1,
+    "--threads",
+    1,
+    "--network",
+    "fast_cnn",
+    "--device",
+    "cpu",
+)
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +36,18 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_training_leaves_a_report_and_says_where(longtail: Any, runs: Path) -> None:
-    said = longtail("train", "cross_entropy", "--data", "digits-lt", "--epochs", 1, "--out", runs / "cross_entropy", "--device", "cpu")
+    said = longtail(
+        "train",
+        "cross_entropy",
+        "--data",
+        "digits-lt",
+        "--epochs",
+        1,
+        "--out",
+        runs / "cross_entropy",
+        "--device",
+        "cpu",
+    )
     assert said.code == 0, said.err
     assert f"report: {runs / 'cross_entropy' / 'report.html'}" in said.out
     text = (runs / "cross_entropy" / "report.html").read_text(encoding="utf-8")
@@ -33,7 +55,9 @@ def test_training_leaves_a_report_and_says_where(longtail: Any, runs: Path) -> N
     assert "What is missing here" not in text
 
 
-def test_one_run_several_runs_and_a_folder_of_runs(longtail: Any, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_run_several_runs_and_a_folder_of_runs(
+    longtail: Any, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     copy = shutil.copytree(runs / "cross_entropy", tmp_path / "one")
     (copy / "report.html").unlink()
@@ -43,12 +67,20 @@ def test_one_run_several_runs_and_a_folder_of_runs(longtail: Any, runs: Path, tm
     assert "next: open" in said.out
     assert longtail("report", runs).code == 0
     assert "2 runs on digits-lt" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    said = longtail("report", runs / "cross_entropy", runs / "balanced_softmax", "--out", tmp_path / "deep" / "r.html")
+    said = longtail(
+        "report",
+        runs / "cross_entropy",
+        runs / "balanced_softmax",
+        "--out",
+        tmp_path / "deep" / "r.html",
+    )
     assert said.code == 0, said.err
     assert (tmp_path / "deep" / "r.html").exists()
 
 
-def test_runs_of_different_data_are_shown_and_not_ranked(longtail: Any, runs: Path, tmp_path: Path) -> None:
+def test_runs_of_different_data_are_shown_and_not_ranked(
+    longtail: Any, runs: Path, tmp_path: Path
+) -> None:
     other = shutil.copytree(runs / "balanced_softmax", tmp_path / "other")
     row = json.loads((other / "row.json").read_text())
     row["data"] |= {"name": "moths", "hash": "f" * 64}
@@ -58,17 +90,26 @@ def test_runs_of_different_data_are_shown_and_not_ranked(longtail: Any, runs: Pa
     assert "split (the images and labels of train, validation and test)" in said.err
     assert "These runs are not ranked" in (tmp_path / "r.html").read_text(encoding="utf-8")
     both = ("--across", "split", "--across", "test")
-    assert "warning" not in longtail("report", runs / "cross_entropy", other, *both, "--out", tmp_path / "r.html").out
+    assert (
+        "warning"
+        not in longtail(
+            "report", runs / "cross_entropy", other, *both, "--out", tmp_path / "r.html"
+        ).out
+    )
     assert "These runs are not ranked" not in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("verb", ["report", "compare"])
-def test_what_is_no_finished_run_is_refused_in_a_sentence(longtail: Any, runs: Path, tmp_path: Path, verb: str) -> None:
+def test_what_is_no_finished_run_is_refused_in_a_sentence(
+    longtail: Any, runs: Path, tmp_path: Path, verb: str
+) -> None:
     (tmp_path / "empty").mkdir()
     unfinished = shutil.copytree(runs / "cross_entropy", tmp_path / "unfinished")
     (unfinished / "row.json").unlink()
     newer = shutil.copytree(runs / "cross_entropy", tmp_path / "newer")
-    (newer / "row.json").write_text(json.dumps(json.loads((newer / "row.json").read_text()) | {"format": 99}))
+    (newer / "row.json").write_text(
+        json.dumps(json.loads((newer / "row.json").read_text()) | {"format": 99})
+    )
     for folder, words in (
         (tmp_path / "empty", "got an empty folder"),
         (unfinished, "got an unfinished one"),

@@ -17,8 +17,18 @@ from longtail.recipes.published import PUBLISHED, SMOKES
 MACHINE = {"device": "cpu", "threads": 1}
 
 
-def planned(name: str, *, smoke: bool = False, seeds: str | None = None, given: tuple[str, ...] = ()) -> Any:
-    return verb.plan(PUBLISHED[name], Path("out"), smoke=smoke, seeds=seeds, given=given, root=Path("images"), machine=MACHINE)
+def planned(
+    name: str, *, smoke: bool = False, seeds: str | None = None, given: tuple[str, ...] = ()
+) -> Any:
+    return verb.plan(
+        PUBLISHED[name],
+        Path("out"),
+        smoke=smoke,
+        seeds=seeds,
+        given=given,
+        root=Path("images"),
+        machine=MACHINE,
+    )
 
 
 def test_without_a_name_all_are_listed(longtail: Any) -> None:
@@ -44,9 +54,23 @@ def test_a_row_runs_with_its_own_settings_and_seeds() -> None:
     assert [job.seed for job in jobs] == [0, 1, 2]
     assert jobs[0].folder == Path("out/seed=0")
     call = jobs[0].call()
-    assert (call["data"], call["imbalance"], call["protocol"], call["root"]) == ("cifar100-lt", 200.0, "paper", Path("images"))
-    assert (call["network"], call["epochs"], call["batch"], call["batchformer"], call["plain"]) == ("resnet32", 685, 512, "on", 1.5)
-    assert verb.described(PUBLISHED["cifar100-lt-200-balanced-softmax-batchformer"], jobs[0], None)[0] == "reproduction"
+    assert (call["data"], call["imbalance"], call["protocol"], call["root"]) == (
+        "cifar100-lt",
+        200.0,
+        "paper",
+        Path("images"),
+    )
+    assert (call["network"], call["epochs"], call["batch"], call["batchformer"], call["plain"]) == (
+        "resnet32",
+        685,
+        512,
+        "on",
+        1.5,
+    )
+    assert (
+        verb.described(PUBLISHED["cifar100-lt-200-balanced-softmax-batchformer"], jobs[0], None)[0]
+        == "reproduction"
+    )
 
 
 def test_fewer_epochs_are_a_smoke_and_other_settings_no_reproduction() -> None:
@@ -71,7 +95,10 @@ def test_fewer_epochs_are_a_smoke_and_other_settings_no_reproduction() -> None:
 
 
 def test_what_only_the_user_has_is_asked_for() -> None:
-    with pytest.raises(ValueError, match=r"cifar10-lt-livt needs pretrained: an encoder of ViT-B/16.*Pass --set pretrained=PATH"):
+    with pytest.raises(
+        ValueError,
+        match=r"cifar10-lt-livt needs pretrained: an encoder of ViT-B/16.*Pass --set pretrained=PATH",
+    ):
         planned("cifar10-lt-livt")
     jobs, _ = planned("cifar10-lt-livt", given=("pretrained=mae.pth",), seeds="5")
     assert [(job.seed, job.keywords["pretrained"]) for job in jobs] == [(5, "mae.pth")]
@@ -94,8 +121,20 @@ def test_mistakes_are_named(longtail: Any, words: tuple[Any, ...], message: str)
     assert message in said.err
 
 
-def test_the_smoke_of_the_cheapest_row_runs_and_is_inside(longtail: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ("reproduce", "cifar100-lt-balanced-softmax", "--smoke", "--threads", 1, "--device", "cpu", "--out", tmp_path)
+def test_the_smoke_of_the_cheapest_row_runs_and_is_inside(
+    longtail: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (
+        "reproduce",
+        "cifar100-lt-balanced-softmax",
+        "--smoke",
+        "--threads",
+        1,
+        "--device",
+        "cpu",
+        "--out",
+        tmp_path,
+    )
     said = longtail(*words)
     assert said.code == 0, said.out + said.err
     found = json.loads((tmp_path / "reproduce.json").read_text())
@@ -114,7 +153,16 @@ def test_the_smoke_of_the_cheapest_row_runs_and_is_inside(longtail: Any, tmp_pat
 
 
 def test_a_dry_run_writes_nothing(longtail: Any, tmp_path: Path) -> None:
-    words = ("reproduce", "cifar100-lt-balanced-softmax", "--smoke", "--dry-run", "--threads", 1, "--device", "cpu")
+    words = (
+        "reproduce",
+        "cifar100-lt-balanced-softmax",
+        "--smoke",
+        "--dry-run",
+        "--threads",
+        1,
+        "--device",
+        "cpu",
+    )
     said = longtail(*words, "--out", tmp_path / "out")
     assert said.code == 0, said.err
     assert not (tmp_path / "out").exists()

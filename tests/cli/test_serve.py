@@ -15,14 +15,28 @@ from finished import finished
 
 
 def test_it_serves_until_it_is_stopped(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "longtail.cli.main", "serve", str(finished(tmp_path)), "--port", "0", "--device", "cpu"]
+    words = [
+        sys.executable,
+        "-m",
+        "longtail.cli.main",
+        "serve",
+        str(finished(tmp_path)),
+        "--port",
+        "0",
+        "--device",
+        "cpu",
+    ]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as server:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as server:
         try:
             assert server.stdout is not None
             assert server.stderr is not None
             line = server.stdout.readline()
-            address = next((word for word in line.split() if word.startswith("http://127.0.0.1:")), None)
+            address = next(
+                (word for word in line.split() if word.startswith("http://127.0.0.1:")), None
+            )
             assert address is not None, server.stderr.read()
             assert json.load(urlopen(f"{address}/health"))["status"] == "ok"
             server.send_signal(signal.SIGINT)
@@ -42,8 +56,12 @@ def test_a_taken_port_is_said_at_once(longtail: Any, tmp_path: Path) -> None:
     assert "pass another --port" in said.err
 
 
-@pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True), ("localhost", False)])
-def test_strangers_are_warned_of(longtail: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, warned: bool) -> None:
+@pytest.mark.parametrize(
+    ("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True), ("localhost", False)]
+)
+def test_strangers_are_warned_of(
+    longtail: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, warned: bool
+) -> None:
     monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)
     said = longtail("serve", finished(tmp_path), "--port", 0, "--host", host, "--device", "cpu")
     assert said.code == 0
@@ -51,7 +69,9 @@ def test_strangers_are_warned_of(longtail: Any, tmp_path: Path, monkeypatch: pyt
     assert f"http://{host}:" in said.out
 
 
-def test_a_missing_part_is_named(longtail: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_part_is_named(
+    longtail: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     said = longtail("serve", tmp_path)
     assert said.code == 2

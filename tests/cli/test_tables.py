@@ -28,18 +28,40 @@ def test_the_parts_of_a_head_stand_below_it(capsys: pytest.CaptureFixture[str]) 
     assert ["test,", "cls", "alone", "50.0", "50.0", "100.0", "-", "0.0"] in lines
 
 
-def test_details_name_the_worst_class_its_eater_and_the_promise(capsys: pytest.CaptureFixture[str]) -> None:
+def test_details_name_the_worst_class_its_eater_and_the_promise(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     groups = Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)})
     target = np.repeat([0, 1], 20)
     logits = np.eye(2)[[0] * 20 + [0] * 5 + [1] * 15]
-    own = detailed(logits, target, groups=groups, counts=np.array([90, 9]), thresholds=calibrate(logits, target, groups=groups))
+    own = detailed(
+        logits,
+        target,
+        groups=groups,
+        counts=np.array([90, 9]),
+        thresholds=calibrate(logits, target, groups=groups),
+    )
     tables.details(own, ["cat", "[dog]"])
     out = capsys.readouterr().out
     lines = [line.split() for line in out.splitlines()]
-    assert ["[dog]", "few", "9", "20", "75.0", "53.1", "to", "88.8", "cat", "(many):", "25.0"] in lines
+    assert [
+        "[dog]",
+        "few",
+        "9",
+        "20",
+        "75.0",
+        "53.1",
+        "to",
+        "88.8",
+        "cat",
+        "(many):",
+        "25.0",
+    ] in lines
     assert not [line for line in lines if line[:1] == ["cat"]]  # of which no image is lost
     assert ["few", "75.0", "25.0", "0.0", "0.0", "73.1", "0.019", "0.1439"] in lines
-    assert "accuracy 99.5 99.0 97.7 95.8 91.7 87.5 83.3 79.2 77.3 76.0 75.5" in [" ".join(line) for line in lines]
+    assert "accuracy 99.5 99.0 97.7 95.8 91.7 87.5 83.3 79.2 77.3 76.0 75.5" in [
+        " ".join(line) for line in lines
+    ]
     assert "promise 90.0% and hold the class of" in out
     assert "2 by their own images" in out
     assert "should abstain" in out
@@ -61,7 +83,9 @@ def test_details_of_little_and_of_old_rows(capsys: pytest.CaptureFixture[str]) -
     assert "written by an earlier version" in out
 
 
-def test_other_processes_are_silent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_processes_are_silent(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RANK", "1")
     tables.say("something")
     assert capsys.readouterr().out == ""

@@ -55,7 +55,11 @@ Batch = Mapping[str, Tensor]
 def hard() -> Batch:
     generator = torch.Generator().manual_seed(5)
     image = torch.rand(10, 3, 8, 8, generator=generator, dtype=torch.float64)
-    return {"image": image, "target": torch.tensor([0, 0, 0, 0, 1, 1, 1, 2, 3, 4]), "draw": torch.arange(10)}
+    return {
+        "image": image,
+        "target": torch.tensor([0, 0, 0, 0, 1, 1, 1, 2, 3, 4]),
+        "draw": torch.arange(10),
+    }
 
 
 def soft() -> Batch:
@@ -65,7 +69,12 @@ def soft() -> Batch:
 
 def views() -> Batch:
     batch = hard()
-    return {"view1": batch["image"], "view2": batch["image"].flip(-1), "target": batch["target"], "draw": batch["draw"]}
+    return {
+        "view1": batch["image"],
+        "view2": batch["image"].flip(-1),
+        "target": batch["target"],
+        "draw": batch["draw"],
+    }
 
 
 def taught() -> Batch:
@@ -81,8 +90,12 @@ class Case:
     name: str
     method: Callable[[], Method[Any]]
     batches: tuple[Callable[[], Batch], ...] = (hard, soft)
-    moving: tuple[str, ...] = ()  # modules without trainable parameters that `after_step` moves: momentum copies
-    first_order: Callable[[], Method[Any]] | None = None  # without its stop-gradients, where first order would not be all
+    moving: tuple[
+        str, ...
+    ] = ()  # modules without trainable parameters that `after_step` moves: momentum copies
+    first_order: Callable[[], Method[Any]] | None = (
+        None  # without its stop-gradients, where first order would not be all
+    )
 
 
 def cnn() -> Network:
@@ -112,41 +125,90 @@ def ride(neck: Neck | None = None, *, teacher: Frozen | None = None) -> Ride:
 
 
 def paco(neck: Neck | None = None) -> PaCo:
-    return PaCo(cnn(), Linear(32, 5), ParametricContrastive(COUNTS, temperature=0.2), dim=8, size=24, neck=neck)
+    return PaCo(
+        cnn(),
+        Linear(32, 5),
+        ParametricContrastive(COUNTS, temperature=0.2),
+        dim=8,
+        size=24,
+        neck=neck,
+    )
 
 
 CASES = [
-    Case("cross entropy", lambda: Classify(cnn(), Linear(32, 5, bias=False, scale=0.25), CrossEntropy(smoothing=0.1))),
+    Case(
+        "cross entropy",
+        lambda: Classify(cnn(), Linear(32, 5, bias=False, scale=0.25), CrossEntropy(smoothing=0.1)),
+    ),
     Case(
         "balanced softmax, resnet32",
-        lambda: Classify(build({"name": "resnet32", "size": 8, "width": 4}), Linear(16, 5), LogitAdjusted(COUNTS)),
+        lambda: Classify(
+            build({"name": "resnet32", "size": 8, "width": 4}), Linear(16, 5), LogitAdjusted(COUNTS)
+        ),
     ),
-    Case("LDAM, deferred weights", lambda: Classify(cnn(), Cosine(32, 5), LDAM(COUNTS), weights=deferred())),
+    Case(
+        "LDAM, deferred weights",
+        lambda: Classify(cnn(), Cosine(32, 5), LDAM(COUNTS), weights=deferred()),
+    ),
     Case("balanced BCE, ViT", lambda: Classify(vit(), Linear(16, 5), BalancedBCE(COUNTS))),
-    Case("BatchFormer", lambda: Classify(cnn(), Linear(32, 5), LogitAdjusted(COUNTS), neck=Streams(BatchFormer(32)), weights=deferred())),
+    Case(
+        "BatchFormer",
+        lambda: Classify(
+            cnn(),
+            Linear(32, 5),
+            LogitAdjusted(COUNTS),
+            neck=Streams(BatchFormer(32)),
+            weights=deferred(),
+        ),
+    ),
     Case(
         "BatchFormer, no shared classifier, ViT",
-        lambda: Classify(vit(), Linear(16, 5), CrossEntropy(), neck=Streams(BatchFormer(16, layers=2), plain=0.0, attended=1.0)),
+        lambda: Classify(
+            vit(),
+            Linear(16, 5),
+            CrossEntropy(),
+            neck=Streams(BatchFormer(16, layers=2), plain=0.0, attended=1.0),
+        ),
     ),
     Case(
         "BatchFormer, loss scale only",
-        lambda: Classify(cnn(), Linear(32, 5), CrossEntropy(), neck=Streams(BatchFormer(32), plain=1.5, attended=0.0)),
+        lambda: Classify(
+            cnn(),
+            Linear(32, 5),
+            CrossEntropy(),
+            neck=Streams(BatchFormer(32), plain=1.5, attended=0.0),
+        ),
     ),
     Case(
         "BatchFormer, frozen, self only",
-        lambda: Classify(cnn(), Linear(32, 5), CrossEntropy(), neck=Streams(BatchFormer(32, attention="self").requires_grad_(False))),
+        lambda: Classify(
+            cnn(),
+            Linear(32, 5),
+            CrossEntropy(),
+            neck=Streams(BatchFormer(32, attention="self").requires_grad_(False)),
+        ),
     ),
     Case("LADE, ViT", lambda: Classify(vit(), Linear(16, 5), LADE(COUNTS))),
     Case(
-        "influence balanced, dropped paths", lambda: Classify(vit(pool="avg_norm", drop_path=0.2), Linear(16, 5), InfluenceBalanced(COUNTS))
+        "influence balanced, dropped paths",
+        lambda: Classify(
+            vit(pool="avg_norm", drop_path=0.2), Linear(16, 5), InfluenceBalanced(COUNTS)
+        ),
     ),
     Case(
-        "masked autoencoder", lambda: MaskedAutoencode(MaskedAutoencoder(initialise(vit(pool="avg")), width=8, depth=1, heads=2)), (hard,)
+        "masked autoencoder",
+        lambda: MaskedAutoencode(
+            MaskedAutoencoder(initialise(vit(pool="avg")), width=8, depth=1, heads=2)
+        ),
+        (hard,),
     ),
     Case("RIDE", ride),
     Case(
         "RIDE, BatchFormer, teacher",
-        lambda: ride(Streams(BatchFormer(24, heads=1)), teacher=Teacher(Classifier(cnn(), Linear(32, 5)), size=8)),
+        lambda: ride(
+            Streams(BatchFormer(24, heads=1)),
+            teacher=Teacher(Classifier(cnn(), Linear(32, 5)), size=8),
+        ),
     ),
     Case("PaCo", paco, batches=(views,), moving=("key",)),
     Case(
@@ -157,11 +219,19 @@ CASES = [
         # The keys' branch uses the trained BatchFormer without gradient.
         first_order=lambda: paco(Streams(BatchFormer(32).requires_grad_(False))),
     ),
-    Case("DeiT", lambda: DistillTokens(vit(pool="tokens"), TokenHeads(32, 5), CrossEntropy()), batches=(taught, taught_softly)),
+    Case(
+        "DeiT",
+        lambda: DistillTokens(vit(pool="tokens"), TokenHeads(32, 5), CrossEntropy()),
+        batches=(taught, taught_softly),
+    ),
     Case(
         "DeiT-LT, released",
         lambda: DistillTokens(
-            vit(pool="tokens", drop_path=0.2), TokenHeads(32, 5), CrossEntropy(smoothing=0.1), weights=deferred(), trust=Release(0.4)
+            vit(pool="tokens", drop_path=0.2),
+            TokenHeads(32, 5),
+            CrossEntropy(smoothing=0.1),
+            weights=deferred(),
+            trust=Release(0.4),
         ),
         batches=(taught, taught_softly),
     ),
@@ -177,12 +247,17 @@ def make(case: Case, other: Callable[[], Method[Any]] | None = None) -> Method[A
 
 def state(module: nn.Module) -> dict[str, Tensor]:
     """Every parameter and buffer, saved or not."""
-    return {name: tensor.detach().clone() for name, tensor in (*module.named_parameters(), *module.named_buffers())}
+    return {
+        name: tensor.detach().clone()
+        for name, tensor in (*module.named_parameters(), *module.named_buffers())
+    }
 
 
 def statistics(module: nn.Module) -> set[str]:
     """Names of batch-norm buffers of modules that follow `train()`: the only state that `forward` may write."""
-    norms = {name: m for name, m in module.named_modules() if isinstance(m, _NormBase) and m.training}
+    norms = {
+        name: m for name, m in module.named_modules() if isinstance(m, _NormBase) and m.training
+    }
     return {f"{name}.{buffer}" for name, m in norms.items() for buffer, _ in m.named_buffers()}
 
 
@@ -192,7 +267,11 @@ def check_forward_is_a_function(method: Method[Any], batch: Batch, clock: Clock)
         torch.manual_seed(1)
         losses.append(method(batch, clock).loss)
     allowed = statistics(method)
-    written = [name for name, tensor in state(method).items() if name not in allowed and not torch.equal(tensor, before[name])]
+    written = [
+        name
+        for name, tensor in state(method).items()
+        if name not in allowed and not torch.equal(tensor, before[name])
+    ]
     assert not written, f"forward wrote {written}"
     assert torch.equal(*losses), "the same seed gave another loss"
 
@@ -205,7 +284,11 @@ def check_gradient_reaches_everything(method: Method[Any], batch: Batch, clock: 
     outcome.loss.backward()
     trainable = {name: p.grad for name, p in method.named_parameters() if p.requires_grad}
     assert trainable, "nothing to learn"
-    dead = [name for name, grad in trainable.items() if grad is None or not grad.isfinite().all() or not grad.any()]
+    dead = [
+        name
+        for name, grad in trainable.items()
+        if grad is None or not grad.isfinite().all() or not grad.any()
+    ]
     assert not dead, f"no gradient reaches {dead}"
 
 
@@ -221,7 +304,9 @@ def check_first_order(method: Method[Any], batch: Batch, clock: Clock) -> None:
             p.sub_(gradient, alpha=size)
     torch.manual_seed(1)
     fell = (before - probe(batch, clock).loss).item() / 1e-7
-    assert fell == pytest.approx(1, abs=0.01), f"a step lowered the loss by {fell:.4f} of what first order predicts"
+    assert fell == pytest.approx(1, abs=0.01), (
+        f"a step lowered the loss by {fell:.4f} of what first order predicts"
+    )
 
 
 def check_rows_are_independent(method: Method[Any], batch: Batch) -> None:
@@ -229,10 +314,14 @@ def check_rows_are_independent(method: Method[Any], batch: Batch) -> None:
     with torch.no_grad():
         together = method.predict(batch["image"])
         alone = torch.cat([method.predict(row[None]) for row in batch["image"]])
-    assert torch.allclose(together, alone, rtol=1e-9, atol=1e-9), "a prediction depends on its neighbours"
+    assert torch.allclose(together, alone, rtol=1e-9, atol=1e-9), (
+        "a prediction depends on its neighbours"
+    )
 
 
-def check_frozen_parts_stay(method: Method[Any], batch: Batch, moving: tuple[str, ...] = ()) -> None:
+def check_frozen_parts_stay(
+    method: Method[Any], batch: Batch, moving: tuple[str, ...] = ()
+) -> None:
     """Train an epoch of five steps; whatever has parameters but none to train is as before, buffers included."""
     still = {
         name: module
@@ -243,7 +332,9 @@ def check_frozen_parts_stay(method: Method[Any], batch: Batch, moving: tuple[str
     }
     before = {name: state(module) for name, module in still.items()}
     start = state(method)
-    optimizer = torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=0.05, momentum=0.9)
+    optimizer = torch.optim.SGD(
+        [p for p in method.parameters() if p.requires_grad], lr=0.05, momentum=0.9
+    )
     method.train()
     for step in range(5):
         clock = Clock(step, 5, 0, 1)
@@ -252,9 +343,16 @@ def check_frozen_parts_stay(method: Method[Any], batch: Batch, moving: tuple[str
         outcome.loss.backward()
         optimizer.step()
         method.after_step(outcome, clock)
-    moved = [f"{name}.{key}" for name, module in still.items() for key, t in state(module).items() if not torch.equal(t, before[name][key])]
+    moved = [
+        f"{name}.{key}"
+        for name, module in still.items()
+        for key, t in state(module).items()
+        if not torch.equal(t, before[name][key])
+    ]
     assert not moved, f"frozen, but moved: {moved}"
-    assert any(not torch.equal(tensor, start[name]) for name, tensor in state(method).items()), "nothing was trained"
+    assert any(not torch.equal(tensor, start[name]) for name, tensor in state(method).items()), (
+        "nothing was trained"
+    )
 
 
 def check_deployment(method: Method[Any], batch: Batch) -> None:
@@ -265,7 +363,9 @@ def check_deployment(method: Method[Any], batch: Batch) -> None:
         assert torch.equal(deployed(batch["image"]), answer), "deploy() is not predict"
         again = build(json.loads(json.dumps(deployed.spec))).double().eval()
         again.load_state_dict(deployed.state_dict())
-        assert torch.equal(again(batch["image"]), answer), "the spec does not rebuild what was deployed"
+        assert torch.equal(again(batch["image"]), answer), (
+            "the spec does not rebuild what was deployed"
+        )
 
 
 @every
@@ -302,7 +402,9 @@ def test_a_frozen_module_does_not_change_in_an_epoch(case: Case) -> None:
 @every
 def test_what_is_deployed_predicts_and_comes_back_from_its_spec(case: Case) -> None:
     method = make(case)
-    check_frozen_parts_stay(method, case.batches[0](), case.moving)  # trained, so that batch-norm statistics are not the initial ones
+    check_frozen_parts_stay(
+        method, case.batches[0](), case.moving
+    )  # trained, so that batch-norm statistics are not the initial ones
     check_deployment(method, hard())
 
 
@@ -330,7 +432,9 @@ class Unseeded(Classify):
 
     def forward(self, batch: Labelled, clock: Clock) -> Outcome:
         terms = super().forward(batch, clock).terms
-        return Outcome({**terms, "noise": torch.rand((), generator=self.generator, dtype=torch.float64)})
+        return Outcome(
+            {**terms, "noise": torch.rand((), generator=self.generator, dtype=torch.float64)}
+        )
 
 
 class Forgetful(Classify):
@@ -383,7 +487,10 @@ class Misspelt(Classify):
 
     def deploy(self) -> Any:
         deployed = super().deploy()
-        deployed.spec = {**deployed.spec, "network": {**deployed.spec["network"], "mean": [0.5, 0.5, 0.5]}}
+        deployed.spec = {
+            **deployed.spec,
+            "network": {**deployed.spec["network"], "mean": [0.5, 0.5, 0.5]},
+        }
         return deployed
 
 
@@ -403,7 +510,9 @@ def test_the_contract_notices_draws_that_are_not_seeded() -> None:
 
 
 def test_the_contract_notices_a_forgotten_head() -> None:
-    with pytest.raises(AssertionError, match=r"no gradient reaches \['extra.weight', 'extra.bias'\]"):
+    with pytest.raises(
+        AssertionError, match=r"no gradient reaches \['extra.weight', 'extra.bias'\]"
+    ):
         check_gradient_reaches_everything(Forgetful().double(), hard(), CLOCKS[0])
 
 

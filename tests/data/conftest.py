@@ -23,7 +23,9 @@ def make_folder() -> MakeFolder:
         for name, count in counts.items():
             (path / name).mkdir(parents=True, exist_ok=True)
             for i in range(count):
-                Image.fromarray(rng.integers(256, size=(side, side, 3), dtype=np.uint8)).save(path / name / f"{i:03}.png")
+                Image.fromarray(rng.integers(256, size=(side, side, 3), dtype=np.uint8)).save(
+                    path / name / f"{i:03}.png"
+                )
         return path
 
     return make

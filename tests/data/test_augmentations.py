@@ -8,12 +8,22 @@ import torch
 from PIL import Image
 from torchvision.transforms.functional import rotate
 
-from longtail.data.augmentations import CifarAutoAugment, RandAugment, Rotated, Seeded, ThreeAugment, _erased, _shifted
+from longtail.data.augmentations import (
+    CifarAutoAugment,
+    RandAugment,
+    Rotated,
+    Seeded,
+    ThreeAugment,
+    _erased,
+    _shifted,
+)
 from longtail.data.views import Array, Plain, View, Weak
 
 
 def picture(width: int = 32, height: int = 32) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(0).integers(256, size=(height, width, 3), dtype=np.uint8))
+    return Image.fromarray(
+        np.random.default_rng(0).integers(256, size=(height, width, 3), dtype=np.uint8)
+    )
 
 
 def drawn(view: View, rows: int) -> Array:
@@ -22,18 +32,28 @@ def drawn(view: View, rows: int) -> Array:
 
 @pytest.mark.parametrize("make", [CifarAutoAugment, ThreeAugment])
 def test_no_flip_means_no_flip(make: type[CifarAutoAugment | ThreeAugment]) -> None:
-    dark_left = Image.fromarray(np.repeat(np.linspace(0, 255, 32, dtype=np.uint8)[None, :, None], 32, axis=0).repeat(3, axis=2))
+    dark_left = Image.fromarray(
+        np.repeat(np.linspace(0, 255, 32, dtype=np.uint8)[None, :, None], 32, axis=0).repeat(
+            3, axis=2
+        )
+    )
     view = make(32, flip=False, pad=0)
     views = torch.stack([view(dark_left, row) for row in drawn(view, 60)]).float()
     mirrored = torch.stack([make(32, pad=0)(dark_left, row) for row in drawn(view, 60)]).float()
     # AutoAugment inverts or solarizes some, so count instead of asking for all.
-    rises, falls = ((v[..., 16:].mean((1, 2, 3)) > v[..., :16].mean((1, 2, 3))).sum() for v in (views, mirrored))
+    rises, falls = (
+        (v[..., 16:].mean((1, 2, 3)) > v[..., :16].mean((1, 2, 3))).sum() for v in (views, mirrored)
+    )
     assert rises > falls + 10
 
 
 def test_strong_views_move_the_image_as_the_weak_one_does() -> None:
     weak, image = Weak(8, pad=3), picture(8, 8)
-    possible = {weak(image, np.array([top, left, 0, 0, 0])).numpy().tobytes() for top in range(7) for left in range(7)}
+    possible = {
+        weak(image, np.array([top, left, 0, 0, 0])).numpy().tobytes()
+        for top in range(7)
+        for left in range(7)
+    }
     random.seed(0)
     found = {np.asarray(_shifted(image, 8, 3)).transpose(2, 0, 1).tobytes() for _ in range(1000)}
     assert len(possible) == 49
@@ -73,7 +93,9 @@ def test_three_augment_chooses_one_of_three() -> None:
 
 
 def test_three_augment_may_take_a_part_of_the_image() -> None:
-    halves = Image.fromarray(np.repeat(np.array([[[0] * 3] * 16 + [[255] * 3] * 16], dtype=np.uint8), 32, axis=0))  # black, then white
+    halves = Image.fromarray(
+        np.repeat(np.array([[[0] * 3] * 16 + [[255] * 3] * 16], dtype=np.uint8), 32, axis=0)
+    )  # black, then white
     view = ThreeAugment(16, pad=0, jitter=0.0, flip=False, scale=(0.08, 0.1))
     inside = [view(halves, row).float().std() < 1 for row in drawn(view, 40)]
     assert sum(inside) > 10, "a tenth of the image is often of one colour"
@@ -89,7 +111,9 @@ def test_rotated_turns_the_shifted_image_by_up_to_so_many_degrees_as_torchvision
         random.seed(int(row[0]))
         random.randint(0, 0), random.randint(0, 0)  # the shift
         found.append(random.uniform(-15, 15))
-        expected = rotate(image, found[-1])  # nearest, and black corners, as transforms.RandomRotation
+        expected = rotate(
+            image, found[-1]
+        )  # nearest, and black corners, as transforms.RandomRotation
         assert torch.equal(looked, torch.from_numpy(np.array(expected)).permute(2, 0, 1))
     assert -15 <= min(found) < -14
     assert 14 < max(found) <= 15
@@ -109,6 +133,10 @@ class Noise(Seeded):
 def test_a_seed_reaches_all_three_generators() -> None:
     view = Noise()
     rows = drawn(view, 2)
-    first, second, again = view(picture(), rows[0]), view(picture(), rows[1]), view(picture(), rows[0])
+    first, second, again = (
+        view(picture(), rows[0]),
+        view(picture(), rows[1]),
+        view(picture(), rows[0]),
+    )
     assert torch.equal(first, again)
     assert (first != second).all()

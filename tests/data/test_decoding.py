@@ -37,7 +37,9 @@ def pixel(content: bytes) -> tuple[int, ...]:
         ("CMYK", (0, 255, 255, 0), "TIFF", (255, 0, 0)),
     ],
 )
-def test_every_mode_becomes_rgb(mode: str, colour: Any, kind: str, expected: tuple[int, ...]) -> None:
+def test_every_mode_becomes_rgb(
+    mode: str, colour: Any, kind: str, expected: tuple[int, ...]
+) -> None:
     assert pixel(encoded(Image.new(mode, (4, 4), colour), kind)) == expected
 
 
@@ -62,7 +64,9 @@ def test_all_values_of_sixteen_bits_round_to_the_nearest_in_little_memory() -> N
     image = decode(content)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert np.array_equal(np.asarray(image)[..., 0], np.round(values.astype(np.float64) / 257).astype(np.uint8))
+    assert np.array_equal(
+        np.asarray(image)[..., 0], np.round(values.astype(np.float64) / 257).astype(np.uint8)
+    )
     assert peak < 12 * values.size, "every copy of a large picture counts"
 
 
@@ -72,13 +76,19 @@ def test_what_is_no_image_is_said_in_words_that_do_not_change() -> None:
 
 
 def test_real_numbers_must_lie_in_the_unit_interval() -> None:
-    assert pixel(encoded(Image.fromarray(np.full((2, 2), 0.5, dtype=np.float32)), "TIFF")) == (128, 128, 128)
+    assert pixel(encoded(Image.fromarray(np.full((2, 2), 0.5, dtype=np.float32)), "TIFF")) == (
+        128,
+        128,
+        128,
+    )
     with pytest.raises(ValueError, match="from 0 to 300"):
         decode(encoded(Image.fromarray(np.array([[0.0, 300.0]], dtype=np.float32)), "TIFF"))
 
 
 def test_a_rotated_photo_is_upright() -> None:
-    image = Image.fromarray(np.array([[[255, 0, 0], [0, 0, 255]]], dtype=np.uint8))  # red on the left, 2 x 1
+    image = Image.fromarray(
+        np.array([[[255, 0, 0], [0, 0, 255]]], dtype=np.uint8)
+    )  # red on the left, 2 x 1
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned clockwise
     upright = decode(encoded(image, "PNG", exif=exif))
@@ -92,7 +102,9 @@ def test_of_an_animation_the_first_frame_counts() -> None:
 
 
 def noise(side: int) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(0).integers(256, size=(side, side, 3), dtype=np.uint8))
+    return Image.fromarray(
+        np.random.default_rng(0).integers(256, size=(side, side, 3), dtype=np.uint8)
+    )
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP", "WEBP"])
@@ -109,7 +121,10 @@ def test_what_is_cut_short_is_refused_by_decode_and_check(kind: str) -> None:
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_decompression_bombs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     content = encoded(Image.new("L", (100, 100)), "PNG")
-    for limit in (9_000, 4_000):  # Pillow itself warns above the limit, and raises above twice the limit
+    for limit in (
+        9_000,
+        4_000,
+    ):  # Pillow itself warns above the limit, and raises above twice the limit
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
         for read in (decode, check):
             with pytest.raises(ValueError, match="pixels"):

@@ -23,7 +23,9 @@ def test_names_that_are_no_text_are_recalled_too(tmp_path: Path) -> None:
     assert recall({path: stamp(path)}) == {path: b"digest"}
 
 
-def test_without_a_place_to_remember_nothing_is_recalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_place_to_remember_nothing_is_recalled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     remember([("a", (1, 2), b"digest")])

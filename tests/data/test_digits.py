@@ -10,7 +10,10 @@ def test_the_test_set_is_balanced_and_always_the_same() -> None:
     assert np.bincount(mild.splits["test"].target).tolist() == [50] * 10
     assert mild.splits["test"].ids == steep.splits["test"].ids
     assert not set(mild.splits["train"].ids) & set(mild.splits["test"].ids)
-    assert open_data("digits-lt", split_seed=3).test.ids == open_data("digits-lt", protocol="paper").test.ids
+    assert (
+        open_data("digits-lt", split_seed=3).test.ids
+        == open_data("digits-lt", protocol="paper").test.ids
+    )
 
 
 def test_the_cut_is_long_tailed() -> None:

@@ -35,12 +35,20 @@ def recompressed(picture: Image.Image, quality: int = 60) -> Image.Image:
 
 
 COPIES: dict[str, Callable[[Image.Image], Image.Image]] = {
-    "resized to half": lambda picture: picture.resize((picture.width // 2, picture.height // 2), Image.Resampling.LANCZOS),
-    "enlarged": lambda picture: picture.resize((picture.width * 2, picture.height * 2), Image.Resampling.BICUBIC),
+    "resized to half": lambda picture: picture.resize(
+        (picture.width // 2, picture.height // 2), Image.Resampling.LANCZOS
+    ),
+    "enlarged": lambda picture: picture.resize(
+        (picture.width * 2, picture.height * 2), Image.Resampling.BICUBIC
+    ),
     "recompressed": recompressed,
-    "brighter by 2": lambda picture: picture.point([min(255, value + 2) for value in range(256)] * 3),
+    "brighter by 2": lambda picture: picture.point(
+        [min(255, value + 2) for value in range(256)] * 3
+    ),
     "less contrast": lambda picture: ImageEnhance.Contrast(picture).enhance(0.85),
-    "half and recompressed": lambda picture: recompressed(picture.resize((picture.width // 2, picture.height // 2)), 80),
+    "half and recompressed": lambda picture: recompressed(
+        picture.resize((picture.width // 2, picture.height // 2)), 80
+    ),
 }
 OTHERS: dict[str, Callable[[Image.Image], Image.Image]] = {
     "mirrored": lambda picture: picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
@@ -76,7 +84,13 @@ def names(group: dict[str, Any]) -> set[str]:
 
 def test_different_pictures_are_no_duplicates(folder: Path) -> None:
     result = found(folder)
-    assert (result["exact"], result["near"], result["surplus"], result["groups"], result["notes"]) == (0, 0, 0, [], [])
+    assert (
+        result["exact"],
+        result["near"],
+        result["surplus"],
+        result["groups"],
+        result["notes"],
+    ) == (0, 0, 0, [], [])
     assert result["across"] == {"train and val": 0, "train and test": 0, "val and test": 0}
 
 
@@ -85,24 +99,38 @@ def test_noise_is_no_duplicate_of_noise(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
         for i in range(150):
-            Image.fromarray(rng.integers(256, size=(24, 24, 3), dtype=np.uint8)).save(tmp_path / name / f"{i}.png")
+            Image.fromarray(rng.integers(256, size=(24, 24, 3), dtype=np.uint8)).save(
+                tmp_path / name / f"{i}.png"
+            )
     assert found(tmp_path)["groups"] == []
 
 
 @pytest.mark.parametrize("change", COPIES)
 def test_near_copies_are_found(folder: Path, change: str) -> None:
     for i in range(4):
-        COPIES[change](Image.open(folder / "train" / "a" / f"{i:02}.png")).save(folder / "test" / "a" / f"copy{i}.png")
+        COPIES[change](Image.open(folder / "train" / "a" / f"{i:02}.png")).save(
+            folder / "test" / "a" / f"copy{i}.png"
+        )
     result = found(folder)
     expected = [{f"train/a/{i:02}.png", f"test/a/copy{i}.png"} for i in range(4)]
     assert sorted(map(sorted, map(names, result["groups"]))) == sorted(map(sorted, expected))
-    assert (result["near"], result["across"]["train and test"], result["leaked"], result["conflicts"]) == (4, 4, 4, 0)
-    assert all(own["across"] and not own["exact"] and not own["conflict"] and own["likeness"] > 0.96 for own in result["groups"])
+    assert (
+        result["near"],
+        result["across"]["train and test"],
+        result["leaked"],
+        result["conflicts"],
+    ) == (4, 4, 4, 0)
+    assert all(
+        own["across"] and not own["exact"] and not own["conflict"] and own["likeness"] > 0.96
+        for own in result["groups"]
+    )
 
 
 @pytest.mark.parametrize("change", OTHERS)
 def test_what_is_another_picture_is_left_alone(folder: Path, change: str) -> None:
-    OTHERS[change](Image.open(folder / "train" / "a" / "00.png")).save(folder / "test" / "a" / "other.png")
+    OTHERS[change](Image.open(folder / "train" / "a" / "00.png")).save(
+        folder / "test" / "a" / "other.png"
+    )
     assert found(folder)["groups"] == []
 
 
@@ -112,7 +140,9 @@ def test_exact_copies_within_across_and_under_two_labels(folder: Path) -> None:
     shutil.copy(folder / "train" / "a" / "01.png", folder / "test" / "a" / "leak.png")
     shutil.copy(folder / "train" / "a" / "02.png", folder / "train" / "b" / "wrong.png")
     shutil.copy(folder / "train" / "a" / "03.png", folder / "test" / "b" / "worst.png")
-    recompressed(Image.open(folder / "train" / "a" / "03.png")).save(folder / "val" / "b" / "worst.jpg")
+    recompressed(Image.open(folder / "train" / "a" / "03.png")).save(
+        folder / "val" / "b" / "worst.jpg"
+    )
     result = found(folder)
     assert [names(own) for own in result["groups"]] == [
         {"train/a/03.png", "test/b/worst.png", "val/b/worst.jpg"},
@@ -126,7 +156,13 @@ def test_exact_copies_within_across_and_under_two_labels(folder: Path) -> None:
         (True, False, True),
         (True, False, False),
     ]
-    assert (result["exact"], result["near"], result["surplus"], result["conflicts"], result["leaked"]) == (3, 1, 6, 2, 2)
+    assert (
+        result["exact"],
+        result["near"],
+        result["surplus"],
+        result["conflicts"],
+        result["leaked"],
+    ) == (3, 1, 6, 2, 2)
     assert result["across"] == {"train and val": 2, "train and test": 2, "val and test": 2}
 
 
@@ -137,9 +173,15 @@ def test_a_family_of_look_alikes_is_not_one_picture(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
         for i in range(60):
-            texture = np.asarray(Image.fromarray(rng.integers(40, 90, size=(12, 12), dtype=np.uint8)).resize((48, 48)))
+            texture = np.asarray(
+                Image.fromarray(rng.integers(40, 90, size=(12, 12), dtype=np.uint8)).resize(
+                    (48, 48)
+                )
+            )
             radius = rng.uniform(14, 15)
-            disc = np.where((x - 24) ** 2 + (y - 24) ** 2 < radius**2, texture, 250).astype(np.uint8)
+            disc = np.where((x - 24) ** 2 + (y - 24) ** 2 < radius**2, texture, 250).astype(
+                np.uint8
+            )
             Image.fromarray(disc).save(tmp_path / name / f"{i}.png")
     assert found(tmp_path)["groups"] == []
     recompressed(Image.open(tmp_path / "a" / "7.png"), 90).save(tmp_path / "b" / "copy.png")
@@ -147,7 +189,9 @@ def test_a_family_of_look_alikes_is_not_one_picture(tmp_path: Path) -> None:
 
 
 def test_blank_images_are_not_near_duplicates(folder: Path) -> None:
-    faint = np.kron(np.random.default_rng(0).integers(2, size=(8, 8)), np.ones((5, 5))).astype(np.uint8)  # dirt on the lens
+    faint = np.kron(np.random.default_rng(0).integers(2, size=(8, 8)), np.ones((5, 5))).astype(
+        np.uint8
+    )  # dirt on the lens
     for i in range(3):
         Image.fromarray(faint + np.uint8(240 + i)).save(folder / "train" / "a" / f"blank{i}.png")
     assert found(folder)["groups"] == []
@@ -175,13 +219,19 @@ def random_hashes(count: int) -> NDArray[np.uint16]:
 def test_the_search_finds_each_close_pair_once(monkeypatch: pytest.MonkeyPatch, old: bool) -> None:
     hashes = random_hashes(300)
     words = [int.from_bytes(row.tobytes(), "little") for row in hashes]
-    expected = {(i, j) for i in range(300) for j in range(i) if (words[i] ^ words[j]).bit_count() <= 7}
+    expected = {
+        (i, j) for i in range(300) for j in range(i) if (words[i] ^ words[j]).bit_count() <= 7
+    }
     assert 200 < len(expected) < 20_000
     monkeypatch.setattr(module, "BLOCK", 50)
     if old and hasattr(np, "bitwise_count"):
         monkeypatch.delattr(np, "bitwise_count")
     blocks = list(close(hashes))
-    pairs = [(max(i, j), min(i, j)) for a, b, _ in blocks for i, j in zip(a.tolist(), b.tolist(), strict=True)]
+    pairs = [
+        (max(i, j), min(i, j))
+        for a, b, _ in blocks
+        for i, j in zip(a.tolist(), b.tolist(), strict=True)
+    ]
     assert len(pairs) == len(set(pairs))
     assert set(pairs) == expected
     assert sum(compared for *_, compared in blocks) == work(hashes)
@@ -189,7 +239,9 @@ def test_the_search_finds_each_close_pair_once(monkeypatch: pytest.MonkeyPatch, 
 
 def test_too_much_work_is_left_out_and_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for i in range(4):
-        recompressed(Image.open(folder / "train" / "a" / f"{i:02}.png"), 90).save(folder / "test" / "a" / f"copy{i}.png")
+        recompressed(Image.open(folder / "train" / "a" / f"{i:02}.png"), 90).save(
+            folder / "test" / "a" / f"copy{i}.png"
+        )
     shutil.copy(folder / "train" / "a" / "05.png", folder / "train" / "a" / "same.png")
     monkeypatch.setattr(module, "COMPARED", -1)
     result = found(folder)

@@ -21,7 +21,9 @@ def write(path: Path, *lines: str) -> Path:
 
 
 def test_text_lists_keep_integer_labels_and_spaces_in_paths(root: Path) -> None:
-    source = image_list(write(root / "all.txt", "dogs/000.png 1", "", "my cats/001.png 0", "my cats/002.png\t0"))
+    source = image_list(
+        write(root / "all.txt", "dogs/000.png 1", "", "my cats/001.png 0", "my cats/002.png\t0")
+    )
     assert source.classes == ("0", "1")
     assert source.splits["train"].target.tolist() == [1, 0, 0]
     assert source.splits["train"].ids == ("dogs/000.png", "my cats/001.png", "my cats/002.png")
@@ -29,7 +31,11 @@ def test_text_lists_keep_integer_labels_and_spaces_in_paths(root: Path) -> None:
 
 @pytest.mark.parametrize("head", ["Path,label", "label,other,path", None])
 def test_tables_with_and_without_header(root: Path, head: str | None) -> None:
-    cells = {"path": ("dogs/000.png", "my cats/000.png"), "label": ("dog", "cat"), "other": ("x", "y")}
+    cells = {
+        "path": ("dogs/000.png", "my cats/000.png"),
+        "label": ("dog", "cat"),
+        "other": ("x", "y"),
+    }
     names = [name.lower() for name in (head or "path,label").split(",")]
     lines = [",".join(cells[name][i] for name in names) for i in (0, 1)]
     source = image_list(write(root / "all.csv", *([head] if head else []), *lines))
@@ -38,7 +44,13 @@ def test_tables_with_and_without_header(root: Path, head: str | None) -> None:
 
 
 def test_a_table_may_name_splits(root: Path) -> None:
-    lines = ("path,label,split", "dogs/000.png,0,train", "dogs/001.png,0,valid", "my cats/000.png,1,", "my cats/001.png,1,test")
+    lines = (
+        "path,label,split",
+        "dogs/000.png,0,train",
+        "dogs/001.png,0,valid",
+        "my cats/000.png,1,",
+        "my cats/001.png,1,test",
+    )
     source = image_list(write(root / "all.csv", *lines))
     assert {split: rows.ids for split, rows in source.splits.items()} == {
         "train": ("dogs/000.png", "my cats/000.png"),
@@ -56,7 +68,10 @@ def test_lists_beside_a_training_list_are_its_other_splits(root: Path) -> None:
 
 def test_a_file_of_classes_names_numbers_and_orders_words(root: Path) -> None:
     write(root / "classes.txt", "dog", "cat")
-    assert image_list(write(root / "a.txt", "dogs/000.png 0", "my cats/000.png 1")).classes == ("dog", "cat")
+    assert image_list(write(root / "a.txt", "dogs/000.png 0", "my cats/000.png 1")).classes == (
+        "dog",
+        "cat",
+    )
     source = image_list(write(root / "a.csv", "dogs/000.png,dog", "my cats/000.png,cat"))
     assert (source.classes, source.splits["train"].target.tolist()) == (("dog", "cat"), [0, 1])
     with pytest.raises(ValueError, match=r"expected labels that classes.txt names, got wolf"):
@@ -64,16 +79,22 @@ def test_a_file_of_classes_names_numbers_and_orders_words(root: Path) -> None:
     with pytest.raises(ValueError, match="expected labels 0 to 1"):
         image_list(write(root / "b.txt", "dogs/000.png 2"))
     write(root / "classes.txt", "dog", "cat", "dog")
-    with pytest.raises(ValueError, match=r"expected each label once in classes.txt, got 'dog' twice"):
+    with pytest.raises(
+        ValueError, match=r"expected each label once in classes.txt, got 'dog' twice"
+    ):
         image_list(root / "a.csv")
     write(root / "classes.txt", "dog", "cat")
-    with pytest.raises(ValueError, match="expected a training image in every class, got none in cat"):
+    with pytest.raises(
+        ValueError, match="expected a training image in every class, got none in cat"
+    ):
         open_data(str(write(root / "c.txt", "dogs/000.png 0")))
 
 
 def test_missing_files_are_counted_and_the_first_shown(root: Path, tmp_path: Path) -> None:
     lines = [f"gone/{i}.png 0" for i in range(9)]
-    with pytest.raises(ValueError, match=r"got 9 of 10 missing: gone/0.png, gone/1.png, .* and 4 more.*--root"):
+    with pytest.raises(
+        ValueError, match=r"got 9 of 10 missing: gone/0.png, gone/1.png, .* and 4 more.*--root"
+    ):
         image_list(write(root / "all.txt", "dogs/000.png 0", *lines))
     elsewhere = tmp_path / "lists"
     elsewhere.mkdir()
@@ -102,24 +123,36 @@ def test_lines_that_say_nothing_are_refused(root: Path, name: str, line: str, sa
 def test_an_empty_list_is_refused_and_zero_padded_labels_are_words(root: Path) -> None:
     with pytest.raises(ValueError, match="expected training images, got none among 0 lines"):
         image_list(write(root / "a.csv"))
-    assert image_list(write(root / "b.csv", "dogs/000.png,01", "my cats/000.png,02")).classes == ("01", "02")
+    assert image_list(write(root / "b.csv", "dogs/000.png,01", "my cats/000.png,02")).classes == (
+        "01",
+        "02",
+    )
 
 
 def test_published_lists(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(module.PUBLISHED, "imagenet-lt", Published("t.txt", "v.txt", "e.txt", 2, 4))
-    with pytest.raises(ValueError, match=r"expected the list files t.txt, v.txt, e.txt of imagenet-lt in .*, got no t.txt, v.txt, e.txt"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected the list files t.txt, v.txt, e.txt of imagenet-lt in .*, got no t.txt, v.txt, e.txt",
+    ):
         published("imagenet-lt", root=root)
     write(root / "t.txt", "dogs/000.png 1", "my cats/000.png 0", "my cats/001.png 0")
     write(root / "v.txt", "dogs/001.png 1")
     write(root / "e.txt", "dogs/002.png 1")
     data = open_data("imagenet-lt", root=root)
-    assert (data.size, data.groups.rule, data.name) == (224, "threshold: many > 100, few < 20", "imagenet-lt")
+    assert (data.size, data.groups.rule, data.name) == (
+        224,
+        "threshold: many > 100, few < 20",
+        "imagenet-lt",
+    )
     assert (len(data.train), len(data.val), len(data.test)) == (3, 1, 1)
     assert data.classes == ("my cats", "dogs")  # the folders', as timm names ImageNet's classes
     assert data.warnings[0] == "imagenet-lt has 4 training images, but t.txt lists 3."
     assert data.test.crop == 1.0  # so few fit into memory, padded to squares
     monkeypatch.setattr("longtail.data.reading.MEMORY", 0)
-    assert [open_data("imagenet-lt", root=root, size=size).test.crop for size in (None, 128, 384)] == [0.875, 0.875, 1.0]
+    assert [
+        open_data("imagenet-lt", root=root, size=size).test.crop for size in (None, 128, 384)
+    ] == [0.875, 0.875, 1.0]
     write(root / "e.txt", "my cats/002.png 1")
     assert published("imagenet-lt", root=root).classes == ("0", "1"), "two folders of one class"
     write(root / "classes.txt", "cat", "dog")

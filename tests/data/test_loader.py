@@ -22,7 +22,9 @@ from longtail.data.samplers import ClassBalanced, Instance, RepeatedAugmentation
 from longtail.data.views import Plain, TwoViews, View, Weak
 
 ROWS, SIZE = 43, 8
-PIXELS = torch.randint(256, (ROWS, 3, SIZE, SIZE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+PIXELS = torch.randint(
+    256, (ROWS, 3, SIZE, SIZE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+)
 TARGET = torch.arange(ROWS) % 4
 
 
@@ -69,23 +71,32 @@ def test_the_middle_of_an_epoch_equals_its_tail(split: Split, view: View) -> Non
     whole = list(loader.epoch(2))
     assert len(whole) == len(loader) == 4
     for start in range(4):
-        assert all_same(Loader(split, view=view, batch=10, seed=3).epoch(2, start=start), whole[start:])
+        assert all_same(
+            Loader(split, view=view, batch=10, seed=3).epoch(2, start=start), whole[start:]
+        )
     assert list(loader.epoch(2, start=4)) == []
 
 
 @pytest.mark.parametrize("sampler", [Instance(), ClassBalanced(), RepeatedAugmentation()], ids=str)
 def test_batches_are_what_they_say(sampler: Sampler) -> None:
-    for number, batch in enumerate(Loader(MEMORY, view=Plain(SIZE), batch=10, seed=3, sampler=sampler).epoch(1)):
+    for number, batch in enumerate(
+        Loader(MEMORY, view=Plain(SIZE), batch=10, seed=3, sampler=sampler).epoch(1)
+    ):
         assert set(batch) == {"image", "target", "draw", "index"}
         assert batch["image"].dtype == torch.float32
         assert torch.equal(batch["image"], PIXELS[batch["index"]] / 255)
         assert torch.equal(batch["target"], TARGET[batch["index"]])
         assert batch["draw"].tolist() == list(range(10 * number, 10 * number + 10))
-        assert batch["index"].tolist() == sampler.order(TARGET, epoch=1, seed=3)[10 * number : 10 * number + 10].tolist()
+        assert (
+            batch["index"].tolist()
+            == sampler.order(TARGET, epoch=1, seed=3)[10 * number : 10 * number + 10].tolist()
+        )
 
 
 def test_pictures_in_memory_and_on_disk_are_seen_alike() -> None:
-    memory, stream = (Loader(split, view=VIEWS[0], batch=10, seed=3).epoch(0) for split in (MEMORY, STREAM))
+    memory, stream = (
+        Loader(split, view=VIEWS[0], batch=10, seed=3).epoch(0) for split in (MEMORY, STREAM)
+    )
     assert all_same(memory, stream)
 
 
@@ -102,7 +113,9 @@ def test_workers_change_nothing() -> None:
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: type(view).__name__)
 @pytest.mark.parametrize("rows", [ROWS, 11])
-def test_the_union_of_two_processes_is_one_processs_batch(view: View, rows: int, process: Any) -> None:
+def test_the_union_of_two_processes_is_one_processs_batch(
+    view: View, rows: int, process: Any
+) -> None:
     split = Split(Memory(PIXELS[:rows]), TARGET[:rows], MEMORY.ids[:rows])
     loader = Loader(split, view=view, batch=20, seed=3)
     whole = list(loader.epoch(1))
@@ -123,7 +136,10 @@ def test_epochs_seeds_and_draws_give_other_views() -> None:
     for view in VIEWS:
         first = next(Loader(one, view=view, batch=8, seed=0).epoch(0))["image"]
         assert len(first.flatten(1).unique(dim=0)) >= 5
-        for other in (Loader(one, view=view, batch=8, seed=1).epoch(0), Loader(one, view=view, batch=8, seed=0).epoch(1)):
+        for other in (
+            Loader(one, view=view, batch=8, seed=1).epoch(0),
+            Loader(one, view=view, batch=8, seed=0).epoch(1),
+        ):
             assert not torch.equal(next(other)["image"], first)
 
 
@@ -151,7 +167,9 @@ def states() -> tuple[Any, Any, Tensor]:
 def test_reading_data_does_not_disturb_the_generators(workers: int) -> None:
     before = states()
     for split in (MEMORY, STREAM):
-        for _ in Loader(split, view=CifarAutoAugment(SIZE), batch=20, seed=0, workers=workers).epoch(0):
+        for _ in Loader(
+            split, view=CifarAutoAugment(SIZE), batch=20, seed=0, workers=workers
+        ).epoch(0):
             assert states()[:2] == before[:2]
             assert torch.equal(states()[2], before[2])
         list(InOrder(split, size=16, batch=20).epoch())
@@ -191,7 +209,9 @@ def test_one_picture_is_seen_as_evaluation_sees_it() -> None:
     assert not torch.equal(seen(MEMORY, [2, 0], 12), batch["image"][[2, 0]])
 
 
-@pytest.mark.parametrize("view", [*VIEWS, TwoViews(Weak(SIZE), SimClr(SIZE))], ids=lambda view: type(view).__name__)
+@pytest.mark.parametrize(
+    "view", [*VIEWS, TwoViews(Weak(SIZE), SimClr(SIZE))], ids=lambda view: type(view).__name__
+)
 def test_loaders_can_be_sent_to_spawned_workers(view: View) -> None:
     loader = Loader(STREAM, view=view, batch=10, seed=3)
     assert all_same(pickle.loads(pickle.dumps(loader)).epoch(0), loader.epoch(0))
@@ -213,7 +233,9 @@ def test_mistakes_are_named(process: Any) -> None:
     with pytest.raises(ValueError, match="at least one image"):
         Loader(Split(Memory(PIXELS[:0]), TARGET[:0], ()), view=Weak(SIZE), batch=10, seed=0)
     process(0, 3)
-    with pytest.raises(ValueError, match="shared by 3 processes and must be a multiple of that, got 10: try 9"):
+    with pytest.raises(
+        ValueError, match="shared by 3 processes and must be a multiple of that, got 10: try 9"
+    ):
         Loader(MEMORY, view=Weak(SIZE), batch=10, seed=0)
     process(0, 50)
     with pytest.raises(ValueError, match="start fewer processes"):
@@ -230,7 +252,11 @@ def test_workers_leave_signals_to_their_parent() -> None:
 
 
 def test_pictures_and_labels_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"expected pixels as uint8 \(N, 3, H, W\), got torch.float32"):
+    with pytest.raises(
+        ValueError, match=r"expected pixels as uint8 \(N, 3, H, W\), got torch.float32"
+    ):
         Memory(PIXELS / 255)
-    with pytest.raises(ValueError, match=f"expected as many pictures as targets and ids, got {ROWS}, 3 and 3"):
+    with pytest.raises(
+        ValueError, match=f"expected as many pictures as targets and ids, got {ROWS}, 3 and 3"
+    ):
         Split(Memory(PIXELS), TARGET[:3], MEMORY.ids[:3])

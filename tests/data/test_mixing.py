@@ -25,12 +25,18 @@ TRANSFORMS: list[BatchTransform] = [
 def made(rows: int) -> Labelled:
     generator = torch.Generator().manual_seed(rows)
     image = torch.rand(rows, 3, 9, 12, generator=generator)
-    return {"image": image, "target": torch.randint(5, (rows,), generator=generator), "draw": torch.arange(rows)}
+    return {
+        "image": image,
+        "target": torch.randint(5, (rows,), generator=generator),
+        "draw": torch.arange(rows),
+    }
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 8])
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=str)
-def test_a_new_batch_with_distributions_and_the_old_one_untouched(transform: BatchTransform, rows: int) -> None:
+def test_a_new_batch_with_distributions_and_the_old_one_untouched(
+    transform: BatchTransform, rows: int
+) -> None:
     batch, before = made(rows), made(rows)
     for _ in range(10):
         mixed = transform(batch, CLOCK)
@@ -45,16 +51,24 @@ def test_a_new_batch_with_distributions_and_the_old_one_untouched(transform: Bat
     assert pickle.loads(pickle.dumps(transform)) == transform
 
 
-def theirs(seed: int, batch: Labelled, mixup: float, cutmix: float, probability: float, smoothing: float) -> tuple[Tensor, Tensor]:
+def theirs(
+    seed: int, batch: Labelled, mixup: float, cutmix: float, probability: float, smoothing: float
+) -> tuple[Tensor, Tensor]:
     np.random.seed(seed)  # noqa: NPY002
     mix: Any = TimmMixup(  # type: ignore[no-untyped-call]
-        mixup_alpha=mixup, cutmix_alpha=cutmix, prob=probability, label_smoothing=smoothing, num_classes=5
+        mixup_alpha=mixup,
+        cutmix_alpha=cutmix,
+        prob=probability,
+        label_smoothing=smoothing,
+        num_classes=5,
     )
     image, target = mix(batch["image"].clone(), batch["target"])
     return image, target
 
 
-def ours(seed: int, batch: Labelled, transform: Callable[[Labelled, Clock], Labelled]) -> tuple[Tensor, Tensor]:
+def ours(
+    seed: int, batch: Labelled, transform: Callable[[Labelled, Clock], Labelled]
+) -> tuple[Tensor, Tensor]:
     np.random.seed(seed)  # noqa: NPY002
     mixed = transform(batch, CLOCK)
     return mixed["image"], mixed["target"]
@@ -74,7 +88,9 @@ def test_even_batches_equal_timms(probability: float, smoothing: float) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_targets_tell_how_much_of_each_image_is_there(seed: int) -> None:
     rows = 5
-    image = torch.eye(rows)[:, :, None, None].expand(rows, rows, 7, 9)  # channel c of image c is 1: the mean says whose pixels they are
+    image = torch.eye(rows)[:, :, None, None].expand(
+        rows, rows, 7, 9
+    )  # channel c of image c is 1: the mean says whose pixels they are
     batch: Labelled = {"image": image, "target": torch.arange(rows), "draw": torch.arange(rows)}
     for transform in (Mixup(classes=rows, alpha=0.8), CutMix(classes=rows, alpha=1.0)):
         mixed_image, mixed_target = ours(seed, batch, transform)

@@ -17,19 +17,34 @@ pq = pytest.importorskip("pyarrow.parquet")
 
 def png(seed: int) -> bytes:
     stream = io.BytesIO()
-    Image.fromarray(np.random.default_rng(seed).integers(256, size=(6, 6, 3), dtype=np.uint8)).save(stream, "PNG")
+    Image.fromarray(np.random.default_rng(seed).integers(256, size=(6, 6, 3), dtype=np.uint8)).save(
+        stream, "PNG"
+    )
     return stream.getvalue()
 
 
 def shard(
-    path: Path, labels: list[Any], *, first: int = 0, image: str = "image", label: str = "label", names: list[str] | None = None
+    path: Path,
+    labels: list[Any],
+    *,
+    first: int = 0,
+    image: str = "image",
+    label: str = "label",
+    names: list[str] | None = None,
 ) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     structs = [{"bytes": png(first + i), "path": f"{first + i}.png"} for i in range(len(labels))]
-    table = pa.table({image: pa.array(structs, pa.struct([("bytes", pa.binary()), ("path", pa.string())])), label: pa.array(labels)})
+    table = pa.table(
+        {
+            image: pa.array(structs, pa.struct([("bytes", pa.binary()), ("path", pa.string())])),
+            label: pa.array(labels),
+        }
+    )
     if names:
         features = {label: {"names": names, "_type": "ClassLabel"}}
-        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+        table = table.replace_schema_metadata(
+            {"huggingface": json.dumps({"info": {"features": features}})}
+        )
     pq.write_table(table, path)
 
 
@@ -57,10 +72,15 @@ def test_one_file_is_training_and_words_are_sorted(tmp_path: Path) -> None:
 
 def test_what_cannot_be_used_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shard(tmp_path / "a" / "test-0.parquet", [0, 1])
-    with pytest.raises(ValueError, match=r"expected parquet files of a training split .* got only test"):
+    with pytest.raises(
+        ValueError, match=r"expected parquet files of a training split .* got only test"
+    ):
         parquet(tmp_path / "a")
     shard(tmp_path / "b" / "train-0.parquet", [0, 1], image="photo")
-    with pytest.raises(ValueError, match="expected a column img or image and a column label or fine_label, got photo, label"):
+    with pytest.raises(
+        ValueError,
+        match="expected a column img or image and a column label or fine_label, got photo, label",
+    ):
         parquet(tmp_path / "b")
     shard(tmp_path / "c" / "train-0.parquet", [0, 2])
     with pytest.raises(ValueError, match="without gaps, got no image of label 1"):
@@ -68,23 +88,36 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     shard(tmp_path / "d" / "train-0.parquet", [0, 2], names=["cat", "dog"])
     with pytest.raises(ValueError, match="expected labels 0 to 1"):
         parquet(tmp_path / "d")
-    structs = pa.array([{"bytes": None, "path": "x.png"}], pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
+    structs = pa.array(
+        [{"bytes": None, "path": "x.png"}],
+        pa.struct([("bytes", pa.binary()), ("path", pa.string())]),
+    )
     pq.write_table(pa.table({"image": structs, "label": pa.array([0])}), tmp_path / "empty.parquet")
-    with pytest.raises(ValueError, match="expected image bytes in column 'image', got none in row 0"):
+    with pytest.raises(
+        ValueError, match="expected image bytes in column 'image', got none in row 0"
+    ):
         parquet(tmp_path / "empty.parquet")
     for name in ("train-0", "dev-0", "eval-0", "test-0"):
         shard(tmp_path / "e" / f"{name}.parquet", [0, 1])
-    with pytest.raises(ValueError, match=r"its split .* got dev-0.parquet, eval-0.parquet beside test-0.parquet, train-0.parquet"):
+    with pytest.raises(
+        ValueError,
+        match=r"its split .* got dev-0.parquet, eval-0.parquet beside test-0.parquet, train-0.parquet",
+    ):
         parquet(tmp_path / "e")
     shard(tmp_path / "f" / "train-0.parquet", [0, None, 1])
-    with pytest.raises(ValueError, match=r"expected a label for every image, got none in row 1 of train\. Label or remove"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected a label for every image, got none in row 1 of train\. Label or remove",
+    ):
         parquet(tmp_path / "f")
     monkeypatch.setattr(module, "LARGEST", 10)
     with pytest.raises(ValueError, match="Unpack the images"):
         parquet(tmp_path / "c")
 
 
-def test_without_pyarrow_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyarrow_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shard(tmp_path / "train.parquet", [0, 1])
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     with pytest.raises(ValueError, match=r"pip install 'longtail\[data\]'"):

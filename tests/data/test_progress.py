@@ -38,7 +38,9 @@ def test_errors_are_not_swallowed() -> None:
         each(look, range(3), what="reading")
 
 
-def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_gets_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(progress, "QUIET", 0.0)
     with Bar("reading images", 2000) as bar:
         bar.advance(1500)
@@ -57,7 +59,9 @@ def test_a_terminal_gets_a_bar_that_goes_away(monkeypatch: pytest.MonkeyPatch) -
     assert "10/10" in screen.getvalue()
 
 
-def test_other_processes_are_silent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_processes_are_silent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(progress, "QUIET", 0.0)
     monkeypatch.setattr(processes, "rank", lambda: 1)
     with Bar("reading images", 2) as bar:

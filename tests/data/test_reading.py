@@ -28,10 +28,14 @@ def test_small_sets_are_read_into_memory(path: Path) -> None:
     assert train.pictures.pixels.shape == (5, 3, 48, 48)  # 40 is between 32 and 48
     assert train.digests[1] == sha256((path / "a" / "001.png").read_bytes()).digest()
     exact = read(folder(path), size=40).splits["train"].pictures
-    assert np.array_equal(np.asarray(exact.image(4)), np.asarray(Image.open(path / "b" / "001.png")))
+    assert np.array_equal(
+        np.asarray(exact.image(4)), np.asarray(Image.open(path / "b" / "001.png"))
+    )
 
 
-def test_large_sets_are_streamed_with_the_same_digests_and_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_sets_are_streamed_with_the_same_digests_and_read_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     inside = read(folder(path)).splits["train"]
     monkeypatch.setattr(reading, "MEMORY", 100)
     looks: list[bytes] = []
@@ -48,7 +52,9 @@ def test_large_sets_are_streamed_with_the_same_digests_and_read_once(path: Path,
 
 
 @pytest.mark.parametrize("memory", [1 << 30, 100])
-def test_bad_images_are_all_named_or_all_left_out(path: Path, monkeypatch: pytest.MonkeyPatch, memory: int) -> None:
+def test_bad_images_are_all_named_or_all_left_out(
+    path: Path, monkeypatch: pytest.MonkeyPatch, memory: int
+) -> None:
     monkeypatch.setattr(reading, "MEMORY", memory)
     (path / "b" / "gone.png").symlink_to(path / "nowhere.png")
     good = (path / "a" / "000.png").read_bytes()
@@ -56,19 +62,24 @@ def test_bad_images_are_all_named_or_all_left_out(path: Path, monkeypatch: pytes
     (path / "b" / "000.png").write_bytes(b"")
     for _ in range(2):  # a bad file is not remembered as good
         with pytest.raises(
-            ValueError, match=r"(?s)got 3 that cannot:\n  a/001.png: .*\n  b/000.png: .*\n  b/gone.png: .*--on-bad-image skip"
+            ValueError,
+            match=r"(?s)got 3 that cannot:\n  a/001.png: .*\n  b/000.png: .*\n  b/gone.png: .*--on-bad-image skip",
         ):
             read(folder(path))
     source = read(folder(path), on_bad_image="skip")
     assert source.splits["train"].ids == ("a/000.png", "a/002.png", "b/001.png")
     assert len(source.splits["train"].pictures) == len(source.splits["train"].digests) == 3
-    assert source.warnings == ("3 images cannot be read and were left out: a/001.png, b/000.png, b/gone.png.",)
+    assert source.warnings == (
+        "3 images cannot be read and were left out: a/001.png, b/000.png, b/gone.png.",
+    )
     (path / "b" / "001.png").write_bytes(b"")
     with pytest.raises(ValueError, match="got none that can be read in b"):
         read(folder(path), on_bad_image="skip")
 
 
-@pytest.mark.parametrize(("side", "size"), [(5, 32), (32, 32), (33, 48), (65, 96), (224, 224), (300, 224)])
+@pytest.mark.parametrize(
+    ("side", "size"), [(5, 32), (32, 32), (33, 48), (65, 96), (224, 224), (300, 224)]
+)
 def test_the_size_follows_the_images(tmp_path: Path, side: int, size: int) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
@@ -87,7 +98,9 @@ def test_arrays_are_resized_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MEMORY", 100)
     later = read(source, size=16).splits["train"].pictures
     assert isinstance(later, Resized)
-    assert np.array_equal(np.asarray(later.image(7)), np.asarray(larger.splits["train"].pictures.image(7)))
+    assert np.array_equal(
+        np.asarray(later.image(7)), np.asarray(larger.splits["train"].pictures.image(7))
+    )
 
 
 def test_what_was_read_before_an_interruption_is_not_read_again(
@@ -108,7 +121,9 @@ def test_what_was_read_before_an_interruption_is_not_read_again(
     before = len(looks)
     source = read(folder(path))
     assert len(source.splits["train"]) == 300
-    assert len(looks) - before == 300 - (before - 1), "all is known but the one that was interrupted"
+    assert len(looks) - before == 300 - (before - 1), (
+        "all is known but the one that was interrupted"
+    )
 
 
 def test_a_folder_at_another_size_comes_back_at_its_own(path: Path) -> None:
@@ -120,5 +135,8 @@ def test_a_folder_at_another_size_comes_back_at_its_own(path: Path) -> None:
         for split in ("train", "test"):
             theirs, own = getattr(whole, split).pictures, getattr(again, split).pictures
             assert len(own) == len(theirs)
-            assert all(np.array_equal(np.asarray(own.image(i)), np.asarray(theirs.image(i))) for i in range(len(own)))
+            assert all(
+                np.array_equal(np.asarray(own.image(i)), np.asarray(theirs.image(i)))
+                for i in range(len(own))
+            )
     assert whole.natively().train.pictures is whole.train.pictures

@@ -5,10 +5,20 @@ import numpy as np
 import pytest
 import torch
 
-from longtail.data.samplers import ClassBalanced, Instance, PerDomain, ProgressivelyBalanced, RepeatedAugmentation, Sampler, SquareRoot
+from longtail.data.samplers import (
+    ClassBalanced,
+    Instance,
+    PerDomain,
+    ProgressivelyBalanced,
+    RepeatedAugmentation,
+    Sampler,
+    SquareRoot,
+)
 
 COUNTS = (500, 100, 20, 4, 1)
-TARGETS = torch.repeat_interleave(torch.arange(5), torch.tensor(COUNTS))[torch.randperm(625, generator=torch.Generator().manual_seed(0))]
+TARGETS = torch.repeat_interleave(torch.arange(5), torch.tensor(COUNTS))[
+    torch.randperm(625, generator=torch.Generator().manual_seed(0))
+]
 DOMAINS = tuple((np.arange(625) % 10 < 2).astype(int) + (np.arange(625) % 25 == 0))
 SAMPLERS: list[Sampler] = [
     Instance(),
@@ -27,13 +37,18 @@ def test_an_order_is_a_function_of_seed_and_epoch(sampler: Sampler) -> None:
     assert len(order) == len(TARGETS)
     assert order.min() >= 0
     assert order.max() < len(TARGETS)
-    assert np.array_equal(order, pickle.loads(pickle.dumps(sampler)).order(TARGETS, epoch=4, seed=7))
+    assert np.array_equal(
+        order, pickle.loads(pickle.dumps(sampler)).order(TARGETS, epoch=4, seed=7)
+    )
     assert not np.array_equal(order, sampler.order(TARGETS, epoch=5, seed=7))
     assert not np.array_equal(order, sampler.order(TARGETS, epoch=4, seed=8))
 
 
 def shares(sampler: Sampler, epoch: int) -> list[float]:
-    drawn = [TARGETS[torch.from_numpy(sampler.order(TARGETS, epoch=epoch, seed=seed))] for seed in range(40)]
+    drawn = [
+        TARGETS[torch.from_numpy(sampler.order(TARGETS, epoch=epoch, seed=seed))]
+        for seed in range(40)
+    ]
     return (torch.bincount(torch.cat(drawn), minlength=5) / (40 * 625)).tolist()
 
 
@@ -45,7 +60,9 @@ def test_class_shares_are_those_of_the_paper() -> None:
     assert shares(SquareRoot(), 3) == pytest.approx(root, abs=1e-3)
     for epoch in (0, 3, 10, 20):
         t = min(epoch / 10, 1)
-        assert shares(ProgressivelyBalanced(epochs=10), epoch) == pytest.approx((1 - t) * instance + t * 0.2, abs=1e-3)
+        assert shares(ProgressivelyBalanced(epochs=10), epoch) == pytest.approx(
+            (1 - t) * instance + t * 0.2, abs=1e-3
+        )
 
 
 def test_instance_shows_every_image_once() -> None:
@@ -70,7 +87,9 @@ def test_classes_without_images_are_not_drawn() -> None:
 @pytest.mark.parametrize("rows", [1, 2, 7, 9, 300])
 def test_repeats_are_neighbours_and_all_images_come_within_as_many_epochs(rows: int) -> None:
     target = torch.zeros(rows, dtype=torch.long)
-    epochs = [RepeatedAugmentation(repeats=3).order(target, epoch=epoch, seed=0) for epoch in range(6)]
+    epochs = [
+        RepeatedAugmentation(repeats=3).order(target, epoch=epoch, seed=0) for epoch in range(6)
+    ]
     for order in epochs:
         assert len(order) == rows
         assert all(len(set(order[start : start + 3])) == 1 for start in range(0, rows, 3))
@@ -100,7 +119,9 @@ def test_mistakes_are_named() -> None:
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: str(sampler)[:24])
 def test_labels_may_be_a_tensor_an_array_or_a_list(sampler: Any) -> None:
-    orders = [sampler.order(own, epoch=1, seed=2) for own in (TARGETS, TARGETS.numpy(), TARGETS.tolist())]
+    orders = [
+        sampler.order(own, epoch=1, seed=2) for own in (TARGETS, TARGETS.numpy(), TARGETS.tolist())
+    ]
     assert all(np.array_equal(order, orders[0]) for order in orders)
 
 

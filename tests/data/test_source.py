@@ -5,8 +5,13 @@ from longtail.data.source import numbered_classes
 
 
 def test_numbers_become_names() -> None:
-    assert numbered_classes({"train": np.array([1, 0, 2]), "test": np.array([3])}, None, where="x") == ("0", "1", "2", "3")
-    assert numbered_classes({"train": np.array([1, 0])}, ("cat", "dog"), where="x") == ("cat", "dog")
+    assert numbered_classes(
+        {"train": np.array([1, 0, 2]), "test": np.array([3])}, None, where="x"
+    ) == ("0", "1", "2", "3")
+    assert numbered_classes({"train": np.array([1, 0])}, ("cat", "dog"), where="x") == (
+        "cat",
+        "dog",
+    )
 
 
 @pytest.mark.parametrize(
@@ -18,6 +23,8 @@ def test_numbers_become_names() -> None:
         ([0, 2], ("cat", "dog"), r"expected labels 0 to 1 \(2 classes are named\), got 2"),
     ],
 )
-def test_labels_out_of_range_or_with_gaps_are_refused(labels: list[int], names: tuple[str, ...] | None, said: str) -> None:
+def test_labels_out_of_range_or_with_gaps_are_refused(
+    labels: list[int], names: tuple[str, ...] | None, said: str
+) -> None:
     with pytest.raises(ValueError, match=said):
         numbered_classes({"train": np.array(labels)}, names, where="x")

@@ -26,16 +26,26 @@ from longtail.data.splits import (
 def rows(labels: list[int], content: list[int] | None = None) -> Rows:
     content = list(range(len(labels))) if content is None else content
     digests = tuple(sha256(str(c).encode()).digest() for c in content)
-    return Rows(Memory(torch.zeros((len(labels), 3, 2, 2), dtype=torch.uint8)), np.array(labels), tuple(map(str, content)), digests)
+    return Rows(
+        Memory(torch.zeros((len(labels), 3, 2, 2), dtype=torch.uint8)),
+        np.array(labels),
+        tuple(map(str, content)),
+        digests,
+    )
 
 
 @pytest.mark.parametrize(
     ("classes", "totals"),
-    [(10, {10: 20431, 20: 17023, 50: 13996, 100: 12406, 200: 11203}), (100, {10: 19573, 20: 15907, 50: 12608, 100: 10847, 200: 9502})],
+    [
+        (10, {10: 20431, 20: 17023, 50: 13996, 100: 12406, 200: 11203}),
+        (100, {10: 19573, 20: 15907, 50: 12608, 100: 10847, 200: 9502}),
+    ],
 )
 def test_counts_are_the_fields(classes: int, totals: dict[int, int]) -> None:
     largest = 50_000 / classes
-    assert {imbalance: sum(tail_counts(largest, classes, imbalance=imbalance)) for imbalance in totals} == totals
+    assert {
+        imbalance: sum(tail_counts(largest, classes, imbalance=imbalance)) for imbalance in totals
+    } == totals
     for imbalance in totals:
         assert tail_counts(largest, classes, imbalance=imbalance)[-1] == int(largest / imbalance)
 
@@ -48,7 +58,10 @@ def test_every_profile_keeps_its_ends_and_falls(profile: Profile) -> None:
 
 
 def test_pareto_is_steep_first_and_flat_last() -> None:
-    pareto, exp = tail_counts(5000, 100, imbalance=100, profile="pareto"), tail_counts(5000, 100, imbalance=100)
+    pareto, exp = (
+        tail_counts(5000, 100, imbalance=100, profile="pareto"),
+        tail_counts(5000, 100, imbalance=100),
+    )
     assert pareto[5] / pareto[0] < 0.5 < exp[5] / exp[0]
     assert sum(pareto) < sum(exp)
 
@@ -91,7 +104,10 @@ def test_the_stream_is_numpys_legacy_one() -> None:
 
 def test_higher_imbalance_is_nested_in_lower() -> None:
     target = np.random.default_rng(4).permutation(np.repeat(np.arange(10), 500))
-    cuts = [set(tail_rows(target, tail_counts(500, 10, imbalance=imbalance)).tolist()) for imbalance in (10, 50, 100, 200)]
+    cuts = [
+        set(tail_rows(target, tail_counts(500, 10, imbalance=imbalance)).tolist())
+        for imbalance in (10, 50, 100, 200)
+    ]
     assert cuts[0] > cuts[1] > cuts[2] > cuts[3]
 
 
@@ -113,16 +129,33 @@ def test_holdout_is_per_class_and_a_partition() -> None:
 
 def test_holdout_depends_on_seed_and_purpose_but_on_no_order() -> None:
     labels = [0] * 40 + [1] * 40
-    out = {int(i) for i in hold_out(rows(labels), ["a", "b"], share=5, seed=0, purpose="val")[1].ids}
-    turned = rows([1 - label for label in labels[::-1]], list(range(80))[::-1])  # rows and classes the other way round
-    assert {int(i) for i in hold_out(turned, ["b", "a"], share=5, seed=0, purpose="val")[1].ids} == out
-    assert {int(i) for i in hold_out(rows(labels), ["a", "b"], share=5, seed=1, purpose="val")[1].ids} != out
-    assert {int(i) for i in hold_out(rows(labels), ["a", "b"], share=5, seed=0, purpose="test")[1].ids} != out
+    out = {
+        int(i) for i in hold_out(rows(labels), ["a", "b"], share=5, seed=0, purpose="val")[1].ids
+    }
+    turned = rows(
+        [1 - label for label in labels[::-1]], list(range(80))[::-1]
+    )  # rows and classes the other way round
+    assert {
+        int(i) for i in hold_out(turned, ["b", "a"], share=5, seed=0, purpose="val")[1].ids
+    } == out
+    assert {
+        int(i) for i in hold_out(rows(labels), ["a", "b"], share=5, seed=1, purpose="val")[1].ids
+    } != out
+    assert {
+        int(i) for i in hold_out(rows(labels), ["a", "b"], share=5, seed=0, purpose="test")[1].ids
+    } != out
 
 
 def test_groups_are_the_fields() -> None:
-    assert threshold_groups([101, 100, 20, 19]).members == {"many": (0,), "medium": (1, 2), "few": (3,)}
-    sizes = [len(part) for part in threshold_groups(tail_counts(500, 100, imbalance=100)).members.values()]
+    assert threshold_groups([101, 100, 20, 19]).members == {
+        "many": (0,),
+        "medium": (1, 2),
+        "few": (3,),
+    }
+    sizes = [
+        len(part)
+        for part in threshold_groups(tail_counts(500, 100, imbalance=100)).members.values()
+    ]
     assert sizes == [35, 35, 30]
     groups = rank_groups(tail_counts(5000, 10, imbalance=100), (3, 4, 3))
     assert groups.members == {"many": (0, 1, 2), "medium": (3, 4, 5, 6), "few": (7, 8, 9)}
@@ -137,7 +170,9 @@ def test_natural_groups_hold_every_class_once(counts: list[int]) -> None:
     assert sorted(i for part in groups.members.values() for i in part) == list(range(len(counts)))
     assert list(groups.members) == ["many", "medium", "few"]
     if groups.rule.startswith("ranks") and len(counts) > 1:
-        assert min(counts[i] for i in groups.members["many"]) >= max(counts[i] for i in groups.members["few"])
+        assert min(counts[i] for i in groups.members["many"]) >= max(
+            counts[i] for i in groups.members["few"]
+        )
 
 
 def test_equal_classes_are_not_ranked() -> None:
@@ -158,4 +193,7 @@ def test_the_hash_sees_content_label_and_split_but_no_order_or_name() -> None:
 
 def test_shared_images_are_counted_and_shown() -> None:
     assert shared(rows([0, 1], [1, 2]), rows([0], [3])) is None
-    assert shared(rows([0, 1], [1, 2]), rows([0, 0], [2, 3])) == "1 test images are also in training (same content): 2 = 2."
+    assert (
+        shared(rows([0, 1], [1, 2]), rows([0, 0], [2, 3]))
+        == "1 test images are also in training (same content): 2 = 2."
+    )

@@ -46,7 +46,11 @@ class Brightest(nn.Module):
 
 def batch(rows: int = 4, first: int = 0) -> dict[str, Tensor]:
     image = torch.rand(rows, 3, 4, 4, generator=torch.Generator().manual_seed(first))
-    return {"image": image, "target": torch.zeros(rows, dtype=torch.long), "draw": torch.arange(first, first + rows)}
+    return {
+        "image": image,
+        "target": torch.zeros(rows, dtype=torch.long),
+        "draw": torch.arange(first, first + rows),
+    }
 
 
 def test_the_teacher_sees_the_image_as_it_is_after_mixing() -> None:
@@ -64,7 +68,12 @@ def test_the_teacher_sees_the_image_as_it_is_after_mixing() -> None:
 
 def test_in_distribution_the_teacher_sees_its_own_view() -> None:
     given = batch()
-    views = {"view1": given["image"], "view2": given["image"].flip(1), "target": given["target"], "draw": given["draw"]}
+    views = {
+        "view1": given["image"],
+        "view2": given["image"].flip(1),
+        "target": given["target"],
+        "draw": given["draw"],
+    }
     mix = teaching.InTurn(teaching.Apart(), teaching.AskTeacher(Brightest()))
     taught = mix(views, CLOCK)
     assert torch.equal(taught["image"], given["image"])
@@ -80,10 +89,14 @@ def test_a_teacher_in_train_mode_is_refused() -> None:
 def test_what_was_asked_once_is_remembered(tmp_path: Path) -> None:
     teacher = Brightest()
     labelled = teaching.AskTeacher(teacher)
-    remember = teaching.Remembered(labelled, teaching.LabelFile(tmp_path / "x.bin", epochs=2, draws=10, classes=3))
+    remember = teaching.Remembered(
+        labelled, teaching.LabelFile(tmp_path / "x.bin", epochs=2, draws=10, classes=3)
+    )
     first = remember(batch(), CLOCK)
     assert teacher.asked == 1
-    again = teaching.Remembered(labelled, teaching.LabelFile(tmp_path / "x.bin", epochs=2, draws=10, classes=3))
+    again = teaching.Remembered(
+        labelled, teaching.LabelFile(tmp_path / "x.bin", epochs=2, draws=10, classes=3)
+    )
     known = again(batch(), CLOCK)
     assert teacher.asked == 1
     assert torch.equal(known["teacher_target"], first["teacher_target"])
@@ -96,13 +109,17 @@ def test_what_was_asked_once_is_remembered(tmp_path: Path) -> None:
 
 def test_a_torn_file_is_made_whole_and_asked_again(tmp_path: Path) -> None:
     path = tmp_path / "x.bin"
-    teaching.LabelFile(path, epochs=1, draws=8, classes=3).write(0, torch.arange(8), torch.ones(8, dtype=torch.long))
+    teaching.LabelFile(path, epochs=1, draws=8, classes=3).write(
+        0, torch.arange(8), torch.ones(8, dtype=torch.long)
+    )
     path.write_bytes(path.read_bytes()[:6])
     store = teaching.LabelFile(path, epochs=1, draws=8, classes=3)
     assert store.read(0, torch.arange(6)) is not None
     assert store.read(0, torch.arange(8)) is None
     path.write_bytes(bytes([9] * 8))
-    assert teaching.LabelFile(path, epochs=1, draws=8, classes=3).read(0, torch.arange(8)) is None, "there is no class 8 of 3"
+    assert (
+        teaching.LabelFile(path, epochs=1, draws=8, classes=3).read(0, torch.arange(8)) is None
+    ), "there is no class 8 of 3"
 
 
 def test_several_processes_use_one_file_at_once(tmp_path: Path) -> None:
@@ -112,7 +129,9 @@ def test_several_processes_use_one_file_at_once(tmp_path: Path) -> None:
         "store, own = LabelFile(Path(sys.argv[1]), epochs=2, draws=30, classes=3), int(sys.argv[2])\n"
         "store.write(1, torch.arange(own, 30, 3), torch.full((10,), own))"
     )
-    writers = [subprocess.Popen([sys.executable, "-c", program, str(path), str(own)]) for own in range(3)]
+    writers = [
+        subprocess.Popen([sys.executable, "-c", program, str(path), str(own)]) for own in range(3)
+    ]
     assert [writer.wait() for writer in writers] == [0, 0, 0]
     store = teaching.LabelFile(path, epochs=2, draws=30, classes=3)
     found = store.read(1, torch.arange(30))
@@ -140,11 +159,20 @@ def data() -> Dataset:
 MIX = Until(0.9, MixupCutMix(classes=10))
 
 
-def key(data: Dataset, *, teacher: nn.Module | None = None, mix: BatchTransform = MIX, **changed: Any) -> dict[str, Any]:
-    loader: dict[str, Any] = {"view": Weak(8, pad=1), "batch": 32, "seed": 0, "sampler": RepeatedAugmentation(3)}
+def key(
+    data: Dataset, *, teacher: nn.Module | None = None, mix: BatchTransform = MIX, **changed: Any
+) -> dict[str, Any]:
+    loader: dict[str, Any] = {
+        "view": Weak(8, pad=1),
+        "batch": 32,
+        "seed": 0,
+        "sampler": RepeatedAugmentation(3),
+    }
     other: dict[str, Any] = {"seed": 0, "stage": "student", "epochs": 3, "accumulate": 1}
     for name, value in changed.items():
-        (loader if name in ("view", "batch", "sampler", "view_seed") else other)["seed" if name == "view_seed" else name] = value
+        (loader if name in ("view", "batch", "sampler", "view_seed") else other)[
+            "seed" if name == "view_seed" else name
+        ] = value
     own: Any = Loader(data.train, **loader)
     return teaching.circumstances(teacher or Brightest(), own, data, mix=mix, **other)
 
@@ -156,7 +184,9 @@ class Elsewhere(Brightest):
         yield nn.Parameter(torch.empty(0, device="meta"))
 
 
-def test_any_change_of_what_determines_the_labels_makes_another_file(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_change_of_what_determines_the_labels_makes_another_file(
+    data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
     usual = key(data)
     assert key(data) == usual
     assert (usual["device"], key(data, teacher=Elsewhere())["device"]) == ("cpu", "meta")
@@ -226,13 +256,22 @@ def test_where_nothing_can_be_kept_the_teacher_is_asked(
 
 @pytest.mark.parametrize("problem", ["no room", "no home"])
 def test_without_room_or_home_the_teacher_is_asked(
-    problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    problem: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def refuse(*given: object) -> None:
-        raise OSError(28, "No space left on device") if problem == "no room" else RuntimeError("Could not determine home directory.")
+        raise (
+            OSError(28, "No space left on device")
+            if problem == "no room"
+            else RuntimeError("Could not determine home directory.")
+        )
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path) if problem == "no room" else "")
-    monkeypatch.setattr("os.posix_fallocate" if problem == "no room" else "pathlib.Path.home", refuse)
+    monkeypatch.setattr(
+        "os.posix_fallocate" if problem == "no room" else "pathlib.Path.home", refuse
+    )
     labelled = teaching.AskTeacher(Brightest())
     assert teaching.remembered(labelled, {}, epochs=1, draws=4, classes=3) is labelled
     said = capsys.readouterr().err
@@ -241,16 +280,22 @@ def test_without_room_or_home_the_teacher_is_asked(
 
 
 @pytest.mark.parametrize("reserved", [True, False])
-def test_a_file_has_its_room_before_it_is_written(reserved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_has_its_room_before_it_is_written(
+    reserved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
-        raise OSError(errno.EBADF, "Bad file descriptor")  # as glibc says where a file system cannot
+        raise OSError(
+            errno.EBADF, "Bad file descriptor"
+        )  # as glibc says where a file system cannot
 
     if not reserved:
         monkeypatch.setattr("os.posix_fallocate", refuse)
     store = teaching.LabelFile(tmp_path / "x.bin", epochs=10, draws=100_000, classes=3)
     status = store.path.stat()
     assert status.st_size == 1_000_000
-    assert 512 * status.st_blocks >= 1_000_000, "a write to a hole on a full disk would kill the process"
+    assert 512 * status.st_blocks >= 1_000_000, (
+        "a write to a hole on a full disk would kill the process"
+    )
 
 
 @dataclass(frozen=True)
@@ -259,7 +304,12 @@ class Odd:
 
 
 def test_parts_are_described_to_the_last_field_or_refused() -> None:
-    assert teaching.described(Odd((1, "a", None, nothing)))["part"] == [1, "a", None, "longtail.core.nothing"]
+    assert teaching.described(Odd((1, "a", None, nothing)))["part"] == [
+        1,
+        "a",
+        None,
+        "longtail.core.nothing",
+    ]
     for part in (object(), lambda batch, clock: batch, Odd(lambda: 0)):
         with pytest.raises(ValueError, match="expected parts that say what they are"):
             teaching.described(part)

@@ -9,7 +9,14 @@ import pytest
 import torch
 from PIL import Image
 
-from longtail.data.augmentations import CifarAutoAugment, RandAugment, ResizedCrop, Rotated, SimClr, ThreeAugment
+from longtail.data.augmentations import (
+    CifarAutoAugment,
+    RandAugment,
+    ResizedCrop,
+    Rotated,
+    SimClr,
+    ThreeAugment,
+)
 from longtail.data.views import Array, Plain, TwoViews, View, Weak
 
 VIEWS: list[View] = [
@@ -27,7 +34,9 @@ names = [str(view).split("(")[0] for view in VIEWS]
 
 
 def picture(width: int = 32, height: int = 32, seed: int = 0) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(seed).integers(256, size=(height, width, 3), dtype=np.uint8))
+    return Image.fromarray(
+        np.random.default_rng(seed).integers(256, size=(height, width, 3), dtype=np.uint8)
+    )
 
 
 def drawn(view: View, rows: int, seed: int = 0) -> Array:
@@ -64,12 +73,19 @@ def reference(image: Array, row: Array, view: Weak) -> Array:
             source = [abs(at - view.pad) for at in (top + i, left + column)]
             source = [2 * (view.size - 1) - at if at >= view.size else at for at in source]
             result[:, i, j] = image[:, source[0], source[1]]
-            if -(view.cutout // 2) <= i - y < (view.cutout + 1) // 2 and -(view.cutout // 2) <= j - x < (view.cutout + 1) // 2:
+            if (
+                -(view.cutout // 2) <= i - y < (view.cutout + 1) // 2
+                and -(view.cutout // 2) <= j - x < (view.cutout + 1) // 2
+            ):
                 result[:, i, j] = view.fill
     return result
 
 
-@pytest.mark.parametrize("view", [Weak(8), Weak(8, pad=7, cutout=3), Weak(8, pad=0, cutout=4, fill=7), Weak(8, flip=False)], ids=str)
+@pytest.mark.parametrize(
+    "view",
+    [Weak(8), Weak(8, pad=7, cutout=3), Weak(8, pad=0, cutout=4, fill=7), Weak(8, flip=False)],
+    ids=str,
+)
 def test_weak_batched_equals_one_by_one_and_the_slow_reference(view: Weak) -> None:
     pixels = np.random.default_rng(1).integers(256, size=(20, 3, 8, 8), dtype=np.uint8)
     before, parameters = pixels.copy(), drawn(view, 20)
@@ -96,7 +112,9 @@ def test_plain_leaves_the_right_size_alone_and_cuts_the_middle() -> None:
     wide = picture(64, 32)
     assert np.array_equal(Plain(32)(wide).numpy().transpose(1, 2, 0), np.asarray(wide)[:, 16:48])
     large = picture(300, 256)
-    assert np.array_equal(Plain(224, crop=0.875)(large).numpy().transpose(1, 2, 0), np.asarray(large)[16:240, 38:262])
+    assert np.array_equal(
+        Plain(224, crop=0.875)(large).numpy().transpose(1, 2, 0), np.asarray(large)[16:240, 38:262]
+    )
     pixels = np.asarray(image).transpose(2, 0, 1)[None]
     for view in (Plain(32), Plain(32, crop=0.8)):
         assert np.array_equal(view.batch(pixels, drawn(view, 1))[0], view(image).numpy())

@@ -35,17 +35,24 @@ class Small(Method[Labelled]):
     def __init__(self, *, norm: bool) -> None:
         super().__init__()
         parts = [nn.BatchNorm1d(192)] if norm else []
-        self.network = nn.Sequential(nn.Flatten(), *parts, nn.Linear(192, 16), nn.ReLU(), nn.Linear(16, 10))
+        self.network = nn.Sequential(
+            nn.Flatten(), *parts, nn.Linear(192, 16), nn.ReLU(), nn.Linear(16, 10)
+        )
         self.register_buffer("queue", torch.zeros(64, dtype=torch.long))
 
     def forward(self, batch: Labelled, clock: Clock) -> Outcome:
         loss = F.cross_entropy(self.network(batch["image"]), batch["target"])
         rank = processes.rank()
-        notes = {"rank": torch.tensor(float(rank)), **({"second": torch.tensor(3.0)} if rank else {})}
+        notes = {
+            "rank": torch.tensor(float(rank)),
+            **({"second": torch.tensor(3.0)} if rank else {}),
+        }
         return Outcome({"class": loss}, notes, carry={"draw": batch["draw"]})
 
     def after_step(self, outcome: Outcome, clock: Clock) -> None:
-        self.queue.copy_(outcome.carry["draw"].sort().values[: len(self.queue)])  # rows come process by process
+        self.queue.copy_(
+            outcome.carry["draw"].sort().values[: len(self.queue)]
+        )  # rows come process by process
 
     def predict(self, image: Tensor) -> Tensor:
         return self.network(image)  # type: ignore[no-any-return]
@@ -79,7 +86,9 @@ def main(kind: str, out: Path) -> None:
         data = open_data("digits-lt")
         run = Run(out / "run", command="the same")
         method = Small(norm=kind == "norm")
-        loader = (Signalled if kind == "signal" else Loader)(data.train, view=Weak(8, pad=1, flip=False), batch=64, seed=3)
+        loader = (Signalled if kind == "signal" else Loader)(
+            data.train, view=Weak(8, pad=1, flip=False), batch=64, seed=3
+        )
         judge = Accuracy(InOrder(data.val, size=8, batch=16), classes=10, groups=data.groups)
         optimizer = sam(sgd(lr=0.1), rho=0.05) if kind == "sam" else sgd(lr=0.1)
         stage = Stage(
@@ -97,7 +106,11 @@ def main(kind: str, out: Path) -> None:
         except Stopped as stopped:
             (out / f"stopped-{processes.rank()}").write_text(str(stopped))
         found = collect(InOrder(data.test, size=8, batch=64), predictor(method.eval(), Machine()))
-        saved = {"state": method.state_dict(), "logits": torch.from_numpy(found.logits["logits"]), "index": torch.from_numpy(found.index)}
+        saved = {
+            "state": method.state_dict(),
+            "logits": torch.from_numpy(found.logits["logits"]),
+            "index": torch.from_numpy(found.index),
+        }
         saved["ema"] = dict(Watched.latest)
         torch.save(saved, out / f"{processes.rank()}-of-{processes.world()}.pt")
 
@@ -106,4 +119,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     main(sys.argv[1], Path(sys.argv[2]))
     left = [own.read_text().strip() for own in Path("/proc/self/task").glob("*/comm")]  # on Linux
-    assert not [name for name in left if "gloo" in name], f"the group of processes was left, but {left} still run"
+    assert not [name for name in left if "gloo" in name], (
+        f"the group of processes was left, but {left} still run"
+    )

@@ -44,7 +44,9 @@ def test_the_uniform_average_is_the_mean_of_its_window() -> None:
             assert not mean.weights()
         else:
             seen.append(method.head.weight.detach().double().clone())
-    torch.testing.assert_close(mean.weights()["head.weight"].double(), torch.stack(seen).mean(0), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        mean.weights()["head.weight"].double(), torch.stack(seen).mean(0), rtol=1e-5, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("change", ["format", "type", "assigned", "copied", "another"])
@@ -57,7 +59,9 @@ def test_an_average_follows_the_method_whatever_was_done_to_it(change: str) -> N
     elif change == "type":
         method.double()
     elif change == "assigned":
-        method.load_state_dict({name: tensor.clone() for name, tensor in method.state_dict().items()}, assign=True)
+        method.load_state_dict(
+            {name: tensor.clone() for name, tensor in method.state_dict().items()}, assign=True
+        )
     elif change == "copied":
         ema = copy.deepcopy(ema)
     else:

@@ -8,7 +8,9 @@ import pytest
 from longtail.engine.checkpoint import FORMAT, load, save
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file_and_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.pt"
     save(path, {"step": 1})
 
@@ -25,7 +27,9 @@ def test_a_failed_write_leaves_the_old_file_and_no_trace(tmp_path: Path, monkeyp
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     save(tmp_path / "a.pt", {"format": FORMAT + 1})
-    with pytest.raises(ValueError, match=f"format {FORMAT + 1}, this version reads up to {FORMAT}: update"):
+    with pytest.raises(
+        ValueError, match=f"format {FORMAT + 1}, this version reads up to {FORMAT}: update"
+    ):
         load(tmp_path / "a.pt")
 
 

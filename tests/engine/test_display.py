@@ -33,7 +33,9 @@ def test_the_line_says_where_training_is(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_narrow_terminal_gets_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     terminal = Terminal()
-    Display("finetune", stream=terminal).show(Clock(0, 100, 0, 10), {"terms/class": 2.0}, rate=0.1, images=64)
+    Display("finetune", stream=terminal).show(
+        Clock(0, 100, 0, 10), {"terms/class": 2.0}, rate=0.1, images=64
+    )
     assert len(terminal.getvalue().removeprefix("\r\x1b[2K")) < 40
 
 

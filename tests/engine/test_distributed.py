@@ -17,20 +17,35 @@ SCRIPT = Path(__file__).with_name("several_processes.py")
 
 def launch(kind: str, out: Path, *, processes: int) -> list[dict[str, Any]]:
     out.mkdir(exist_ok=True)
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)] if processes > 1 else []
+    launcher = (
+        ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+        if processes > 1
+        else []
+    )
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     environment["PYTHONPATH"] = str(SCRIPT.parents[2] / "src")
     done = subprocess.run(
-        [sys.executable, *launcher, str(SCRIPT), kind, str(out)], env=environment, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, *launcher, str(SCRIPT), kind, str(out)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
-    return [torch.load(out / f"{rank}-of-{processes}.pt", weights_only=True) for rank in range(processes)]
+    return [
+        torch.load(out / f"{rank}-of-{processes}.pt", weights_only=True)
+        for rank in range(processes)
+    ]
 
 
 def lines(out: Path) -> list[dict[str, Any]]:
     """The journal, but for times."""
     journal = read_lines(out / "run" / "s" / "journal.jsonl")
-    return [{name: value for name, value in line.items() if name not in Journal.TIMES} for line in journal]
+    return [
+        {name: value for name, value in line.items() if name not in Journal.TIMES}
+        for line in journal
+    ]
 
 
 @pytest.mark.parametrize("kind", ["sgd", "sam"])  # the latter with two batches a step
@@ -38,24 +53,36 @@ def test_two_processes_of_32_rows_train_as_one_of_64(tmp_path: Path, kind: str) 
     (alone,) = launch(kind, tmp_path / "one", processes=1)
     first, second = launch(kind, tmp_path / "two", processes=2)
     for name, value in alone["state"].items():
-        assert torch.equal(first["state"][name], second["state"][name]), f"{name} differs between the processes"
+        assert torch.equal(first["state"][name], second["state"][name]), (
+            f"{name} differs between the processes"
+        )
         torch.testing.assert_close(first["state"][name], value, rtol=1e-5, atol=1e-6)
-    assert first["index"].tolist() == second["index"].tolist() == list(range(500)), "each test image once, in order"
+    assert first["index"].tolist() == second["index"].tolist() == list(range(500)), (
+        "each test image once, in order"
+    )
     torch.testing.assert_close(first["logits"], alone["logits"], rtol=1e-4, atol=1e-5)
 
-    one, two = (read_lines(tmp_path / which / "run" / "s" / "journal.jsonl") for which in ("one", "two"))
+    one, two = (
+        read_lines(tmp_path / which / "run" / "s" / "journal.jsonl") for which in ("one", "two")
+    )
     assert len(one) == len(two) == 4
     for a, b in zip(one, two, strict=True):
         compared = set(a) - {"kind", "notes/rank", *Journal.TIMES}
-        assert {name: a[name] for name in compared} == pytest.approx({name: b[name] for name in compared}, rel=1e-4)
+        assert {name: a[name] for name in compared} == pytest.approx(
+            {name: b[name] for name in compared}, rel=1e-4
+        )
 
 
 def test_numbers_are_averaged_and_statistics_are_those_of_the_first_process(tmp_path: Path) -> None:
     first, second = launch("norm", tmp_path / "two", processes=2)
     for line in read_lines(tmp_path / "two" / "run" / "s" / "journal.jsonl"):
-        assert (line["notes/rank"], line["notes/second"]) == (0.5, 3.0), "means are over the processes that have a number"
+        assert (line["notes/rank"], line["notes/second"]) == (0.5, 3.0), (
+            "means are over the processes that have a number"
+        )
     assert "network.1.running_var" in first["ema"]
-    assert all(torch.equal(own, second["ema"][name]) for name, own in first["ema"].items()), "they are judged on shared images"
+    assert all(torch.equal(own, second["ema"][name]) for name, own in first["ema"].items()), (
+        "they are judged on shared images"
+    )
 
 
 def test_a_signal_to_one_process_stops_all_and_they_go_on_as_if_it_had_not(tmp_path: Path) -> None:
@@ -70,6 +97,8 @@ def test_a_signal_to_one_process_stops_all_and_they_go_on_as_if_it_had_not(tmp_p
 
     resumed = launch("sgd", tmp_path / "two", processes=2)
     whole = launch("sgd", tmp_path / "whole", processes=2)
-    assert lines(tmp_path / "two") == lines(tmp_path / "whole"), "each process goes on with its own means"
+    assert lines(tmp_path / "two") == lines(tmp_path / "whole"), (
+        "each process goes on with its own means"
+    )
     for own, other in zip(resumed, whole, strict=True):
         assert all(torch.equal(own["state"][name], other["state"][name]) for name in own["state"])

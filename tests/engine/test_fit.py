@@ -19,8 +19,18 @@ from longtail.engine.run import Run
 from longtail.schedules import Cosine
 
 
-def fitted(method: ToyMethod, data: ToyBatches, tmp_path: Path, *, accumulate: int = 1, epochs: int = 2) -> list[tuple[Clock, float]]:
-    stage = Stage(name="s", method=method, data=data, epochs=epochs, optimizer=sgd(lr=0.1), accumulate=accumulate, schedule=Cosine())
+def fitted(
+    method: ToyMethod, data: ToyBatches, tmp_path: Path, *, accumulate: int = 1, epochs: int = 2
+) -> list[tuple[Clock, float]]:
+    stage = Stage(
+        name="s",
+        method=method,
+        data=data,
+        epochs=epochs,
+        optimizer=sgd(lr=0.1),
+        accumulate=accumulate,
+        schedule=Cosine(),
+    )
     fitting = Run(tmp_path)._prepare(stage)
     return [(clock, outcome.loss.item()) for clock, outcome, _ in train(fitting)]
 
@@ -60,19 +70,30 @@ def test_accumulation_gives_the_gradient_of_the_whole_batch(tmp_path: Path) -> N
 def test_terms_are_averaged_by_rows() -> None:
     method = ToyMethod(norm=False, dropout=0.0).eval()
     batches = [*ToyBatches(24, 16).epoch(0)]
-    whole: Labelled = {key: torch.cat([b[key] for b in batches]) for key in ("image", "target", "draw")}  # type: ignore[assignment]
+    whole: Labelled = {
+        key: torch.cat([b[key] for b in batches]) for key in ("image", "target", "draw")
+    }  # type: ignore[assignment]
     clock = Clock(0, 1, 0, 1)
     merged = merge([method(b, clock) for b in batches], rows_share(batches))
-    torch.testing.assert_close(merged.terms["class"], F.cross_entropy(method.predict(whole["image"]), whole["target"]).detach())
+    torch.testing.assert_close(
+        merged.terms["class"],
+        F.cross_entropy(method.predict(whole["image"]), whole["target"]).detach(),
+    )
     assert len(merged.carry["rows"]) == 24
 
 
 def test_a_term_that_a_batch_lacks_is_averaged_over_those_that_have_it() -> None:
-    has = Outcome({"class": torch.tensor(1.0), "rare": torch.tensor(4.0)}, notes={"size": torch.tensor(2.0)})
+    has = Outcome(
+        {"class": torch.tensor(1.0), "rare": torch.tensor(4.0)}, notes={"size": torch.tensor(2.0)}
+    )
     lacks = Outcome({"class": torch.tensor(5.0)})
     for outcomes, shares in (([has, lacks], [0.25, 0.75]), ([lacks, has], [0.75, 0.25])):
         merged = merge(outcomes, shares)
-        assert {name: value.item() for name, value in {**merged.terms, **merged.notes}.items()} == {"class": 4.0, "rare": 4.0, "size": 2.0}
+        assert {name: value.item() for name, value in {**merged.terms, **merged.notes}.items()} == {
+            "class": 4.0,
+            "rare": 4.0,
+            "size": 2.0,
+        }
 
 
 class Promising(ToyBatches):
@@ -88,10 +109,14 @@ class Promising(ToyBatches):
 
 @pytest.mark.parametrize("promised", [2, 4])
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_data_that_yields_another_number_of_batches_than_its_length_is_refused(tmp_path: Path, promised: int, accumulate: int) -> None:
+def test_data_that_yields_another_number_of_batches_than_its_length_is_refused(
+    tmp_path: Path, promised: int, accumulate: int
+) -> None:
     method, seen = ToyMethod(), min(promised, 3) // accumulate * accumulate
     got = "3" if promised > 3 else "more"
-    with pytest.raises(ValueError, match=f"stage 's': expected {promised} batches in epoch 1, .* got {got}:"):
+    with pytest.raises(
+        ValueError, match=f"stage 's': expected {promised} batches in epoch 1, .* got {got}:"
+    ):
         fitted(method, Promising(promised), tmp_path, accumulate=accumulate)
     assert method.seen == 16 * seen, "not one step beyond the end of the epoch"
 
@@ -100,18 +125,29 @@ def test_rows_are_counted_by_their_draws_whatever_else_a_batch_has(tmp_path: Pat
     def prompted(batch: Any, clock: Clock) -> Any:
         return {"prompt": torch.zeros(312), **batch}
 
-    stage = Stage(name="s", method=ToyMethod(), data=ToyBatches(40, 16), epochs=1, optimizer=sgd(lr=0.1), mix=prompted)
+    stage = Stage(
+        name="s",
+        method=ToyMethod(),
+        data=ToyBatches(40, 16),
+        epochs=1,
+        optimizer=sgd(lr=0.1),
+        mix=prompted,
+    )
     assert [step.rows for step in train(Run(tmp_path)._prepare(stage))] == [16, 16, 8]
 
 
-@pytest.mark.parametrize(("batch", "got"), [({"image": torch.zeros(2)}, "only image"), ((torch.zeros(2),), "a tuple")])
+@pytest.mark.parametrize(
+    ("batch", "got"), [({"image": torch.zeros(2)}, "only image"), ((torch.zeros(2),), "a tuple")]
+)
 def test_batches_without_draw_are_told(tmp_path: Path, batch: Any, got: str) -> None:
     class Own(ToyBatches):
         def epoch(self, index: int, *, start: int = 0) -> Any:
             yield batch
 
     stage = Stage(name="s", method=ToyMethod(), data=Own(), epochs=1, optimizer=sgd(lr=0.1))
-    with pytest.raises(ValueError, match=f"stage 's': expected batches as dictionaries with `draw`, .*, got {got}"):
+    with pytest.raises(
+        ValueError, match=f"stage 's': expected batches as dictionaries with `draw`, .*, got {got}"
+    ):
         list(train(Run(tmp_path)._prepare(stage)))
 
 
@@ -121,7 +157,10 @@ def test_a_method_that_returns_no_outcome_is_told(tmp_path: Path) -> None:
             return super().forward(batch, clock).loss
 
     stage = Stage(name="s", method=Bare(), data=ToyBatches(), epochs=1, optimizer=sgd(lr=0.1))
-    with pytest.raises(ValueError, match="stage 's': expected `forward` of Bare to return an Outcome, got a Tensor: return"):
+    with pytest.raises(
+        ValueError,
+        match="stage 's': expected `forward` of Bare to return an Outcome, got a Tensor: return",
+    ):
         list(train(Run(tmp_path)._prepare(stage)))
 
 
@@ -150,7 +189,14 @@ def test_a_look_is_the_same_however_often_it_is_taken(tmp_path: Path) -> None:
         def after_step(self, outcome: Outcome, clock: Clock) -> None:
             pass
 
-    stage = Stage(name="s", method=Drawing(norm=False, dropout=0.5), data=ToyBatches(), epochs=1, optimizer=twice, schedule=constant)
+    stage = Stage(
+        name="s",
+        method=Drawing(norm=False, dropout=0.5),
+        data=ToyBatches(),
+        epochs=1,
+        optimizer=twice,
+        schedule=constant,
+    )
     list(train(Run(tmp_path)._prepare(stage)))
     assert losses[0::2] == losses[1::2]
     assert len(set(losses)) == 3

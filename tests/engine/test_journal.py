@@ -11,7 +11,9 @@ from longtail.files import read_lines
 
 
 def outcome(value: float) -> Outcome:
-    return Outcome({"a": torch.tensor(value), "b": torch.tensor(1.0)}, notes={"n": torch.tensor(2 * value)})
+    return Outcome(
+        {"a": torch.tensor(value), "b": torch.tensor(1.0)}, notes={"n": torch.tensor(2 * value)}
+    )
 
 
 def test_means_are_over_the_epoch_and_survive_a_checkpoint() -> None:

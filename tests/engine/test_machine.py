@@ -7,7 +7,14 @@ import sys
 import pytest
 import torch
 
-from longtail.engine.machine import Machine, bf16_works, choose, compile_parts, devices, keep_freed_memory
+from longtail.engine.machine import (
+    Machine,
+    bf16_works,
+    choose,
+    compile_parts,
+    devices,
+    keep_freed_memory,
+)
 
 
 def test_the_choice_is_a_device_that_is_here() -> None:
@@ -48,7 +55,9 @@ def test_bf16_is_probed_in_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_batches_and_methods_are_placed_channels_last() -> None:
-    batch = Machine(channels_last=True).receive({"image": torch.rand(2, 3, 4, 4), "target": torch.tensor([0, 1]), "name": "x"})
+    batch = Machine(channels_last=True).receive(
+        {"image": torch.rand(2, 3, 4, 4), "target": torch.tensor([0, 1]), "name": "x"}
+    )
     assert batch["image"].is_contiguous(memory_format=torch.channels_last)
     assert batch["name"] == "x"
     conv = torch.nn.Conv2d(3, 8, 3)
@@ -61,13 +70,17 @@ def test_what_is_called_is_compiled_and_no_key_is_renamed() -> None:
     class Method(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.held = torch.nn.ModuleDict({"network": torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())})
+            self.held = torch.nn.ModuleDict(
+                {"network": torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())}
+            )
             self.head = torch.nn.Linear(2, 2)
 
     method = Method()
     keys = list(method.state_dict())
     compile_parts(method)
-    compiled = {name for name, part in method.named_modules() if part._compiled_call_impl is not None}
+    compiled = {
+        name for name, part in method.named_modules() if part._compiled_call_impl is not None
+    }
     assert compiled == {"held.network", "head"}
     assert list(method.state_dict()) == keys
 
@@ -92,7 +105,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 @pytest.mark.skipif(not keep_freed_memory(), reason="the allocator here is not glibc's")
 def test_memory_that_a_step_frees_is_kept_for_the_next() -> None:
-    done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, check=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", FAULTS], capture_output=True, check=True, text=True
+    )
     assert int(done.stdout) < 1000  # pages of 4 kB, of the 240,000 that ten steps write
 
 

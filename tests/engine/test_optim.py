@@ -14,19 +14,33 @@ from longtail.engine.optim import adamw, clipped, from_timm, parameter_groups, s
 
 def by_name(method: nn.Module, groups: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
     names = {id(p): name for name, p in method.named_parameters()}
-    return {names[id(p)]: (group["weight_decay"], group["lr_scale"]) for group in groups for p in group["params"]}
+    return {
+        names[id(p)]: (group["weight_decay"], group["lr_scale"])
+        for group in groups
+        for p in group["params"]
+    }
 
 
 def test_norms_and_biases_do_not_decay() -> None:
     method = ToyMethod()
-    decay = {name: decay for name, (decay, _) in by_name(method, parameter_groups(method, 0.1)).items()}
-    assert {name for name, value in decay.items() if value == 0.1} == {"trunk.0.weight", "head.weight"}
+    decay = {
+        name: decay for name, (decay, _) in by_name(method, parameter_groups(method, 0.1)).items()
+    }
+    assert {name for name, value in decay.items() if value == 0.1} == {
+        "trunk.0.weight",
+        "head.weight",
+    }
     assert set(decay) == {name for name, _ in method.named_parameters()}
 
 
 def test_a_part_can_learn_at_its_own_rate() -> None:
     method = ToyMethod()
-    scales = {name: scale for name, (_, scale) in by_name(method, parameter_groups(method, 0.1, scales={"head": 0.1})).items()}
+    scales = {
+        name: scale
+        for name, (_, scale) in by_name(
+            method, parameter_groups(method, 0.1, scales={"head": 0.1})
+        ).items()
+    }
     assert {name for name, value in scales.items() if value == 0.1} == {"head.weight", "head.bias"}
     with pytest.raises(ValueError, match="got 'haed': known are head, trunk"):
         parameter_groups(method, 0.1, scales={"haed": 0.1})
@@ -36,26 +50,49 @@ def test_a_parameter_of_the_method_itself_can_learn_at_its_own_rate() -> None:
     method = ToyMethod()
     method.temperature = nn.Parameter(torch.zeros(()))
     method.temperatures = nn.Linear(1, 1)
-    scales = {name: scale for name, (_, scale) in by_name(method, parameter_groups(method, 0.1, scales={"temperature": 0.1})).items()}
+    scales = {
+        name: scale
+        for name, (_, scale) in by_name(
+            method, parameter_groups(method, 0.1, scales={"temperature": 0.1})
+        ).items()
+    }
     assert {name for name, value in scales.items() if value == 0.1} == {"temperature"}
 
 
 def test_a_decay_over_layers_of_what_is_no_transformer_is_refused() -> None:
     method = ToyMethod()
     method.blocks = nn.ModuleList([nn.Linear(2, 2)])
-    with pytest.raises(ValueError, match=r"expected a vision transformer for a decay of rates over layers, got 0\.5"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected a vision transformer for a decay of rates over layers, got 0\.5",
+    ):
         parameter_groups(method, 0.1, layer_decay=0.5)
 
 
 def test_layer_decay_agrees_with_timm() -> None:
-    vit = timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, depth=3, embed_dim=12, num_heads=3, num_classes=5)
+    vit = timm.create_model(
+        "vit_tiny_patch16_224",
+        img_size=32,
+        patch_size=8,
+        depth=3,
+        embed_dim=12,
+        num_heads=3,
+        num_classes=5,
+    )
     ours = by_name(vit, parameter_groups(vit, 0.05, layer_decay=0.75))
     from timm.optim import param_groups_layer_decay  # type: ignore[attr-defined]
 
-    theirs = by_name(vit, param_groups_layer_decay(vit, 0.05, layer_decay=0.75, no_weight_decay_list=["pos_embed", "cls_token"]))
+    theirs = by_name(
+        vit,
+        param_groups_layer_decay(
+            vit, 0.05, layer_decay=0.75, no_weight_decay_list=["pos_embed", "cls_token"]
+        ),
+    )
     assert set(ours) == set(theirs)
     for name, (decay, scale) in theirs.items():
-        if not name.startswith("norm."):  # timm gives the last norm the head's rate only in some versions
+        if not name.startswith(
+            "norm."
+        ):  # timm gives the last norm the head's rate only in some versions
             assert ours[name][0] == decay, name
             assert math.isclose(ours[name][1], scale), name
     assert ours["head.weight"] == (0.05, 1.0)
@@ -63,7 +100,14 @@ def test_layer_decay_agrees_with_timm() -> None:
 
 
 def test_registers_and_the_norm_before_the_blocks_are_of_the_embedding() -> None:
-    small: dict[str, Any] = {"img_size": 32, "patch_size": 8, "depth": 2, "embed_dim": 12, "num_heads": 3, "num_classes": 5}
+    small: dict[str, Any] = {
+        "img_size": 32,
+        "patch_size": 8,
+        "depth": 2,
+        "embed_dim": 12,
+        "num_heads": 3,
+        "num_classes": 5,
+    }
     vit = timm.models.VisionTransformer(**small, reg_tokens=2, pre_norm=True)
     ours = by_name(vit, parameter_groups(vit, 0.05, layer_decay=0.5))
     assert ours["reg_token"] == (0.0, 0.5**3)
@@ -87,7 +131,9 @@ def test_frozen_parameters_are_left_out_and_nothing_to_train_is_refused() -> Non
 def test_clipping_bounds_the_step() -> None:
     method = ToyMethod()
     before = [p.clone() for p in method.parameters()]
-    optimizer: Any = clipped(sgd(lr=1.0, momentum=0.0, nesterov=False, weight_decay=0.0), norm=0.01)(method)
+    optimizer: Any = clipped(
+        sgd(lr=1.0, momentum=0.0, nesterov=False, weight_decay=0.0), norm=0.01
+    )(method)
 
     def closure() -> str:
         for p in method.parameters():
@@ -95,7 +141,9 @@ def test_clipping_bounds_the_step() -> None:
         return "outcome"
 
     assert optimizer.step(closure) == "outcome"
-    moved = torch.cat([(p - b).flatten() for p, b in zip(method.parameters(), before, strict=True)]).norm()
+    moved = torch.cat(
+        [(p - b).flatten() for p, b in zip(method.parameters(), before, strict=True)]
+    ).norm()
     assert moved.item() == pytest.approx(0.01, rel=1e-3)
     with pytest.raises(ValueError, match="positive norm"):
         clipped(sgd(lr=1.0), norm=0.0)
@@ -105,7 +153,10 @@ def test_optimizers_from_timm_and_torch_keep_the_groups() -> None:
     method = ToyMethod()
     for build in (from_timm("lamb", lr=0.01, weight_decay=0.1), adamw(lr=0.01), sgd(lr=0.01)):
         optimizer = build(method)
-        decay = {group["weight_decay"]: {id(p) for p in group["params"]} for group in optimizer.param_groups}
+        decay = {
+            group["weight_decay"]: {id(p) for p in group["params"]}
+            for group in optimizer.param_groups
+        }
         matrices = {id(method.trunk[0].weight), id(method.head.weight)}
         assert len(decay) == 2
         assert decay.pop(0.0) == {id(p) for p in method.parameters()} - matrices

@@ -38,14 +38,21 @@ def test_a_module_that_is_called_heads_is_not_asked() -> None:
 
 def test_answers_are_float32_whatever_the_method_computes_in() -> None:
     method = ToyMethod().double().eval()
-    assert predictor(method, Machine())(torch.randn(4, 6, dtype=torch.float64))["logits"].dtype == torch.float32
+    assert (
+        predictor(method, Machine())(torch.randn(4, 6, dtype=torch.float64))["logits"].dtype
+        == torch.float32
+    )
 
 
 class Watched(ToyMethod):
     def predict(self, image: Tensor) -> Tensor:
-        assert not torch.is_autocast_enabled("cpu"), "logits in bf16 tie, and ties go to the more frequent class"
+        assert not torch.is_autocast_enabled("cpu"), (
+            "logits in bf16 tie, and ties go to the more frequent class"
+        )
         return super().predict(image)
 
 
 def test_answers_are_computed_in_float32_whatever_training_computes_in() -> None:
-    assert predictor(Watched().eval(), Machine(precision="bf16"))(torch.randn(4, 6))["logits"].shape == (4, 3)
+    assert predictor(Watched().eval(), Machine(precision="bf16"))(torch.randn(4, 6))[
+        "logits"
+    ].shape == (4, 3)

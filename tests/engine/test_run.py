@@ -58,7 +58,12 @@ class Recall:
     def __call__(self, predict: Predict) -> dict[str, float]:
         torch.rand(3), np.random.rand()  # noqa: NPY002
         batch = next(self.data.epoch(0))
-        return {"top1": (predict(batch["image"])["logits"].argmax(1) == batch["target"]).float().mean().item()}
+        return {
+            "top1": (predict(batch["image"])["logits"].argmax(1) == batch["target"])
+            .float()
+            .mean()
+            .item()
+        }
 
 
 def recipe(run: Run, first: ToyBatches, second: ToyBatches) -> ToyMethod:
@@ -96,13 +101,22 @@ def recipe(run: Run, first: ToyBatches, second: ToyBatches) -> ToyMethod:
 
 
 def journal_without_times(folder: Path) -> list[dict[str, Any]]:
-    lines = [line for stage in ("pretrain", "finetune") for line in read_lines(folder / stage / "journal.jsonl")]
-    return [{key: value for key, value in line.items() if key not in Journal.TIMES} for line in lines]
+    lines = [
+        line
+        for stage in ("pretrain", "finetune")
+        for line in read_lines(folder / stage / "journal.jsonl")
+    ]
+    return [
+        {key: value for key, value in line.items() if key not in Journal.TIMES} for line in lines
+    ]
 
 
 def everything(folder: Path, method: ToyMethod) -> Any:
     saved = torch.load(folder / "finetune" / "last.pt", weights_only=True)
-    averages = {name: {k: t.numpy().tobytes() for k, t in state["mean"].items()} for name, state in saved["averages"].items()}
+    averages = {
+        name: {k: t.numpy().tobytes() for k, t in state["mean"].items()}
+        for name, state in saved["averages"].items()
+    }
     return digest(method), averages, journal_without_times(folder)
 
 
@@ -112,7 +126,9 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return everything(folder, recipe(Run(folder), ToyBatches(), ToyBatches()))
 
 
-@pytest.mark.parametrize("save_minutes", [0.0, 10.0], ids=["saved at every step", "saved at epochs"])
+@pytest.mark.parametrize(
+    "save_minutes", [0.0, 10.0], ids=["saved at every step", "saved at epochs"]
+)
 @pytest.mark.parametrize("stage", ["pretrain", "finetune"])
 @pytest.mark.parametrize("at", [0, 1, 3, 4, 5])
 def test_killed_at_any_step_and_resumed_equals_the_uninterrupted_run(
@@ -120,7 +136,10 @@ def test_killed_at_any_step_and_resumed_equals_the_uninterrupted_run(
 ) -> None:
     dying, fine = Deadly(at), ToyBatches()
     with pytest.raises(Killed):
-        recipe(Run(tmp_path, save_minutes=save_minutes), *((dying, fine) if stage == "pretrain" else (fine, dying)))
+        recipe(
+            Run(tmp_path, save_minutes=save_minutes),
+            *((dying, fine) if stage == "pretrain" else (fine, dying)),
+        )
     assert everything(tmp_path, recipe(Run(tmp_path), ToyBatches(), ToyBatches())) == reference
 
 
@@ -136,11 +155,15 @@ def test_a_finished_run_loads_without_training(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_and_says_how_to_continue(tmp_path: Path, reference: Any, number: signal.Signals) -> None:
+def test_a_signal_saves_and_says_how_to_continue(
+    tmp_path: Path, reference: Any, number: signal.Signals
+) -> None:
     polite, before = Deadly(4, lambda: os.kill(os.getpid(), number)), signal.getsignal(number)
     with pytest.raises(Stopped, match="Continue with: longtail train toy"):
         recipe(Run(tmp_path, command="longtail train toy"), ToyBatches(), polite)
-    assert signal.getsignal(number) is before, "what was there before, which is nothing (SIG_IGN) for a job in the background"
+    assert signal.getsignal(number) is before, (
+        "what was there before, which is nothing (SIG_IGN) for a job in the background"
+    )
     assert everything(tmp_path, recipe(Run(tmp_path), ToyBatches(), ToyBatches())) == reference
 
 
@@ -155,10 +178,19 @@ class Polite(Recall):
 def test_a_signal_in_the_last_evaluation_of_a_stage_is_heard(tmp_path: Path) -> None:
     def fit() -> None:
         Run(tmp_path, command="again").fit(
-            Stage(name="s", method=ToyMethod(), data=ToyBatches(), epochs=1, optimizer=sgd(lr=0.1), evals={"val": Polite()})
+            Stage(
+                name="s",
+                method=ToyMethod(),
+                data=ToyBatches(),
+                epochs=1,
+                optimizer=sgd(lr=0.1),
+                evals={"val": Polite()},
+            )
         )
 
-    with pytest.raises(Stopped, match=r"stopped after stage 's', which is complete\. Continue with: again"):
+    with pytest.raises(
+        Stopped, match=r"stopped after stage 's', which is complete\. Continue with: again"
+    ):
         fit()
     fit()  # loads: nothing is judged again
 
@@ -166,12 +198,19 @@ def test_a_signal_in_the_last_evaluation_of_a_stage_is_heard(tmp_path: Path) -> 
 class Explodes(ToyMethod):
     def forward(self, batch: Labelled, clock: Clock) -> Outcome:
         outcome = super().forward(batch, clock)
-        return Outcome({**outcome.terms, "extra": outcome.loss * (float("nan") if clock.step == 4 else 0.0)}, carry=outcome.carry)
+        return Outcome(
+            {**outcome.terms, "extra": outcome.loss * (float("nan") if clock.step == 4 else 0.0)},
+            carry=outcome.carry,
+        )
 
 
-def test_a_loss_that_is_not_finite_stops_with_the_step_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_stops_with_the_step_and_keeps_the_last_good_checkpoint(
+    tmp_path: Path,
+) -> None:
     stage = Stage(name="s", method=Explodes(), data=ToyBatches(), epochs=3, optimizer=sgd(lr=0.1))
-    with pytest.raises(NonFinite, match=r"step 4 of 9 \(epoch 2 of 3\): class .*extra nan.*learning rate"):
+    with pytest.raises(
+        NonFinite, match=r"step 4 of 9 \(epoch 2 of 3\): class .*extra nan.*learning rate"
+    ):
         Run(tmp_path).fit(stage)
     saved = torch.load(tmp_path / "s" / "last.pt", weights_only=True)
     assert saved["step"] == 3
@@ -182,19 +221,27 @@ class Steep(ToyMethod):
     def forward(self, batch: Labelled, clock: Clock) -> Outcome:
         outcome = super().forward(batch, clock)
         zero = next(self.parameters()).sum() * 0
-        return Outcome({**outcome.terms, "extra": zero.sqrt() if clock.step == 5 else zero}, carry=outcome.carry)
+        return Outcome(
+            {**outcome.terms, "extra": zero.sqrt() if clock.step == 5 else zero},
+            carry=outcome.carry,
+        )
 
 
 def test_weights_that_a_finite_loss_spoilt_do_not_replace_good_ones(tmp_path: Path) -> None:
     stage = Stage(name="s", method=Steep(), data=ToyBatches(), epochs=3, optimizer=sgd(lr=0.1))
-    with pytest.raises(NonFinite, match=r"the weights stopped being finite at step 5 of 9 \(epoch 2 of 3\): 1 of them, such as .*weight"):
+    with pytest.raises(
+        NonFinite,
+        match=r"the weights stopped being finite at step 5 of 9 \(epoch 2 of 3\): 1 of them, such as .*weight",
+    ):
         Run(tmp_path).fit(stage)
     saved = torch.load(tmp_path / "s" / "last.pt", weights_only=True)
     assert saved["step"] == 3
     assert all(tensor.isfinite().all() for tensor in saved["method"].values())
 
 
-def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_previous_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stage = Stage(name="s", method=ToyMethod(), data=ToyBatches(), epochs=3, optimizer=sgd(lr=0.1))
     calls, real = [], torch.save
 
@@ -235,14 +282,23 @@ def test_a_finished_stage_without_its_weights_is_refused(tmp_path: Path) -> None
     stage = Stage(name="s", method=ToyMethod(), data=ToyBatches(), epochs=1, optimizer=sgd(lr=0.1))
     Run(tmp_path).fit(stage)
     (tmp_path / "s" / "last.pt").unlink()
-    with pytest.raises(ValueError, match=r"expected the weights of the finished stage 's', got no .*last\.pt: bring it back, or delete"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected the weights of the finished stage 's', got no .*last\.pt: bring it back, or delete",
+    ):
         Run(tmp_path).fit(stage)
 
 
 def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
-    Run(tmp_path).fit(Stage(name="s", method=ToyMethod(), data=ToyBatches(), epochs=1, optimizer=sgd(lr=0.1)))
-    other = Stage(name="s", method=ToyMethod(norm=False), data=ToyBatches(), epochs=1, optimizer=sgd(lr=0.1))
-    with pytest.raises(ValueError, match=r"another network: trunk\.1\.weight is not in this network.*--out"):
+    Run(tmp_path).fit(
+        Stage(name="s", method=ToyMethod(), data=ToyBatches(), epochs=1, optimizer=sgd(lr=0.1))
+    )
+    other = Stage(
+        name="s", method=ToyMethod(norm=False), data=ToyBatches(), epochs=1, optimizer=sgd(lr=0.1)
+    )
+    with pytest.raises(
+        ValueError, match=r"another network: trunk\.1\.weight is not in this network.*--out"
+    ):
         Run(tmp_path).fit(other)
 
 
@@ -254,11 +310,15 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
     torch.save({"format": 1, "method": Evil()}, tmp_path / "s" / "last.pt")
     with pytest.raises(ValueError, match="cannot be read"):
-        Run(tmp_path).fit(Stage(name="s", method=ToyMethod(), data=ToyBatches(), epochs=1, optimizer=sgd(lr=0.1)))
+        Run(tmp_path).fit(
+            Stage(name="s", method=ToyMethod(), data=ToyBatches(), epochs=1, optimizer=sgd(lr=0.1))
+        )
     assert not (tmp_path / "owned").exists()
 
 
-def test_a_dry_run_estimates_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_estimates_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = Run(tmp_path / "new", dry="estimate")
     recipe(run, ToyBatches(), ToyBatches())
     said = capsys.readouterr().err
@@ -268,33 +328,65 @@ def test_a_dry_run_estimates_and_writes_nothing(tmp_path: Path, capsys: pytest.C
     assert not (tmp_path / "new").exists()
 
 
-def test_a_rehearsal_learns_nothing_writes_nothing_and_refuses_what_a_later_stage_would(tmp_path: Path) -> None:
+def test_a_rehearsal_learns_nothing_writes_nothing_and_refuses_what_a_later_stage_would(
+    tmp_path: Path,
+) -> None:
     run, method = Run(tmp_path / "new", dry="rehearse"), ToyMethod()
     before = digest(method)
-    first = run.fit(Stage(name="pretrain", method=method, data=ToyBatches(), epochs=9, optimizer=sgd(lr=0.1)))
+    first = run.fit(
+        Stage(name="pretrain", method=method, data=ToyBatches(), epochs=9, optimizer=sgd(lr=0.1))
+    )
     assert digest(first) == before
     with pytest.raises(ValueError, match="got 'neck': known are head, trunk"):
-        run.fit(Stage(name="finetune", method=first, data=ToyBatches(), epochs=1, optimizer=sgd(lr=0.1, scales={"neck": 0.1})))
+        run.fit(
+            Stage(
+                name="finetune",
+                method=first,
+                data=ToyBatches(),
+                epochs=1,
+                optimizer=sgd(lr=0.1, scales={"neck": 0.1}),
+            )
+        )
     assert not (tmp_path / "new").exists()
 
 
 def test_the_best_epoch_is_kept_and_named(tmp_path: Path) -> None:
     run = Run(tmp_path)
     stage = Stage(
-        name="s", method=ToyMethod(), data=ToyBatches(), epochs=4, optimizer=sgd(lr=0.3), evals={"val": Recall()}, keep=best("val/top1")
+        name="s",
+        method=ToyMethod(),
+        data=ToyBatches(),
+        epochs=4,
+        optimizer=sgd(lr=0.3),
+        evals={"val": Recall()},
+        keep=best("val/top1"),
     )
     method = run.fit(stage)
     lines = read_lines(tmp_path / "s" / "journal.jsonl")
     top = max(line["val/top1"] for line in lines)
     record = run.history[0]["best"]
-    assert record == {"metric": "val/top1", "epoch": next(line["epoch"] for line in lines if line["val/top1"] == top), "value": top}
+    assert record == {
+        "metric": "val/top1",
+        "epoch": next(line["epoch"] for line in lines if line["val/top1"] == top),
+        "value": top,
+    }
     batch = next(Recall().data.epoch(0))
-    assert (method.eval().predict(batch["image"]).argmax(1) == batch["target"]).float().mean().item() == pytest.approx(top)
+    assert (
+        method.eval().predict(batch["image"]).argmax(1) == batch["target"]
+    ).float().mean().item() == pytest.approx(top)
 
 
-def test_the_best_of_an_average_waits_for_it_and_the_last_line_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_best_of_an_average_waits_for_it_and_the_last_line_shows_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run, averages = Run(tmp_path), {"swa": Uniform(start=0.5)}
-    toy: dict[str, Any] = {"method": ToyMethod(), "data": ToyBatches(), "epochs": 4, "optimizer": sgd(lr=0.3), "evals": {"val": Recall()}}
+    toy: dict[str, Any] = {
+        "method": ToyMethod(),
+        "data": ToyBatches(),
+        "epochs": 4,
+        "optimizer": sgd(lr=0.3),
+        "evals": {"val": Recall()},
+    }
     run.fit(Stage(name="s", averages=averages, keep=best("swa/val/top1"), **toy))
     lines = read_lines(tmp_path / "s" / "journal.jsonl")
     judged = [line["swa/val/top1"] for line in lines if "swa/val/top1" in line]
@@ -345,15 +437,33 @@ def test_the_kept_method_is_the_one_that_was_judged(tmp_path: Path, keep: str) -
 
 def test_what_is_not_a_number_is_never_the_best(tmp_path: Path) -> None:
     values = iter([math.nan, 0.5, math.nan])
-    toy: dict[str, Any] = {"method": ToyMethod(), "data": ToyBatches(), "epochs": 3, "optimizer": sgd(lr=0.1)}
+    toy: dict[str, Any] = {
+        "method": ToyMethod(),
+        "data": ToyBatches(),
+        "epochs": 3,
+        "optimizer": sgd(lr=0.1),
+    }
     run = Run(tmp_path)
-    run.fit(Stage(name="s", evals={"val": lambda predict: {"auc": next(values)}}, keep=best("val/auc"), **toy))
+    run.fit(
+        Stage(
+            name="s",
+            evals={"val": lambda predict: {"auc": next(values)}},
+            keep=best("val/auc"),
+            **toy,
+        )
+    )
     assert run.history[0]["best"] == {"metric": "val/auc", "epoch": 2, "value": 0.5}
 
 
 def test_stages_given_the_same_averages_have_their_own(tmp_path: Path) -> None:
     run, averages = Run(tmp_path), {"ema": EMA(0.9)}
-    toy: dict[str, Any] = {"data": ToyBatches(), "epochs": 2, "optimizer": sgd(lr=0.1), "averages": averages, "keep": average("ema")}
+    toy: dict[str, Any] = {
+        "data": ToyBatches(),
+        "epochs": 2,
+        "optimizer": sgd(lr=0.1),
+        "averages": averages,
+        "keep": average("ema"),
+    }
     first = run.fit(Stage(name="train", method=ToyMethod(), **toy))
     second = run.fit(Stage(name="retrain", method=ToyMethod(), **toy))
     assert not torch.equal(first.head.weight, second.head.weight)  # type: ignore[union-attr, arg-type]
@@ -372,16 +482,29 @@ def test_two_stages_of_one_name_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"keep": best("val/nothing")}, "keeps the best 'val/nothing', but its evaluations are: val/top1"),
+        (
+            {"keep": best("val/nothing")},
+            "keeps the best 'val/nothing', but its evaluations are: val/top1",
+        ),
         ({"keep": average("ema")}, "keeps the average 'ema', but has only"),
-        ({"keep": average("swa"), "averages": {"swa": Uniform(start=0.9)}}, "keeps last epoch, swa, but the average 'swa' never began"),
+        (
+            {"keep": average("swa"), "averages": {"swa": Uniform(start=0.9)}},
+            "keeps last epoch, swa, but the average 'swa' never began",
+        ),
         ({"keep": best("val/top1"), "evals": {}}, "'val/top1' was never measured"),
         ({"epochs": 0}, "at least one epoch"),
         ({"accumulate": 0}, "at least one epoch"),
     ],
 )
-def test_an_impossible_stage_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    keywords: dict[str, Any] = {"epochs": 1, "keep": last, "evals": {"val": Recall()}, "optimizer": sgd(lr=0.1)} | changes
+def test_an_impossible_stage_is_refused(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    keywords: dict[str, Any] = {
+        "epochs": 1,
+        "keep": last,
+        "evals": {"val": Recall()},
+        "optimizer": sgd(lr=0.1),
+    } | changes
     with pytest.raises(ValueError, match=message):
         Run(tmp_path).fit(Stage(name="s", method=ToyMethod(), data=ToyBatches(), **keywords))
 
@@ -398,6 +521,16 @@ def test_the_journal_has_terms_notes_rate_and_evaluations(tmp_path: Path) -> Non
     )
     Run(tmp_path).fit(stage)
     one, two = read_lines(tmp_path / "s" / "journal.jsonl")
-    assert {"kind", "epoch", "step", "rate", "terms/class", "terms/pull", "notes/size", "seconds", "images_per_second"} == set(one)
+    assert {
+        "kind",
+        "epoch",
+        "step",
+        "rate",
+        "terms/class",
+        "terms/pull",
+        "notes/size",
+        "seconds",
+        "images_per_second",
+    } == set(one)
     assert set(two) - set(one) == {"val/top1"}
     assert json.loads((tmp_path / "s" / "done").read_text())["keep"] == "last epoch"

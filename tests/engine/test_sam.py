@@ -29,8 +29,14 @@ def closure_for(method: ToyMethod, optimizer: Any) -> Callable[[], Outcome]:
     return closure
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda own: pickle.loads(pickle.dumps(own))], ids=["deepcopy", "pickle"])
-def test_a_copy_is_an_optimizer_of_its_own_and_leaves_others_as_they_were(copied: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize(
+    "copied",
+    [copy.deepcopy, lambda own: pickle.loads(pickle.dumps(own))],
+    ids=["deepcopy", "pickle"],
+)
+def test_a_copy_is_an_optimizer_of_its_own_and_leaves_others_as_they_were(
+    copied: Callable[[Any], Any],
+) -> None:
     method = ToyMethod(norm=False, dropout=0.0)
     optimizer: Any = sam(sgd(lr=0.1), rho=0.5)(method)
     optimizer.step(closure_for(method, optimizer))
@@ -108,7 +114,10 @@ def test_bad_use_is_refused() -> None:
 def test_a_second_look_that_fails_leaves_the_weights_as_they_were() -> None:
     method = ToyMethod(norm=False, dropout=0.0)
     optimizer: Any = sam(sgd(lr=0.1), rho=0.5)(method)
-    before, looks = [p.detach().clone() for p in method.parameters()], iter([closure_for(method, optimizer), None])
+    before, looks = (
+        [p.detach().clone() for p in method.parameters()],
+        iter([closure_for(method, optimizer), None]),
+    )
 
     def closure() -> Outcome:
         look = next(looks)

@@ -14,7 +14,13 @@ def drawn() -> tuple[float, float, float]:
 
 def test_the_same_parts_give_the_same_numbers_and_others_give_others() -> None:
     seen = []
-    for parts in ((0, "train", 1, 0), (1, "train", 1, 0), (0, "tune", 1, 0), (0, "train", 2, 0), (0, "train", 1, 1)):
+    for parts in (
+        (0, "train", 1, 0),
+        (1, "train", 1, 0),
+        (0, "tune", 1, 0),
+        (0, "train", 2, 0),
+        (0, "train", 1, 1),
+    ):
         seed_all(*parts)
         first = drawn()
         seed_all(*parts)

@@ -6,7 +6,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from longtail.losses import BalancedBCE, BinaryCrossEntropy, ClassBalancedBCE, LogitAdjusted, effective_number
+from longtail.losses import (
+    BalancedBCE,
+    BinaryCrossEntropy,
+    ClassBalancedBCE,
+    LogitAdjusted,
+    effective_number,
+)
 
 COUNTS = torch.tensor([12, 5, 2, 1])
 PRIOR = COUNTS.double() / 20
@@ -19,15 +25,23 @@ def test_it_sums_over_classes_and_averages_over_rows() -> None:
 
 
 def test_a_row_with_several_classes_or_none_counts_as_one() -> None:
-    logits, answers = torch.randn(3, 4), torch.tensor([[1.0, 1.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]])
+    logits, answers = (
+        torch.randn(3, 4),
+        torch.tensor([[1.0, 1.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]]),
+    )
     for loss in (BinaryCrossEntropy(), BalancedBCE(COUNTS)):
         shifted = logits + getattr(loss, "bias", 0.0)
         slow = [
-            sum(-math.log(torch.sigmoid(x if yes else -x).item()) for x, yes in zip(row, own, strict=True))
+            sum(
+                -math.log(torch.sigmoid(x if yes else -x).item())
+                for x, yes in zip(row, own, strict=True)
+            )
             for row, own in zip(shifted, answers, strict=True)
         ]
         assert loss(logits, answers).item() == pytest.approx(sum(slow) / 3, rel=1e-5)
-        assert loss(logits, answers, rows=torch.tensor([2.0, 0.0, 1.0])).item() == pytest.approx((2 * slow[0] + slow[2]) / 3, rel=1e-5)
+        assert loss(logits, answers, rows=torch.tensor([2.0, 0.0, 1.0])).item() == pytest.approx(
+            (2 * slow[0] + slow[2]) / 3, rel=1e-5
+        )
 
 
 def test_theorem_2_is_the_logit_of_the_prior() -> None:
@@ -37,17 +51,27 @@ def test_theorem_2_is_the_logit_of_the_prior() -> None:
 
 def test_equation_10_adds_log_classes_and_tau_scales_it_all() -> None:
     expected = [1.3 * (math.log(p) - math.log(1 - p) + math.log(3)) for p in PRIOR.tolist()]
-    assert BalancedBCE(COUNTS, tau=1.3, test_prior="uniform").bias.tolist() == pytest.approx(expected)
+    assert BalancedBCE(COUNTS, tau=1.3, test_prior="uniform").bias.tolist() == pytest.approx(
+        expected
+    )
 
 
 def test_theorem_3_subtracts_the_test_priors_logit() -> None:
     test = [0.1, 0.2, 0.3, 0.4]
-    expected = [(math.log(s) - math.log(t)) - (math.log(1 - s) - math.log(1 - t)) for s, t in zip(PRIOR.tolist(), test, strict=True)]
-    assert BalancedBCE(COUNTS, test_prior=torch.tensor(test)).bias.tolist() == pytest.approx(expected, rel=1e-5)
+    expected = [
+        (math.log(s) - math.log(t)) - (math.log(1 - s) - math.log(1 - t))
+        for s, t in zip(PRIOR.tolist(), test, strict=True)
+    ]
+    assert BalancedBCE(COUNTS, test_prior=torch.tensor(test)).bias.tolist() == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
 def test_a_uniform_tensor_is_the_uniform_test_prior() -> None:
-    named, given = BalancedBCE(COUNTS, test_prior="uniform"), BalancedBCE(COUNTS, test_prior=torch.full((4,), 0.25))
+    named, given = (
+        BalancedBCE(COUNTS, test_prior="uniform"),
+        BalancedBCE(COUNTS, test_prior=torch.full((4,), 0.25)),
+    )
     assert torch.allclose(named.bias, given.bias, atol=1e-6)
 
 
@@ -64,16 +88,26 @@ def test_a_head_of_zeros_starts_at_the_binary_entropies_of_the_prior() -> None:
 def test_smoothing_is_a_soft_target() -> None:
     logits, target = torch.randn(3, 4), torch.tensor([0, 1, 3])
     soft = 0.9 * F.one_hot(target, 4) + 0.1 / 4
-    assert torch.allclose(BalancedBCE(COUNTS, smoothing=0.1)(logits, target), BalancedBCE(COUNTS)(logits, soft))
+    assert torch.allclose(
+        BalancedBCE(COUNTS, smoothing=0.1)(logits, target), BalancedBCE(COUNTS)(logits, soft)
+    )
 
 
 def test_whole_answers_yes_for_every_class_of_a_mixture() -> None:
-    logits, mixed = torch.randn(4, 3), torch.tensor([[0.2, 0.8, 0.0], [1.0, 0.0, 0.0], [0.0, 0.5, 0.5], [0.1, 0.2, 0.7]])
+    logits, mixed = (
+        torch.randn(4, 3),
+        torch.tensor([[0.2, 0.8, 0.0], [1.0, 0.0, 0.0], [0.0, 0.5, 0.5], [0.1, 0.2, 0.7]]),
+    )
     slow = [
-        sum(-math.log(torch.sigmoid(logit if share > 0 else -logit).item()) for logit, share in zip(row, shares, strict=True))
+        sum(
+            -math.log(torch.sigmoid(logit if share > 0 else -logit).item())
+            for logit, share in zip(row, shares, strict=True)
+        )
         for row, shares in zip(logits, mixed, strict=True)
     ]
-    assert BinaryCrossEntropy(whole=True)(logits, mixed).item() == pytest.approx(sum(slow) / 4, rel=1e-5)
+    assert BinaryCrossEntropy(whole=True)(logits, mixed).item() == pytest.approx(
+        sum(slow) / 4, rel=1e-5
+    )
     with pytest.raises(ValueError, match="expected no smoothing with `whole`"):
         BinaryCrossEntropy(whole=True, smoothing=0.1)
 
@@ -93,7 +127,9 @@ def test_a_tau_that_is_no_number_is_refused(tau: float) -> None:
 
 def test_class_balanced_weighs_the_columns() -> None:
     logits, target = torch.randn(3, 4), torch.tensor([0, 1, 3])
-    each = F.binary_cross_entropy_with_logits(logits, F.one_hot(target, 4).float(), reduction="none")
+    each = F.binary_cross_entropy_with_logits(
+        logits, F.one_hot(target, 4).float(), reduction="none"
+    )
     expected = (each * effective_number(COUNTS, 0.9)).sum(1).mean()
     assert torch.allclose(ClassBalancedBCE(COUNTS, beta=0.9)(logits, target), expected)
 

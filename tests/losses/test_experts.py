@@ -42,7 +42,9 @@ def test_the_gradient_is_as_for_a_fixed_mean_which_is_also_the_whole_one() -> No
     expected = (logits.softmax(-1) - logits.mean(0).softmax(-1)) / 3
     assert torch.allclose(gradient, expected)
     temperature = torch.tensor([1.0, 0.9, 0.6, 0.5], dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda z: Diversity(-0.45)(z, temperature=temperature), (logits,))
+    assert torch.autograd.gradcheck(
+        lambda z: Diversity(-0.45)(z, temperature=temperature), (logits,)
+    )
 
 
 def test_a_negative_factor_pushes_experts_apart() -> None:
@@ -54,20 +56,30 @@ def test_a_negative_factor_pushes_experts_apart() -> None:
 
 def test_the_temperature_is_the_published_formula() -> None:
     raw = [4 * n / sum(COUNTS) * 0.05 + 1 - 0.05 for n in COUNTS]
-    assert expert_temperature(torch.tensor(COUNTS), 0.05).tolist() == pytest.approx([value / max(raw) for value in raw])
+    assert expert_temperature(torch.tensor(COUNTS), 0.05).tolist() == pytest.approx(
+        [value / max(raw) for value in raw]
+    )
     assert expert_temperature(torch.tensor(COUNTS), 0.0).tolist() == [1.0] * 4
 
 
 def test_a_hotter_comparison_keeps_the_size_of_gradients() -> None:
-    aim, logits = torch.zeros(1, 2, dtype=torch.float64), torch.tensor([[[0.1, -0.1]]], dtype=torch.float64, requires_grad=True)
-    cold, hot = (torch.autograd.grad(sum_of_divergences(aim, logits, temperature=t), logits)[0] for t in (1.0, 4.0))
+    aim, logits = (
+        torch.zeros(1, 2, dtype=torch.float64),
+        torch.tensor([[[0.1, -0.1]]], dtype=torch.float64, requires_grad=True),
+    )
+    cold, hot = (
+        torch.autograd.grad(sum_of_divergences(aim, logits, temperature=t), logits)[0]
+        for t in (1.0, 4.0)
+    )
     assert cold.abs().min() > 0.04
     assert torch.allclose(cold, hot, rtol=0.01)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_extreme_logits_give_finite_losses_and_gradients(dtype: torch.dtype) -> None:
-    logits = torch.tensor([[[3e4, -3e4]], [[-3e4, 3e4]], [[0.0, 0.0]]], dtype=dtype, requires_grad=True)
+    logits = torch.tensor(
+        [[[3e4, -3e4]], [[-3e4, 3e4]], [[0.0, 0.0]]], dtype=dtype, requires_grad=True
+    )
     value = Diversity(-0.45)(logits, temperature=torch.tensor([1.0, 0.5]))
     (gradient,) = torch.autograd.grad(value, logits)
     assert value.isfinite()

@@ -10,7 +10,9 @@ COUNTS = [50, 20, 5, 2]
 
 def test_features_are_needed() -> None:
     loss = InfluenceBalanced(torch.tensor(COUNTS))
-    with pytest.raises(ValueError, match=r"expected the features of 2 rows.*got none: pass features="):
+    with pytest.raises(
+        ValueError, match=r"expected the features of 2 rows.*got none: pass features="
+    ):
         loss(torch.zeros(2, 4), torch.tensor([0, 1]))
     with pytest.raises(ValueError, match="got 3 rows"):
         loss(torch.zeros(2, 4), torch.tensor([0, 1]), features=torch.zeros(3, 8))
@@ -18,7 +20,10 @@ def test_features_are_needed() -> None:
 
 def test_against_a_slow_reference() -> None:
     torch.manual_seed(0)
-    logits, features = torch.randn(5, 4, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)
+    logits, features = (
+        torch.randn(5, 4, dtype=torch.float64),
+        torch.randn(5, 3, dtype=torch.float64),
+    )
     hard = [0, 1, 1, 2, 3]
     inverse = [1 / n for n in COUNTS]
     weights = [4 * w / sum(inverse) for w in inverse]
@@ -28,9 +33,9 @@ def test_against_a_slow_reference() -> None:
         p = [math.exp(own) / whole for own in z]
         influence = sum(abs(own - (k == c)) for k, own in enumerate(p)) * sum(abs(own) for own in h)
         total += weights[c] * -math.log(p[c]) * 1000 / (influence + 1e-3) / 5
-    assert InfluenceBalanced(torch.tensor(COUNTS)).double()(logits, torch.tensor(hard), features=features).item() == pytest.approx(
-        total, rel=1e-6
-    )
+    assert InfluenceBalanced(torch.tensor(COUNTS)).double()(
+        logits, torch.tensor(hard), features=features
+    ).item() == pytest.approx(total, rel=1e-6)
 
 
 def test_a_row_that_is_learnt_stops_pulling() -> None:
@@ -47,5 +52,8 @@ def test_a_row_that_is_learnt_stops_pulling() -> None:
 def test_a_mixed_row_is_no_worse_at_its_mixture() -> None:
     loss, features = InfluenceBalanced(torch.tensor([1, 1])), torch.ones(1, 3)
     target = torch.tensor([[0.6, 0.4]])
-    at = [float(loss(torch.tensor([[p, 1 - p]]).log(), target, features=features)) for p in (0.99, 0.6, 0.1)]
+    at = [
+        float(loss(torch.tensor([[p, 1 - p]]).log(), target, features=features))
+        for p in (0.99, 0.6, 0.1)
+    ]
     assert at[1] == min(at)

@@ -8,7 +8,9 @@ COUNTS = torch.tensor([100, 30, 7, 2])
 
 
 def test_margins_follow_the_fourth_root() -> None:
-    assert LDAM(torch.tensor([81 * 5, 16 * 5, 5]), max_margin=0.6).margin.tolist() == pytest.approx([0.2, 0.3, 0.6])
+    assert LDAM(torch.tensor([81 * 5, 16 * 5, 5]), max_margin=0.6).margin.tolist() == pytest.approx(
+        [0.2, 0.3, 0.6]
+    )
 
 
 def test_hard_targets_are_the_published_formula() -> None:
@@ -32,8 +34,13 @@ def test_confident_answers_keep_their_digits() -> None:
 
 
 def test_gradients_are_finite_and_right() -> None:
-    logits = torch.tensor([[0.5, 0.5, -1.0], [1.0, -1.0, 0.0]], dtype=torch.float64, requires_grad=True)
-    loss, target = LDAM(torch.tensor([9, 3, 1])).double(), torch.tensor([[0.2, 0.8, 0.0], [1.0, 0.0, 0.0]], dtype=torch.float64)
+    logits = torch.tensor(
+        [[0.5, 0.5, -1.0], [1.0, -1.0, 0.0]], dtype=torch.float64, requires_grad=True
+    )
+    loss, target = (
+        LDAM(torch.tensor([9, 3, 1])).double(),
+        torch.tensor([[0.2, 0.8, 0.0], [1.0, 0.0, 0.0]], dtype=torch.float64),
+    )
     assert torch.autograd.gradcheck(lambda z: loss(z, target), (logits,))
     certain = torch.tensor([[1e4, -1e4, 0.0]], requires_grad=True)
     (gradient,) = torch.autograd.grad(loss(certain, torch.tensor([1])), certain)

@@ -18,8 +18,17 @@ SETTINGS = [
 def given() -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Logits, target, anchors, others, labels."""
     torch.manual_seed(0)
-    anchors, others = F.normalize(torch.randn(4, 5).double(), dim=1), F.normalize(torch.randn(7, 5).double(), dim=1)
-    return torch.randn(4, 3).double(), torch.tensor([0, 0, 1, 2]), anchors, others, torch.tensor([0, 0, 1, 2, 1, -1, 0])
+    anchors, others = (
+        F.normalize(torch.randn(4, 5).double(), dim=1),
+        F.normalize(torch.randn(7, 5).double(), dim=1),
+    )
+    return (
+        torch.randn(4, 3).double(),
+        torch.tensor([0, 0, 1, 2]),
+        anchors,
+        others,
+        torch.tensor([0, 0, 1, 2, 1, -1, 0]),
+    )
 
 
 def slow(
@@ -38,11 +47,20 @@ def slow(
     everyone, classes = [*anchors, *others], [*target.tolist(), *labels.tolist()]
     total = 0.0
     for i in range(len(anchors)):
-        centres = [(float(z) + math.log(n / sum(COUNTS))) / centre_temperature for z, n in zip(logits[i], COUNTS, strict=True)]
-        near = {j: float(anchors[i] @ other) / temperature for j, other in enumerate(everyone) if j != i}
+        centres = [
+            (float(z) + math.log(n / sum(COUNTS))) / centre_temperature
+            for z, n in zip(logits[i], COUNTS, strict=True)
+        ]
+        near = {
+            j: float(anchors[i] @ other) / temperature for j, other in enumerate(everyone) if j != i
+        }
         below = math.log(sum(map(math.exp, centres)) + gamma * sum(map(math.exp, near.values())))
-        positives = [(beta, centres[int(target[i])])] + [(alpha, near[j]) for j in near if classes[j] == target[i]]
-        total -= sum(weight * (value - below) for weight, value in positives) / sum(weight for weight, _ in positives)
+        positives = [(beta, centres[int(target[i])])] + [
+            (alpha, near[j]) for j in near if classes[j] == target[i]
+        ]
+        total -= sum(weight * (value - below) for weight, value in positives) / sum(
+            weight for weight, _ in positives
+        )
     return total / len(anchors)
 
 
@@ -51,7 +69,9 @@ def test_it_equals_a_slow_reference(settings: dict[str, float]) -> None:
     logits, target, anchors, others, labels = given()
     loss = ParametricContrastive(torch.tensor(COUNTS), **settings).double()
     value = loss(logits, target, anchors=anchors, others=others, labels=labels)
-    assert value.item() == pytest.approx(slow(logits, target, anchors, others, labels, **settings), rel=1e-6)
+    assert value.item() == pytest.approx(
+        slow(logits, target, anchors, others, labels, **settings), rel=1e-6
+    )
 
 
 def test_labels_may_come_as_floats_from_a_queue() -> None:
@@ -74,7 +94,9 @@ def test_an_anchor_is_not_contrasted_with_itself() -> None:
     logits, target, anchors, others, labels = given()
     loss = ParametricContrastive(torch.tensor(COUNTS))
     alone = loss.each(logits[:1], target[:1], anchors=anchors[:1], others=others, labels=labels)
-    doubled = loss.each(logits[:1], target[:1], anchors=3 * anchors[:1], others=others / 3, labels=labels)  # only its own cosine grows
+    doubled = loss.each(
+        logits[:1], target[:1], anchors=3 * anchors[:1], others=others / 3, labels=labels
+    )  # only its own cosine grows
     assert torch.allclose(alone, doubled)
 
 
@@ -96,9 +118,16 @@ def test_gradients_are_right_and_finite_at_low_temperature() -> None:
 def test_bad_input_is_refused() -> None:
     logits, target, anchors, others, labels = given()
     with pytest.raises(ValueError, match="of one length, got 4, 4, 4, and 7, 6"):
-        ParametricContrastive(torch.tensor(COUNTS))(logits, target, anchors=anchors, others=others, labels=labels[1:])
-    with pytest.raises(ValueError, match=r"expected logits \(N, 3\), as the loss has counts of 3 classes, got \(4, 1\)"):
-        ParametricContrastive(torch.tensor(COUNTS))(logits[:, :1], target, anchors=anchors, others=others, labels=labels)
+        ParametricContrastive(torch.tensor(COUNTS))(
+            logits, target, anchors=anchors, others=others, labels=labels[1:]
+        )
+    with pytest.raises(
+        ValueError,
+        match=r"expected logits \(N, 3\), as the loss has counts of 3 classes, got \(4, 1\)",
+    ):
+        ParametricContrastive(torch.tensor(COUNTS))(
+            logits[:, :1], target, anchors=anchors, others=others, labels=labels
+        )
     with pytest.raises(ValueError, match="positive temperatures"):
         ParametricContrastive(torch.tensor(COUNTS), temperature=0.0)
     with pytest.raises(ValueError, match="positive beta"):
@@ -106,8 +135,12 @@ def test_bad_input_is_refused() -> None:
 
 
 def test_cosines_are_not_rounded_under_autocast() -> None:
-    logits, target, anchors, others, labels = (tensor.float() if tensor.is_floating_point() else tensor for tensor in given())
+    logits, target, anchors, others, labels = (
+        tensor.float() if tensor.is_floating_point() else tensor for tensor in given()
+    )
     loss = ParametricContrastive(torch.tensor(COUNTS))
     plain = loss(logits, target, anchors=anchors, others=others, labels=labels)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(loss(logits, target, anchors=anchors, others=others, labels=labels), plain)
+        assert torch.equal(
+            loss(logits, target, anchors=anchors, others=others, labels=labels), plain
+        )

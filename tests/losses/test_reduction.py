@@ -15,32 +15,48 @@ def test_half_precision_logits_are_widened_and_wider_ones_kept() -> None:
 
 def test_smoothing_keeps_distributions() -> None:
     smooth = distribution(torch.tensor([0, 2]), torch.zeros(2, 4), smoothing=0.2)
-    assert torch.allclose(smooth, torch.tensor([[0.85, 0.05, 0.05, 0.05], [0.05, 0.05, 0.85, 0.05]]))
+    assert torch.allclose(
+        smooth, torch.tensor([[0.85, 0.05, 0.05, 0.05], [0.05, 0.05, 0.85, 0.05]])
+    )
 
 
 def test_the_formula_by_loops() -> None:
     torch.manual_seed(0)
     losses, target = torch.rand(5, 3), torch.rand(5, 3).softmax(1)
     weight, rows = torch.rand(3), torch.rand(5)
-    above = sum(float(rows[i] * weight[c] * target[i, c] * losses[i, c]) for i in range(5) for c in range(3))
+    above = sum(
+        float(rows[i] * weight[c] * target[i, c] * losses[i, c]) for i in range(5) for c in range(3)
+    )
     below = sum(float(weight[c] * target[i, c]) for i in range(5) for c in range(3))
-    assert weighted_mean(losses, target, weight=weight, rows=rows).item() == pytest.approx(above / below)
+    assert weighted_mean(losses, target, weight=weight, rows=rows).item() == pytest.approx(
+        above / below
+    )
 
 
 def test_weights_do_not_change_the_scale_and_rows_do() -> None:
     losses, target = torch.rand(5, 3), torch.rand(5, 3).softmax(1)
     plain = weighted_mean(losses, target, weight=None, rows=None)
-    assert torch.allclose(weighted_mean(losses, target, weight=torch.full((3,), 7.0), rows=None), plain)
-    assert torch.allclose(weighted_mean(losses, target, weight=None, rows=torch.full((5,), 7.0)), 7 * plain)
+    assert torch.allclose(
+        weighted_mean(losses, target, weight=torch.full((3,), 7.0), rows=None), plain
+    )
+    assert torch.allclose(
+        weighted_mean(losses, target, weight=None, rows=torch.full((5,), 7.0)), 7 * plain
+    )
 
 
 @pytest.mark.parametrize("soft", [False, True])
-@pytest.mark.parametrize("loss", [CrossEntropy(), LogitAdjusted(COUNTS), LDAM(COUNTS, scale=1.0)], ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize(
+    "loss",
+    [CrossEntropy(), LogitAdjusted(COUNTS), LDAM(COUNTS, scale=1.0)],
+    ids=lambda loss: type(loss).__name__,
+)
 def test_a_masked_class_is_as_if_it_were_not_there(loss: nn.Module, soft: bool) -> None:
     logits = torch.randn(4, 3)
     logits[:, 1] = -torch.inf
     logits.requires_grad_()
-    target = torch.tensor([[1.0, 0.0, 0.0], [0.3, 0.0, 0.7]] * 2) if soft else torch.tensor([0, 2, 0, 2])
+    target = (
+        torch.tensor([[1.0, 0.0, 0.0], [0.3, 0.0, 0.7]] * 2) if soft else torch.tensor([0, 2, 0, 2])
+    )
     found = loss(logits, target)
     found.backward()
     far = logits.detach().clamp_min(-1e4)
@@ -62,13 +78,21 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
 
 
 def test_targets_that_are_no_classes_are_refused_with_both_numbers() -> None:
-    for target, got in (([0, 3], "0 to 3"), ([-1, 2], "-1 to 2"), ([0.0, 1.0], r"0.0 to 1.0 as torch.float32")):
-        with pytest.raises(ValueError, match=f"expected targets 0 to 2 as int64 for logits of 3 classes, got {got}"):
+    for target, got in (
+        ([0, 3], "0 to 3"),
+        ([-1, 2], "-1 to 2"),
+        ([0.0, 1.0], r"0.0 to 1.0 as torch.float32"),
+    ):
+        with pytest.raises(
+            ValueError, match=f"expected targets 0 to 2 as int64 for logits of 3 classes, got {got}"
+        ):
             distribution(torch.tensor(target), torch.zeros(2, 3))
 
 
 def test_counts_that_are_no_tensor_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"counts as a tensor, got a list: pass torch.tensor\(counts\)"):
+    with pytest.raises(
+        ValueError, match=r"counts as a tensor, got a list: pass torch.tensor\(counts\)"
+    ):
         prior([3, 2, 1])  # type: ignore[arg-type]
 
 
@@ -80,11 +104,15 @@ def test_a_class_without_images_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "loss", [CrossEntropy(), LogitAdjusted(COUNTS), LDAM(COUNTS), BalancedBCE(COUNTS)], ids=lambda loss: type(loss).__name__
+    "loss",
+    [CrossEntropy(), LogitAdjusted(COUNTS), LDAM(COUNTS), BalancedBCE(COUNTS)],
+    ids=lambda loss: type(loss).__name__,
 )
 def test_gradients_of_single_rows_can_be_asked_for_at_once(loss: nn.Module) -> None:
     logits, target = torch.randn(4, 3), torch.tensor([0, 2, 1, 0])
-    found = torch.func.vmap(torch.func.grad(lambda row, own: loss(row[None], own[None])))(logits, target)
+    found = torch.func.vmap(torch.func.grad(lambda row, own: loss(row[None], own[None])))(
+        logits, target
+    )
     for row, own, gradient in zip(logits, target, found, strict=True):
         alone = row.clone().requires_grad_()
         loss(alone[None], own[None]).backward()

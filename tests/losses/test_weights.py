@@ -26,7 +26,10 @@ def test_cifar10_lt_spans_a_factor_of_79() -> None:
     assert (weights.max() / weights.min()).item() == pytest.approx(79, abs=0.5)
 
 
-@pytest.mark.parametrize(("counts", "beta", "message"), [([3, 0], 0.9, "none in class 1"), ([3, 1], 1.0, r"beta in \[0, 1\)")])
+@pytest.mark.parametrize(
+    ("counts", "beta", "message"),
+    [([3, 0], 0.9, "none in class 1"), ([3, 1], 1.0, r"beta in \[0, 1\)")],
+)
 def test_bad_input_is_refused(counts: list[int], beta: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         effective_number(torch.tensor(counts), beta)

@@ -3,7 +3,13 @@ import torch
 from torch import nn
 
 from longtail.core import Clock, Labelled
-from longtail.losses import BalancedBCE, BinaryCrossEntropy, ClassBalancedBCE, CrossEntropy, LogitAdjusted
+from longtail.losses import (
+    BalancedBCE,
+    BinaryCrossEntropy,
+    ClassBalancedBCE,
+    CrossEntropy,
+    LogitAdjusted,
+)
 from longtail.methods import Classify
 from longtail.nn import BatchFormer, Classifier, Frozen, Linear, Network, Streams, build
 from longtail.schedules import Deferred
@@ -18,7 +24,11 @@ def network() -> Network:
 
 def batch() -> Labelled:
     torch.manual_seed(1)
-    return {"image": torch.rand(6, 3, 8, 8), "target": torch.tensor([0, 0, 0, 1, 1, 2]), "draw": torch.arange(6)}
+    return {
+        "image": torch.rand(6, 3, 8, 8),
+        "target": torch.tensor([0, 0, 0, 1, 1, 2]),
+        "draw": torch.arange(6),
+    }
 
 
 def clock(step: int = 0) -> Clock:
@@ -39,13 +49,21 @@ def test_class_weights_follow_the_clock() -> None:
     given = batch()
     logits = method.predict(given["image"])
     assert torch.equal(method(given, clock(7)).loss, CrossEntropy()(logits, given["target"]))
-    assert torch.equal(method(given, clock(8)).loss, CrossEntropy()(logits, given["target"], weight=weights))
+    assert torch.equal(
+        method(given, clock(8)).loss, CrossEntropy()(logits, given["target"], weight=weights)
+    )
 
 
 @pytest.mark.parametrize(("plain", "attended"), [(0.5, 0.5), (1.5, 1.5), (0.0, 1.0), (1.5, 0.0)])
 def test_streams_are_terms_and_those_of_weight_zero_notes(plain: float, attended: float) -> None:
     neck = Streams(BatchFormer(16, dropout=0.0), plain=plain, attended=attended)
-    method = Classify(network(), Linear(16, 3), LogitAdjusted(COUNTS), neck=neck, weights=Deferred(torch.tensor([0.5, 1.0, 1.5]), 0.0))
+    method = Classify(
+        network(),
+        Linear(16, 3),
+        LogitAdjusted(COUNTS),
+        neck=neck,
+        weights=Deferred(torch.tensor([0.5, 1.0, 1.5]), 0.0),
+    )
     given = batch()
     outcome = method(given, clock())
     features = method.network(given["image"])
@@ -57,7 +75,12 @@ def test_streams_are_terms_and_those_of_weight_zero_notes(plain: float, attended
         assert (name in outcome.terms) is (factor > 0)
     assert not any(note.requires_grad for note in outcome.notes.values())
     streamed = neck(features, given["target"])
-    whole = method.loss(method.head(streamed.features), streamed.aligned[0], weight=torch.tensor([0.5, 1.0, 1.5]), rows=streamed.rows)
+    whole = method.loss(
+        method.head(streamed.features),
+        streamed.aligned[0],
+        weight=torch.tensor([0.5, 1.0, 1.5]),
+        rows=streamed.rows,
+    )
     assert torch.allclose(outcome.loss, whole)
 
 
@@ -78,7 +101,10 @@ def test_deployment_shares_weights() -> None:
 def test_a_linear_probe_deploys_as_any_other() -> None:
     backbone = network()
     probe = Classify(Frozen(backbone), Linear(16, 3), CrossEntropy())
-    assert [name for name, p in probe.named_parameters() if p.requires_grad] == ["head.weight", "head.bias"]
+    assert [name for name, p in probe.named_parameters() if p.requires_grad] == [
+        "head.weight",
+        "head.bias",
+    ]
     assert probe.deploy().network is backbone
     assert build(probe.deploy().spec).state_dict().keys() == probe.deploy().state_dict().keys()
 
@@ -100,7 +126,10 @@ def test_a_network_without_a_spec_cannot_be_deployed() -> None:
         (LogitAdjusted(COUNTS), "softmax"),
         (BinaryCrossEntropy(), "sigmoid"),
         (BalancedBCE(COUNTS, test_prior="uniform"), "sigmoid"),
-        (BalancedBCE(COUNTS), "softmax"),  # its sigmoids are answers for classes that every second image has
+        (
+            BalancedBCE(COUNTS),
+            "softmax",
+        ),  # its sigmoids are answers for classes that every second image has
         (ClassBalancedBCE(COUNTS), "sigmoid"),
     ],
 )
@@ -114,7 +143,8 @@ def test_a_deployed_network_says_how_its_logits_are_meant(loss: nn.Module, confi
 
 def test_a_loss_of_another_signature_is_refused() -> None:
     with pytest.raises(
-        ValueError, match=r"expected a loss .*, got CrossEntropyLoss, which takes input, target: take one of longtail.losses"
+        ValueError,
+        match=r"expected a loss .*, got CrossEntropyLoss, which takes input, target: take one of longtail.losses",
     ):
         Classify(network(), Linear(16, 3), nn.CrossEntropyLoss())
 

@@ -18,7 +18,17 @@ EARLY, LATE = Clock(0, 10, 0, 1), Clock(9, 10, 0, 1)
 
 
 def network(**more: Any) -> Network:
-    return build({"name": "vit_mini", "size": 8, "patch": 4, "width": 16, "depth": 1, "pool": "tokens", **more})
+    return build(
+        {
+            "name": "vit_mini",
+            "size": 8,
+            "patch": 4,
+            "width": 16,
+            "depth": 1,
+            "pool": "tokens",
+            **more,
+        }
+    )
 
 
 def method(**more: Any) -> DistillTokens:
@@ -30,7 +40,12 @@ def method(**more: Any) -> DistillTokens:
 def batch() -> Any:
     torch.manual_seed(1)
     image, target = torch.rand(5, 3, 8, 8), torch.tensor([0, 0, 0, 1, 2])
-    return {"image": image, "target": target, "teacher_target": torch.tensor([0, 1, 2, 1, 1]), "draw": torch.arange(5)}
+    return {
+        "image": image,
+        "target": target,
+        "teacher_target": torch.tensor([0, 1, 2, 1, 1]),
+        "draw": torch.arange(5),
+    }
 
 
 def test_half_the_labels_and_half_the_teacher() -> None:
@@ -38,18 +53,28 @@ def test_half_the_labels_and_half_the_teacher() -> None:
     outcome = own(given, EARLY)
     features = own.network(given["image"])
     cls, dist = own.head.cls(features[:, :16]), own.head.dist(features[:, 16:])
-    assert torch.allclose(outcome.terms["cls"], F.cross_entropy(cls, given["target"], label_smoothing=0.1) / 2)
+    assert torch.allclose(
+        outcome.terms["cls"], F.cross_entropy(cls, given["target"], label_smoothing=0.1) / 2
+    )
     assert torch.allclose(outcome.terms["dist"], F.cross_entropy(dist, given["teacher_target"]) / 2)
-    assert torch.allclose(outcome.notes["distance"], 1 - F.cosine_similarity(features[:, :16], features[:, 16:]).mean(), atol=1e-6)
+    assert torch.allclose(
+        outcome.notes["distance"],
+        1 - F.cosine_similarity(features[:, :16], features[:, 16:]).mean(),
+        atol=1e-6,
+    )
     assert outcome.notes["agreement"].item() == pytest.approx(2 / 5)
-    assert outcome.notes["follows"].item() == pytest.approx((dist.argmax(1) == given["teacher_target"]).float().mean().item())
+    assert outcome.notes["follows"].item() == pytest.approx(
+        (dist.argmax(1) == given["teacher_target"]).float().mean().item()
+    )
 
 
 def test_late_the_teachers_class_weighs_and_not_the_label() -> None:
     weights = effective_number(COUNTS)
     own, given = method(weights=Deferred(weights, 0.5)), batch()
     dist = own.head.named(own.network(given["image"]))["dist"]
-    assert torch.allclose(own(given, EARLY).terms["dist"], F.cross_entropy(dist, given["teacher_target"]) / 2)
+    assert torch.allclose(
+        own(given, EARLY).terms["dist"], F.cross_entropy(dist, given["teacher_target"]) / 2
+    )
     late = own(given, LATE).terms["dist"]
     assert torch.allclose(late, F.cross_entropy(dist, given["teacher_target"], weight=weights) / 2)
     # By hand: the weighted mean of -log p, weighted by the class that the teacher named.
@@ -60,7 +85,9 @@ def test_late_the_teachers_class_weighs_and_not_the_label() -> None:
 
 def test_mixed_targets_count_for_their_largest_class() -> None:
     given = batch()
-    given["target"] = 0.6 * F.one_hot(given["target"], 3) + 0.4 * F.one_hot(torch.tensor([2, 2, 2, 2, 0]), 3)
+    given["target"] = 0.6 * F.one_hot(given["target"], 3) + 0.4 * F.one_hot(
+        torch.tensor([2, 2, 2, 2, 0]), 3
+    )
     outcome = method()(given, EARLY)
     assert outcome.notes["agreement"].item() == pytest.approx(2 / 5)
     assert outcome.loss.isfinite()
@@ -69,9 +96,14 @@ def test_mixed_targets_count_for_their_largest_class() -> None:
 def test_trust_moves_from_the_teacher_to_the_labels() -> None:
     own, given = method(trust=Release(0.0, 1.0)), batch()
     dist = own.head.named(own.network(given["image"]))["dist"]
-    teacher, labels = F.cross_entropy(dist, given["teacher_target"]), F.cross_entropy(dist, given["target"])
+    teacher, labels = (
+        F.cross_entropy(dist, given["teacher_target"]),
+        F.cross_entropy(dist, given["target"]),
+    )
     assert torch.allclose(own(given, EARLY).terms["dist"], teacher / 2)
-    assert torch.allclose(own(given, Clock(6, 8, 0, 1)).terms["dist"], (0.25 * teacher + 0.75 * labels) / 2)
+    assert torch.allclose(
+        own(given, Clock(6, 8, 0, 1)).terms["dist"], (0.25 * teacher + 0.75 * labels) / 2
+    )
     assert torch.allclose(method(trust=Release(0.0, 0.5))(given, LATE).terms["dist"], labels / 2)
 
 
@@ -91,9 +123,14 @@ def test_the_answer_is_the_mean_of_both_heads() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     plain = network(pool="token")
-    with pytest.raises(ValueError, match="network with a distillation token, got vit_mini without: build it with pool='tokens'"):
+    with pytest.raises(
+        ValueError,
+        match="network with a distillation token, got vit_mini without: build it with pool='tokens'",
+    ):
         DistillTokens(plain, TokenHeads(plain.dim, 3), CrossEntropy())
-    with pytest.raises(ValueError, match="heads for the 32 features of the network, got heads for 16"):
+    with pytest.raises(
+        ValueError, match="heads for the 32 features of the network, got heads for 16"
+    ):
         DistillTokens(network(), TokenHeads(16, 3), CrossEntropy())
     given = batch()
     del given["teacher_target"]

@@ -8,7 +8,9 @@ from longtail.nn.mae import MaskedAutoencoder, initialise
 
 def method() -> MaskedAutoencode:
     torch.manual_seed(0)
-    network = initialise(build({"name": "vit_mini", "size": 8, "patch": 2, "width": 16, "depth": 2, "pool": "avg"}))
+    network = initialise(
+        build({"name": "vit_mini", "size": 8, "patch": 2, "width": 16, "depth": 2, "pool": "avg"})
+    )
     return MaskedAutoencode(MaskedAutoencoder(network, width=8, depth=1, heads=2))
 
 
@@ -36,7 +38,12 @@ def test_painting_can_be_learnt() -> None:
     losses = []
     for step in range(60):
         torch.manual_seed(step)
-        image = (torch.arange(8) + torch.randint(2, (32, 1)))[:, None, None, :].remainder(2).expand(32, 3, 8, 8).float()
+        image = (
+            (torch.arange(8) + torch.randint(2, (32, 1)))[:, None, None, :]
+            .remainder(2)
+            .expand(32, 3, 8, 8)
+            .float()
+        )
         loss = own(Images(image=image, draw=torch.arange(32)), Clock(step, 60, 0, 1)).loss
         optimizer.zero_grad()
         loss.backward()

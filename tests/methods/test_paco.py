@@ -16,13 +16,26 @@ CLOCK = Clock(0, 10, 0, 1)
 def paco(*, neck: Streams | None = None, size: int = 16, momentum: float = 0.9) -> PaCo:
     torch.manual_seed(0)
     network = build({"name": "fast_cnn", "size": 8, "width": 4})
-    return PaCo(network, Linear(network.dim, 3), ParametricContrastive(COUNTS), dim=8, size=size, momentum=momentum, neck=neck)
+    return PaCo(
+        network,
+        Linear(network.dim, 3),
+        ParametricContrastive(COUNTS),
+        dim=8,
+        size=size,
+        momentum=momentum,
+        neck=neck,
+    )
 
 
 def batch() -> LabelledViews:
     torch.manual_seed(1)
     views = torch.rand(2, 6, 3, 8, 8)
-    return {"view1": views[0], "view2": views[1], "target": torch.tensor([0, 0, 0, 1, 1, 2]), "draw": torch.arange(6)}
+    return {
+        "view1": views[0],
+        "view2": views[1],
+        "target": torch.tensor([0, 0, 0, 1, 1, 2]),
+        "draw": torch.arange(6),
+    }
 
 
 def test_the_loss_contrasts_first_views_with_second_ones_and_the_queue() -> None:
@@ -68,7 +81,9 @@ def test_the_copy_follows_slowly_and_has_no_gradient() -> None:
 
 
 @pytest.mark.parametrize(("plain", "attended"), [(0.5, 0.5), (0.0, 1.0)])
-def test_batchformer_stands_in_both_branches_and_keys_are_remembered_plain(plain: float, attended: float) -> None:
+def test_batchformer_stands_in_both_branches_and_keys_are_remembered_plain(
+    plain: float, attended: float
+) -> None:
     neck = Streams(BatchFormer(16, dropout=0.0), plain=plain, attended=attended)
     method, given = paco(neck=neck), batch()
     outcome = method(given, CLOCK)

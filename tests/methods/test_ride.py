@@ -35,7 +35,11 @@ def ride(*, neck: Streams | None = None, teacher: Frozen | None = None) -> Ride:
 
 def batch() -> Labelled:
     torch.manual_seed(1)
-    return {"image": torch.rand(6, 3, 8, 8), "target": torch.tensor([0, 0, 0, 1, 1, 2]), "draw": torch.arange(6)}
+    return {
+        "image": torch.rand(6, 3, 8, 8),
+        "target": torch.tensor([0, 0, 0, 1, 1, 2]),
+        "draw": torch.arange(6),
+    }
 
 
 def softmax(row: list[float], temperature: list[float]) -> list[float]:
@@ -74,13 +78,17 @@ def test_the_loss_is_the_published_one(step: int) -> None:
     logits = method.head.apart(method.network(given["image"]))
     assert logits.abs().max() <= 30
     outcome = method(given, Clock(step, 10, 0, 1))
-    assert outcome.loss.item() == pytest.approx(slow_ride(logits.detach(), given["target"].tolist(), late=step == 9), rel=1e-5)
+    assert outcome.loss.item() == pytest.approx(
+        slow_ride(logits.detach(), given["target"].tolist(), late=step == 9), rel=1e-5
+    )
     assert list(outcome.terms) == ["class", "class_diversity"]
     assert outcome.terms["class_diversity"] < 0
 
 
 @pytest.mark.parametrize(("plain", "attended"), [(0.5, 0.5), (1.0, 1.0), (0.0, 1.0)])
-def test_each_stream_has_the_whole_loss_and_experts_share_one_batchformer(plain: float, attended: float) -> None:
+def test_each_stream_has_the_whole_loss_and_experts_share_one_batchformer(
+    plain: float, attended: float
+) -> None:
     neck = Streams(BatchFormer(24, heads=1, dropout=0.0), plain=plain, attended=attended)
     method, given = ride(neck=neck), batch()
     outcome = method(given, Clock(0, 10, 0, 1))
@@ -90,7 +98,9 @@ def test_each_stream_has_the_whole_loss_and_experts_share_one_batchformer(plain:
         logits = torch.stack([head(own) for head, own in zip(method.head.parts, rows, strict=True)])
         if factor:
             found = outcome.terms[name] + outcome.terms[f"{name}_diversity"]
-            assert found.item() == pytest.approx(factor * slow_ride(logits.detach(), given["target"].tolist(), late=False), rel=1e-4)
+            assert found.item() == pytest.approx(
+                factor * slow_ride(logits.detach(), given["target"].tolist(), late=False), rel=1e-4
+            )
         else:
             assert name in outcome.notes
             assert name not in outcome.terms
@@ -112,7 +122,9 @@ def test_every_expert_can_be_judged() -> None:
         answers = method.heads(image)
         assert list(answers) == ["logits", "expert1", "expert2", "expert3"]
         assert torch.equal(answers["logits"], method.predict(image))
-        assert torch.allclose(answers["logits"], torch.stack([answers[f"expert{k}"] for k in (1, 2, 3)]).mean(0))
+        assert torch.allclose(
+            answers["logits"], torch.stack([answers[f"expert{k}"] for k in (1, 2, 3)]).mean(0)
+        )
 
 
 def test_bad_input_is_refused() -> None:

@@ -30,7 +30,10 @@ from longtail.metrics.accuracy import (
 
 def sorted_by_hand(logits: NDArray[np.float64], target: NDArray[np.int64], k: int) -> list[bool]:
     """The slow reference: sort each row's classes by (highest logit, lowest index) and look."""
-    return [t in sorted(range(len(row)), key=lambda c: (-row[c], c))[:k] for row, t in zip(logits.tolist(), target.tolist(), strict=True)]
+    return [
+        t in sorted(range(len(row)), key=lambda c: (-row[c], c))[:k]
+        for row, t in zip(logits.tolist(), target.tolist(), strict=True)
+    ]
 
 
 @pytest.mark.parametrize("k", [1, 2, 5, 7, 100])
@@ -63,7 +66,9 @@ def test_recall_weighted_by_images_is_top1() -> None:
     rng = np.random.default_rng(0)
     logits, target = rng.normal(size=(300, 6)), rng.integers(0, 6, size=300)
     recalls = recall(logits, target, 6)
-    assert float(recalls @ np.bincount(target, minlength=6)) / 300 == pytest.approx(top(logits, target))
+    assert float(recalls @ np.bincount(target, minlength=6)) / 300 == pytest.approx(
+        top(logits, target)
+    )
 
 
 def test_balanced_counts_classes_not_images() -> None:
@@ -75,7 +80,11 @@ def test_balanced_counts_classes_not_images() -> None:
 
 def test_groups_average_classes_that_have_images() -> None:
     groups = Groups("ranks: 2/2/1", {"many": (3, 0), "medium": (1, 2), "few": (4,)})
-    assert by_group(np.array([0.5, 0.2, math.nan, 1.0, math.nan]), groups) == {"many": 0.75, "medium": 0.2, "few": None}
+    assert by_group(np.array([0.5, 0.2, math.nan, 1.0, math.nan]), groups) == {
+        "many": 0.75,
+        "medium": 0.2,
+        "few": None,
+    }
 
 
 def test_a_group_that_fails_everywhere_is_zero_and_not_none() -> None:
@@ -90,11 +99,21 @@ def test_a_group_that_fails_everywhere_is_zero_and_not_none() -> None:
         (np.zeros((2, 2)), np.zeros(2), "class indices"),
         (np.zeros((2, 2)), np.array([0, 2]), r"0\.\.1, got 0\.\.2"),
         (np.zeros((2, 2)), np.array([-1, 0]), r"got -1\.\.0"),
-        (np.array([[0.0, math.nan], [0.0, 0.0]]), np.array([1, 0]), "NaN or infinity in 1 of 2 rows"),
-        (np.array([[0.0, math.inf], [0.0, 0.0]]), np.array([1, 0]), "NaN or infinity in 1 of 2 rows"),
+        (
+            np.array([[0.0, math.nan], [0.0, 0.0]]),
+            np.array([1, 0]),
+            "NaN or infinity in 1 of 2 rows",
+        ),
+        (
+            np.array([[0.0, math.inf], [0.0, 0.0]]),
+            np.array([1, 0]),
+            "NaN or infinity in 1 of 2 rows",
+        ),
     ],
 )
-def test_bad_input_is_refused(logits: NDArray[np.float64], target: NDArray[np.int64], message: str) -> None:
+def test_bad_input_is_refused(
+    logits: NDArray[np.float64], target: NDArray[np.int64], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         top(logits, target)
 
@@ -119,7 +138,10 @@ def test_a_class_that_is_never_recognised_makes_means_zero_and_is_counted() -> N
 @pytest.mark.parametrize("seed", range(3))
 def test_macro_f1_by_hand_and_by_torchmetrics(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    logits, target = rng.normal(size=(300, 8)), rng.integers(0, 7, size=300)  # class 7 is answered but has no images
+    logits, target = (
+        rng.normal(size=(300, 8)),
+        rng.integers(0, 7, size=300),
+    )  # class 7 is answered but has no images
     answer = logits.argmax(1).tolist()
     scores = []
     for index in range(7):
@@ -130,7 +152,9 @@ def test_macro_f1_by_hand_and_by_torchmetrics(seed: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of its imports
         from torchmetrics.classification import MulticlassF1Score
-    theirs = MulticlassF1Score(num_classes=8, average=None)(torch.from_numpy(logits), torch.from_numpy(target))
+    theirs = MulticlassF1Score(num_classes=8, average=None)(
+        torch.from_numpy(logits), torch.from_numpy(target)
+    )
     assert macro_f1(logits, target) == pytest.approx(float(theirs[:7].mean()), abs=1e-6)
 
 
@@ -161,4 +185,9 @@ def test_other_mistakes_are_refused() -> None:
 def test_numbers_and_reports_need_no_torch() -> None:
     modules = "metrics.accuracy, longtail.metrics.summary, longtail.metrics.files, longtail.report.comparison, longtail.report.rows"
     code = f"import sys, longtail.{modules}; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}, check=False).returncode == 0
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}, check=False
+        ).returncode
+        == 0
+    )

@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 
 from longtail.metrics import calibration
 from longtail.metrics.accuracy import blocks, hits
-from longtail.metrics.calibration import CONFIDENCES, classwise_ece, confidence, ece, mce, reliability, sigmoid, softmax
+from longtail.metrics.calibration import (
+    CONFIDENCES,
+    classwise_ece,
+    confidence,
+    ece,
+    mce,
+    reliability,
+    sigmoid,
+    softmax,
+)
 
 
 def guo(sure: NDArray[np.float64], correct: NDArray[np.bool_], bins: int) -> tuple[float, float]:
@@ -31,9 +40,13 @@ def guo(sure: NDArray[np.float64], correct: NDArray[np.bool_], bins: int) -> tup
 @pytest.mark.parametrize("seed", range(3))
 def test_equals_the_slow_reference(bins: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    sure = np.concatenate([rng.uniform(1e-9, 1, size=400), np.linspace(0, 1, bins + 1)[1:]])  # the edges too
+    sure = np.concatenate(
+        [rng.uniform(1e-9, 1, size=400), np.linspace(0, 1, bins + 1)[1:]]
+    )  # the edges too
     correct = rng.uniform(size=len(sure)) < sure**2
-    assert (ece(sure, correct, bins), mce(sure, correct, bins)) == pytest.approx(guo(sure, correct, bins), abs=1e-12)
+    assert (ece(sure, correct, bins), mce(sure, correct, bins)) == pytest.approx(
+        guo(sure, correct, bins), abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -54,20 +67,26 @@ def test_equals_torchmetrics(seed: int) -> None:
 
 def test_an_edge_belongs_to_the_bin_below() -> None:
     sure, correct = np.array([0.5, 0.6]), np.array([True, False])
-    assert ece(sure, correct, 2) == pytest.approx(0.5 * 0.5 + 0.5 * 0.6)  # two bins; one bin would give |0.5 - 0.55|
+    assert ece(sure, correct, 2) == pytest.approx(
+        0.5 * 0.5 + 0.5 * 0.6
+    )  # two bins; one bin would give |0.5 - 0.55|
 
 
 def test_a_perfect_and_a_lying_network() -> None:
     ones = np.ones(4)
     assert ece(ones, np.full(4, True)) == mce(ones, np.full(4, True)) == 0
     assert ece(ones, np.full(4, False)) == mce(ones, np.full(4, False)) == 1
-    assert ece(np.zeros(4), np.full(4, True)) == 1  # a confidence of exactly 0 is in the first bin, not lost
+    assert (
+        ece(np.zeros(4), np.full(4, True)) == 1
+    )  # a confidence of exactly 0 is in the first bin, not lost
 
 
 def test_probabilities_equal_torch_and_do_not_overflow() -> None:
     logits = np.array([[1e4, 0.0, -1e4], [1.0, 2.0, 3.0]])
     np.testing.assert_allclose(softmax(logits), torch.from_numpy(logits).softmax(1).numpy())
-    np.testing.assert_allclose(sigmoid(logits), torch.from_numpy(logits).sigmoid().numpy(), atol=1e-15)
+    np.testing.assert_allclose(
+        sigmoid(logits), torch.from_numpy(logits).sigmoid().numpy(), atol=1e-15
+    )
     np.testing.assert_allclose(confidence(logits, "sigmoid"), [1.0, 1 / (1 + np.exp(-3.0))])
 
 
@@ -97,11 +116,17 @@ def test_a_reliability_diagram_equals_looking_into_each_bin(seed: int) -> None:
     correct = rng.uniform(size=len(sure)) < sure
     found = reliability(sure, correct, bins=10)
     for index, (low, high) in enumerate(itertools.pairwise(np.linspace(0, 1, 11))):
-        inside = [i for i, value in enumerate(sure) if low < value <= high or (index == 0 and value == 0)]
+        inside = [
+            i for i, value in enumerate(sure) if low < value <= high or (index == 0 and value == 0)
+        ]
         assert found["images"][index] == len(inside)
         if inside:
-            assert found["confidence"][index] == pytest.approx(sum(sure[i] for i in inside) / len(inside))
-            assert found["accuracy"][index] == pytest.approx(sum(bool(correct[i]) for i in inside) / len(inside))
+            assert found["confidence"][index] == pytest.approx(
+                sum(sure[i] for i in inside) / len(inside)
+            )
+            assert found["accuracy"][index] == pytest.approx(
+                sum(bool(correct[i]) for i in inside) / len(inside)
+            )
     assert (found["ece"], found["mce"]) == (ece(sure, correct, 10), mce(sure, correct, 10))
     alone = reliability(np.array([0.95]), np.array([True]), bins=10)
     assert alone["confidence"][:9] == alone["accuracy"][:9] == [None] * 9
@@ -109,9 +134,14 @@ def test_a_reliability_diagram_equals_looking_into_each_bin(seed: int) -> None:
 
 @pytest.mark.parametrize("name", ["softmax", "sigmoid"])
 @pytest.mark.parametrize("seed", range(2))
-def test_class_wise_calibration_equals_the_slow_reference(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_class_wise_calibration_equals_the_slow_reference(
+    name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(seed)
-    logits, target = 2 * rng.normal(size=(120, 5)), rng.integers(0, 4, size=120)  # class 4 has no images
+    logits, target = (
+        2 * rng.normal(size=(120, 5)),
+        rng.integers(0, 4, size=120),
+    )  # class 4 has no images
     probabilities = CONFIDENCES[name](logits)
     expected = []
     for index in range(5):
@@ -121,9 +151,13 @@ def test_class_wise_calibration_equals_the_slow_reference(name: str, seed: int, 
             share = sum(target[i] == index for i in inside)
             total += abs(share - sum(probabilities[i, index] for i in inside)) / 120
         expected.append(total)
-    assert classwise_ece(logits, target, confidence=name, bins=7) == pytest.approx(expected, abs=1e-12)
+    assert classwise_ece(logits, target, confidence=name, bins=7) == pytest.approx(
+        expected, abs=1e-12
+    )
     monkeypatch.setattr(calibration, "blocks", partial(blocks, entries=33))  # in small pieces
-    assert classwise_ece(logits, target, confidence=name, bins=7) == pytest.approx(expected, abs=1e-12)
+    assert classwise_ece(logits, target, confidence=name, bins=7) == pytest.approx(
+        expected, abs=1e-12
+    )
     assert confidence(logits, name) == pytest.approx(probabilities.max(axis=1))
 
 

@@ -19,10 +19,14 @@ from longtail.metrics.conformal import Thresholds, calibrate, from_json, judge, 
 GROUPS = Groups("ranks: 1/2/2", {"many": (0,), "medium": (1, 2), "few": (3, 4)})
 
 
-def drawn(rng: np.random.Generator, images: list[int]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def drawn(
+    rng: np.random.Generator, images: list[int]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Rare classes are harder."""
     target = np.repeat(np.arange(5), images)
-    return 1.5 * rng.normal(size=(len(target), 5)) + (4 - target)[:, None] * np.eye(5)[target], target
+    return 1.5 * rng.normal(size=(len(target), 5)) + (4 - target)[:, None] * np.eye(5)[
+        target
+    ], target
 
 
 def probabilities(row: list[float]) -> list[float]:
@@ -35,27 +39,46 @@ def probabilities(row: list[float]) -> list[float]:
 def test_thresholds_equal_sorting_by_hand_with_every_fallback(level: float) -> None:
     logits, target = drawn(np.random.default_rng(0), [40, 12, 9, 3, 0])
     found = calibrate(logits, target, groups=GROUPS, level=level)
-    scores = [1 - probabilities(row)[t] for row, t in zip(logits.tolist(), target.tolist(), strict=True)]
+    scores = [
+        1 - probabilities(row)[t] for row, t in zip(logits.tolist(), target.tolist(), strict=True)
+    ]
     sources, without = [], set(range(5))
     for name in ("class", "group", "all", "nothing"):
-        kinds = {"class": [{index} for index in range(5)], "group": [*map(set, GROUPS.members.values())]}.get(name, [set(range(5))])
+        kinds = {
+            "class": [{index} for index in range(5)],
+            "group": [*map(set, GROUPS.members.values())],
+        }.get(name, [set(range(5))])
         served = set()
         for inside in (own & without for own in kinds):  # of classes that have none yet
-            own = sorted(score for score, t in zip(scores, target.tolist(), strict=True) if t in inside)
+            own = sorted(
+                score for score, t in zip(scores, target.tolist(), strict=True) if t in inside
+            )
             place = math.ceil(round((len(own) + 1) * level, 6))
             if name == "nothing" or place <= len(own):
-                assert all(found.values[index] == pytest.approx(1.0 if name == "nothing" else own[place - 1]) for index in inside)
+                assert all(
+                    found.values[index]
+                    == pytest.approx(1.0 if name == "nothing" else own[place - 1])
+                    for index in inside
+                )
                 served |= inside
         sources += [name] * len(served)
         without -= served
-    assert found.calibrated_on == {name: sources.count(name) for name in ("class", "group", "all", "nothing")}
+    assert found.calibrated_on == {
+        name: sources.count(name) for name in ("class", "group", "all", "nothing")
+    }
     assert found.images == 64
 
 
 def test_the_image_that_gave_the_threshold_is_inside() -> None:
     logits, target = drawn(np.random.default_rng(0), [40, 30, 30, 30, 30])
     inside = sets(logits, calibrate(logits, target, groups=GROUPS).values)
-    assert [int(inside[target == index][:, index].sum()) for index in range(5)] == [37, 28, 28, 28, 28]  # ceil((n + 1) 0.9)
+    assert [int(inside[target == index][:, index].sum()) for index in range(5)] == [
+        37,
+        28,
+        28,
+        28,
+        28,
+    ]  # ceil((n + 1) 0.9)
 
 
 def test_classes_that_share_a_threshold_are_covered_together() -> None:
@@ -65,7 +88,9 @@ def test_classes_that_share_a_threshold_are_covered_together() -> None:
 
     def some() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         target = np.repeat(np.arange(11), images)
-        return rng.normal(size=(len(target), 11)) + np.where(target == 0, 5.0, 1.0)[:, None] * np.eye(11)[target], target
+        return rng.normal(size=(len(target), 11)) + np.where(target == 0, 5.0, 1.0)[
+            :, None
+        ] * np.eye(11)[target], target
 
     covered = []
     for _ in range(100):
@@ -83,7 +108,12 @@ def test_too_few_images_of_anything_put_every_class_into_every_set() -> None:
     assert found.values.tolist() == [1.0] * 5
     assert found.calibrated_on["nothing"] == 5
     judged = judge(logits, target, groups=GROUPS, thresholds=found)
-    assert (judged["coverage"], judged["size"], judged["several"], judged["single_right"]) == (1.0, 5.0, 1.0, None)
+    assert (judged["coverage"], judged["size"], judged["several"], judged["single_right"]) == (
+        1.0,
+        5.0,
+        1.0,
+        None,
+    )
 
 
 @given(st.integers(1, 3000), st.sampled_from([0.5, 0.75, 0.9, 0.95, 0.99]))
@@ -100,10 +130,17 @@ def test_the_promise_is_kept_for_every_class_and_a_pooled_threshold_would_not() 
         calibration, test = drawn(rng, [200, 60, 30, 19, 19]), drawn(rng, [200] * 5)
         thresholds = calibrate(*calibration, groups=alone, level=level)
         assert thresholds.calibrated_on["class"] == 5
-        found.append([sets(test[0], thresholds.values)[test[1] == index][:, index].mean() for index in range(5)])
+        found.append(
+            [
+                sets(test[0], thresholds.values)[test[1] == index][:, index].mean()
+                for index in range(5)
+            ]
+        )
         scores = np.sort(1 - softmax(calibration[0])[np.arange(328), calibration[1]])
         same = np.full(5, scores[rank(328, level) - 1])
-        pooled.append([sets(test[0], same)[test[1] == index][:, index].mean() for index in range(5)])
+        pooled.append(
+            [sets(test[0], same)[test[1] == index][:, index].mean() for index in range(5)]
+        )
     coverage, deviation = np.mean(found, axis=0), np.std(found, axis=0) / math.sqrt(60)
     assert (coverage >= level - 3 * deviation).all()
     assert (coverage <= level + 1 / 20 + 3 * deviation).all()  # at most 1 / (n + 1) too many
@@ -114,19 +151,35 @@ def test_judging_equals_looking_at_every_set(monkeypatch: pytest.MonkeyPatch) ->
     rng = np.random.default_rng(1)
     thresholds = calibrate(*drawn(rng, [40, 20, 20, 9, 3]), groups=GROUPS)
     logits, target = drawn(rng, [30, 20, 10, 10, 0])
-    inside = [[c for c, own in enumerate(probabilities(row)) if 1 - own <= thresholds.values[c]] for row in logits.tolist()]
-    found, again = judge(logits, target, groups=GROUPS, thresholds=thresholds), calibrate(logits, target, groups=GROUPS).values.tolist()
+    inside = [
+        [c for c, own in enumerate(probabilities(row)) if 1 - own <= thresholds.values[c]]
+        for row in logits.tolist()
+    ]
+    found, again = (
+        judge(logits, target, groups=GROUPS, thresholds=thresholds),
+        calibrate(logits, target, groups=GROUPS).values.tolist(),
+    )
     covered = [t in own for t, own in zip(target.tolist(), inside, strict=True)]
-    by_class = [np.mean([c for c, t in zip(covered, target, strict=True) if t == index]) for index in range(4)]
-    sizes = [np.mean([len(own) for own, t in zip(inside, target, strict=True) if t == index]) for index in range(4)]
+    by_class = [
+        np.mean([c for c, t in zip(covered, target, strict=True) if t == index])
+        for index in range(4)
+    ]
+    sizes = [
+        np.mean([len(own) for own, t in zip(inside, target, strict=True) if t == index])
+        for index in range(4)
+    ]
     single = [c for c, own in zip(covered, inside, strict=True) if len(own) == 1]
     assert found["coverage"] == pytest.approx(np.mean(covered))
     assert found["balanced"] == pytest.approx(np.mean(by_class))
-    assert found["groups"] == pytest.approx({"many": by_class[0], "medium": np.mean(by_class[1:3]), "few": by_class[3]})
+    assert found["groups"] == pytest.approx(
+        {"many": by_class[0], "medium": np.mean(by_class[1:3]), "few": by_class[3]}
+    )
     assert found["worst"]["coverage"] == min(by_class) == by_class[found["worst"]["index"]]
     assert found["worst"]["images"] == [30, 20, 10, 10][found["worst"]["index"]]
     assert found["size"] == pytest.approx(np.mean([len(own) for own in inside]))
-    assert found["size_groups"] == pytest.approx({"many": sizes[0], "medium": np.mean(sizes[1:3]), "few": sizes[3]})
+    assert found["size_groups"] == pytest.approx(
+        {"many": sizes[0], "medium": np.mean(sizes[1:3]), "few": sizes[3]}
+    )
     assert found["several"] == pytest.approx(np.mean([len(own) > 1 for own in inside]))
     assert found["empty"] == pytest.approx(np.mean([not own for own in inside]))
     assert found["single_right"] == pytest.approx(np.mean(single))
@@ -139,10 +192,18 @@ def test_judging_equals_looking_at_every_set(monkeypatch: pytest.MonkeyPatch) ->
 def test_thresholds_come_back_from_json() -> None:
     own = calibrate(*drawn(np.random.default_rng(0), [40, 12, 9, 3, 0]), groups=GROUPS)
     content = json.loads(json.dumps(own.to_json(), allow_nan=False))
-    assert (content["level"], content["score"], len(content["thresholds"])) == (0.9, "1 - softmax probability", 5)
+    assert (content["level"], content["score"], len(content["thresholds"])) == (
+        0.9,
+        "1 - softmax probability",
+        5,
+    )
     again = from_json(content)
     assert again.values.tolist() == own.values.tolist()
-    assert (again.level, again.images, again.calibrated_on) == (own.level, own.images, own.calibrated_on)
+    assert (again.level, again.images, again.calibrated_on) == (
+        own.level,
+        own.images,
+        own.calibrated_on,
+    )
     bare = from_json({name: content[name] for name in ("level", "score", "thresholds")})
     assert (bare.images, bare.calibrated_on) == (0, {})
 

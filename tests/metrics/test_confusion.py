@@ -13,7 +13,9 @@ GROUPS = Groups("ranks: 2/2/2", {"many": (0, 1), "medium": (4, 3), "few": (2, 5)
 def drawn(seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     rng = np.random.default_rng(seed)
     target = rng.integers(0, 5, size=60)  # class 5 has no images
-    return np.eye(6)[rng.integers(0, 6, size=60)] + 0.8 * np.eye(6)[target] * rng.integers(0, 3, size=(60, 1)), target
+    return np.eye(6)[rng.integers(0, 6, size=60)] + 0.8 * np.eye(6)[target] * rng.integers(
+        0, 3, size=(60, 1)
+    ), target
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -43,7 +45,9 @@ def test_groups_take_images_as_counted_by_hand(seed: int) -> None:
     for row, members in enumerate(GROUPS.members.values()):
         assert found["right"][row] == sum(t == a and t in members for t, a in pairs)
         for column, others in enumerate(GROUPS.members.values()):
-            assert found["matrix"][row][column] == sum(t in members and a in others for t, a in pairs)
+            assert found["matrix"][row][column] == sum(
+                t in members and a in others for t, a in pairs
+            )
     assert sum(map(sum, found["matrix"])) == 60
     assert found["groups"] == ["many", "medium", "few"]
 

@@ -84,7 +84,10 @@ def test_nothing_to_evaluate_is_refused() -> None:
 def test_answers_that_are_not_finite_say_that_training_diverged(wrong: float) -> None:
     def diverged(image: Tensor) -> Mapping[str, Tensor]:
         logits = image[:, 0, 0]
-        return {"logits": logits, "cls": torch.where(torch.arange(len(logits))[:, None] == 0, wrong, logits)}
+        return {
+            "logits": logits,
+            "cls": torch.where(torch.arange(len(logits))[:, None] == 0, wrong, logits),
+        }
 
     with pytest.raises(NonFinite, match=r"answers \(cls\) stopped being finite for 2 of 3 images"):
         collect(Rows([[0, 1], [2]], [0, 1, 2]), diverged)
@@ -92,7 +95,9 @@ def test_answers_that_are_not_finite_say_that_training_diverged(wrong: float) ->
 
 def test_a_head_cannot_be_called_target() -> None:
     with pytest.raises(ValueError, match=r"got \['target'\]"):
-        collect(Rows([[0]], [0]), lambda image: {"logits": image[:, 0, 0], "target": image[:, 0, 0]})
+        collect(
+            Rows([[0]], [0]), lambda image: {"logits": image[:, 0, 0], "target": image[:, 0, 0]}
+        )
 
 
 TOGETHER = """
@@ -129,19 +134,30 @@ dist.destroy_process_group()
 
 def test_two_processes_each_have_the_whole(tmp_path: Path) -> None:
     environment = {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
-    both = [subprocess.Popen([sys.executable, "-c", TOGETHER, str(tmp_path), str(rank)], env=environment) for rank in range(2)]
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", TOGETHER, str(tmp_path), str(rank)], env=environment
+        )
+        for rank in range(2)
+    ]
     assert [process.wait(timeout=120) for process in both] == [0, 0]
     for rank in range(2):
         predictions, ids = read_predictions(tmp_path / f"{rank}.npz")
         assert predictions.index.tolist() == [0, 1, 2, 3, 4]
         assert predictions.target.tolist() == [0, 1, 2, 0, 1]
         assert ids.tolist() == list("abcde")
-        np.testing.assert_array_equal(predictions.logits["logits"], np.arange(5)[:, None] * np.array([1, 2, 3]))
-        np.testing.assert_array_equal(predictions.logits["cls"], np.repeat(np.arange(5)[:, None], 3, axis=1))
+        np.testing.assert_array_equal(
+            predictions.logits["logits"], np.arange(5)[:, None] * np.array([1, 2, 3])
+        )
+        np.testing.assert_array_equal(
+            predictions.logits["cls"], np.repeat(np.arange(5)[:, None], 3, axis=1)
+        )
         assert "each of 2 processes" in (tmp_path / f"{rank}.txt").read_text()
 
 
-def test_answers_are_let_go_head_by_head_and_not_copied_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_are_let_go_head_by_head_and_not_copied_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Many:
         def __len__(self) -> int:
             return 64
@@ -159,7 +175,13 @@ def test_answers_are_let_go_head_by_head_and_not_copied_in_order(monkeypatch: py
 
     monkeypatch.setattr("longtail.processes.gather", gathered)
     tracemalloc.start()
-    found = collect(Many(), lambda image: {name: torch.from_numpy(np.zeros((32, 1000), dtype=np.float32)) for name in ("logits", "a", "b")})
+    found = collect(
+        Many(),
+        lambda image: {
+            name: torch.from_numpy(np.zeros((32, 1000), dtype=np.float32))
+            for name in ("logits", "a", "b")
+        },
+    )
     copied, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     size = sum(own.nbytes for own in found.logits.values())

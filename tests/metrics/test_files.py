@@ -10,7 +10,10 @@ from longtail.metrics.files import Predictions, read_predictions, write_predicti
 
 def some(rows: int = 3) -> Predictions:
     rng = np.random.default_rng(rows)
-    heads = {"logits": rng.normal(size=(rows, 4)).astype(np.float32), "cls": rng.normal(size=(rows, 4)).astype(np.float32)}
+    heads = {
+        "logits": rng.normal(size=(rows, 4)).astype(np.float32),
+        "cls": rng.normal(size=(rows, 4)).astype(np.float32),
+    }
     return Predictions(heads, np.arange(rows), np.arange(rows))
 
 
@@ -35,7 +38,9 @@ def test_numpy_alone_can_read_it(tmp_path: Path) -> None:
 
 
 def test_a_part_of_a_split_takes_its_own_names(tmp_path: Path) -> None:
-    part = Predictions({"logits": np.zeros((2, 2), dtype=np.float32)}, np.array([0, 1]), np.array([0, 2]))
+    part = Predictions(
+        {"logits": np.zeros((2, 2), dtype=np.float32)}, np.array([0, 1]), np.array([0, 2])
+    )
     write_predictions(tmp_path / "a.npz", part, list("abc"))
     assert read_predictions(tmp_path / "a.npz")[1].tolist() == ["a", "c"]
 
@@ -46,7 +51,9 @@ def test_the_same_predictions_are_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "test.npz"
     write_predictions(path, some(), list("abc"))
     before = path.read_bytes()

@@ -12,7 +12,10 @@ from longtail.metrics.intervals import balanced, paired, wilson
 
 
 def drawn_by_hand(
-    first: NDArray[np.float64], second: NDArray[np.float64], target: NDArray[np.int64], resamples: int
+    first: NDArray[np.float64],
+    second: NDArray[np.float64],
+    target: NDArray[np.int64],
+    resamples: int,
 ) -> tuple[float, float]:
     """The slow reference: draw image numbers within each class, one less than it has, score both classifiers on them, subtract."""
     rng = np.random.default_rng(1)
@@ -36,7 +39,9 @@ def test_equals_drawing_images(seeds: int) -> None:
     second = (rng.uniform(size=(seeds, 75)) < 0.7).mean(axis=0)
     found = paired(first, second, target, resamples=4000)
     classes = [target == index for index in range(4)]
-    assert found.value == pytest.approx(np.mean([second[own].mean() - first[own].mean() for own in classes]))
+    assert found.value == pytest.approx(
+        np.mean([second[own].mean() - first[own].mean() for own in classes])
+    )
     low, high = drawn_by_hand(first, second, target, 4000)
     assert (found.low, found.high) == pytest.approx((low, high), abs=0.02)
     assert found.low < found.value < found.high
@@ -58,7 +63,9 @@ def test_a_balanced_accuracy_is_known_as_well_as_its_classes() -> None:
     found = balanced(right, target)
     assert found.value == pytest.approx((2 / 3 + 1 / 2) / 2)
     spread = 1.959964 * math.sqrt(0.6 * 0.4 / 3 + 0.5 * 0.5 / 2) / 2
-    assert (found.low, found.high) == pytest.approx((found.value - spread, min(1.0, found.value + spread)), abs=1e-5)
+    assert (found.low, found.high) == pytest.approx(
+        (found.value - spread, min(1.0, found.value + spread)), abs=1e-5
+    )
     assert balanced(np.zeros(4), np.arange(4)).low == 0
     with pytest.raises(ValueError, match="expected an answer for each image"):
         balanced(np.zeros(3), np.zeros(2))
@@ -80,7 +87,12 @@ def test_the_interval_covers_about_95_of_100(images: int) -> None:
     target = np.repeat(np.arange(max(3, 60 // images)), images)
     covered = 0
     for _ in range(200):
-        found = paired(rng.uniform(size=len(target)) < 0.5, rng.uniform(size=len(target)) < 0.6, target, resamples=400)
+        found = paired(
+            rng.uniform(size=len(target)) < 0.5,
+            rng.uniform(size=len(target)) < 0.6,
+            target,
+            resamples=400,
+        )
         covered += found.low <= 0.1 <= found.high
     assert 180 <= covered <= 198  # 95 of 100, give or take three binomial deviations
 
@@ -117,8 +129,13 @@ def test_wilson_solves_its_equation_and_holds_the_share(images: int, part: float
     (low,), (high,) = wilson(np.array([right]), np.array([images]))
     share = right / images
     assert 0 <= low <= share <= high <= 1
-    for bound in (low, high):  # the shares from which the found one is just 1.96 of their own deviations away
-        assert abs(share - bound) == pytest.approx(1.959964 * math.sqrt(bound * (1 - bound) / images), abs=1e-6)
+    for bound in (
+        low,
+        high,
+    ):  # the shares from which the found one is just 1.96 of their own deviations away
+        assert abs(share - bound) == pytest.approx(
+            1.959964 * math.sqrt(bound * (1 - bound) / images), abs=1e-6
+        )
 
 
 def test_wilson_covers_about_95_of_100_where_the_usual_interval_does_not() -> None:

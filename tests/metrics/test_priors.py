@@ -21,7 +21,11 @@ def test_priors_are_those_of_sade() -> None:
         assert shifted(counts, k, "backward").tolist() == pytest.approx(prior[::-1].tolist())
 
 
-@given(st.lists(st.integers(1, 1000), min_size=1, max_size=20), st.floats(1, 100), st.sampled_from(["forward", "backward"]))
+@given(
+    st.lists(st.integers(1, 1000), min_size=1, max_size=20),
+    st.floats(1, 100),
+    st.sampled_from(["forward", "backward"]),
+)
 def test_priors_follow_the_training_counts(counts: list[int], k: float, direction: str) -> None:
     prior = shifted(np.array(counts), k, direction)  # type: ignore[arg-type]
     assert prior.sum() == pytest.approx(1)
@@ -34,20 +38,31 @@ def test_priors_follow_the_training_counts(counts: list[int], k: float, directio
 def test_reweighting_is_what_drawing_test_sets_gives() -> None:
     rng = np.random.default_rng(0)
     target = np.repeat(np.arange(4), 50)
-    logits = rng.normal(size=(200, 4)) + 1.5 * np.eye(4)[target] * np.array([2.0, 1, 0.5, 0.2])[target][:, None]
+    logits = (
+        rng.normal(size=(200, 4))
+        + 1.5 * np.eye(4)[target] * np.array([2.0, 1, 0.5, 0.2])[target][:, None]
+    )
     prior = shifted(np.array([400, 300, 20, 1]), 10)
     right, scores = hits(logits, target), []
     for _ in range(4000):  # 20 images each, the classes by the prior, the images within them evenly
         drawn = rng.choice(4, size=20, p=prior) * 50 + rng.integers(50, size=20)
         scores.append(right[drawn].mean())
-    assert accuracy_under(recall(logits, target, 4), prior) == pytest.approx(np.mean(scores), abs=4 * np.std(scores) / math.sqrt(4000))
+    assert accuracy_under(recall(logits, target, 4), prior) == pytest.approx(
+        np.mean(scores), abs=4 * np.std(scores) / math.sqrt(4000)
+    )
 
 
-@given(st.lists(st.one_of(st.floats(0, 1), st.just(math.nan)), min_size=1, max_size=10).filter(lambda own: not all(map(math.isnan, own))))
+@given(
+    st.lists(st.one_of(st.floats(0, 1), st.just(math.nan)), min_size=1, max_size=10).filter(
+        lambda own: not all(map(math.isnan, own))
+    )
+)
 def test_towards_k_of_one_it_is_balanced_accuracy(recalls: list[float]) -> None:
     values, counts = np.array(recalls), np.arange(len(recalls))
     assert accuracy_under(values, shifted(counts, 1)) == pytest.approx(balanced(values))
-    assert accuracy_under(values, shifted(counts, 1 + 1e-9)) == pytest.approx(balanced(values), abs=1e-6)
+    assert accuracy_under(values, shifted(counts, 1 + 1e-9)) == pytest.approx(
+        balanced(values), abs=1e-6
+    )
 
 
 def test_told_the_prior_by_hand() -> None:
@@ -56,15 +71,22 @@ def test_told_the_prior_by_hand() -> None:
     logits, prior = rng.normal(size=(90, 4)), np.array([0.5, 0.3, 0.15, 0.05])
     found = told(logits, target, prior)
     for index in range(3):
-        rows = [[value + math.log(q) for value, q in zip(row, prior, strict=True)] for row in logits[target == index].tolist()]
-        assert found[index] == pytest.approx(sum(row.index(max(row)) == index for row in rows) / len(rows))
+        rows = [
+            [value + math.log(q) for value, q in zip(row, prior, strict=True)]
+            for row in logits[target == index].tolist()
+        ]
+        assert found[index] == pytest.approx(
+            sum(row.index(max(row)) == index for row in rows) / len(rows)
+        )
     assert math.isnan(found[3])
 
 
 def test_being_told_helps_logits_that_stand_for_a_uniform_prior() -> None:
     rng = np.random.default_rng(0)
     target = np.repeat(np.arange(5), 2000)
-    logits = rng.normal(size=(10_000, 5)) + np.eye(5)[target]  # of unit normals around unit vectors, these are the log-likelihoods
+    logits = (
+        rng.normal(size=(10_000, 5)) + np.eye(5)[target]
+    )  # of unit normals around unit vectors, these are the log-likelihoods
     found = sweep(logits, target, counts=np.array([1000, 300, 100, 30, 10]))
     assert [(own["direction"], own["k"]) for own in found] == [
         *(("forward", k) for k in IMBALANCES[::-1]),
@@ -73,11 +95,17 @@ def test_being_told_helps_logits_that_stand_for_a_uniform_prior() -> None:
     ]
     assert all(own["known"] >= own["accuracy"] - 0.005 for own in found)
     assert found[0]["known"] > found[0]["accuracy"] + 0.1
-    assert found[5]["known"] == found[5]["accuracy"] == pytest.approx(balanced(recall(logits, target, 5)))
+    assert (
+        found[5]["known"]
+        == found[5]["accuracy"]
+        == pytest.approx(balanced(recall(logits, target, 5)))
+    )
 
 
 def test_classes_without_images_are_left_out() -> None:
-    assert accuracy_under(np.array([1.0, math.nan, 0.0]), np.array([0.3, 0.6, 0.1])) == pytest.approx(0.75)
+    assert accuracy_under(
+        np.array([1.0, math.nan, 0.0]), np.array([0.3, 0.6, 0.1])
+    ) == pytest.approx(0.75)
 
 
 def test_mistakes_are_refused() -> None:

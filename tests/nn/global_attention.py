@@ -19,5 +19,8 @@ if __name__ == "__main__":
     doubled.square().mul(torch.arange(1.0, 9.0)).sum().backward()
     weights = torch.cat([p.grad.flatten() for p in batchformer.parameters() if p.grad is not None])
     dist.all_reduce(weights)
-    torch.save({"doubled": doubled.detach(), "target": target, "rows": own.grad, "weights": weights}, f"{out}/{rank}.pt")
+    torch.save(
+        {"doubled": doubled.detach(), "target": target, "rows": own.grad, "weights": weights},
+        f"{out}/{rank}.pt",
+    )
     dist.destroy_process_group()

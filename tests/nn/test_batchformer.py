@@ -21,9 +21,12 @@ def slow_layer(layer: nn.TransformerEncoderLayer, rows: Tensor, heads: int) -> T
     for head in range(heads):
         part = slice(head * width, (head + 1) * width)
         for i in range(count):
-            scores = torch.stack([query[i, part] @ key[j, part] / math.sqrt(width) for j in range(count)])
+            scores = torch.stack(
+                [query[i, part] @ key[j, part] / math.sqrt(width) for j in range(count)]
+            )
             mixed[i, part] = sum(
-                (share * value[j, part] for j, share in enumerate(scores.softmax(0))), torch.zeros(width, dtype=rows.dtype)
+                (share * value[j, part] for j, share in enumerate(scores.softmax(0))),
+                torch.zeros(width, dtype=rows.dtype),
             )
     rows = layer.norm1(rows + layer.self_attn.out_proj(mixed))
     return layer.norm2(rows + layer.linear2(layer.linear1(rows).relu()))  # type: ignore[no-any-return]
@@ -128,8 +131,12 @@ def test_streams_are_the_identity_in_eval() -> None:
 
 
 def test_a_batchformer_without_loss_is_frozen() -> None:
-    assert not any(p.requires_grad for p in Streams(BatchFormer(8), plain=1.5, attended=0.0).parameters())
-    assert all(p.requires_grad for p in Streams(BatchFormer(8), plain=0.0, attended=1.0).parameters())
+    assert not any(
+        p.requires_grad for p in Streams(BatchFormer(8), plain=1.5, attended=0.0).parameters()
+    )
+    assert all(
+        p.requires_grad for p in Streams(BatchFormer(8), plain=0.0, attended=1.0).parameters()
+    )
 
 
 @pytest.mark.parametrize(("plain", "attended"), [(-1.0, 1.0), (0.0, 0.0)])
@@ -144,7 +151,9 @@ def test_it_drops_into_a_plain_loop_with_a_timm_model() -> None:
     torch.manual_seed(0)
     model = timm.create_model("test_vit", img_size=16, patch_size=8, num_classes=0)
     batchformer, head = BatchFormer(64), nn.Linear(64, 3)
-    optimizer = torch.optim.SGD([*model.parameters(), *batchformer.parameters(), *head.parameters()], lr=0.05)
+    optimizer = torch.optim.SGD(
+        [*model.parameters(), *batchformer.parameters(), *head.parameters()], lr=0.05
+    )
     image, target = torch.rand(6, 3, 16, 16), torch.arange(6) % 3
     losses = []
     for _ in range(8):
@@ -160,9 +169,19 @@ def test_it_drops_into_a_plain_loop_with_a_timm_model() -> None:
 def test_two_processes_attend_over_all_rows_as_one_does(tmp_path: Path) -> None:
     script = Path(__file__).with_name("global_attention.py")
     source = str(Path(__file__).parents[2] / "src")
-    environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": source,
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
     command = [sys.executable, str(script)]
-    both = [subprocess.Popen([*command, str(rank), "2", str(tmp_path / "store"), str(tmp_path)], env=environment) for rank in (0, 1)]
+    both = [
+        subprocess.Popen(
+            [*command, str(rank), "2", str(tmp_path / "store"), str(tmp_path)], env=environment
+        )
+        for rank in (0, 1)
+    ]
     try:
         assert [process.wait(timeout=120) for process in both] == [0, 0]
     finally:

@@ -9,15 +9,28 @@ from longtail.nn.experts import Experts
 
 
 @pytest.mark.parametrize(
-    ("name", "dims", "widths"), [("resnet32_experts", 3 * 48, [16] * 11 + [24] * 10 + [48] * 10), ("fast_cnn_experts", 3 * 96, None)]
+    ("name", "dims", "widths"),
+    [
+        ("resnet32_experts", 3 * 48, [16] * 11 + [24] * 10 + [48] * 10),
+        ("fast_cnn_experts", 3 * 96, None),
+    ],
 )
-def test_experts_share_a_trunk_and_have_narrower_ends(name: str, dims: int, widths: list[int] | None) -> None:
+def test_experts_share_a_trunk_and_have_narrower_ends(
+    name: str, dims: int, widths: list[int] | None
+) -> None:
     network = build({"name": name})
     body = network.body
     assert isinstance(body, Experts)
     assert network.dim == dims
-    if widths is not None:  # RIDE: 16 shared, 24 and 48 apart, thirty-one convolutions on the way through an expert
-        on_the_way = [m for part in (body.trunk, body.branches[1]) for m in part.modules() if isinstance(m, nn.Conv2d)]
+    if (
+        widths is not None
+    ):  # RIDE: 16 shared, 24 and 48 apart, thirty-one convolutions on the way through an expert
+        on_the_way = [
+            m
+            for part in (body.trunk, body.branches[1])
+            for m in part.modules()
+            if isinstance(m, nn.Conv2d)
+        ]
         assert [m.out_channels for m in on_the_way] == widths
 
 

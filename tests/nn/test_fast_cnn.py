@@ -8,7 +8,9 @@ def test_it_is_the_documented_architecture_at_32_pixels() -> None:
     network = FastCNN(32)
     shapes: list[tuple[int, ...]] = []
     for block in (network.stem, *network.blocks):
-        block.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(output.shape[1:])))
+        block.register_forward_hook(
+            lambda module, inputs, output: shapes.append(tuple(output.shape[1:]))
+        )
     assert network(torch.rand(2, 3, 32, 32)).shape == (2, 128)
     assert shapes == [(16, 31, 31), (32, 15, 15), (128, 7, 7), (128, 3, 3)]
     kinds = [type(m).__name__ for m in network.blocks[0].modules() if not list(m.children())]

@@ -13,7 +13,9 @@ def folder(tmp_path: Path) -> Path:
     network = build({"name": "fast_cnn", "size": 8, "width": 4})
     classifier = Classifier(network, Linear(network.dim, 2))
     save_model(classifier, str(tmp_path / "model.safetensors"))
-    (tmp_path / "spec.json").write_text(json.dumps({"format": 1, "network": classifier.spec, "classes": ["cat", "dog"], "size": 8}))
+    (tmp_path / "spec.json").write_text(
+        json.dumps({"format": 1, "network": classifier.spec, "classes": ["cat", "dog"], "size": 8})
+    )
     torch.save(classifier.state_dict(), tmp_path / "expected.pt")
     return tmp_path
 
@@ -40,7 +42,13 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     network = build({"name": "fast_cnn", "size": 8, "width": 4})
     classifier = Classifier(network, Linear(network.dim, 2))
     files.write(tmp_path / "model", classifier, classes=("cat", "dog"), size=8)
-    assert sorted(own.name for own in (tmp_path / "model").iterdir()) == ["model.safetensors", "spec.json"]
+    assert sorted(own.name for own in (tmp_path / "model").iterdir()) == [
+        "model.safetensors",
+        "spec.json",
+    ]
     again, classes, size = files.read(tmp_path / "model")
     assert (classes, size, again.spec) == (("cat", "dog"), 8, classifier.spec)
-    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in classifier.state_dict().items())
+    assert all(
+        torch.equal(tensor, again.state_dict()[name])
+        for name, tensor in classifier.state_dict().items()
+    )

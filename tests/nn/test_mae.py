@@ -20,7 +20,19 @@ from longtail.nn.mae import (
 
 def encoder(**more: object) -> Network:
     torch.manual_seed(0)
-    return initialise(build({"name": "vit_mini", "size": 8, "patch": 2, "width": 16, "depth": 2, "pool": "avg", **more}))
+    return initialise(
+        build(
+            {
+                "name": "vit_mini",
+                "size": 8,
+                "patch": 2,
+                "width": 16,
+                "depth": 2,
+                "pool": "avg",
+                **more,
+            }
+        )
+    )
 
 
 def autoencoder(**more: object) -> MaskedAutoencoder:
@@ -57,7 +69,9 @@ def test_masking_hides_the_largest_draws_and_can_be_undone() -> None:
         assert masked.visible[row, :, 0].tolist() == [8 * row + patch for patch in smallest[:2]]
         assert masked.hidden[row].nonzero().flatten().tolist() == sorted(smallest[2:])
         whole = [*masked.visible[row, :, 0].tolist(), *[8 * row + patch for patch in smallest[2:]]]
-        assert [whole[place] for place in masked.restore[row].tolist()] == tokens[row, :, 0].tolist()
+        assert [whole[place] for place in masked.restore[row].tolist()] == tokens[
+            row, :, 0
+        ].tolist()
 
 
 def test_every_patch_is_hidden_equally_often() -> None:
@@ -82,17 +96,22 @@ def test_a_ratio_that_leaves_nothing_to_see_is_refused() -> None:
 @pytest.mark.parametrize("size", [{"depth": 0}, {"depth": -1}, {"width": 0}, {"width": -8}])
 def test_a_decoder_without_blocks_or_width_is_refused(size: dict[str, int]) -> None:
     ((name, value),) = size.items()
-    with pytest.raises(ValueError, match=f"at least one block and a positive width, got .*{name} {value}"):
+    with pytest.raises(
+        ValueError, match=f"at least one block and a positive width, got .*{name} {value}"
+    ):
         Decoder(16, grid=2, pixels=12, **{"width": 8, "depth": 1, "heads": 2, **size})
 
 
 def test_an_encoder_that_sees_the_image_through_convolutions_is_refused() -> None:
     hybrid = build({"name": "timm:vit_tiny_r_s16_p8_224", "size": 64, "pool": "avg"})
     with pytest.raises(
-        ValueError, match=r"patches are pieces of the image, got timm:vit_tiny_r_s16_p8_224 with \d+ patches of \d+ in a row of 64"
+        ValueError,
+        match=r"patches are pieces of the image, got timm:vit_tiny_r_s16_p8_224 with \d+ patches of \d+ in a row of 64",
     ):
         MaskedAutoencoder(hybrid, width=8, depth=1, heads=2)
-    with pytest.raises(ValueError, match=r"patches are pieces of the image, got timm:vit_tiny_r_s16_p8_224"):
+    with pytest.raises(
+        ValueError, match=r"patches are pieces of the image, got timm:vit_tiny_r_s16_p8_224"
+    ):
         initialise(hybrid)
 
 
@@ -103,7 +122,12 @@ def test_patches_against_a_slow_reference() -> None:
     for n in range(2):
         for at in range(6):
             top, left = at // 3 * 2, at % 3 * 2
-            slow = [image[n, c, top + y, left + x].item() for y in range(2) for x in range(2) for c in range(3)]
+            slow = [
+                image[n, c, top + y, left + x].item()
+                for y in range(2)
+                for x in range(2)
+                for c in range(3)
+            ]
             assert patches[n, at].tolist() == slow
 
 
@@ -115,25 +139,37 @@ def slow_loss(method: MaskedAutoencoder, image: Tensor, predicted: Tensor, hidde
             if not hidden[n, at]:
                 continue
             top, left = at // 4 * 2, at % 4 * 2
-            pixels = [(image[n, c, top + y, left + x].item() - mean[c]) / std[c] for y in range(2) for x in range(2) for c in range(3)]
+            pixels = [
+                (image[n, c, top + y, left + x].item() - mean[c]) / std[c]
+                for y in range(2)
+                for x in range(2)
+                for c in range(3)
+            ]
             centre = sum(pixels) / 12
             variance = sum((p - centre) ** 2 for p in pixels) / 11
             wanted = [(p - centre) / math.sqrt(variance + 1e-6) for p in pixels]
-            errors.append(sum((a - b) ** 2 for a, b in zip(wanted, predicted[n, at].tolist(), strict=True)) / 12)
+            errors.append(
+                sum((a - b) ** 2 for a, b in zip(wanted, predicted[n, at].tolist(), strict=True))
+                / 12
+            )
     return sum(errors) / len(errors)
 
 
 def test_the_loss_is_the_error_on_hidden_patches_of_mean_0_and_deviation_1() -> None:
     method, image = autoencoder(), torch.rand(3, 3, 8, 8, dtype=torch.float64)
     found = method(image)
-    assert found.loss.item() == pytest.approx(slow_loss(method, image, found.predicted, found.hidden), rel=1e-6)
+    assert found.loss.item() == pytest.approx(
+        slow_loss(method, image, found.predicted, found.hidden), rel=1e-6
+    )
 
 
 def test_the_encoder_sees_visible_patches_only() -> None:
     method, image = autoencoder(), torch.rand(2, 3, 8, 8, dtype=torch.float64)
     lengths: list[int] = []
     body = transformer(method.network)
-    body.blocks[0].register_forward_hook(lambda module, given, answer: lengths.append(given[0].shape[1]))
+    body.blocks[0].register_forward_hook(
+        lambda module, given, answer: lengths.append(given[0].shape[1])
+    )
     torch.manual_seed(1)
     found = method(image)
     assert lengths == [1 + 4]  # the class token and a quarter of 16 patches
@@ -156,7 +192,9 @@ def test_the_decoder_puts_every_patch_in_its_place() -> None:
         line = [decoder.embed(prefix[n, 0])]
         for patch in range(4):
             place = int(masked.restore[n, patch])
-            line.append(decoder.mask_token[0, 0] if place >= 2 else decoder.embed(masked.visible[n, place]))
+            line.append(
+                decoder.mask_token[0, 0] if place >= 2 else decoder.embed(masked.visible[n, place])
+            )
         tokens = torch.stack(line) + sincos_positions(8, 2)[0].double()
         slow = decoder.pixels(decoder.norm(decoder.blocks(tokens[None])))[0, 1:]
         assert torch.allclose(painted[n], slow, atol=1e-6)
@@ -179,7 +217,12 @@ def test_nothing_hidden_is_the_plain_encoder(before: nn.Module) -> None:
     assert tokens.shape[1] == 1 + 15
     body = transformer(method.network)
     alone = body._pos_embed(body.patch_embed(method.network.normalize(image)))
-    kept = torch.stack([row[torch.cat([torch.tensor([True]), ~hidden])] for row, hidden in zip(alone, masked.hidden, strict=True)])
+    kept = torch.stack(
+        [
+            row[torch.cat([torch.tensor([True]), ~hidden])]
+            for row, hidden in zip(alone, masked.hidden, strict=True)
+        ]
+    )
     assert torch.allclose(body.norm(body.blocks(before(kept))).sum(1), tokens.sum(1), atol=1e-9)
 
 
@@ -195,7 +238,9 @@ def test_first_weights_are_those_of_a_masked_autoencoder() -> None:
     assert limit * 0.95 < qkv.weight.abs().max() <= limit
     assert not qkv.bias.any()
     assert 0.01 < body.cls_token.std() < 0.03
-    assert 0.005 < Decoder(16, grid=2, pixels=12, width=64, depth=1, heads=2).mask_token.std() < 0.04
+    assert (
+        0.005 < Decoder(16, grid=2, pixels=12, width=64, depth=1, heads=2).mask_token.std() < 0.04
+    )
 
 
 def test_positions_do_not_learn_in_pretraining() -> None:
@@ -222,7 +267,18 @@ def test_a_network_that_is_no_transformer_is_refused() -> None:
 
 def test_a_norm_behind_the_pooling_is_refused() -> None:
     with pytest.raises(ValueError, match="got pool 'avg_norm': build it with pool 'avg'"):
-        MaskedAutoencoder(build({"name": "vit_mini", "size": 8, "patch": 2, "width": 16, "depth": 1, "pool": "avg_norm"}))
+        MaskedAutoencoder(
+            build(
+                {
+                    "name": "vit_mini",
+                    "size": 8,
+                    "patch": 2,
+                    "width": 16,
+                    "depth": 1,
+                    "pool": "avg_norm",
+                }
+            )
+        )
 
 
 def test_a_size_that_the_patch_does_not_divide_is_refused() -> None:
@@ -266,7 +322,10 @@ def test_a_perfect_painter_paints_the_image() -> None:
 
 
 def test_the_first_weights_are_the_same_in_another_order_of_memory() -> None:
-    plain, last = (build({"name": "vit_mini", "size": 8, "patch": 4, "width": 16, "depth": 1}) for _ in range(2))
+    plain, last = (
+        build({"name": "vit_mini", "size": 8, "patch": 4, "width": 16, "depth": 1})
+        for _ in range(2)
+    )
     for network in (plain, last.to(memory_format=torch.channels_last)):
         torch.manual_seed(0)
         initialise(network)

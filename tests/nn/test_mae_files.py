@@ -12,7 +12,15 @@ from torch import Tensor
 
 from longtail.nn import Adjusted, Classifier, Cosine, Linear, Network, build
 from longtail.nn.mae import MaskedAutoencoder, initialise, transformer
-from longtail.nn.mae_files import Weights, load_encoder, load_mae, mae_layout, read_weights, timm_layout, write_weights
+from longtail.nn.mae_files import (
+    Weights,
+    load_encoder,
+    load_mae,
+    mae_layout,
+    read_weights,
+    timm_layout,
+    write_weights,
+)
 
 VIT = {"name": "vit_mini", "size": 16, "patch": 4, "width": 16, "depth": 2, "heads": 2}
 
@@ -30,19 +38,30 @@ def blocks(prefix: str, width: int, depth: int) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     for b in range(depth):
         for norm in ("norm1", "norm2"):
-            shapes |= {f"{prefix}.{b}.{norm}.weight": (width,), f"{prefix}.{b}.{norm}.bias": (width,)}
+            shapes |= {
+                f"{prefix}.{b}.{norm}.weight": (width,),
+                f"{prefix}.{b}.{norm}.bias": (width,),
+            }
         for name, (out, into) in {
             "attn.qkv": (3 * width, width),
             "attn.proj": (width, width),
             "mlp.fc1": (4 * width, width),
             "mlp.fc2": (width, 4 * width),
         }.items():
-            shapes |= {f"{prefix}.{b}.{name}.weight": (out, into), f"{prefix}.{b}.{name}.bias": (out,)}
+            shapes |= {
+                f"{prefix}.{b}.{name}.weight": (out, into),
+                f"{prefix}.{b}.{name}.bias": (out,),
+            }
     return shapes
 
 
 def public(
-    *, width: int = 16, depth: int = 2, grid: int = 4, patch: int = 4, decoder: tuple[int, int] | None = (8, 1)
+    *,
+    width: int = 16,
+    depth: int = 2,
+    grid: int = 4,
+    patch: int = 4,
+    decoder: tuple[int, int] | None = (8, 1),
 ) -> dict[str, tuple[int, ...]]:
     """Every key and shape of a public MAE checkpoint: an encoder, and a decoder unless it was left out."""
     shapes: dict[str, tuple[int, ...]] = {
@@ -84,11 +103,16 @@ def test_the_papers_sizes_have_the_public_keys_and_shapes() -> None:
     with torch.device("meta"):
         network = build({"name": "timm:vit_base_patch16_224", "pool": "avg"})
         ours = MaskedAutoencoder(network).state_dict()
-    shapes = {name.removeprefix("network.body."): tuple(own.shape) for name, own in ours.items() if name.startswith("network.body.")}
+    shapes = {
+        name.removeprefix("network.body."): tuple(own.shape)
+        for name, own in ours.items()
+        if name.startswith("network.body.")
+    }
     assert shapes == public(width=768, depth=12, grid=14, patch=16, decoder=None)
-    assert sum(torch.Size(shape).numel() for shape in public(width=768, depth=12, grid=14, patch=16, decoder=(512, 8)).values()) == sum(
-        own.numel() for own in ours.values()
-    )
+    assert sum(
+        torch.Size(shape).numel()
+        for shape in public(width=768, depth=12, grid=14, patch=16, decoder=(512, 8)).values()
+    ) == sum(own.numel() for own in ours.values())
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".pt", ".safetensors"])
@@ -97,23 +121,37 @@ def test_a_whole_public_checkpoint_fills_an_autoencoder(tmp_path: Path, suffix: 
     if suffix == ".safetensors":
         save_file(tensors, path)
     else:
-        torch.save({"model": tensors, "epoch": 799, "args": argparse.Namespace(mask_ratio=0.75), "scaler": {}}, path)
+        torch.save(
+            {
+                "model": tensors,
+                "epoch": 799,
+                "args": argparse.Namespace(mask_ratio=0.75),
+                "scaler": {},
+            },
+            path,
+        )
     method = load_mae(MaskedAutoencoder(encoder(), width=8, depth=1, heads=2), read_weights(path))
     again = mae_layout(method)
-    assert {name: own.tolist() for name, own in again.items()} == {name: own.tolist() for name, own in tensors.items()}
+    assert {name: own.tolist() for name, own in again.items()} == {
+        name: own.tolist() for name, own in tensors.items()
+    }
     assert method(torch.rand(2, 3, 16, 16)).loss.isfinite()
 
 
 @pytest.mark.parametrize("decoder", [None, (8, 1)])
 @pytest.mark.parametrize("wrapper", ["", "module.", "network.body."])
-def test_a_public_checkpoint_fills_a_network_for_fine_tuning(decoder: tuple[int, int] | None, wrapper: str, tmp_path: Path) -> None:
+def test_a_public_checkpoint_fills_a_network_for_fine_tuning(
+    decoder: tuple[int, int] | None, wrapper: str, tmp_path: Path
+) -> None:
     tensors = invented(public(decoder=decoder))
     torch.save({wrapper + name: own for name, own in tensors.items()}, tmp_path / "weights.pth")
     torch.manual_seed(0)
     network = load_encoder(encoder(pool="avg_norm"), read_weights(tmp_path / "weights.pth"))
     for name, own in transformer(network).state_dict().items():
         if name.startswith("fc_norm."):
-            assert torch.equal(own, torch.full((16,), float(name.endswith("weight")))), "the new norm begins anew"
+            assert torch.equal(own, torch.full((16,), float(name.endswith("weight")))), (
+                "the new norm begins anew"
+            )
         else:
             assert torch.equal(own, tensors[name]), name
 
@@ -131,7 +169,9 @@ def test_a_fine_tuned_checkpoint_brings_its_norm() -> None:
 def test_positions_follow_the_resolution(before: int, after: int) -> None:
     """A plane over the grid is a plane on a finer or coarser one, apart from the edges."""
     patch = 16 if before > 100 else 4
-    first, second = (build({**VIT, "size": size, "patch": patch, "depth": 1}) for size in (before, after))
+    first, second = (
+        build({**VIT, "size": size, "patch": patch, "depth": 1}) for size in (before, after)
+    )
     old, new = before // patch, after // patch
     plane = torch.arange(float(old)).add(0.5).div(old)
     positions = transformer(first).pos_embed
@@ -145,25 +185,41 @@ def test_positions_follow_the_resolution(before: int, after: int) -> None:
     wanted = torch.arange(float(new)).add(0.5).div(new)
     inner = slice(new // 4, -(new // 4))
     assert (found[0] == 7.0).all(), "the class token has no place to interpolate"
-    assert torch.allclose(found[1:, 0].view(new, new)[inner, inner], wanted[inner, None].expand(-1, new)[:, inner], atol=0.02)
-    assert torch.allclose(found[1:, 1].view(new, new)[inner, inner], wanted[None, inner].expand(new, -1)[inner], atol=0.02)
+    assert torch.allclose(
+        found[1:, 0].view(new, new)[inner, inner],
+        wanted[inner, None].expand(-1, new)[:, inner],
+        atol=0.02,
+    )
+    assert torch.allclose(
+        found[1:, 1].view(new, new)[inner, inner],
+        wanted[None, inner].expand(new, -1)[inner],
+        atol=0.02,
+    )
 
 
 @pytest.mark.parametrize(("before", "after"), [(4, 7), (8, 4)])
 def test_positions_are_interpolated_as_timm_does(before: int, after: int) -> None:
-    first, second = (build({**VIT, "size": 4 * grid, "patch": 4, "depth": 1}) for grid in (before, after))
+    first, second = (
+        build({**VIT, "size": 4 * grid, "patch": 4, "depth": 1}) for grid in (before, after)
+    )
     with torch.no_grad():
         transformer(first).pos_embed.normal_()
     load_encoder(second, Weights(Path("run"), timm_layout(first)))
     old = transformer(first).pos_embed[:, 1:].unflatten(1, (before, before)).permute(0, 3, 1, 2)
-    wanted = F.interpolate(old, size=(after, after), mode="bicubic", antialias=True).permute(0, 2, 3, 1).flatten(1, 2)
+    wanted = (
+        F.interpolate(old, size=(after, after), mode="bicubic", antialias=True)
+        .permute(0, 2, 3, 1)
+        .flatten(1, 2)
+    )
     torch.testing.assert_close(transformer(second).pos_embed[:, 1:], wanted)
 
 
 def test_positions_of_another_width_are_refused_with_the_file() -> None:
     tensors = timm_layout(encoder())
     tensors["pos_embed"] = torch.zeros(1, 17, 64)
-    with pytest.raises(ValueError, match=r"expected pos_embed of width 16, got shape \(1, 17, 64\) in elsewhere"):
+    with pytest.raises(
+        ValueError, match=r"expected pos_embed of width 16, got shape \(1, 17, 64\) in elsewhere"
+    ):
         load_encoder(encoder(), Weights(Path("elsewhere"), tensors))
 
 
@@ -183,7 +239,9 @@ def test_the_same_resolution_keeps_positions_to_the_bit() -> None:
         ({"heads": 4}, "heads 4, as vit_mini has here, got heads 2 in"),
     ],
 )
-def test_another_architecture_is_refused_with_both_numbers(more: dict[str, object], named: str, tmp_path: Path) -> None:
+def test_another_architecture_is_refused_with_both_numbers(
+    more: dict[str, object], named: str, tmp_path: Path
+) -> None:
     write(tmp_path / "encoder", encoder(), data="digits-lt")
     with pytest.raises(ValueError, match=named):
         load_encoder(encoder(**more), read_weights(tmp_path))
@@ -192,15 +250,22 @@ def test_another_architecture_is_refused_with_both_numbers(more: dict[str, objec
 def test_weights_of_something_else_are_refused() -> None:
     tensors = invented(public(decoder=None))
     with pytest.raises(ValueError, match=r"got 1 others \(dist_token\) and 0 missing"):
-        load_encoder(encoder(), Weights(Path("deit.pth"), {**tensors, "dist_token": torch.zeros(1, 1, 16)}))
+        load_encoder(
+            encoder(), Weights(Path("deit.pth"), {**tensors, "dist_token": torch.zeros(1, 1, 16)})
+        )
     tensors.pop("blocks.1.attn.qkv.bias")
     with pytest.raises(ValueError, match=r"1 missing \(blocks.1.attn.qkv.bias\) in mae.pth"):
         load_encoder(encoder(), Weights(Path("mae.pth"), tensors))
     grey = {**invented(public(decoder=None)), "patch_embed.proj.weight": torch.zeros(16, 1, 4, 4)}
-    with pytest.raises(ValueError, match=r"expected patch_embed.proj.weight of shape \(16, 3, 4, 4\).*got \(16, 1, 4, 4\) in grey.pth"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected patch_embed.proj.weight of shape \(16, 3, 4, 4\).*got \(16, 1, 4, 4\) in grey.pth",
+    ):
         load_encoder(encoder(), Weights(Path("grey.pth"), grey))
     wrong = {**invented(public(decoder=None)), "pos_embed": torch.zeros(1, 12, 16)}
-    with pytest.raises(ValueError, match=r"square grid and 1 tokens before it, got 12 positions in mae.pth"):
+    with pytest.raises(
+        ValueError, match=r"square grid and 1 tokens before it, got 12 positions in mae.pth"
+    ):
         load_encoder(encoder(), Weights(Path("mae.pth"), wrong))
 
 
@@ -227,7 +292,10 @@ def test_files_that_hold_nothing_of_use_are_refused(tmp_path: Path) -> None:
         read_weights(tmp_path / "torn.safetensors")
     for text in ("hello", "a list\n", "# words\n", "M\n", ""):
         (tmp_path / "text.pth").write_text(text)
-        with pytest.raises(ValueError, match=r"something else or a part of it in .*text.pth \(\w+.*\): copy it again"):
+        with pytest.raises(
+            ValueError,
+            match=r"something else or a part of it in .*text.pth \(\w+.*\): copy it again",
+        ):
             read_weights(tmp_path / "text.pth")
     torch.save({"epoch": 3}, tmp_path / "epoch.pth")
     with pytest.raises(ValueError, match="expected a state dict"):
@@ -244,7 +312,9 @@ class Trap:
         return (Path.touch, (Path("trap-was-sprung"),))
 
 
-def test_nothing_in_a_checkpoint_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_in_a_checkpoint_is_executed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save({"model": Trap()}, "trap.pth")
     with pytest.raises(ValueError, match=r"in trap.pth, and nothing in it is executed"):
@@ -252,11 +322,19 @@ def test_nothing_in_a_checkpoint_is_executed(tmp_path: Path, monkeypatch: pytest
     assert not Path("trap-was-sprung").exists()
 
 
-@pytest.mark.parametrize(("beside", "named"), [(np.float64(0.5), r"numpy\.\S+\.scalar"), (Path("run"), r"pathlib\.\S*Path")])
-def test_a_checkpoint_with_more_than_weights_says_how_to_save_them_alone(beside: object, named: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("beside", "named"),
+    [(np.float64(0.5), r"numpy\.\S+\.scalar"), (Path("run"), r"pathlib\.\S*Path")],
+)
+def test_a_checkpoint_with_more_than_weights_says_how_to_save_them_alone(
+    beside: object, named: str, tmp_path: Path
+) -> None:
     tensors = invented(public(decoder=None))
     torch.save({"model": tensors, "beside": beside}, tmp_path / "more.pth")
-    with pytest.raises(ValueError, match=rf'got {named} as well in .*more.pth.*torch.save\({{"model": state_dict}}, path\)'):
+    with pytest.raises(
+        ValueError,
+        match=rf'got {named} as well in .*more.pth.*torch.save\({{"model": state_dict}}, path\)',
+    ):
         read_weights(tmp_path / "more.pth")
     torch.save({"model": tensors}, tmp_path / "more.pth")
     assert read_weights(tmp_path / "more.pth").tensors.keys() == tensors.keys()
@@ -267,7 +345,10 @@ def test_a_folder_of_a_run_that_lacks_its_spec_is_not_whole(name: str, tmp_path:
     write(tmp_path / name, encoder(), data="digits-lt")
     (tmp_path / name / "spec.json").unlink()
     for source in (tmp_path, tmp_path / name):
-        with pytest.raises(ValueError, match=rf"expected spec.json in {tmp_path / name}, which is written last, got weights alone"):
+        with pytest.raises(
+            ValueError,
+            match=rf"expected spec.json in {tmp_path / name}, which is written last, got weights alone",
+        ):
             read_weights(source)
 
 
@@ -277,7 +358,10 @@ def test_an_encoder_in_a_folder_comes_back(tmp_path: Path) -> None:
     weights = read_weights(tmp_path)
     assert weights.spec == network.spec
     assert weights.patch == 4
-    assert json.loads((tmp_path / "encoder" / "spec.json").read_text())["data"] == "digits-lt, 364 images"
+    assert (
+        json.loads((tmp_path / "encoder" / "spec.json").read_text())["data"]
+        == "digits-lt, 364 images"
+    )
     file = read_weights(tmp_path / "encoder" / "model.safetensors")
     assert (file.spec, file.data) == (weights.spec, weights.data), "its spec is beside it"
     again = load_encoder(encoder(), weights)
@@ -290,7 +374,9 @@ def test_a_folder_of_timm_is_read_with_its_normalisation(nested: bool, tmp_path:
     save_file(invented(public(decoder=None)), tmp_path / "model.safetensors")
     known = {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}
     assert read_weights(tmp_path).statistics["mean"] == [0.485, 0.456, 0.406], "nothing is known"
-    (tmp_path / "config.json").write_text(json.dumps({"architecture": "vit", "pretrained_cfg": known} if nested else known))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"architecture": "vit", "pretrained_cfg": known} if nested else known)
+    )
     for source in (tmp_path, tmp_path / "model.safetensors"):
         assert read_weights(source).statistics == known
     write_weights(tmp_path / "copy", read_weights(tmp_path))
@@ -308,9 +394,19 @@ def normalised(network: Network, image: Tensor) -> Tensor:
 @pytest.mark.parametrize("adjusted", [False, True])
 def test_a_classifier_exports_to_timm(adjusted: bool) -> None:
     network, head = encoder(pool="avg_norm"), Linear(16, 5, scale=0.5)
-    classifier = (Adjusted(network, head, bias=torch.arange(5), temperature=2.0) if adjusted else Classifier(network, head)).eval()
+    classifier = (
+        Adjusted(network, head, bias=torch.arange(5), temperature=2.0)
+        if adjusted
+        else Classifier(network, head)
+    ).eval()
     model = timm.models.VisionTransformer(
-        img_size=16, patch_size=4, embed_dim=16, depth=2, num_heads=2, num_classes=5, global_pool="avg"
+        img_size=16,
+        patch_size=4,
+        embed_dim=16,
+        depth=2,
+        num_heads=2,
+        num_classes=5,
+        global_pool="avg",
     ).eval()
     model.load_state_dict(timm_layout(classifier))
     image = torch.rand(3, 3, 16, 16)
@@ -320,7 +416,9 @@ def test_a_classifier_exports_to_timm(adjusted: bool) -> None:
 
 def test_an_encoder_exports_to_timm_by_name() -> None:
     network = build({"name": "timm:test_vit", "size": 32, "patch": 8, "pool": "avg_norm"}).eval()
-    model = timm.create_model("test_vit", img_size=32, patch_size=8, num_classes=0, global_pool="avg").eval()
+    model = timm.create_model(
+        "test_vit", img_size=32, patch_size=8, num_classes=0, global_pool="avg"
+    ).eval()
     model.load_state_dict(timm_layout(network))
     image = torch.rand(2, 3, 32, 32)
     assert torch.equal(model(normalised(network, image)), network(image))
@@ -328,7 +426,9 @@ def test_an_encoder_exports_to_timm_by_name() -> None:
 
 def test_an_encoder_before_fine_tuning_has_its_norm_before_pooling() -> None:
     network = build({"name": "timm:test_vit", "size": 32, "patch": 8, "pool": "avg"}).eval()
-    model = timm.create_model("test_vit", img_size=32, patch_size=8, num_classes=0, global_pool="avg", fc_norm=False).eval()
+    model = timm.create_model(
+        "test_vit", img_size=32, patch_size=8, num_classes=0, global_pool="avg", fc_norm=False
+    ).eval()
     model.load_state_dict(timm_layout(network))
     image = torch.rand(2, 3, 32, 32)
     assert torch.equal(model(normalised(network, image)), network(image))

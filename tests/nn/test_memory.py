@@ -12,7 +12,10 @@ def test_a_frozen_module_ignores_its_parent() -> None:
     out = parent(torch.randn(8, 3))
     assert not out.requires_grad
     assert all(torch.equal(value, before[name]) for name, value in parent[1].state_dict().items())
-    assert [name for name, p in parent.named_parameters() if p.requires_grad] == ["0.weight", "0.bias"]
+    assert [name for name, p in parent.named_parameters() if p.requires_grad] == [
+        "0.weight",
+        "0.bias",
+    ]
 
 
 def test_an_enlarged_image_comes_back_to_the_teacher_as_it_was() -> None:
@@ -51,7 +54,11 @@ def test_what_a_queue_gave_does_not_change() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "message"), [((4, 2), "a queue of 3 and 4 rows: enlarge"), ((2, 5), r"expected rows \(N, 2\), got \(2, 5\)")]
+    ("shape", "message"),
+    [
+        ((4, 2), "a queue of 3 and 4 rows: enlarge"),
+        ((2, 5), r"expected rows \(N, 2\), got \(2, 5\)"),
+    ],
 )
 def test_rows_that_do_not_fit_are_refused(shape: tuple[int, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -7,7 +7,16 @@ import pytest
 import torch
 from torch import nn
 
-from longtail.nn import NETWORKS, Adjusted, Classifier, Cosine, CosineExperts, Linear, build, networks
+from longtail.nn import (
+    NETWORKS,
+    Adjusted,
+    Classifier,
+    Cosine,
+    CosineExperts,
+    Linear,
+    build,
+    networks,
+)
 
 SPECS: list[dict[str, Any]] = [
     {"name": "resnet32", "size": 16, "width": 4},
@@ -45,7 +54,12 @@ def test_features_have_dim_columns_and_reach_every_parameter(spec: dict[str, Any
 
 @pytest.mark.parametrize(
     ("name", "parameters", "dim"),
-    [("resnet32", 463_504, 64), ("fast_cnn", 494_416, 128), ("vit_mini", 1_204_608, 128), ("vit_tiny", 5_360_832, 192)],
+    [
+        ("resnet32", 463_504, 64),
+        ("fast_cnn", 494_416, 128),
+        ("vit_mini", 1_204_608, 128),
+        ("vit_tiny", 5_360_832, 192),
+    ],
 )
 def test_standard_sizes(name: str, parameters: int, dim: int) -> None:
     network = build({"name": name})
@@ -55,7 +69,11 @@ def test_standard_sizes(name: str, parameters: int, dim: int) -> None:
 def test_names_can_be_read_without_importing() -> None:
     tree = ast.parse(inspect.getsource(networks))
     (literal,) = [
-        n.value for n in tree.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name) and n.target.id == "NETWORKS"
+        n.value
+        for n in tree.body
+        if isinstance(n, ast.AnnAssign)
+        and isinstance(n.target, ast.Name)
+        and n.target.id == "NETWORKS"
     ]
     assert isinstance(literal, ast.Dict)
     assert [key.value for key in literal.keys if isinstance(key, ast.Constant)] == list(NETWORKS)
@@ -81,17 +99,26 @@ def test_a_pretrained_network_is_rebuilt_without_fetching(monkeypatch: pytest.Mo
 
 
 def test_missing_pretrained_weights_are_said_clearly() -> None:
-    with pytest.raises(ValueError, match=r"expected pretrained weights of mixer_s32_224, got: No pretrained.*--weights random"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected pretrained weights of mixer_s32_224, got: No pretrained.*--weights random",
+    ):
         build({"name": "timm:mixer_s32_224", "pretrained": True})
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"name": "fastcnn"}, r"unknown network 'fastcnn': did you mean fast_cnn.*Known: .*resnet32, .*timm:NAME"),
+        (
+            {"name": "fastcnn"},
+            r"unknown network 'fastcnn': did you mean fast_cnn.*Known: .*resnet32, .*timm:NAME",
+        ),
         ({"size": 32}, "unknown network 'None'"),
         ({"name": "timm:resnett18"}, "no model 'resnett18': the closest are .*'resnet18'"),
-        ({"name": "resnet32", "depth": 20}, "resnet32 has no keyword depth: known are size, mean, std, width"),
+        (
+            {"name": "resnet32", "depth": 20},
+            "resnet32 has no keyword depth: known are size, mean, std, width",
+        ),
         ({"name": "vit_mini", "size": 30, "patch": 4}, "got size 30 and patch 4"),
         ({"name": "vit_mini", "width": 30}, "got width 30 and heads 4"),
         (
@@ -109,11 +136,17 @@ def test_a_model_that_does_not_pool_is_refused(monkeypatch: pytest.MonkeyPatch) 
     import timm
 
     monkeypatch.setattr(timm, "create_model", lambda *args, **keywords: nn.Identity())
-    with pytest.raises(ValueError, match=r"expected features \(N, dim\) from timm:resnet10t, got \(1, 3, 8, 8\)"):
+    with pytest.raises(
+        ValueError, match=r"expected features \(N, dim\) from timm:resnet10t, got \(1, 3, 8, 8\)"
+    ):
         build({"name": "timm:resnet10t", "size": 8})
 
 
-@pytest.mark.parametrize("head", [Linear(32, 5, bias=False, scale=0.25), Cosine(32, 5, scale=16.0)], ids=["linear", "cosine"])
+@pytest.mark.parametrize(
+    "head",
+    [Linear(32, 5, bias=False, scale=0.25), Cosine(32, 5, scale=16.0)],
+    ids=["linear", "cosine"],
+)
 def test_a_classifier_comes_back_with_the_same_keys(head: Linear | Cosine) -> None:
     classifier = Classifier(build(SPECS[1]), head)
     again = build(json.loads(json.dumps(classifier.spec)))
@@ -132,13 +165,20 @@ def test_an_adjusted_classifier_comes_back_with_its_numbers() -> None:
     assert not torch.equal(again.eval()(image), adjusted.eval()(image))
     again.load_state_dict(adjusted.state_dict())
     assert torch.equal(again(image), adjusted(image))
-    assert torch.equal(adjusted(image), (Classifier(adjusted.network, adjusted.head)(image) - torch.arange(5)) / 2.5)
-    assert sum(p.numel() for p in adjusted.parameters()) == sum(p.numel() for p in Classifier(adjusted.network, adjusted.head).parameters())
+    assert torch.equal(
+        adjusted(image),
+        (Classifier(adjusted.network, adjusted.head)(image) - torch.arange(5)) / 2.5,
+    )
+    assert sum(p.numel() for p in adjusted.parameters()) == sum(
+        p.numel() for p in Classifier(adjusted.network, adjusted.head).parameters()
+    )
 
 
 def test_every_part_of_a_head_is_adjusted_and_their_mean_is_the_answer() -> None:
     network = build({"name": "fast_cnn_experts", "size": 8, "width": 8, "experts": 2})
-    adjusted = Adjusted(network, CosineExperts(network.dim, 5, experts=2), bias=torch.randn(5), temperature=0.5).eval()
+    adjusted = Adjusted(
+        network, CosineExperts(network.dim, 5, experts=2), bias=torch.randn(5), temperature=0.5
+    ).eval()
     image = torch.rand(2, 3, 8, 8)
     heads = adjusted.heads(image)
     assert torch.allclose((heads["expert1"] + heads["expert2"]) / 2, heads["logits"], atol=1e-4)

@@ -25,5 +25,8 @@ def test_numbers_that_do_not_fit_are_refused(mean: list[float], std: list[float]
 
 
 def test_pixels_that_are_no_floats_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"expected images as floats in \[0, 1\], got torch.uint8: .* pass image / 255"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected images as floats in \[0, 1\], got torch.uint8: .* pass image / 255",
+    ):
         Normalize([0.5], [0.5])(torch.zeros(1, 1, 2, 2, dtype=torch.uint8))

@@ -56,7 +56,9 @@ def test_weights_are_found_where_torch_leaves_them(cache: Path) -> None:
     assert pretrained.overlay("resnet18.a1_in1k") == {"file": str(path)}
 
 
-def test_a_network_begins_with_cached_weights_and_asks_nobody(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_begins_with_cached_weights_and_asks_nobody(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.manual_seed(1)
     theirs = timm.create_model("test_resnet").state_dict()
     put(cache, theirs)
@@ -83,7 +85,9 @@ def test_a_broken_file_in_the_cache_is_told(cache: Path) -> None:
         ("mobileclip_s0.nothing", None),
     ],
 )
-def test_weights_say_what_they_have_seen(model: str, data: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_say_what_they_have_seen(
+    model: str, data: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if data is None:
         monkeypatch.setattr(pretrained, "config", lambda _: type("Config", (), {"tag": "nothing"}))
     assert pretrained.learnt_from(model) == (data or f"timm:{model}")
@@ -101,7 +105,9 @@ def test_offline_means_that_nobody_is_asked(cache: Path, monkeypatch: pytest.Mon
     assert "timm/test_resnet.r160_in1k" in asked[0]
 
 
-def test_fetched_weights_are_those_in_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetched_weights_are_those_in_the_cache(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def succeeds(code: str, seconds: float) -> bool:
         if "hf_hub_download" in code:
             put(cache, {"x": torch.zeros(1)})

@@ -15,9 +15,15 @@ def test_the_patch_grows_with_the_image(size: int, patch: int) -> None:
 
 @pytest.mark.parametrize(
     ("size", "patch", "advice"),
-    [(15, 2, "take size 14 or 16, or a patch that divides 15"), (8, 16, "take size 16, or a patch"), (8, 0, "take a patch that divides 8")],
+    [
+        (15, 2, "take size 14 or 16, or a patch that divides 15"),
+        (8, 16, "take size 16, or a patch"),
+        (8, 0, "take a patch that divides 8"),
+    ],
 )
-def test_a_size_that_the_patch_does_not_divide_is_refused_with_others(size: int, patch: int, advice: str) -> None:
+def test_a_size_that_the_patch_does_not_divide_is_refused_with_others(
+    size: int, patch: int, advice: str
+) -> None:
     with pytest.raises(ValueError, match=f"got size {size} and patch {patch}: {advice}"):
         vit_mini(size, patch=patch, width=16, depth=1)
 
@@ -33,14 +39,19 @@ def test_features_may_be_the_mean_of_the_patches() -> None:
 
 
 def test_an_unknown_way_to_pool_names_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"unknown way to pool 'average': did you mean avg.* Known: avg, avg_norm, token, tokens"):
+    with pytest.raises(
+        ValueError,
+        match=r"unknown way to pool 'average': did you mean avg.* Known: avg, avg_norm, token, tokens",
+    ):
         vit_mini(8, width=16, depth=1, pool="average")
 
 
 def test_paths_are_dropped_more_often_in_later_blocks() -> None:
     network = vit_mini(8, width=16, depth=3, drop_path=0.2, layer_scale=1e-4)
     blocks = list(network.blocks)  # type: ignore[arg-type]
-    assert [getattr(block.drop_path1, "drop_prob", 0.0) for block in blocks] == pytest.approx([0.0, 0.1, 0.2])
+    assert [getattr(block.drop_path1, "drop_prob", 0.0) for block in blocks] == pytest.approx(
+        [0.0, 0.1, 0.2]
+    )
     assert (blocks[0].ls1.gamma == 1e-4).all()
 
 
@@ -65,21 +76,31 @@ def test_a_distillation_token_stands_beside_the_class_token() -> None:
 
 @pytest.mark.parametrize("name", ["vit_mini", "timm:deit_tiny_distilled_patch16_224"])
 def test_in_training_the_last_block_computes_what_is_read_and_nothing_else(name: str) -> None:
-    spec = {"name": name, "size": 32, "pool": "tokens"} | ({"width": 16, "depth": 2, "layer_scale": 0.5} if name == "vit_mini" else {})
+    spec = {"name": name, "size": 32, "pool": "tokens"} | (
+        {"width": 16, "depth": 2, "layer_scale": 0.5} if name == "vit_mini" else {}
+    )
     network = build(spec)
     image, direction = torch.rand(3, 3, 32, 32), torch.randn(3, network.dim)
     for key, own in network.named_parameters():
         if "qkv.weight" in key:
-            own.data.mul_(20)  # attention at the start is nearly uniform, and then queries and keys hardly matter
+            own.data.mul_(
+                20
+            )  # attention at the start is nearly uniform, and then queries and keys hardly matter
 
     def learnt(training: bool) -> tuple[Tensor, dict[str, Tensor], int]:
         network.train(training).zero_grad()
         with FlopCounterMode(display=False) as counter:
             features = network(image)
-        (features * direction).sum().backward()  # not their squares: behind a norm these are constant
+        (
+            features * direction
+        ).sum().backward()  # not their squares: behind a norm these are constant
         return (
             features,
-            {key: own.grad.clone() for key, own in network.named_parameters() if own.grad is not None},
+            {
+                key: own.grad.clone()
+                for key, own in network.named_parameters()
+                if own.grad is not None
+            },
             counter.get_total_flops(),
         )
 

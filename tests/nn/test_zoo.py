@@ -9,7 +9,11 @@ from longtail.nn.vit import Tokens
 
 
 def test_defaults_are_what_the_model_was_made_for() -> None:
-    assert zoo.defaults("deit_tiny_patch16_224") == {"size": 224, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+    assert zoo.defaults("deit_tiny_patch16_224") == {
+        "size": 224,
+        "mean": [0.485, 0.456, 0.406],
+        "std": [0.229, 0.224, 0.225],
+    }
 
 
 def test_a_vit_follows_the_image_size() -> None:
@@ -34,7 +38,9 @@ def test_a_size_that_the_patch_does_not_divide_is_refused() -> None:
 
 
 def test_a_distilled_transformer_gives_both_tokens() -> None:
-    network = build({"name": "timm:deit_tiny_distilled_patch16_224", "size": 32, "patch": 8, "pool": "tokens"})
+    network = build(
+        {"name": "timm:deit_tiny_distilled_patch16_224", "size": 32, "patch": 8, "pool": "tokens"}
+    )
     assert (network.dim, network.spec["pool"]) == (384, "tokens")
     assert isinstance(network.body, Tokens)
     assert network(torch.rand(2, 3, 32, 32)).shape == (2, 384)
@@ -47,35 +53,53 @@ def test_an_image_smaller_than_a_patch_is_told_a_size_that_works() -> None:
 
 @pytest.mark.parametrize("model", ["test_vit", "resnet18"])
 def test_a_model_without_a_distillation_token_is_refused(model: str) -> None:
-    with pytest.raises(ValueError, match=f"timm model with a distillation token, got {model}, which has none: take deit_tiny"):
+    with pytest.raises(
+        ValueError,
+        match=f"timm model with a distillation token, got {model}, which has none: take deit_tiny",
+    ):
         zoo.timm_model(model, 32, pool="tokens")
 
 
-def test_a_pretrained_classifier_brings_its_classes_and_normalisation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pretrained_classifier_brings_its_classes_and_normalisation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     create: Any = timm.create_model
-    monkeypatch.setattr("timm.create_model", lambda model, *, pretrained, **more: create(model, pretrained=not pretrained))
+    monkeypatch.setattr(
+        "timm.create_model",
+        lambda model, *, pretrained, **more: create(model, pretrained=not pretrained),
+    )
     network, names, size = zoo.timm_classifier("resnet18")
     assert names is not None
     assert (len(names), names[0], size) == (1000, "n01440764", 224)
     body: Any = network.eval()[1]  # type: ignore[index]
     image = torch.rand(1, 3, 32, 32)
-    mean, std = torch.tensor([0.485, 0.456, 0.406]).view(-1, 1, 1), torch.tensor([0.229, 0.224, 0.225]).view(-1, 1, 1)
+    mean, std = (
+        torch.tensor([0.485, 0.456, 0.406]).view(-1, 1, 1),
+        torch.tensor([0.229, 0.224, 0.225]).view(-1, 1, 1),
+    )
     assert torch.allclose(Teacher(network, size=32)(image), body((image - mean) / std), atol=1e-6)
 
     def offline(model: str, *, pretrained: bool, **more: Any) -> Any:
         raise OSError("no network here.")
 
     monkeypatch.setattr("timm.create_model", offline)
-    with pytest.raises(ValueError, match="expected pretrained weights of resnet18, got: no network here"):
+    with pytest.raises(
+        ValueError, match="expected pretrained weights of resnet18, got: no network here"
+    ):
         zoo.timm_classifier("resnet18")
 
 
 def test_a_patch_may_be_one_number_and_keywords_that_a_model_lacks_are_named() -> None:
     assert build({"name": "timm:efficientvit_m0", "size": 224}).dim == 192
-    with pytest.raises(ValueError, match=r"expected keywords that resnet10t has, got patch: .*patch_size"):
+    with pytest.raises(
+        ValueError, match=r"expected keywords that resnet10t has, got patch: .*patch_size"
+    ):
         build({"name": "timm:resnet10t", "size": 64, "patch": 4})
 
 
 def test_a_transformer_that_is_no_plain_one_is_refused_for_what_it_is() -> None:
-    with pytest.raises(ValueError, match=r"expected a plain vision transformer, .*, got swin_tiny_patch4_window7_224"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected a plain vision transformer, .*, got swin_tiny_patch4_window7_224",
+    ):
         build({"name": "timm:swin_tiny_patch4_window7_224", "size": 224, "pool": "avg"})

@@ -14,12 +14,16 @@ from longtail.posthoc.adjusting import TAUS, WARMEST, adjustment, strength, temp
 COUNTS = np.array([1000, 300, 100, 30, 10])
 
 
-def drawn(seed: int, images: int, *, tau: float, noise: float = 1.0) -> tuple[NDArray[Any], NDArray[Any]]:
+def drawn(
+    seed: int, images: int, *, tau: float, noise: float = 1.0
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Logits of a network that favours frequent classes by `tau` times the log prior, for equally many images of each class."""
     rng = np.random.default_rng(seed)
     target = np.arange(images) % len(COUNTS)
     log_prior = np.log(COUNTS / COUNTS.sum())
-    return 2.0 * np.eye(len(COUNTS))[target] + rng.normal(0, noise, (images, len(COUNTS))) + tau * log_prior, target
+    return 2.0 * np.eye(len(COUNTS))[target] + rng.normal(
+        0, noise, (images, len(COUNTS))
+    ) + tau * log_prior, target
 
 
 def balanced(logits: NDArray[Any], target: NDArray[Any]) -> float:
@@ -31,7 +35,9 @@ def test_a_prior_in_the_logits_is_found_and_taken_out(tau: float) -> None:
     logits, target = drawn(0, 4000, tau=tau)
     other, unseen = drawn(1, 4000, tau=tau)
     found = adjustment(logits, target, COUNTS)
-    assert balanced(found(other), unseen) == pytest.approx(balanced(drawn(1, 4000, tau=0.0)[0], unseen), abs=0.015)
+    assert balanced(found(other), unseen) == pytest.approx(
+        balanced(drawn(1, 4000, tau=0.0)[0], unseen), abs=0.015
+    )
     assert np.sign(found.tau) == np.sign(tau)
 
 
@@ -84,14 +90,25 @@ def test_the_temperature_is_that_of_a_search_over_all() -> None:
     grid = np.exp(np.linspace(-2, 2, 4001))
     soft = 1 / (len(target) + 2)
     smooth = (1 - soft) * np.eye(5)[target] + soft / 5
-    losses = [float(torch.nn.functional.cross_entropy(torch.tensor(logits) / float(own), torch.tensor(smooth))) for own in grid]
+    losses = [
+        float(
+            torch.nn.functional.cross_entropy(
+                torch.tensor(logits) / float(own), torch.tensor(smooth)
+            )
+        )
+        for own in grid
+    ]
     assert temperature(logits, target) == pytest.approx(grid[int(np.argmin(losses))], rel=2e-3)
 
 
 def test_the_temperature_counts_classes_alike() -> None:
     logits, target = drawn(3, 300, tau=0.3, noise=2.0)
-    many = np.repeat(np.arange(300), np.where(target == 0, 9, 1))  # the same images of class 0 again and again
-    assert temperature(logits[many], target[many]) == pytest.approx(temperature(logits, target), rel=0.01)
+    many = np.repeat(
+        np.arange(300), np.where(target == 0, 9, 1)
+    )  # the same images of class 0 again and again
+    assert temperature(logits[many], target[many]) == pytest.approx(
+        temperature(logits, target), rel=0.01
+    )
 
 
 def test_without_a_mistake_confidence_stays_below_one() -> None:
@@ -119,7 +136,9 @@ def test_the_arithmetic_is_the_network_s() -> None:
     logits, target = drawn(0, 200, tau=1.0)
     found = adjustment(logits, target, COUNTS)
     single = logits.astype(np.float32)
-    tensor = (torch.from_numpy(single) - torch.from_numpy(found.bias)) / torch.tensor(found.temperature)
+    tensor = (torch.from_numpy(single) - torch.from_numpy(found.bias)) / torch.tensor(
+        found.temperature
+    )
     assert found(single).dtype == np.float32
     assert np.array_equal(found(single), tensor.numpy())
 
@@ -130,21 +149,42 @@ def test_the_arithmetic_is_the_network_s() -> None:
         (np.zeros((2, 3)), np.zeros(3, int), np.ones(3), "got .2, 3., .3,. and .3,."),
         (np.zeros((2, 3)), np.zeros(2, int), np.ones(2), "a count for each class"),
         (np.zeros((0, 3)), np.zeros(0, int), np.ones(3), "expected logits"),
-        (np.zeros((2, 3)), np.zeros(2, int), np.array([1, 0, 2]), "expected training images in every class, got none in 1"),
-        (np.array([[0.0, np.nan], [np.inf, 0.0]]), np.zeros(2, int), np.ones(2), "expected finite logits, got 2 that are not"),
-        (np.zeros((2, 3)), np.array([0, 3]), np.ones(3), "expected targets 0 to 2, as there are so many counts, got 0 to 3"),
+        (
+            np.zeros((2, 3)),
+            np.zeros(2, int),
+            np.array([1, 0, 2]),
+            "expected training images in every class, got none in 1",
+        ),
+        (
+            np.array([[0.0, np.nan], [np.inf, 0.0]]),
+            np.zeros(2, int),
+            np.ones(2),
+            "expected finite logits, got 2 that are not",
+        ),
+        (
+            np.zeros((2, 3)),
+            np.array([0, 3]),
+            np.ones(3),
+            "expected targets 0 to 2, as there are so many counts, got 0 to 3",
+        ),
         (np.zeros((2, 3)), np.array([-1, 0]), np.ones(3), "got -1 to 0"),
     ],
 )
-def test_what_does_not_fit_is_refused(logits: NDArray[Any], target: NDArray[Any], counts: NDArray[Any], message: str) -> None:
+def test_what_does_not_fit_is_refused(
+    logits: NDArray[Any], target: NDArray[Any], counts: NDArray[Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         adjustment(logits, target, counts)
 
 
-def test_looking_at_the_images_part_by_part_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looking_at_the_images_part_by_part_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     logits, target = drawn(5, 1000, tau=1.0)
     whole = adjustment(logits, target, COUNTS)
-    monkeypatch.setattr("longtail.posthoc.adjusting.CELLS", 35)  # seven images at a time, and six at the end
+    monkeypatch.setattr(
+        "longtail.posthoc.adjusting.CELLS", 35
+    )  # seven images at a time, and six at the end
     parts = adjustment(logits, target, COUNTS)
     assert parts.tau == whole.tau != 0
     assert parts.temperature == pytest.approx(whole.temperature, rel=1e-5)

@@ -30,7 +30,9 @@ QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"
         ("self", {}, (0.5, 0.5), True),
     ],
 )
-def test_keywords_become_streams(use: Use, given: dict[str, Any], weights: tuple[float, float], trains: bool) -> None:
+def test_keywords_become_streams(
+    use: Use, given: dict[str, Any], weights: tuple[float, float], trains: bool
+) -> None:
     own = neck(8, use, **given)
     assert isinstance(own, Streams)
     assert (own.plain, own.attended) == weights
@@ -44,9 +46,15 @@ def test_off_is_no_neck_and_perhaps_another_scale() -> None:
     assert isinstance(own, PassThrough)
     assert own.weight == 1.5
     assert rates(own, 0.1) == rates(own, 1.0, usual=1.0) == {}
-    with pytest.raises(ValueError, match=r"expected --batchformer-rate with a BatchFormer that learns, got 0\.3 with none"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected --batchformer-rate with a BatchFormer that learns, got 0\.3 with none",
+    ):
         rates(own, 0.3)
-    with pytest.raises(ValueError, match=r"expected --batchformer on with --plain and --attended, got it off with 1\.5 and 0\.5"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected --batchformer on with --plain and --attended, got it off with 1\.5 and 0\.5",
+    ):
         neck(8, "off", plain=1.5)
 
 
@@ -81,7 +89,12 @@ def test_one_seed_gives_one_network_with_and_without_it(tmp_path: Path) -> None:
         assert torch.equal(tensor, attended.state_dict()[name]), name
     assert isinstance(attended.neck.batchformer, BatchFormer)
     groups = stage.optimizer(attended).param_groups
-    slow = {id(p) for group in groups if group["lr"] < max(own["lr"] for own in groups) for p in group["params"]}
+    slow = {
+        id(p)
+        for group in groups
+        if group["lr"] < max(own["lr"] for own in groups)
+        for p in group["params"]
+    }
     assert slow == {id(p) for p in attended.neck.parameters()}
 
 
@@ -94,9 +107,18 @@ def test_one_seed_gives_one_network_with_and_without_it(tmp_path: Path) -> None:
         ({"loss_scale": 0.5}, {"class"}),
     ],
 )
-def test_it_trains_and_leaves_a_plain_network(tmp_path: Path, keywords: dict[str, Any], terms: set[str]) -> None:
+def test_it_trains_and_leaves_a_plain_network(
+    tmp_path: Path, keywords: dict[str, Any], terms: set[str]
+) -> None:
     result = train("balanced_softmax", "digits-lt", tmp_path / "run", **QUICK, **keywords)
-    (line,) = [json.loads(text) for text in (tmp_path / "run" / "train" / "journal.jsonl").read_text().splitlines()]
+    (line,) = [
+        json.loads(text)
+        for text in (tmp_path / "run" / "train" / "journal.jsonl").read_text().splitlines()
+    ]
     assert {name.removeprefix("terms/") for name in line if name.startswith("terms/")} == terms
     assert result.row is not None
-    assert result.row["parameters"] == sum(p.numel() for p in load(result.folder, device="cpu").network.parameters()) == 495_696
+    assert (
+        result.row["parameters"]
+        == sum(p.numel() for p in load(result.folder, device="cpu").network.parameters())
+        == 495_696
+    )

@@ -23,12 +23,19 @@ PLANKTON = Facts(
     threads=2,
     pretrained=(),
 )
-SPEED = {"fast_cnn": 600, "timm:resnet18": 250, "timm:resnet18.a1_in1k": 250, "timm:resnet50.a1_in1k": 80}  # images/s at 32 pixels, CPU
+SPEED = {
+    "fast_cnn": 600,
+    "timm:resnet18": 250,
+    "timm:resnet18.a1_in1k": 250,
+    "timm:resnet50.a1_in1k": 80,
+}  # images/s at 32 pixels, CPU
 
 
 def costs(facts: Facts) -> Cost:
     faster = facts.threads if facts.device == "cpu" else 50
-    return lambda recipe, keywords: (keywords["size"] / 32) ** 2 / SPEED[keywords.get("network", "fast_cnn")] / faster
+    return lambda recipe, keywords: (
+        (keywords["size"] / 32) ** 2 / SPEED[keywords.get("network", "fast_cnn")] / faster
+    )
 
 
 def chosen(facts: Facts, *, minutes: float = 45) -> Choice:
@@ -38,7 +45,13 @@ def chosen(facts: Facts, *, minutes: float = 45) -> Choice:
 CASES: dict[str, tuple[dict[str, Any], float, str, dict[str, Any], str]] = {
     "plankton": ({}, 45, "balanced_softmax", {"size": 64}, "validation"),
     "plankton, half the time": ({}, 20, "balanced_softmax", {"size": 48}, "validation"),
-    "plankton, one thread and less time": ({"threads": 1}, 17, "balanced_softmax", {"size": 32}, "validation"),
+    "plankton, one thread and less time": (
+        {"threads": 1},
+        17,
+        "balanced_softmax",
+        {"size": 32},
+        "validation",
+    ),
     "plankton, all the time": ({"side": 128}, 600, "balanced_softmax", {"size": 64}, "validation"),
     "tiny": (
         {"images": 60, "classes": 4, "largest": 40, "smallest": 3, "validation": 6, "test": 14},
@@ -48,22 +61,51 @@ CASES: dict[str, tuple[dict[str, Any], float, str, dict[str, Any], str]] = {
         "none",
     ),
     "two classes": (
-        {"images": 2000, "classes": 2, "largest": 1900, "smallest": 100, "validation": 222, "test": 555},
+        {
+            "images": 2000,
+            "classes": 2,
+            "largest": 1900,
+            "smallest": 100,
+            "validation": 222,
+            "test": 555,
+        },
         45,
         "balanced_softmax",
         {"batch": 64, "lr": 0.05, "epochs": 200, "size": 64},
         "validation",
     ),
-    "balanced": ({"largest": 200, "smallest": 170}, 45, "cross_entropy", {"size": 64}, "validation"),
+    "balanced": (
+        {"largest": 200, "smallest": 170},
+        45,
+        "cross_entropy",
+        {"size": 64},
+        "validation",
+    ),
     "huge": (
-        {"images": 1_200_000, "classes": 1000, "largest": 5000, "smallest": 50, "validation": 130_000, "test": 0, "side": 224},
+        {
+            "images": 1_200_000,
+            "classes": 1000,
+            "largest": 5000,
+            "smallest": 50,
+            "validation": 130_000,
+            "test": 0,
+            "side": 224,
+        },
         45,
         "balanced_softmax",
         {"size": 32, "epochs": 2},
         "validation",
     ),
     "a thousand classes": (
-        {"images": 115_846, "classes": 1000, "largest": 1280, "smallest": 5, "validation": 20_000, "test": 50_000, "side": 224},
+        {
+            "images": 115_846,
+            "classes": 1000,
+            "largest": 1280,
+            "smallest": 5,
+            "validation": 20_000,
+            "test": 50_000,
+            "side": 224,
+        },
         600,
         "balanced_softmax",
         {"size": 64},
@@ -71,7 +113,13 @@ CASES: dict[str, tuple[dict[str, Any], float, str, dict[str, Any], str]] = {
     ),
     "grey, 20 pixels": ({"side": 32}, 45, "balanced_softmax", {"size": 32}, "validation"),
     "no time": ({}, 0.01, "balanced_softmax", {"size": 32, "epochs": 1}, "validation"),
-    "digits of 8 pixels": ({"images": 364, "side": 8}, 45, "balanced_softmax", {"size": 8, "batch": 32}, "validation"),
+    "digits of 8 pixels": (
+        {"images": 364, "side": 8},
+        45,
+        "balanced_softmax",
+        {"size": 8, "batch": 32},
+        "validation",
+    ),
     "pretrained": (
         {"pretrained": ("resnet18.a1_in1k",)},
         45,
@@ -83,11 +131,30 @@ CASES: dict[str, tuple[dict[str, Any], float, str, dict[str, Any], str]] = {
         {"pretrained": ("resnet18.a1_in1k",), "side": 32, "images": 600},
         45,
         "balanced_softmax",
-        {"network": "timm:resnet18.a1_in1k", "weights": "timm", "size": 64, "batch": 32, "lr": 0.0025, "epochs": 40},
+        {
+            "network": "timm:resnet18.a1_in1k",
+            "weights": "timm",
+            "size": 64,
+            "batch": 32,
+            "lr": 0.0025,
+            "epochs": 40,
+        },
         "validation",
     ),
-    "gpu": ({"device": "cuda"}, 45, "balanced_softmax", {"network": "timm:resnet18", "size": 64, "epochs": 200}, "validation"),
-    "gpu, small images": ({"device": "cuda", "side": 32}, 45, "balanced_softmax", {"size": 32, "epochs": 200}, "validation"),
+    "gpu": (
+        {"device": "cuda"},
+        45,
+        "balanced_softmax",
+        {"network": "timm:resnet18", "size": 64, "epochs": 200},
+        "validation",
+    ),
+    "gpu, small images": (
+        {"device": "cuda", "side": 32},
+        45,
+        "balanced_softmax",
+        {"size": 32, "epochs": 200},
+        "validation",
+    ),
     "gpu and pretrained": (
         {"device": "cuda", "pretrained": ("resnet50.a1_in1k",), "side": 224},
         45,
@@ -109,7 +176,9 @@ def test_the_table_of_cases(name: str) -> None:
     if "network" not in keywords:
         assert "network" not in found.keywords  # the recipe's own
     defaults = {key: own.default for key, own in read(recipe).parameters.items()}
-    assert not [key for key, value in found.keywords.items() if value == defaults[key] and key != "epochs"]
+    assert not [
+        key for key, value in found.keywords.items() if value == defaults[key] and key != "epochs"
+    ]
     read(recipe).keywords(found.keywords)
     assert found.why.count(". ") == 1
     assert found.why.endswith(".")
@@ -118,7 +187,9 @@ def test_the_table_of_cases(name: str) -> None:
 
 
 def test_more_time_never_means_less() -> None:
-    sizes = [chosen(PLANKTON, minutes=minutes).keywords["size"] for minutes in (1, 5, 20, 60, 200, 1000)]
+    sizes = [
+        chosen(PLANKTON, minutes=minutes).keywords["size"] for minutes in (1, 5, 20, 60, 200, 1000)
+    ]
     assert sizes == sorted(sizes)
     assert len(set(sizes)) == 3
 

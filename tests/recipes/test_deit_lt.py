@@ -58,10 +58,14 @@ def weights(folder: Path, stage: str = "student") -> dict[str, Any]:
 
 
 def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+    return one.keys() == other.keys() and all(
+        torch.equal(tensor, other[name]) for name, tensor in one.items()
+    )
 
 
-def test_teacher_and_student_in_one_command(teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_teacher_and_student_in_one_command(
+    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     result = train("deit_lt", "digits-lt", tmp_path / "whole", teacher_epochs=2, **STUDENT)
     assert result.row is not None
     assert result.row["epochs"] == {"teacher": 2, "student": 2}
@@ -70,18 +74,40 @@ def test_teacher_and_student_in_one_command(teacher: Path, tmp_path: Path, monke
     assert test is not None
     assert list(test["heads"]) == ["cls", "dist"]
     saved, _ = read_predictions(tmp_path / "whole" / "predictions" / "test.npz")
-    assert np.allclose(saved.logits["logits"], (saved.logits["cls"] + saved.logits["dist"]) / 2, atol=1e-5)
+    assert np.allclose(
+        saved.logits["logits"], (saved.logits["cls"] + saved.logits["dist"]) / 2, atol=1e-5
+    )
     assert test["heads"]["dist"]["top1"] == (saved.logits["dist"].argmax(1) == saved.target).mean()
     assert set(test["heads"]["cls"]["groups"]) == {"many", "medium", "few"}
     left = {path.name for path in (tmp_path / "whole" / "analysis").iterdir()}
-    assert left >= {"rollout.npz", "attention_distance.npz", "rank.npz", "entropy.npz", "training.npz"}
+    assert left >= {
+        "rollout.npz",
+        "attention_distance.npz",
+        "rank.npz",
+        "entropy.npz",
+        "training.npz",
+    }
     page = (tmp_path / "whole" / "report.html").read_text()
-    assert all(words in page for words in ("attention rollout", "How far each head looks", "1 - cosine", "How unsure the teacher is"))
-    (line, _) = [json.loads(text) for text in (tmp_path / "whole" / "student" / "journal.jsonl").read_text().splitlines()]
+    assert all(
+        words in page
+        for words in (
+            "attention rollout",
+            "How far each head looks",
+            "1 - cosine",
+            "How unsure the teacher is",
+        )
+    )
+    (line, _) = [
+        json.loads(text)
+        for text in (tmp_path / "whole" / "student" / "journal.jsonl").read_text().splitlines()
+    ]
     assert {"terms/cls", "terms/dist", "notes/distance", "val/cls/few", "val/dist/few"} <= set(line)
 
     # The teacher is the one that its own recipe trains.
-    assert equal(files.read(tmp_path / "whole" / "teacher" / "model").network.state_dict(), load(teacher).network.state_dict())
+    assert equal(
+        files.read(tmp_path / "whole" / "teacher" / "model").network.state_dict(),
+        load(teacher).network.state_dict(),
+    )
     assert len(labels()) == 1
 
     # Reused, and never asked again, it makes the same student to the bit.
@@ -91,7 +117,13 @@ def test_teacher_and_student_in_one_command(teacher: Path, tmp_path: Path, monke
     with monkeypatch.context() as patched:
         patched.setattr(AskTeacher, "__call__", asleep)
         train("deit_lt", "digits-lt", tmp_path / "reused", teacher=str(teacher), **STUDENT)
-        train("deit_lt", "digits-lt", tmp_path / "again", teacher=str(tmp_path / "whole" / "teacher"), **STUDENT)
+        train(
+            "deit_lt",
+            "digits-lt",
+            tmp_path / "again",
+            teacher=str(tmp_path / "whole" / "teacher"),
+            **STUDENT,
+        )
     assert equal(weights(tmp_path / "whole"), weights(tmp_path / "reused"))
     assert equal(weights(tmp_path / "whole"), weights(tmp_path / "again"))
     assert len(labels()) == 1
@@ -103,7 +135,9 @@ def test_teacher_and_student_in_one_command(teacher: Path, tmp_path: Path, monke
     assert equal(method.state_dict(), weights(tmp_path / "whole"))
 
 
-def test_killed_and_resumed_within_an_epoch_it_is_the_same(teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_and_resumed_within_an_epoch_it_is_the_same(
+    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings: dict[str, Any] = {**STUDENT, "teacher": str(teacher), "save_every": 0.0}
     whole = Loader.epoch
 
@@ -124,8 +158,17 @@ def test_killed_and_resumed_within_an_epoch_it_is_the_same(teacher: Path, tmp_pa
 
 
 def test_a_paco_teacher_a_weak_view_of_its_own_and_a_release(tmp_path: Path) -> None:
-    keywords: dict[str, Any] = {"teacher_method": "paco", "teacher_view": "weak", "release": 0.5, "repeats": 1, "mixup": 0.0, "cutmix": 0.0}
-    result = train("deit_lt", "digits-lt", tmp_path / "run", teacher_epochs=1, **keywords, **STUDENT)
+    keywords: dict[str, Any] = {
+        "teacher_method": "paco",
+        "teacher_view": "weak",
+        "release": 0.5,
+        "repeats": 1,
+        "mixup": 0.0,
+        "cutmix": 0.0,
+    }
+    result = train(
+        "deit_lt", "digits-lt", tmp_path / "run", teacher_epochs=1, **keywords, **STUDENT
+    )
     assert result.row is not None
     assert result.row["epochs"] == {"teacher": 1, "student": 2}
     terms = json.loads((tmp_path / "run" / "teacher" / "journal.jsonl").read_text().splitlines()[0])
@@ -134,10 +177,23 @@ def test_a_paco_teacher_a_weak_view_of_its_own_and_a_release(tmp_path: Path) -> 
 
 # The last of four steps begins at three quarters of training: before the steps at 0.8 and 0.9, and well down the cosine.
 @pytest.mark.parametrize(
-    ("method", "schedule", "last"), [("ldam", None, 0.0154), ("ldam", "steps", 0.1), ("paco", None, 0.05), ("paco", "cosine", 0.0077)]
+    ("method", "schedule", "last"),
+    [
+        ("ldam", None, 0.0154),
+        ("ldam", "steps", 0.1),
+        ("paco", None, 0.05),
+        ("paco", "cosine", 0.0077),
+    ],
 )
-def test_the_teachers_rate_falls_as_asked(method: str, schedule: str | None, last: float, tmp_path: Path) -> None:
-    keywords: dict[str, Any] = {"teacher_method": method, "teacher_schedule": schedule, **STUDENT, "epochs": 1}
+def test_the_teachers_rate_falls_as_asked(
+    method: str, schedule: str | None, last: float, tmp_path: Path
+) -> None:
+    keywords: dict[str, Any] = {
+        "teacher_method": method,
+        "teacher_schedule": schedule,
+        **STUDENT,
+        "epochs": 1,
+    }
     train("deit_lt", "digits-lt", tmp_path / "run", teacher_epochs=2, **keywords)
     end = json.loads((tmp_path / "run" / "teacher" / "journal.jsonl").read_text().splitlines()[-1])
     assert end["rate"] == pytest.approx(last, rel=0.01)
@@ -147,11 +203,24 @@ def test_deit_trains_its_teacher_and_then_itself(tmp_path: Path) -> None:
     result = train("deit", "digits-lt", tmp_path / "run", teacher_epochs=1, **STUDENT)
     assert result.row is not None
     assert result.row["epochs"] == {"teacher": 1, "student": 2}
-    assert not (tmp_path / "run" / "analysis" / "entropy.npz").exists(), "no image is out of its distribution"
+    assert not (tmp_path / "run" / "analysis" / "entropy.npz").exists(), (
+        "no image is out of its distribution"
+    )
 
 
-def test_deits_teacher_has_learnt_from_the_students_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = stages(monkeypatch, tmp_path / "run", "deit", first="teacher", patch=4, threads=1, device="cpu", mixup=0.3)
+def test_deits_teacher_has_learnt_from_the_students_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = stages(
+        monkeypatch,
+        tmp_path / "run",
+        "deit",
+        first="teacher",
+        patch=4,
+        threads=1,
+        device="cpu",
+        mixup=0.3,
+    )
     taught, student = found["teacher"], found["student"]
     assert taught.data.view == student.data.view == RandAugment(8, flip=False)
     assert taught.mix == student.mix.first
@@ -162,16 +231,27 @@ def test_deits_teacher_has_learnt_from_the_students_images(tmp_path: Path, monke
     assert student.method.weights is None
 
 
-def test_a_weak_view_is_the_teachers_alone_and_nothing_is_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_weak_view_is_the_teachers_alone_and_nothing_is_mixed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keywords: dict[str, Any] = {"patch": 4, "threads": 1, "device": "cpu", "teacher_view": "weak"}
-    found = stages(monkeypatch, tmp_path / "run", "deit_lt", first="teacher", mixup=0.0, cutmix=0.0, **keywords)
-    assert found["student"].data.view == TwoViews(RandAugment(8, flip=False), Weak(8, pad=1, flip=False))
+    found = stages(
+        monkeypatch, tmp_path / "run", "deit_lt", first="teacher", mixup=0.0, cutmix=0.0, **keywords
+    )
+    assert found["student"].data.view == TwoViews(
+        RandAugment(8, flip=False), Weak(8, pad=1, flip=False)
+    )
     assert found["student"].mix.first == Apart()
-    with pytest.raises(ValueError, match=r"--mixup 0 --cutmix 0 beside --teacher-view weak, .* got mixup 0.8 and cutmix 1.0"):
+    with pytest.raises(
+        ValueError,
+        match=r"--mixup 0 --cutmix 0 beside --teacher-view weak, .* got mixup 0.8 and cutmix 1.0",
+    ):
         train("deit_lt", "digits-lt", tmp_path / "mixed", **keywords)
 
 
-def test_before_anything_is_learnt_another_teacher_may_teach(teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_before_anything_is_learnt_another_teacher_may_teach(
+    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     copy = Path(shutil.copytree(teacher, tmp_path / "copy"))
 
     def deadly(self: Any, index: int, *, start: int = 0) -> Iterator[Any]:
@@ -193,13 +273,24 @@ def test_a_dry_run_writes_no_labels(tmp_path: Path) -> None:
     assert not labels()
 
 
-def test_a_teacher_sees_images_at_their_own_size(teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_teacher_sees_images_at_their_own_size(
+    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for memory in (1 << 30, 0):  # enlarged in memory, or whenever they are looked at
         monkeypatch.setattr("longtail.data.reading.MEMORY", memory)
-        train("deit_lt", "digits-lt", tmp_path / str(memory), teacher_epochs=2, size=16, **{**STUDENT, "epochs": 1})
+        train(
+            "deit_lt",
+            "digits-lt",
+            tmp_path / str(memory),
+            teacher_epochs=2,
+            size=16,
+            **{**STUDENT, "epochs": 1},
+        )
         own = files.read(tmp_path / str(memory) / "teacher" / "model")
         assert own.size == 8
-        assert equal(own.network.state_dict(), load(teacher).network.state_dict()), "the one that its own recipe trains"
+        assert equal(own.network.state_dict(), load(teacher).network.state_dict()), (
+            "the one that its own recipe trains"
+        )
         assert load(tmp_path / str(memory), device="cpu").size == 16
 
 
@@ -212,7 +303,10 @@ def test_a_teacher_of_timm_is_never_in_train_mode(monkeypatch: pytest.MonkeyPatc
     assert norm.num_batches_tracked == 0, "asked once, and nothing has moved"
     seven = nn.Sequential(nn.Flatten(), nn.Linear(192, 7))
     monkeypatch.setattr("longtail.recipes.teachers.timm_classifier", lambda name: (seven, None, 8))
-    with pytest.raises(ValueError, match=r"teacher of the 10 classes of digits-lt, got one of 7: timm:fake. Train one"):
+    with pytest.raises(
+        ValueError,
+        match=r"teacher of the 10 classes of digits-lt, got one of 7: timm:fake. Train one",
+    ):
         read_teacher("timm:fake", open_data("digits-lt"))
 
 
@@ -233,12 +327,25 @@ def test_a_teacher_that_was_changed_is_refused_when_its_student_goes_on(
             train("deit_lt", "digits-lt", tmp_path / "run", teacher=str(copy), **STUDENT)
     weights = load_file(copy / "model" / "model.safetensors")
     save_file({name: -own for name, own in weights.items()}, copy / "model" / "model.safetensors")
-    with pytest.raises(ValueError, match=r"expected the teacher that this run began with, .*copy with weights \w{12}, got .*bring it back"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected the teacher that this run began with, .*copy with weights \w{12}, got .*bring it back",
+    ):
         train("deit_lt", "digits-lt", tmp_path / "run", teacher=str(copy), **STUDENT)
 
 
-def test_the_student_has_the_settings_of_the_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keywords: dict[str, Any] = {"patch": 4, "batch": 32, "accumulate": 2, "threads": 1, "device": "cpu", "release": 0.5, "defer": 0.75}
+def test_the_student_has_the_settings_of_the_paper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keywords: dict[str, Any] = {
+        "patch": 4,
+        "batch": 32,
+        "accumulate": 2,
+        "threads": 1,
+        "device": "cpu",
+        "release": 0.5,
+        "defer": 0.75,
+    }
     found = stages(monkeypatch, tmp_path / "run", "deit_lt", first="teacher", **keywords)
     taught, student = found["teacher"], found["student"]
     method = student.method
@@ -250,14 +357,20 @@ def test_the_student_has_the_settings_of_the_paper(tmp_path: Path, monkeypatch: 
     assert method.weights(at(0.74)) is None
     assert torch.equal(method.weights(at(0.76)), effective_number(counts, beta=0.9999))
     assert (method.loss.smoothing, method.imitation.smoothing) == (0.1, 0.0)
-    assert [method.trust(at(share)) for share in (0.2, 0.5, 0.75, 1.0)] == pytest.approx([1, 1, 0.5, 0])
+    assert [method.trust(at(share)) for share in (0.2, 0.5, 0.75, 1.0)] == pytest.approx(
+        [1, 1, 0.5, 0]
+    )
     assert student.data.sampler == RepeatedAugmentation(3)
     assert student.data.view == RandAugment(8, flip=False)
     rates = [student.schedule(at(share)) for share in (0.025, 0.05, 0.525, 1.0)]
     assert rates == pytest.approx([0.5, 1, 0.52, 0.04], abs=5e-3)  # down to 4% of the rate
     (group, *_) = found["student's optimizer"].param_groups
     assert (group["lr"], group["betas"]) == (pytest.approx(2e-3 * 64 / 256), (0.9, 0.999))
-    batch = {"image": torch.randint(256, (8, 3, 8, 8), dtype=torch.uint8), "target": torch.arange(8), "draw": torch.arange(8)}
+    batch = {
+        "image": torch.randint(256, (8, 3, 8, 8), dtype=torch.uint8),
+        "target": torch.arange(8),
+        "draw": torch.arange(8),
+    }
     mixing = student.mix.first
     assert mixing(dict(batch), at(0.7))["target"].ndim == 2
     assert mixing(dict(batch), at(0.8))["target"].ndim == 1, "mixing ends when re-weighting begins"
@@ -281,13 +394,30 @@ def test_another_teacher_is_another_file(teacher: Path, tmp_path: Path) -> None:
     assert data_seen(str(other), open_data("digits-lt")) is None
 
 
-def test_a_teacher_that_has_seen_other_images_stands_on_the_row(teacher: Path, tmp_path: Path) -> None:
+def test_a_teacher_that_has_seen_other_images_stands_on_the_row(
+    teacher: Path, tmp_path: Path
+) -> None:
     data = open_data("digits-lt")
-    whole = train("deit_lt", "digits-lt", tmp_path / "run", protocol="paper", teacher=str(teacher), **{**STUDENT, "epochs": 1})
+    whole = train(
+        "deit_lt",
+        "digits-lt",
+        tmp_path / "run",
+        protocol="paper",
+        teacher=str(teacher),
+        **{**STUDENT, "epochs": 1},
+    )
     assert whole.row is not None
-    assert whole.row["pretraining"] == f"digits-lt, {data.hash[:12]} (teacher)"  # without the validation images
+    assert (
+        whole.row["pretraining"] == f"digits-lt, {data.hash[:12]} (teacher)"
+    )  # without the validation images
     took = read_row(teacher)["minutes"]
-    assert whole.row["minutes_before"] == minutes_of(str(teacher / "train")) == minutes_of(str(teacher / "model")) == took > 0
+    assert (
+        whole.row["minutes_before"]
+        == minutes_of(str(teacher / "train"))
+        == minutes_of(str(teacher / "model"))
+        == took
+        > 0
+    )
     assert minutes_of("timm:resnet18") == minutes_of(str(tmp_path)) == 0
     assert data_seen(str(teacher / "train"), data) is None
     assert data_seen("timm:resnet18", data) == "timm:resnet18 (teacher)"
@@ -319,7 +449,9 @@ def test_a_teacher_that_has_seen_other_images_stands_on_the_row(teacher: Path, t
         ({"teacher": "timm:no_such_model"}, "timm has no model 'no_such_model'"),
     ],
 )
-def test_bad_input_is_refused_before_anything_is_learnt(keywords: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_bad_input_is_refused_before_anything_is_learnt(
+    keywords: dict[str, Any], said: str, tmp_path: Path
+) -> None:
     with pytest.raises(ValueError, match=said):
         train("deit_lt", "digits-lt", tmp_path / "run", **{**STUDENT, **keywords})
     assert not list((tmp_path / "run").glob("*/last.pt"))
@@ -336,7 +468,9 @@ def test_an_unfinished_teacher_is_refused(teacher: Path, tmp_path: Path) -> None
     (copy / "row.json").unlink()
     with pytest.raises(ValueError, match="expected a finished run, got an unfinished one at"):
         train("deit_lt", "digits-lt", tmp_path / "run", teacher=str(copy), **STUDENT)
-    with pytest.raises(ValueError, match="expected a finished teacher, got an unfinished one or none at"):
+    with pytest.raises(
+        ValueError, match="expected a finished teacher, got an unfinished one or none at"
+    ):
         train("deit_lt", "digits-lt", tmp_path / "run", teacher=str(copy / "train"), **STUDENT)
 
 
@@ -344,8 +478,16 @@ def test_a_teacher_of_other_classes_or_another_order_is_refused_with_both(tmp_pa
     data = open_data("digits-lt")
     network = build({"name": "fast_cnn", "size": 8, "width": 4})
     for name, classes in (("few", ("cat", "dog")), ("order", tuple("0123465789"))):
-        files.write(tmp_path / name / "model", Classifier(network, Linear(network.dim, len(classes))), classes=classes, size=8)
-    with pytest.raises(ValueError, match=r"digits-lt, got .*data's 10 it lacks 0, 1, 2, 3, 4, \.\.\.; of its 2 the data lacks cat, dog\."):
+        files.write(
+            tmp_path / name / "model",
+            Classifier(network, Linear(network.dim, len(classes))),
+            classes=classes,
+            size=8,
+        )
+    with pytest.raises(
+        ValueError,
+        match=r"digits-lt, got .*data's 10 it lacks 0, 1, 2, 3, 4, \.\.\.; of its 2 the data lacks cat, dog\.",
+    ):
         read_teacher(str(tmp_path / "few"), data)
     with pytest.raises(ValueError, match="another order: class 5 is '5' in the data and '6' for"):
         read_teacher(str(tmp_path / "order"), data)
@@ -355,6 +497,12 @@ def test_a_teacher_of_timm_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> No
     import timm
 
     create: Any = timm.create_model
-    monkeypatch.setattr("timm.create_model", lambda model, *, pretrained, **more: create(model, pretrained=not pretrained))
-    with pytest.raises(ValueError, match=r"data's 10 it lacks 0, 1, 2, 3, 4, \.\.\.; of its 1000 the data lacks n01440764, "):
+    monkeypatch.setattr(
+        "timm.create_model",
+        lambda model, *, pretrained, **more: create(model, pretrained=not pretrained),
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"data's 10 it lacks 0, 1, 2, 3, 4, \.\.\.; of its 1000 the data lacks n01440764, ",
+    ):
         read_teacher("timm:resnet18", open_data("digits-lt"))

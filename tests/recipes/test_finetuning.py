@@ -43,7 +43,9 @@ def test_balanced_bce_begins_at_the_entropies_of_the_prior() -> None:
     prior = COUNTS / COUNTS.sum()
     entropies = -(prior * prior.log() + (1 - prior) * (1 - prior).log()).sum()
     target = torch.arange(3).repeat_interleave(COUNTS)
-    assert function(head(torch.randn(len(target), 6)), target).item() == pytest.approx(entropies.item(), rel=1e-3)
+    assert function(head(torch.randn(len(target), 6)), target).item() == pytest.approx(
+        entropies.item(), rel=1e-3
+    )
 
 
 @pytest.mark.parametrize("tau", [0.5, 1.0])
@@ -51,7 +53,9 @@ def test_balanced_bce_begins_at_the_entropies_of_the_prior() -> None:
 def test_the_variants_of_balanced_bce_can_be_asked_for(test_prior: Any, tau: float) -> None:
     function, head, _ = loss_and_head("bal_bce", COUNTS, 6, tau=tau, test_prior=test_prior)
     zero, target = torch.zeros(3, 6), torch.arange(3)
-    expected = BalancedBCE(COUNTS, tau=tau, test_prior=test_prior)(torch.zeros(3, 3), target)  # as if the head's bias began at 0
+    expected = BalancedBCE(COUNTS, tau=tau, test_prior=test_prior)(
+        torch.zeros(3, 3), target
+    )  # as if the head's bias began at 0
     assert function(head(zero), target).item() == pytest.approx(expected.item(), rel=1e-5)
 
 

@@ -31,7 +31,9 @@ def test_the_baselines_train(recipe: str, tmp_path: Path) -> None:
 def test_the_head_under_lamb_does_not_begin_near_zero(tmp_path: Path) -> None:
     train("deit3", "digits-lt", tmp_path / "run", **QUICK)
     head: Any = load(tmp_path / "run", device="cpu").network.head
-    assert float(head.weight.std()) > 0.01, "LAMB's steps are in proportion to the weights: near zero it would stay there"
+    assert float(head.weight.std()) > 0.01, (
+        "LAMB's steps are in proportion to the weights: near zero it would stay there"
+    )
 
 
 def test_deit3_counts_every_class_of_a_mixture_as_a_whole_and_takes_the_mean_over_classes(
@@ -41,23 +43,37 @@ def test_deit3_counts_every_class_of_a_mixture_as_a_whole_and_takes_the_mean_ove
     target = torch.zeros(2, 10)
     target[0, :2], target[1, 4] = torch.tensor([0.7, 0.3]), 1.0
     batch: Labelled = {"image": torch.rand(2, 3, 8, 8), "target": target, "draw": torch.arange(2)}
-    answers = zip(method.predict(batch["image"]).flatten().tolist(), target.flatten().tolist(), strict=True)
+    answers = zip(
+        method.predict(batch["image"]).flatten().tolist(), target.flatten().tolist(), strict=True
+    )
     slow = [math.log1p(math.exp(-logit if share else logit)) for logit, share in answers]
-    assert method(batch, Clock(0, 1, 0, 1)).terms["class"].item() == pytest.approx(sum(slow) / 20, rel=1e-5)
+    assert method(batch, Clock(0, 1, 0, 1)).terms["class"].item() == pytest.approx(
+        sum(slow) / 20, rel=1e-5
+    )
 
 
-@pytest.mark.parametrize(("loss", "scale"), [("bal_bce", 0.1), ("cb_bce", 0.1), ("ce", 1.0), ("bal_ce", 1.0)])
+@pytest.mark.parametrize(
+    ("loss", "scale"), [("bal_bce", 0.1), ("cb_bce", 0.1), ("ce", 1.0), ("bal_ce", 1.0)]
+)
 def test_deit3_takes_the_mean_over_classes_of_binary_losses_only(
     loss: str, scale: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    method = stages(monkeypatch, tmp_path / "run", "deit3", loss=loss, **QUICK)["train"].method.eval()
-    batch: Labelled = {"image": torch.rand(2, 3, 8, 8), "target": torch.tensor([0, 4]), "draw": torch.arange(2)}
+    method = stages(monkeypatch, tmp_path / "run", "deit3", loss=loss, **QUICK)[
+        "train"
+    ].method.eval()
+    batch: Labelled = {
+        "image": torch.rand(2, 3, 8, 8),
+        "target": torch.tensor([0, 4]),
+        "draw": torch.arange(2),
+    }
     whole = method.loss(method.predict(batch["image"]), batch["target"]).item()
     assert method(batch, Clock(0, 1, 0, 1)).terms["class"].item() == pytest.approx(scale * whole)
 
 
 @pytest.mark.parametrize("batch", [32, 128])
-def test_deit3_has_the_settings_of_its_paper(batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deit3_has_the_settings_of_its_paper(
+    batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = stages(monkeypatch, tmp_path / "run", "deit3", **{**QUICK, "batch": batch})
     optimizer, network = found["train's optimizer"], found["train"].method.network
     assert isinstance(optimizer, Clipped)
@@ -65,39 +81,71 @@ def test_deit3_has_the_settings_of_its_paper(batch: int, tmp_path: Path, monkeyp
     assert {group["lr"] for group in optimizer.param_groups} == {3e-3}, "whatever the batch"
     assert {group["weight_decay"] for group in optimizer.param_groups} == {0.02, 0.0}
     body: Any = transformer(network).eval()
-    assert all((block.ls1.gamma == 1e-4).all() and (block.ls2.gamma == 1e-4).all() for block in body.blocks)
+    assert all(
+        (block.ls1.gamma == 1e-4).all() and (block.ls2.gamma == 1e-4).all() for block in body.blocks
+    )
     image = torch.rand(2, 3, 8, 8)
     assert torch.equal(body(image), body.forward_features(image)[:, 0]), "the class token"
 
 
 def test_deit3_takes_scaled_layers_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keywords: dict[str, Any] = {**QUICK, "size": 16}
-    with pytest.raises(ValueError, match=r"scaled layers, got timm:test_vit, which has none: .*timm:deit3_base_patch16_224"):
+    with pytest.raises(
+        ValueError,
+        match=r"scaled layers, got timm:test_vit, which has none: .*timm:deit3_base_patch16_224",
+    ):
         train("deit3", "digits-lt", tmp_path / "run", network="timm:test_vit", **keywords)
     for scale in (1e-4, 0.1):
-        method = stages(monkeypatch, tmp_path / "run", "deit3", network="timm:test_vit2", layer_scale=scale, **keywords)["train"].method
-        scales = [part.gamma for block in transformer(method.network).blocks for part in (block.ls1, block.ls2)]
-        assert all(own.requires_grad and torch.equal(own, torch.full_like(own, scale)) for own in scales)
+        method = stages(
+            monkeypatch,
+            tmp_path / "run",
+            "deit3",
+            network="timm:test_vit2",
+            layer_scale=scale,
+            **keywords,
+        )["train"].method
+        scales = [
+            part.gamma
+            for block in transformer(method.network).blocks
+            for part in (block.ls1, block.ls2)
+        ]
+        assert all(
+            own.requires_grad and torch.equal(own, torch.full_like(own, scale)) for own in scales
+        )
 
 
 @pytest.mark.parametrize("batch", [32, 128])
-def test_vit_scratch_begins_as_a_masked_autoencoder_does_with_one_rate(batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vit_scratch_begins_as_a_masked_autoencoder_does_with_one_rate(
+    batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = stages(monkeypatch, tmp_path / "run", "vit_scratch", **{**QUICK, "batch": batch})
     optimizer, body = found["train's optimizer"], transformer(found["train"].method.network)
     assert torch.equal(body.pos_embed, sincos_positions(128, 2))
     limit = math.sqrt(6 / (128 + 3 * 128))  # Xavier's
-    assert all(limit * 0.99 < block.attn.qkv.weight.abs().max() <= limit and not block.attn.qkv.bias.any() for block in body.blocks)
+    assert all(
+        limit * 0.99 < block.attn.qkv.weight.abs().max() <= limit and not block.attn.qkv.bias.any()
+        for block in body.blocks
+    )
     assert isinstance(optimizer, torch.optim.AdamW)
-    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([2e-3 * batch / 256] * len(optimizer.param_groups))
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx(
+        [2e-3 * batch / 256] * len(optimizer.param_groups)
+    )
     assert {group["weight_decay"] for group in optimizer.param_groups} == {0.05, 0.0}
 
 
-def test_the_baselines_have_their_view_mixing_warmup_and_drop_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_baselines_have_their_view_mixing_warmup_and_drop_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     views = {
-        "deit3": ThreeAugment(8, flip=False, scale=(0.08, 1.0)),  # of ImageNet-1K's part; the shift is that of larger data
+        "deit3": ThreeAugment(
+            8, flip=False, scale=(0.08, 1.0)
+        ),  # of ImageNet-1K's part; the shift is that of larger data
         "vit_scratch": RandAugment(8, erase=0.25, flip=False),
     }
-    rates = {"deit3": [0.1] * 6, "vit_scratch": [0.0, 0.02, 0.04, 0.06, 0.08, 0.1]}  # DeiT III's is the same in all blocks
+    rates = {
+        "deit3": [0.1] * 6,
+        "vit_scratch": [0.0, 0.02, 0.04, 0.06, 0.08, 0.1],
+    }  # DeiT III's is the same in all blocks
     for recipe, warmup in (("deit3", 0.05), ("vit_scratch", 0.1)):
         stage = stages(monkeypatch, tmp_path / recipe, recipe, **QUICK)["train"]
         assert stage.data.view == views[recipe]
@@ -105,7 +153,9 @@ def test_the_baselines_have_their_view_mixing_warmup_and_drop_path(tmp_path: Pat
         assert stage.schedule == Cosine(warmup)
         blocks: Any = transformer(stage.method.network).blocks
         for name in ("drop_path1", "drop_path2"):
-            assert [round(getattr(getattr(block, name), "drop_prob", 0.0), 3) for block in blocks] == rates[recipe]
+            assert [
+                round(getattr(getattr(block, name), "drop_prob", 0.0), 3) for block in blocks
+            ] == rates[recipe]
 
 
 @pytest.mark.parametrize(("size", "pad"), [(16, 2), (32, 4), (224, 4)])

@@ -22,8 +22,23 @@ from longtail.runs.again import again
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "mgp"
-    settings: dict[str, Any] = {"probe_epochs": 1, "epochs": 1, "batch": 64, "patch": 4, "decoder_width": 16, "decoder_depth": 1}
-    train("masked_autoencoder", "digits-lt", folder, decoder_heads=2, threads=1, device="cpu", **settings)
+    settings: dict[str, Any] = {
+        "probe_epochs": 1,
+        "epochs": 1,
+        "batch": 64,
+        "patch": 4,
+        "decoder_width": 16,
+        "decoder_depth": 1,
+    }
+    train(
+        "masked_autoencoder",
+        "digits-lt",
+        folder,
+        decoder_heads=2,
+        threads=1,
+        device="cpu",
+        **settings,
+    )
     return folder
 
 
@@ -44,7 +59,9 @@ def test_pretraining_leaves_an_encoder_a_picture_and_a_row(pretrained: Path) -> 
 def test_a_finished_run_is_read_and_not_written(pretrained: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in pretrained.rglob("*") if path.is_file()}
     again(pretrained)
-    assert before == {path: path.stat().st_mtime_ns for path in pretrained.rglob("*") if path.is_file()}
+    assert before == {
+        path: path.stat().st_mtime_ns for path in pretrained.rglob("*") if path.is_file()
+    }
 
 
 def test_the_picture_has_originals_on_top(pretrained: Path) -> None:
@@ -53,7 +70,9 @@ def test_the_picture_has_originals_on_top(pretrained: Path) -> None:
     assert pixels.shape == (3 * 66 + 2, 8 * 66 + 2, 3)
     first = open_data("digits-lt").val.pictures.image(0)
     assert np.array_equal(pixels[2:66:8, 2:66:8], np.asarray(first))
-    assert (pixels[68:132:8, 2:66:8] == 128).all(axis=2).sum() == 48  # three quarters of 64 pixels are hidden
+    assert (pixels[68:132:8, 2:66:8] == 128).all(
+        axis=2
+    ).sum() == 48  # three quarters of 64 pixels are hidden
 
 
 def test_equally_many_images_of_each_class() -> None:
@@ -61,8 +80,13 @@ def test_equally_many_images_of_each_class() -> None:
     some = _evenly(data.train, 32, 10)
     assert sorted(torch.bincount(some.target).tolist()) == [3] * 8 + [4] * 2
     row = data.train.ids.index(some.ids[7])
-    assert np.array_equal(np.asarray(some.pictures.image(7)), np.asarray(data.train.pictures.image(row)))
+    assert np.array_equal(
+        np.asarray(some.pictures.image(7)), np.asarray(data.train.pictures.image(row))
+    )
     assert some.target[7] == data.train.target[row]
     assert len(some.pictures) == 32
-    with pytest.raises(ValueError, match="at least 11 images in every class for 110 alike, got 5 in the smallest of 10"):
+    with pytest.raises(
+        ValueError,
+        match="at least 11 images in every class for 110 alike, got 5 in the smallest of 10",
+    ):
         _evenly(data.train, 110, 10)

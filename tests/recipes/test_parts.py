@@ -38,15 +38,29 @@ def run_in(folder: Path) -> Run:
 def test_pretrained_weights_are_where_training_begins(cached: Path, tmp_path: Path) -> None:
     run = run_in(tmp_path / "run")
     theirs = torch.load(cached)["conv1.0.weight"]
-    assert torch.equal(beginning(run, f"timm:{MODEL}", "timm", size=32).state_dict()["body.conv1.0.weight"], theirs)
+    assert torch.equal(
+        beginning(run, f"timm:{MODEL}", "timm", size=32).state_dict()["body.conv1.0.weight"], theirs
+    )
     assert run.pretraining == "ImageNet-1k"
     other = run_in(tmp_path / "other")
-    assert not torch.equal(beginning(other, f"timm:{MODEL}", "random", size=32).state_dict()["body.conv1.0.weight"], theirs)
+    assert not torch.equal(
+        beginning(other, f"timm:{MODEL}", "random", size=32).state_dict()["body.conv1.0.weight"],
+        theirs,
+    )
     assert other.pretraining is None
 
 
-def test_the_row_says_what_was_seen_and_a_finished_run_needs_no_weights(cached: Path, tmp_path: Path) -> None:
-    words: dict[str, Any] = {"network": f"timm:{MODEL}", "weights": "timm", "epochs": 1, "size": 32, "device": "cpu", "threads": 1}
+def test_the_row_says_what_was_seen_and_a_finished_run_needs_no_weights(
+    cached: Path, tmp_path: Path
+) -> None:
+    words: dict[str, Any] = {
+        "network": f"timm:{MODEL}",
+        "weights": "timm",
+        "epochs": 1,
+        "size": 32,
+        "device": "cpu",
+        "threads": 1,
+    }
     row = train("cross_entropy", "digits-lt", tmp_path / "run", **words).row
     assert row is not None
     assert row["pretraining"] == "ImageNet-1k"
@@ -58,21 +72,38 @@ def test_the_row_says_what_was_seen_and_a_finished_run_needs_no_weights(cached: 
 
 
 def test_networks_of_ours_have_no_pretrained_weights(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="expected a network of timm for --weights timm, got fast_cnn"):
+    with pytest.raises(
+        ValueError, match="expected a network of timm for --weights timm, got fast_cnn"
+    ):
         balanced_softmax(run_in(tmp_path / "run"), open_data("digits-lt"), weights="timm")
 
 
-@pytest.mark.parametrize(("network", "rate"), [("timm:resnet10t", 0.1), ("timm:test_vit", 1e-3), ("timm:beit_base_patch16_224", 1e-3)])
-def test_tuning_is_slower_than_learning_and_transformers_slower_than_others(network: str, rate: float) -> None:
+@pytest.mark.parametrize(
+    ("network", "rate"),
+    [("timm:resnet10t", 0.1), ("timm:test_vit", 1e-3), ("timm:beit_base_patch16_224", 1e-3)],
+)
+def test_tuning_is_slower_than_learning_and_transformers_slower_than_others(
+    network: str, rate: float
+) -> None:
     with torch.device("meta"):
         module = timm.create_model(network.removeprefix("timm:"))
-    rates = [usual_optimizer(module, weights, lr=None, weight_decay=None)(module).param_groups[0]["lr"] for weights in ("random", "timm")]
+    rates = [
+        usual_optimizer(module, weights, lr=None, weight_decay=None)(module).param_groups[0]["lr"]
+        for weights in ("random", "timm")
+    ]
     assert rates == pytest.approx([rate, rate / 10])
-    assert usual_optimizer(module, "timm", lr=0.5, weight_decay=None)(module).param_groups[0]["lr"] == 0.5
+    assert (
+        usual_optimizer(module, "timm", lr=0.5, weight_decay=None)(module).param_groups[0]["lr"]
+        == 0.5
+    )
 
 
 def test_zero_switches_mixing_off() -> None:
-    batch: Any = {"image": torch.rand(4, 3, 8, 8), "target": torch.tensor([0, 1, 2, 2]), "draw": torch.arange(4)}
+    batch: Any = {
+        "image": torch.rand(4, 3, 8, 8),
+        "target": torch.tensor([0, 1, 2, 2]),
+        "draw": torch.arange(4),
+    }
     clock = Clock(0, 1, 0, 1)
     assert mixing(3, mixup=0.0, cutmix=0.0, smoothing=0.0)(batch, clock) is batch
     smoothed = mixing(3, mixup=0.0, cutmix=0.0, smoothing=0.3)(batch, clock)

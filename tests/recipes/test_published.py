@@ -78,7 +78,9 @@ def test_a_row_can_be_asked_for(own: Published) -> None:
     assert (own.data, own.imbalance) in IMAGES
     assert own.source
     assert own.band
-    assert own.smoke in SMOKES or (own.smoke is None and (own.data == "digits-lt" or own.recipe == "deit3"))
+    assert own.smoke in SMOKES or (
+        own.smoke is None and (own.data == "digits-lt" or own.recipe == "deit3")
+    )
     assert own.low < own.value < own.high, "a value lies in its own band"
     network = keywords["network"]
     if network.startswith("timm:"):
@@ -91,8 +93,13 @@ def test_a_row_can_be_asked_for(own: Published) -> None:
 
 def test_rows_tell_the_differences_of_their_own_recipe() -> None:
     said = {name: "; ".join(PUBLISHED[name].differs) for name in PUBLISHED}
-    assert all(("Nesterov" in said[name]) == (PUBLISHED[name].recipe in ("balanced_softmax", "ride")) for name in PRINTED)
-    assert all(("reflection" in said[name]) <= PUBLISHED[name].data.startswith("cifar") for name in PRINTED)
+    assert all(
+        ("Nesterov" in said[name]) == (PUBLISHED[name].recipe in ("balanced_softmax", "ride"))
+        for name in PRINTED
+    )
+    assert all(
+        ("reflection" in said[name]) <= PUBLISHED[name].data.startswith("cifar") for name in PRINTED
+    )
     assert "reflection" in said["cifar100-lt-paco"]
 
 
@@ -109,18 +116,28 @@ def test_bands_are_wide_enough_and_say_why() -> None:
             assert wide == pytest.approx(0.01)
     # Table S.3: 54.8 with a standard error of 0.42 over three seeds.
     paco = PUBLISHED["cifar100-lt-deit-lt-paco"]
-    assert (paco.low, paco.high) == pytest.approx((0.548 - 3 * 0.0042 * 3**0.5, 0.548 + 3 * 0.0042 * 3**0.5), abs=1e-3)
+    assert (paco.low, paco.high) == pytest.approx(
+        (0.548 - 3 * 0.0042 * 3**0.5, 0.548 + 3 * 0.0042 * 3**0.5), abs=1e-3
+    )
 
 
 @pytest.mark.parametrize("own", ours, ids=lambda own: own.name)
 def test_our_own_rows_say_what_the_results_say(own: Published) -> None:
     folder, arm = own.source.removeprefix("our own: benchmarks/results/").split("/")
-    results = [json.loads(path.read_text()) for path in sorted((BENCHMARKS / "results" / folder).glob(f"{arm}-seed*.json"))]
+    results = [
+        json.loads(path.read_text())
+        for path in sorted((BENCHMARKS / "results" / folder).glob(f"{arm}-seed*.json"))
+    ]
     values = [result["row"]["test"]["top1"] for result in results]
     assert len(values) == 3
     wide = max(0.01, 3 * statistics.stdev(values))
     assert (own.value, own.low, own.high) == pytest.approx(
-        (statistics.fmean(values), statistics.fmean(values) - wide, statistics.fmean(values) + wide), abs=1e-5
+        (
+            statistics.fmean(values),
+            statistics.fmean(values) - wide,
+            statistics.fmean(values) + wide,
+        ),
+        abs=1e-5,
     )
     for result in results:
         assert match(result["row"]) is own, "the runs that made the row match it"
@@ -148,8 +165,18 @@ def test_smokes_say_what_the_results_say_and_run_what_the_plan_ran() -> None:
 def made(own: Published, **changes: Any) -> Any:
     """The row that a run with these settings would have, as far as matching reads it."""
     keywords = read(own.recipe).keywords({**own.keywords, **dict.fromkeys(own.needs, "somewhere")})
-    data = {"name": own.data, "protocol": own.protocol, "counts_before": [IMAGES[own.data, own.imbalance] - 5, 5]}
-    row = {"recipe": own.recipe, "keywords": keywords, "data": data, "tta": own.tta, "split_seed": 0}
+    data = {
+        "name": own.data,
+        "protocol": own.protocol,
+        "counts_before": [IMAGES[own.data, own.imbalance] - 5, 5],
+    }
+    row = {
+        "recipe": own.recipe,
+        "keywords": keywords,
+        "data": data,
+        "tta": own.tta,
+        "split_seed": 0,
+    }
     return {**row, "pretraining": "ImageNet-1K" if "pretrained" in own.needs else None, **changes}
 
 
@@ -157,7 +184,10 @@ def made(own: Published, **changes: Any) -> Any:
 def test_a_run_with_the_settings_of_a_row_matches_it_and_no_other(own: Published) -> None:
     row = made(own)
     assert match(row) is own
-    assert match(row | {"keywords": {**row["keywords"], "epochs": row["keywords"]["epochs"] - 1}}) is None
+    assert (
+        match(row | {"keywords": {**row["keywords"], "epochs": row["keywords"]["epochs"] - 1}})
+        is None
+    )
     assert match(row | {"keywords": {**row["keywords"], "unheard": 1}}) is None
     assert match(row | {"data": {**row["data"], "counts_before": [7, 5]}}) is None
     assert match(row | {"pretraining": None if row["pretraining"] else "other data"}) is None
@@ -172,16 +202,36 @@ def test_a_run_from_before_a_keyword_was_there_matches() -> None:
 
 def test_verdicts() -> None:
     own = PUBLISHED["cifar100-lt-balanced-softmax"]
-    assert [own.verdict(value) for value in (0.496, 0.497, 0.507, 0.517, 0.518)] == ["below", "inside", "inside", "inside", "above"]
+    assert [own.verdict(value) for value in (0.496, 0.497, 0.507, 0.517, 0.518)] == [
+        "below",
+        "inside",
+        "inside",
+        "inside",
+        "above",
+    ]
 
 
 def test_reading_it_needs_no_torch() -> None:
-    code = "import sys, longtail.recipes.published; assert not {'torch', 'numpy'} & set(sys.modules)"
+    code = (
+        "import sys, longtail.recipes.published; assert not {'torch', 'numpy'} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("own", [own for own in PUBLISHED.values() if own.needs], ids=lambda own: own.name)
+@pytest.mark.parametrize(
+    "own", [own for own in PUBLISHED.values() if own.needs], ids=lambda own: own.name
+)
 def test_rows_say_nothing_about_what_they_are_given(own: Published) -> None:
-    idle: dict[str, tuple[str, ...]] = {"teacher": ("teacher_network", "teacher_epochs", "teacher_rho", "teacher_schedule")}
-    idle["pretrained"] = ("mask", "decoder_width", "decoder_depth", "decoder_heads", "pretrain_epochs", "pretrain_batch", "pretrain_lr")
+    idle: dict[str, tuple[str, ...]] = {
+        "teacher": ("teacher_network", "teacher_epochs", "teacher_rho", "teacher_schedule")
+    }
+    idle["pretrained"] = (
+        "mask",
+        "decoder_width",
+        "decoder_depth",
+        "decoder_heads",
+        "pretrain_epochs",
+        "pretrain_batch",
+        "pretrain_lr",
+    )
     assert not [name for given in own.needs for name in idle.get(given, ()) if name in own.keywords]

@@ -12,14 +12,24 @@ import torch
 from longtail.data.loader import Loader
 from longtail.runs import train
 
-QUICK: dict[str, Any] = {"epochs": 2, "batch": 64, "threads": 1, "device": "cpu", "save_every": 0.0, "batchformer": "on"}
+QUICK: dict[str, Any] = {
+    "epochs": 2,
+    "batch": 64,
+    "threads": 1,
+    "device": "cpu",
+    "save_every": 0.0,
+    "batchformer": "on",
+}
 
 
 class Killed(Exception):
     pass
 
 
-@pytest.mark.parametrize(("recipe", "keywords"), [("balanced_softmax", {}), ("ride", {"defer": 0.5}), ("paco", {"queue": 128})])
+@pytest.mark.parametrize(
+    ("recipe", "keywords"),
+    [("balanced_softmax", {}), ("ride", {"defer": 0.5}), ("paco", {"queue": 128})],
+)
 def test_killed_and_resumed_equals_the_uninterrupted_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str, keywords: dict[str, Any]
 ) -> None:
@@ -38,7 +48,9 @@ def test_killed_and_resumed_equals_the_uninterrupted_run(
     monkeypatch.setattr(Loader, "epoch", whole)
     train(recipe, "digits-lt", tmp_path / "parts", **QUICK, **keywords)
     for name in ("last.pt", "kept.pt"):
-        one, other = (torch.load(tmp_path / folder / "train" / name) for folder in ("whole", "parts"))
+        one, other = (
+            torch.load(tmp_path / folder / "train" / name) for folder in ("whole", "parts")
+        )
         weights = "method" if name == "last.pt" else "weights"
         assert one[weights].keys() == other[weights].keys()
         assert all(torch.equal(tensor, other[weights][key]) for key, tensor in one[weights].items())

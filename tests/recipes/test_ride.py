@@ -21,29 +21,65 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_trains_and_every_expert_is_judged(finished: Path) -> None:
-    (line,) = [json.loads(text) for text in (finished / "train" / "journal.jsonl").read_text().splitlines()]
-    assert {"terms/class", "terms/class_diversity", "val/balanced", "val/expert1/balanced", "ema/val/expert3/top1"} <= set(line)
+    (line,) = [
+        json.loads(text) for text in (finished / "train" / "journal.jsonl").read_text().splitlines()
+    ]
+    assert {
+        "terms/class",
+        "terms/class_diversity",
+        "val/balanced",
+        "val/expert1/balanced",
+        "ema/val/expert3/top1",
+    } <= set(line)
     with np.load(finished / "predictions" / "test.npz") as stored:
         assert sum("expert" in name for name in stored) == 3
-    assert json.loads((finished / "model" / "spec.json").read_text())["network"]["head"]["experts"] == 3
+    assert (
+        json.loads((finished / "model" / "spec.json").read_text())["network"]["head"]["experts"]
+        == 3
+    )
 
 
 def test_two_stages_with_batchformer_and_a_teacher(finished: Path, tmp_path: Path) -> None:
-    result = train("ride", "digits-lt", tmp_path / "run", **QUICK, batchformer="on", init=finished, teacher=finished)
-    (line,) = [json.loads(text) for text in (tmp_path / "run" / "train" / "journal.jsonl").read_text().splitlines()]
-    assert {"terms/plain", "terms/attended", "terms/plain_distill", "terms/attended_diversity"} <= set(line)
+    result = train(
+        "ride",
+        "digits-lt",
+        tmp_path / "run",
+        **QUICK,
+        batchformer="on",
+        init=finished,
+        teacher=finished,
+    )
+    (line,) = [
+        json.loads(text)
+        for text in (tmp_path / "run" / "train" / "journal.jsonl").read_text().splitlines()
+    ]
+    assert {
+        "terms/plain",
+        "terms/attended",
+        "terms/plain_distill",
+        "terms/attended_diversity",
+    } <= set(line)
     assert result.row is not None
     assert result.row["keywords"]["init"] == str(finished)
 
 
 def test_it_begins_with_the_weights_of_a_finished_run(finished: Path, tmp_path: Path) -> None:
     train("ride", "digits-lt", tmp_path / "run", **QUICK, lr=0.0, ema=0.0, init=finished)
-    before, after = (dict(load(folder, device="cpu").network.named_parameters()) for folder in (finished, tmp_path / "run"))
+    before, after = (
+        dict(load(folder, device="cpu").network.named_parameters())
+        for folder in (finished, tmp_path / "run")
+    )
     assert all((before[name] == own).all() for name, own in after.items())
 
 
 def test_resnet_experts_with_a_cosine_rate_on_rotated_views(tmp_path: Path) -> None:
-    keywords: dict[str, Any] = {"network": "resnet32", "experts": 2, "schedule": "cosine", "batchformer": "on", "augment": "rotated"}
+    keywords: dict[str, Any] = {
+        "network": "resnet32",
+        "experts": 2,
+        "schedule": "cosine",
+        "batchformer": "on",
+        "augment": "rotated",
+    }
     result = train("ride", "digits-lt", tmp_path / "run", **QUICK, **keywords)
     assert result.row is not None
     assert result.row["test"] is not None
@@ -71,12 +107,16 @@ def test_runs_of_other_networks_and_classes_are_refused(finished: Path, tmp_path
     for own in (finished / "model").iterdir():
         (other / "model" / own.name).write_bytes(own.read_bytes())
     spec = json.loads((other / "model" / "spec.json").read_text())
-    (other / "model" / "spec.json").write_text(json.dumps(spec | {"classes": spec["classes"][::-1]}))
+    (other / "model" / "spec.json").write_text(
+        json.dumps(spec | {"classes": spec["classes"][::-1]})
+    )
     with pytest.raises(ValueError, match="expected a teacher with the classes of digits-lt"):
         train("ride", "digits-lt", tmp_path / "third", **QUICK, teacher=other)
 
 
-def test_what_a_beginning_and_a_teacher_have_seen_stands_on_the_row(finished: Path, tmp_path: Path) -> None:
+def test_what_a_beginning_and_a_teacher_have_seen_stands_on_the_row(
+    finished: Path, tmp_path: Path
+) -> None:
     same = train("ride", "digits-lt", tmp_path / "same", **QUICK, init=finished, teacher=finished)
     assert same.row is not None
     assert same.row["pretraining"] is None

@@ -74,7 +74,9 @@ def test_a_recipe_of_ones_own_is_read(module: str) -> None:
     }
 
 
-def test_types_and_defaults_are_followed_to_where_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_types_and_defaults_are_followed_to_where_they_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "kinds_of_ours").mkdir()
     (tmp_path / "kinds_of_ours" / "__init__.py").write_text("from .near import Rate, Sometimes\n")
     (tmp_path / "kinds_of_ours" / "near.py").write_text(
@@ -86,13 +88,18 @@ def test_types_and_defaults_are_followed_to_where_they_are_written(tmp_path: Pat
         "def strange(run, data, *, most: maxsize = 1): ...\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    kinds = {name: (own.kind, own.default) for name, own in read("recipe_of_ours:mine").parameters.items()}
+    kinds = {
+        name: (own.kind, own.default)
+        for name, own in read("recipe_of_ours:mine").parameters.items()
+    }
     assert kinds == {
         "keep": ("last | best", "last"),
         "view": ("weak | cutout | autoaugment | randaugment | threeaugment | none", None),
         "erase": ("float", 0.25),
     }
-    with pytest.raises(ValueError, match=r"expected bool, int.* for most of recipe_of_ours:strange, got maxsize"):
+    with pytest.raises(
+        ValueError, match=r"expected bool, int.* for most of recipe_of_ours:strange, got maxsize"
+    ):
         read("recipe_of_ours:strange")
 
 
@@ -107,7 +114,9 @@ def test_types_and_defaults_are_followed_to_where_they_are_written(tmp_path: Pat
         ("min", "did you mean mine"),
     ],
 )
-def test_a_recipe_that_cannot_become_flags_is_refused(module: str, function: str, message: str) -> None:
+def test_a_recipe_that_cannot_become_flags_is_refused(
+    module: str, function: str, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         read(f"{module}:{function}")
 
@@ -171,7 +180,11 @@ def test_the_source_says_what_the_function_says(name: str) -> None:
     recipe = read(name)
     module, _, function = recipe.target.partition(":")
     own = inspect.signature(getattr(importlib.import_module(module), function)).parameters
-    said = {key: list(p.default) if isinstance(p.default, tuple) else p.default for key, p in own.items() if p.kind is p.KEYWORD_ONLY}
+    said = {
+        key: list(p.default) if isinstance(p.default, tuple) else p.default
+        for key, p in own.items()
+        if p.kind is p.KEYWORD_ONLY
+    }
     assert {key: parameter.default for key, parameter in recipe.parameters.items()} == said
     assert recipe.headline.endswith(".")
 
@@ -205,7 +218,9 @@ def test_named_sweeps_ask_for_what_there_is() -> None:
 
 def test_pretraining_on_balanced_data_has_as_many_images_as_on_long_tailed() -> None:
     first = SWEEPS["livt-transfer"]["first"]
-    lengths = tail_counts(500, 100, imbalance=first["lt"]["with"]["imbalance"], profile=first["lt"]["with"]["profile"])
+    lengths = tail_counts(
+        500, 100, imbalance=first["lt"]["with"]["imbalance"], profile=first["lt"]["with"]["profile"]
+    )
     assert first["lt"]["with"]["protocol"] == first["bal"]["with"]["protocol"] == "holdout"
     assert first["bal"]["set"]["images"] == sum(n - held_out(n, share=10) for n in lengths)
 
@@ -215,7 +230,10 @@ def test_no_keyword_is_none_by_accident() -> None:
 
 
 def test_a_type_may_be_taken_from_a_neighbour() -> None:
-    assert read("ldam").parameters["augment"].choices == read("balanced_softmax").parameters["augment"].choices
+    assert (
+        read("ldam").parameters["augment"].choices
+        == read("balanced_softmax").parameters["augment"].choices
+    )
     assert "autoaugment" in read("ldam").parameters["augment"].choices
 
 

@@ -11,7 +11,9 @@ def test_the_space_is_read_by_the_types_of_the_recipe() -> None:
     assert space(recipe, "lr", "log:0.01..0.3") == Range(0.01, 0.3, log=True, whole=False)
     assert space(recipe, "epochs", "2..9") == Range(2, 9, log=False, whole=True)
     for text in ("fast_cnn,resnet32", "fast_cnn|resnet32"):
-        assert space(recipe, "network", text) == Choices(("fast_cnn", "resnet32"), recipe.parameters["network"])
+        assert space(recipe, "network", text) == Choices(
+            ("fast_cnn", "resnet32"), recipe.parameters["network"]
+        )
     optional = space(recipe, "lr", "none,0.1")
     assert isinstance(optional, Choices)
     assert [optional.value(text) for text in optional.texts] == [None, 0.1]

@@ -21,10 +21,16 @@ QUICK: dict[str, Any] = {"epochs": 2, "batch": 64, "patch": 4, "threads": 1, "de
 def test_mixing_ends_when_it_should(tmp_path: Path) -> None:
     def losses(name: str, **keywords: Any) -> list[float]:
         train("vit", "digits-lt", tmp_path / name, **QUICK, **keywords)
-        lines = map(json.loads, (tmp_path / name / "train" / "journal.jsonl").read_text().splitlines())
+        lines = map(
+            json.loads, (tmp_path / name / "train" / "journal.jsonl").read_text().splitlines()
+        )
         return [line["terms/class"] for line in lines if line["kind"] == "epoch"]
 
-    mixed, half, never = losses("mixed", mix_until=1.0), losses("half", mix_until=0.5), losses("never", mixup=0.0, cutmix=0.0)
+    mixed, half, never = (
+        losses("mixed", mix_until=1.0),
+        losses("half", mix_until=0.5),
+        losses("never", mixup=0.0, cutmix=0.0),
+    )
     assert half[0] == mixed[0] != never[0], "the first of two epochs is mixed"
     assert half[1] != mixed[1], "and the second is not"
 
@@ -40,17 +46,29 @@ def test_retraining_leaves_the_features_as_they_were(tmp_path: Path) -> None:
     assert not torch.equal(after.head.weight, before["head.weight"])
 
 
-def test_retraining_sees_all_classes_equally_often_and_unmixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = stages(monkeypatch, tmp_path / "run", "vit_crt", first="train", patch=4, threads=1, device="cpu")
+def test_retraining_sees_all_classes_equally_often_and_unmixed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = stages(
+        monkeypatch, tmp_path / "run", "vit_crt", first="train", patch=4, threads=1, device="cpu"
+    )
     assert found["train"].data.sampler == RepeatedAugmentation(3)
     assert found["retrain"].data.sampler == ClassBalanced()
     assert found["retrain"].mix is nothing
-    assert [name for name, own in found["retrain"].method.named_parameters() if own.requires_grad] == ["head.weight", "head.bias"]
+    assert [
+        name for name, own in found["retrain"].method.named_parameters() if own.requires_grad
+    ] == ["head.weight", "head.bias"]
 
 
 def test_the_network_of_a_finished_run_is_taken_as_it_is(tmp_path: Path) -> None:
     train("vit", "digits-lt", tmp_path / "vit", **QUICK)
-    again: dict[str, Any] = {"trained": tmp_path / "vit", "retrain_epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}
+    again: dict[str, Any] = {
+        "trained": tmp_path / "vit",
+        "retrain_epochs": 1,
+        "batch": 64,
+        "threads": 1,
+        "device": "cpu",
+    }
     own = train("vit_crt", "digits-lt", tmp_path / "own", **again)
     assert own.row is not None
     assert own.row["epochs"] == {"retrain": 1}
@@ -61,12 +79,18 @@ def test_the_network_of_a_finished_run_is_taken_as_it_is(tmp_path: Path) -> None
         assert torch.equal(tensor, after.state_dict()[name]) is name.startswith("network."), name
     other = train("vit_crt", "digits-lt", tmp_path / "other", imbalance=10, **again)
     assert other.row is not None
-    assert (other.row["pretraining"] or "").startswith("digits-lt"), "its features are of other images, and the row says so"
+    assert (other.row["pretraining"] or "").startswith("digits-lt"), (
+        "its features are of other images, and the row says so"
+    )
 
 
 def test_what_is_trained_must_be_finished_and_is_not_described_again(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"expected no word about it beside --trained.*got --mixup 0\.1"):
-        train("vit_crt", "digits-lt", tmp_path / "run", trained=tmp_path / "vit", mixup=0.1, threads=1)
+    with pytest.raises(
+        ValueError, match=r"expected no word about it beside --trained.*got --mixup 0\.1"
+    ):
+        train(
+            "vit_crt", "digits-lt", tmp_path / "run", trained=tmp_path / "vit", mixup=0.1, threads=1
+        )
     with pytest.raises(ValueError, match="expected a run folder, got nothing"):
         train("vit_crt", "digits-lt", tmp_path / "run", trained=tmp_path / "vit", threads=1)
     assert not (tmp_path / "run").exists(), "nothing was begun"

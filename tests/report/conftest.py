@@ -19,7 +19,15 @@ GROUPS = Groups("ranks: 1/1/1", {"many": (0,), "medium": (1,), "few": (2,)})
 TARGET = np.repeat(np.arange(3), [30, 20, 10])
 
 JOURNAL = [
-    {"kind": kind, "epoch": epoch, "step": step, "rate": 0.1 / epoch, "terms/class": 2.0 / epoch, "terms/teacher": 0.5, **judged}
+    {
+        "kind": kind,
+        "epoch": epoch,
+        "step": step,
+        "rate": 0.1 / epoch,
+        "terms/class": 2.0 / epoch,
+        "terms/teacher": 0.5,
+        **judged,
+    }
     for kind, epoch, step, judged in (
         ("epoch", 1, 10, {"val/balanced": 0.3, "val/many": 0.6, "val/medium": 0.2, "val/few": 0.1}),
         ("steps", 2, 15, {}),
@@ -45,7 +53,9 @@ def finished(tmp_path: Path) -> Callable[..., Path]:
     ) -> Path:
         folder = tmp_path / name
         rng = np.random.default_rng(draw)
-        answer = np.where(rng.uniform(size=len(TARGET)) < np.array(right)[TARGET], TARGET, (TARGET + 1) % 3)
+        answer = np.where(
+            rng.uniform(size=len(TARGET)) < np.array(right)[TARGET], TARGET, (TARGET + 1) % 3
+        )
         logits = 3 * np.eye(3, dtype=np.float32)[answer]
         row: dict[str, Any] = {
             "format": FORMAT,
@@ -86,15 +96,25 @@ def finished(tmp_path: Path) -> Callable[..., Path]:
         folder.mkdir(parents=True)
         command = f"longtail train {row['recipe']} --data toy-lt --out {folder}"
         groups = {"rule": GROUPS.rule, "members": GROUPS.members}
-        (folder / "recipe.json").write_text(json.dumps({"format": 1, "command": command, "data": {"groups": groups}}))
+        (folder / "recipe.json").write_text(
+            json.dumps({"format": 1, "command": command, "data": {"groups": groups}})
+        )
         for inner in ("model", "train", "analysis"):
             (folder / inner).mkdir()
-        (folder / "model" / "spec.json").write_text(json.dumps({"format": 1, "classes": classes, "size": 8}))
-        (folder / "train" / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in JOURNAL))
+        (folder / "model" / "spec.json").write_text(
+            json.dumps({"format": 1, "classes": classes, "size": 8})
+        )
+        (folder / "train" / "journal.jsonl").write_text(
+            "".join(json.dumps(line) + "\n" for line in JOURNAL)
+        )
         (folder / "row.json").write_text(json.dumps(row))
         if predictions:
             answers = Predictions({"logits": logits}, TARGET, np.arange(len(TARGET)))
-            write_predictions(folder / "predictions" / "test.npz", answers, [f"{i:03d}.png" for i in range(len(TARGET))])
+            write_predictions(
+                folder / "predictions" / "test.npz",
+                answers,
+                [f"{i:03d}.png" for i in range(len(TARGET))],
+            )
         return folder
 
     return make

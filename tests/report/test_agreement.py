@@ -34,7 +34,9 @@ UNLIKE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("field", UNLIKE)
 def test_unlike_rows_are_refused_or_become_a_column(finished: Finished, field: str) -> None:
-    pair = rows(finished("a"), finished("b", recipe="balanced_softmax", right=GOOD, draw=1, **UNLIKE[field]))
+    pair = rows(
+        finished("a"), finished("b", recipe="balanced_softmax", right=GOOD, draw=1, **UNLIKE[field])
+    )
     with pytest.raises(ValueError, match=f"--across {field}") as caught:
         compare(pair)
     assert str(caught.value).count("--across") == 1
@@ -52,12 +54,25 @@ def test_every_difference_is_named_with_its_values(finished: Finished) -> None:
     pair = rows(finished("a"), finished("b", tta="flip", size=16))
     with pytest.raises(ValueError, match="differ in more than the method") as caught:
         compare(pair)
-    for words in ("tta", "'none'", "'flip'", "--across tta", "resolution", "'8'", "'16'", "--across resolution"):
+    for words in (
+        "tta",
+        "'none'",
+        "'flip'",
+        "--across tta",
+        "resolution",
+        "'8'",
+        "'16'",
+        "--across resolution",
+    ):
         assert words in str(caught.value)
     with pytest.raises(ValueError, match="--across resolution") as caught:
         compare(pair, across=["tta"])
     assert "--across tta" not in str(caught.value)
-    assert compare(pair, across=["resolution", "tta"]).columns()[:3] == ("method", "tta", "resolution")
+    assert compare(pair, across=["resolution", "tta"]).columns()[:3] == (
+        "method",
+        "tta",
+        "resolution",
+    )
 
 
 def other_images(folder: Path) -> None:
@@ -98,7 +113,10 @@ def test_predictions_of_another_length_are_refused(finished: Finished) -> None:
 
 
 def test_what_a_run_answered_is_sorted_by_image_and_has_a_digest(finished: Finished) -> None:
-    first, second, other = (judged(row) for row in rows(finished("a"), finished("b", draw=1), finished("c", predictions=False)))
+    first, second, other = (
+        judged(row)
+        for row in rows(finished("a"), finished("b", draw=1), finished("c", predictions=False))
+    )
     assert first is not None
     assert second is not None
     assert first.ids.tolist() == sorted(first.ids.tolist())

@@ -14,8 +14,19 @@ from longtail.report.analyses import KNOWN, figures
 IMAGE = np.random.default_rng(0).uniform(size=(2, 3, 8, 8)).astype(np.float32)
 NAMES = np.array(["cat", "<b>"])
 ARRAYS: dict[str, dict[str, Any]] = {
-    "gradcam.npz": {"image": IMAGE, "map": IMAGE[:, 0], "target": np.array([0, 1]), "answer": np.array([1, 1]), "classes": NAMES},
-    "rollout.npz": {"image": IMAGE, "map": IMAGE[:, :2, :4, :4], "target": np.array([0, 1]), "classes": NAMES},
+    "gradcam.npz": {
+        "image": IMAGE,
+        "map": IMAGE[:, 0],
+        "target": np.array([0, 1]),
+        "answer": np.array([1, 1]),
+        "classes": NAMES,
+    },
+    "rollout.npz": {
+        "image": IMAGE,
+        "map": IMAGE[:, :2, :4, :4],
+        "target": np.array([0, 1]),
+        "classes": NAMES,
+    },
     "relations.npz": {
         "gradient": np.array([1.0, np.nan, 3.0]),
         "attention_pairs": np.array([[1.0, np.nan, 2.0]] * 3),
@@ -23,8 +34,15 @@ ARRAYS: dict[str, dict[str, Any]] = {
         "counts": np.array([1, 3, 2]),
         "at": np.array("image"),
     },
-    "attention_distance.npz": {"distance": np.array([[2.0, 1.0], [3.0, 4.0]]), "group": np.array("few")},
-    "rank.npz": {"rank": np.array([[1, 2], [3, 4]]), "tokens": np.array(["cls", "dist"]), "group": np.array("few")},
+    "attention_distance.npz": {
+        "distance": np.array([[2.0, 1.0], [3.0, 4.0]]),
+        "group": np.array("few"),
+    },
+    "rank.npz": {
+        "rank": np.array([[1, 2], [3, 4]]),
+        "tokens": np.array(["cls", "dist"]),
+        "group": np.array("few"),
+    },
     "entropy.npz": {
         "inside": np.array([0.1, 0.2]),
         "outside": np.array([0.3, np.nan]),
@@ -56,7 +74,9 @@ def test_known_arrays_become_figures_with_captions_and_words(name: str, tmp_path
     for own in found:
         assert own.caption.endswith(".")
         assert own.drawing is not None or own.pictures
-        assert all(address.startswith("data:image/") and words for address, words, _ in own.pictures)
+        assert all(
+            address.startswith("data:image/") and words for address, words, _ in own.pictures
+        )
     with np.load(tmp_path / name) as stored:
         some = dict(list(stored.items())[1:])
     np.savez(tmp_path / name, **some)
@@ -68,7 +88,9 @@ def test_known_arrays_become_figures_with_captions_and_words(name: str, tmp_path
 def test_maps_are_called_what_they_are() -> None:
     (own,) = KNOWN["gradcam.npz"][0](ARRAYS["gradcam.npz"])
     assert "looks for the true class (Grad-CAM)" in own.caption
-    (own,) = KNOWN["gradcam.npz"][0]({**ARRAYS["gradcam.npz"], "kind": np.array("attention rollout")})
+    (own,) = KNOWN["gradcam.npz"][0](
+        {**ARRAYS["gradcam.npz"], "kind": np.array("attention rollout")}
+    )
     assert "looks (attention rollout)" in own.caption
 
 

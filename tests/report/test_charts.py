@@ -12,14 +12,24 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_a_chart_is_an_xml_picture_with_named_lines_inside_of_it() -> None:
-    picture = ET.fromstring(charts.chart({"a < b": [(0, 1), (1, 3), (2, 2)], "c": [(0, 3), (2, 2)]}, x="tau", y="accuracy, %"))
+    picture = ET.fromstring(
+        charts.chart(
+            {"a < b": [(0, 1), (1, 3), (2, 2)], "c": [(0, 3), (2, 2)]}, x="tau", y="accuracy, %"
+        )
+    )
     words = [own.text for own in picture.iter(f"{SVG}text")]
     assert {"a < b", "c", "tau", "accuracy, %"} <= set(words)
-    places = [tuple(map(float, point.split(","))) for own in picture.iter(f"{SVG}polyline") for point in own.attrib["points"].split()]
+    places = [
+        tuple(map(float, point.split(",")))
+        for own in picture.iter(f"{SVG}polyline")
+        for point in own.attrib["points"].split()
+    ]
     assert len(places) == 5
     assert all(0 <= x <= charts.WIDTH and 0 <= y <= charts.HEIGHT for x, y in places)
     assert places[1][1] < places[2][1] < places[0][1]  # 3 is above 2, which is above 1
-    heights = [float(own.attrib["y"]) for own in picture.iter(f"{SVG}text") if own.text in ("a < b", "c")]
+    heights = [
+        float(own.attrib["y"]) for own in picture.iter(f"{SVG}text") if own.text in ("a < b", "c")
+    ]
     assert abs(heights[0] - heights[1]) >= 15, "names do not cover one another"
 
 

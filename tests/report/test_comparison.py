@@ -26,7 +26,9 @@ def rows(*folders: Path) -> list[Row]:
 
 def correct(folders: Sequence[Path]) -> Any:
     answers = [read_predictions(folder / "predictions" / "test.npz")[0] for folder in folders]
-    return np.mean([each.logits["logits"].argmax(1) == each.target for each in answers], axis=0), answers[0].target
+    return np.mean(
+        [each.logits["logits"].argmax(1) == each.target for each in answers], axis=0
+    ), answers[0].target
 
 
 def balanced(row: Row) -> float:
@@ -36,14 +38,20 @@ def balanced(row: Row) -> float:
 
 def three_seeds(finished: Finished) -> tuple[list[Path], list[Path]]:
     plain = [finished(f"ce{seed}", seed=seed, draw=seed, minutes=1.0 + seed) for seed in range(3)]
-    even = [finished(f"bs{seed}", recipe="balanced_softmax", seed=seed, draw=10 + seed, right=GOOD) for seed in range(3)]
+    even = [
+        finished(f"bs{seed}", recipe="balanced_softmax", seed=seed, draw=10 + seed, right=GOOD)
+        for seed in range(3)
+    ]
     return plain, even
 
 
 def test_seeds_become_mean_and_sample_deviation(finished: Finished) -> None:
     plain, even = three_seeds(finished)
     table = compare(rows(*plain, *even))
-    assert [line.label for line in table.lines] == ["balanced_softmax", "cross_entropy"]  # best balanced first
+    assert [line.label for line in table.lines] == [
+        "balanced_softmax",
+        "cross_entropy",
+    ]  # best balanced first
     assert table.reference == "cross_entropy"
     numbers = [balanced(row) for row in rows(*plain)]
     score = table.lines[1].scores["balanced"]
@@ -116,11 +124,17 @@ def test_cost_is_shown_and_never_blocks(finished: Finished, field: str) -> None:
 
 
 def test_minutes_of_what_runs_began_with_are_shown_beside_their_own(finished: Finished) -> None:
-    arms = [finished(f"arm{seed}", recipe="arm", seed=seed, draw=seed, minutes_before=2.0 + seed) for seed in range(2)]
+    arms = [
+        finished(f"arm{seed}", recipe="arm", seed=seed, draw=seed, minutes_before=2.0 + seed)
+        for seed in range(2)
+    ]
     table = compare(rows(finished("whole", recipe="whole"), *arms))
     shown = {cells[0]: cells[table.columns().index("minutes")] for cells in table.cells()}
     assert shown == {"whole": "0.5", "arm": "0.5 + 2.5"}
-    written = {line["method"]: (line["minutes"], line["minutes_before"]) for line in csv.DictReader(io.StringIO(to_csv(table)))}
+    written = {
+        line["method"]: (line["minutes"], line["minutes_before"])
+        for line in csv.DictReader(io.StringIO(to_csv(table)))
+    }
     assert written == {"whole": ("0.5", "0.0"), "arm": ("0.5", "2.5")}
 
 
@@ -131,23 +145,49 @@ def labels(table: Comparison) -> set[str]:
 def test_labels_show_only_the_keywords_that_tell_lines_apart(finished: Finished) -> None:
     a = finished("a", keywords={"epochs": 4, "network": "resnet32"})
     b = finished("b", keywords={"epochs": 4, "network": "fast_cnn"})
-    c = finished("c", recipe="logit_adjustment", keywords={"epochs": 4, "network": "fast_cnn", "tau": 1.0})
+    c = finished(
+        "c", recipe="logit_adjustment", keywords={"epochs": 4, "network": "fast_cnn", "tau": 1.0}
+    )
     assert labels(compare(rows(a))) == {"cross_entropy"}
-    assert labels(compare(rows(a, b))) == {"cross_entropy network=resnet32", "cross_entropy network=fast_cnn"}
-    assert labels(compare(rows(b, c))) == {"cross_entropy", "logit_adjustment"}  # tau is not a question for cross_entropy
-    d = finished("d", recipe="logit_adjustment", keywords={"epochs": 4, "network": "fast_cnn", "tau": 2.0})
-    e = finished("e", recipe="logit_adjustment", keywords={"epochs": 4, "network": "fast_cnn"}, seed=1)
+    assert labels(compare(rows(a, b))) == {
+        "cross_entropy network=resnet32",
+        "cross_entropy network=fast_cnn",
+    }
+    assert labels(compare(rows(b, c))) == {
+        "cross_entropy",
+        "logit_adjustment",
+    }  # tau is not a question for cross_entropy
+    d = finished(
+        "d", recipe="logit_adjustment", keywords={"epochs": 4, "network": "fast_cnn", "tau": 2.0}
+    )
+    e = finished(
+        "e", recipe="logit_adjustment", keywords={"epochs": 4, "network": "fast_cnn"}, seed=1
+    )
     table = compare(rows(c, d, e))
-    assert labels(table) == {"logit_adjustment tau=1.0", "logit_adjustment tau=2.0"}, "a keyword newer than its run had its default"
+    assert labels(table) == {"logit_adjustment tau=1.0", "logit_adjustment tau=2.0"}, (
+        "a keyword newer than its run had its default"
+    )
     assert {line.seeds for line in table.lines} == {(0, 1), (0,)}
 
 
 def test_a_label_names_no_keyword_that_had_no_effect(finished: Finished) -> None:
     whole = finished("whole", recipe="livt", keywords={"epochs": 4, "pretrain_epochs": 1})
-    tuned = finished("tuned", recipe="livt", keywords={"epochs": 4, "pretrained": "runs/whole"}, unused=["pretrain_epochs"])
-    assert labels(compare(rows(whole, tuned))) == {"livt pretrained=none", "livt pretrained=runs/whole"}
+    tuned = finished(
+        "tuned",
+        recipe="livt",
+        keywords={"epochs": 4, "pretrained": "runs/whole"},
+        unused=["pretrain_epochs"],
+    )
+    assert labels(compare(rows(whole, tuned))) == {
+        "livt pretrained=none",
+        "livt pretrained=runs/whole",
+    }
     longer = finished("longer", recipe="livt", keywords={"epochs": 4, "pretrain_epochs": 9})
-    shown = {"livt pretrained=none pretrain_epochs=1", "livt pretrained=none pretrain_epochs=9", "livt pretrained=runs/whole"}
+    shown = {
+        "livt pretrained=none pretrain_epochs=1",
+        "livt pretrained=none pretrain_epochs=9",
+        "livt pretrained=runs/whole",
+    }
     assert labels(compare(rows(whole, tuned, longer))) == shown
 
 
@@ -168,7 +208,10 @@ def test_notes_say_what_the_table_cannot(finished: Finished) -> None:
     mark = "counts conventional, images not"
     a = finished("a", data={"marks": [mark]})
     b = finished(
-        "b", recipe="livt", data={"marks": [mark]}, test={"confidence": "sigmoid", "classes_without_test": {"count": 2, "indices": [1, 2]}}
+        "b",
+        recipe="livt",
+        data={"marks": [mark]},
+        test={"confidence": "sigmoid", "classes_without_test": {"count": 2, "indices": [1, 2]}},
     )
     notes = "\n".join(compare(rows(a, b)).notes)
     for words in (
@@ -193,15 +236,35 @@ def test_mistakes_are_refused(finished: Finished) -> None:
 
 def test_one_run_is_a_table_without_a_difference(finished: Finished) -> None:
     table = compare(rows(finished("a")))
-    assert table.columns() == ("method", "overall", "balanced", "many", "medium", "few", "ece", "parameters", "epochs", "minutes", "seeds")
+    assert table.columns() == (
+        "method",
+        "overall",
+        "balanced",
+        "many",
+        "medium",
+        "few",
+        "ece",
+        "parameters",
+        "epochs",
+        "minutes",
+        "seeds",
+    )
     assert "±" not in "".join(table.cells()[0])
 
 
 def test_runs_that_began_with_the_run_of_their_own_seed_are_one_line(finished: Finished) -> None:
-    runs = [finished(f"s{seed}", seed=seed, keywords={"teacher": f"out/flat-seed={seed}"}) for seed in (0, 1)]
+    runs = [
+        finished(f"s{seed}", seed=seed, keywords={"teacher": f"out/flat-seed={seed}"})
+        for seed in (0, 1)
+    ]
     other = finished("other", seed=0, keywords={"teacher": "out/strong-seed=0"})
-    arms = [finished(f"p{seed}", seed=seed, keywords={"pretrained": f"out/mgp-seed{seed}/encoder"}) for seed in (1, 11)]
-    far = finished("far", seed=1, keywords={"pretrained": "out/mgp-seed11/encoder"})  # of another seed, and so another encoder
+    arms = [
+        finished(f"p{seed}", seed=seed, keywords={"pretrained": f"out/mgp-seed{seed}/encoder"})
+        for seed in (1, 11)
+    ]
+    far = finished(
+        "far", seed=1, keywords={"pretrained": "out/mgp-seed11/encoder"}
+    )  # of another seed, and so another encoder
     assert [line.seeds for line in compare(rows(*arms)).lines] == [(1, 11)]
     assert sorted(line.seeds for line in compare(rows(arms[1], far)).lines) == [(1,), (11,)]
     table = compare(rows(*runs, other))

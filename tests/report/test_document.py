@@ -84,7 +84,9 @@ def test_several_runs_are_compared_and_have_their_sections(finished: Finished) -
     assert "The same for all: split toy-lt" in text
 
 
-def test_the_sentence_turns_the_difference_round_when_the_reference_is_best(finished: Finished) -> None:
+def test_the_sentence_turns_the_difference_round_when_the_reference_is_best(
+    finished: Finished,
+) -> None:
     plain, even = pair(finished)
     forth, back = build([plain, even])[0], build([even, plain])[0]
     sentence = re.compile(r'<p class="words">(balanced_softmax has the highest.*?)</p>')
@@ -115,13 +117,23 @@ def test_runs_that_cannot_be_ranked_keep_their_sections(finished: Finished) -> N
     assert "not ranked" in build([runs[0], finished("d", test=None, predictions=False)])[0]
 
 
-def test_what_is_not_a_finished_run_is_refused_all_at_once(finished: Finished, tmp_path: Path) -> None:
+def test_what_is_not_a_finished_run_is_refused_all_at_once(
+    finished: Finished, tmp_path: Path
+) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "unfinished").mkdir()
     (tmp_path / "unfinished" / "recipe.json").write_text("{}")
     newer = finished("newer", format=99)
     with pytest.raises(ValueError, match="empty folder") as caught:
-        build([finished("a"), tmp_path / "empty", tmp_path / "unfinished", newer, tmp_path / "nowhere"])
+        build(
+            [
+                finished("a"),
+                tmp_path / "empty",
+                tmp_path / "unfinished",
+                newer,
+                tmp_path / "nowhere",
+            ]
+        )
     for words in ("unfinished one", "a newer longtail wrote it", "got nothing at"):
         assert words in str(caught.value)
     with pytest.raises(ValueError, match="at least one run"):
@@ -129,13 +141,20 @@ def test_what_is_not_a_finished_run_is_refused_all_at_once(finished: Finished, t
 
 
 def test_names_cannot_break_out_of_the_page(finished: Finished) -> None:
-    folder = finished("a", classes=("cat", f'"><img src=x onerror="x">{EVIL}', EVIL), recipe=f"r{EVIL}", data={"marks": [EVIL]})
+    folder = finished(
+        "a",
+        classes=("cat", f'"><img src=x onerror="x">{EVIL}', EVIL),
+        recipe=f"r{EVIL}",
+        data={"marks": [EVIL]},
+    )
     write_examples(folder)
     text = build([folder])[0]
     page = Page(text)
     assert [tag for tag, _ in page.tags].count("script") == 1, "the shell's own"
     assert not [own for _, own in page.tags if any(name.startswith("on") for name in own)]
-    assert not [own for tag, own in page.tags if tag == "img" and not str(own["src"]).startswith("data:")]
+    assert not [
+        own for tag, own in page.tags if tag == "img" and not str(own["src"]).startswith("data:")
+    ]
 
 
 def test_a_report_is_accessible(finished: Finished) -> None:
@@ -144,15 +163,25 @@ def test_a_report_is_accessible(finished: Finished) -> None:
         levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h[1-6]", tag)]
         assert levels[0] == 1
         assert levels.count(1) == 1
-        assert all(after <= before + 1 for before, after in itertools.pairwise(levels)), "no level is skipped"
+        assert all(after <= before + 1 for before, after in itertools.pairwise(levels)), (
+            "no level is skipped"
+        )
         assert all(own.get("alt") for tag, own in page.tags if tag == "img")
         assert all(
-            own.get("role") == "img" and own.get("aria-label") for tag, own in page.tags if tag == "svg" and "aria-hidden" not in own
+            own.get("role") == "img" and own.get("aria-label")
+            for tag, own in page.tags
+            if tag == "svg" and "aria-hidden" not in own
         )
-        assert [tag for tag, _ in page.tags].count("table") == [tag for tag, _ in page.tags].count("caption") > 0
+        assert (
+            [tag for tag, _ in page.tags].count("table")
+            == [tag for tag, _ in page.tags].count("caption")
+            > 0
+        )
         assert all(own.get("scope") in ("col", "row") for tag, own in page.tags if tag == "th")
         boxes = [own for _, own in page.tags if (own.get("class") or "").startswith("box")]
-        assert all(own.get("tabindex") == "0" and own.get("aria-label") for own in boxes), "what scrolls can be reached by keyboard"
+        assert all(own.get("tabindex") == "0" and own.get("aria-label") for own in boxes), (
+            "what scrolls can be reached by keyboard"
+        )
 
 
 def test_a_report_is_built_from_files_without_torch(finished: Finished, tmp_path: Path) -> None:
@@ -167,11 +196,15 @@ assert not {"torch", "torchvision", "timm", "matplotlib"} & set(sys.modules)
     assert (tmp_path / "r.html").stat().st_size > 10_000
 
 
-def test_the_same_runs_give_the_same_page_and_nothing_is_left_lying(finished: Finished, tmp_path: Path) -> None:
+def test_the_same_runs_give_the_same_page_and_nothing_is_left_lying(
+    finished: Finished, tmp_path: Path
+) -> None:
     runs = pair(finished)
     assert write(runs, tmp_path / "deep" / "r.html") == []
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["r.html"]
-    assert (tmp_path / "deep" / "r.html").read_text(encoding="utf-8") == build([*runs, runs[0]])[0], "a run that is named twice is one run"
+    assert (tmp_path / "deep" / "r.html").read_text(encoding="utf-8") == build([*runs, runs[0]])[
+        0
+    ], "a run that is named twice is one run"
 
 
 # ------------------------------------------------------------------------------------- in a browser
@@ -182,7 +215,9 @@ def shown(browser: Browser, finished: Finished, tmp_path: Path) -> Iterator[Show
     """A page of two runs on a phone; complaints of the browser and requests to anywhere fail the test."""
     folders = [
         finished("plain", classes=("cat", "dog", EVIL)),
-        finished("even", recipe="balanced_softmax", right=GOOD, draw=1, classes=("cat", "dog", EVIL)),
+        finished(
+            "even", recipe="balanced_softmax", right=GOOD, draw=1, classes=("cat", "dog", EVIL)
+        ),
     ]
     for folder in folders:
         write_examples(folder)
@@ -191,7 +226,12 @@ def shown(browser: Browser, finished: Finished, tmp_path: Path) -> Iterator[Show
     page, trouble = context.new_page(), []
     page.on("console", lambda message: trouble.append(message.text))
     page.on("pageerror", lambda error: trouble.append(str(error)))
-    page.on("request", lambda request: None if request.url.startswith(("data:", "file:")) else trouble.append(request.url))
+    page.on(
+        "request",
+        lambda request: (
+            None if request.url.startswith(("data:", "file:")) else trouble.append(request.url)
+        ),
+    )
     page.goto((tmp_path / "r.html").as_uri())
     yield page
     context.close()
@@ -199,14 +239,21 @@ def shown(browser: Browser, finished: Finished, tmp_path: Path) -> Iterator[Show
 
 
 def methods(page: Shown) -> list[str]:
-    return [text.split()[-1] for text in page.locator("table").first.locator("tbody th").all_inner_texts()]
+    return [
+        text.split()[-1]
+        for text in page.locator("table").first.locator("tbody th").all_inner_texts()
+    ]
 
 
 @pytest.mark.browser
 def test_a_phone_shows_it_whole(shown: Shown) -> None:
-    assert shown.title() == "2 runs on toy-lt · longtail report", "no name of a class took the page over"
+    assert shown.title() == "2 runs on toy-lt · longtail report", (
+        "no name of a class took the page over"
+    )
     shown.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
-    wide, room = shown.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    wide, room = shown.evaluate(
+        "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+    )
     assert wide == room == 390
     assert shown.locator("svg[role=img]").count() >= 20
     boxes = [own.bounding_box() for own in shown.locator("svg[role=img]").all()]
@@ -229,7 +276,9 @@ def test_a_table_sorts_by_click_and_by_keyboard(shown: Shown) -> None:
     assert methods(shown) == ["balanced_softmax", "cross_entropy"]
     shown.keyboard.press("Space")
     assert methods(shown) == ["cross_entropy", "balanced_softmax"]
-    difference = shown.get_by_role("columnheader", name=re.compile("balanced over")).get_by_role("button")
+    difference = shown.get_by_role("columnheader", name=re.compile("balanced over")).get_by_role(
+        "button"
+    )
     for _ in range(2):
         difference.click()
         assert methods(shown)[-1] == "cross_entropy", "what has no number stays at the end"

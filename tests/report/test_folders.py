@@ -33,7 +33,9 @@ def test_a_folder_says_everything_it_has(finished: Finished) -> None:
     assert run.missing == ()
 
 
-def test_the_row_of_an_earlier_version_is_completed_from_the_predictions(finished: Finished) -> None:
+def test_the_row_of_an_earlier_version_is_completed_from_the_predictions(
+    finished: Finished,
+) -> None:
     folder = finished("a")
     row = json.loads((folder / "row.json").read_text())
     for new in ("reliability", "recall_low", "confusions", "macro_f1"):
@@ -41,7 +43,9 @@ def test_the_row_of_an_earlier_version_is_completed_from_the_predictions(finishe
     (folder / "row.json").write_text(json.dumps(row))
     run = read_folder(folder)
     found, _ = read_predictions(folder / "predictions" / "test.npz")
-    whole = detailed(found.logits["logits"], found.target, groups=GROUPS, counts=np.array([90, 18, 9]))
+    whole = detailed(
+        found.logits["logits"], found.target, groups=GROUPS, counts=np.array([90, 18, 9])
+    )
     assert run.summary == {**whole, **row["test"]}
     assert run.summary["confusions"]["groups"] == ["many", "medium", "few"]
 

@@ -24,7 +24,10 @@ def rows(*folders: Path) -> list[Row]:
 
 def three_seeds(finished: Finished) -> tuple[list[Path], list[Path]]:
     plain = [finished(f"ce{seed}", seed=seed, draw=seed) for seed in range(3)]
-    even = [finished(f"bs{seed}", recipe="balanced_softmax", seed=seed, draw=10 + seed, right=GOOD) for seed in range(3)]
+    even = [
+        finished(f"bs{seed}", recipe="balanced_softmax", seed=seed, draw=10 + seed, right=GOOD)
+        for seed in range(3)
+    ]
     return plain, even
 
 
@@ -36,7 +39,13 @@ def test_markdown_is_a_table_that_names_its_rules(finished: Finished) -> None:
     assert len({line.count("|") for line in table}) == 1
     assert table[2].startswith("| balanced_softmax | ")
     assert "**balanced**" in table[0]
-    for words in ("toy-lt (imbalance 10) 01234567", "ranks: 1/1/1", "last epoch", "holdout", "60 images"):
+    for words in (
+        "toy-lt (imbalance 10) 01234567",
+        "ranks: 1/1/1",
+        "last epoch",
+        "holdout",
+        "60 images",
+    ):
         assert words in text
 
 
@@ -60,39 +69,69 @@ def test_the_cells_fit_the_columns_and_repeat_to_the_letter(finished: Finished) 
     table = compare(rows(*plain, *even), across=["tta"])
     assert {len(cells) for cells in table.cells()} == {len(table.columns())}
     again = compare(rows(*plain, *even), across=["tta"])
-    assert [write(table) for write in FORMATS.values()] == [write(again) for write in FORMATS.values()]
+    assert [write(table) for write in FORMATS.values()] == [
+        write(again) for write in FORMATS.values()
+    ]
 
 
 def test_latex_is_a_booktabs_tabular_with_the_best_in_bold(finished: Finished) -> None:
     plain, even = three_seeds(finished)
     text = to_latex(compare(rows(*plain, *even)))
-    assert all(rf"\{rule}" in text for rule in ("toprule", "midrule", "bottomrule", "begin{tabular}{lrrrrrrrrrrr}", "end{tabular}"))
-    (best, second) = [line for line in text.splitlines() if line.endswith(r" \\") and not line.startswith("method")]
+    assert all(
+        rf"\{rule}" in text
+        for rule in (
+            "toprule",
+            "midrule",
+            "bottomrule",
+            "begin{tabular}{lrrrrrrrrrrr}",
+            "end{tabular}",
+        )
+    )
+    (best, second) = [
+        line
+        for line in text.splitlines()
+        if line.endswith(r" \\") and not line.startswith("method")
+    ]
     assert best.startswith(r"balanced\_softmax & \textbf{")
     assert r"$\pm$" in best
     assert "%" not in best  # would begin a comment
     columns = best.count(" & ")
     assert columns == second.count(" & ") == 11
     means = {
-        name: (float(re.findall(r"[\d.]+", cells[0])[0]), float(re.findall(r"[\d.]+", cells[1])[0])) for name, cells in _by_column(text)
+        name: (float(re.findall(r"[\d.]+", cells[0])[0]), float(re.findall(r"[\d.]+", cells[1])[0]))
+        for name, cells in _by_column(text)
     }
     for name, (first, other) in means.items():
         bold = [r"\textbf" in dict(_by_column(text))[name][number] for number in (0, 1)]
         higher = first >= other if name != "ece" else first <= other
         assert bold == ([True, first == other] if higher else [first == other, True]), name
-    assert next(line for line in text.splitlines() if line.startswith("% ")) == r"% \usepackage{booktabs}"
+    assert (
+        next(line for line in text.splitlines() if line.startswith("% "))
+        == r"% \usepackage{booktabs}"
+    )
 
 
 def _by_column(text: str) -> list[tuple[str, list[str]]]:
-    lines = [line.removesuffix(r" \\").split(" & ") for line in text.splitlines() if line.endswith(r" \\")]
-    return [(name, [line[number] for line in lines[1:]]) for number, name in enumerate(lines[0]) if 1 <= number <= 6]
+    lines = [
+        line.removesuffix(r" \\").split(" & ")
+        for line in text.splitlines()
+        if line.endswith(r" \\")
+    ]
+    return [
+        (name, [line[number] for line in lines[1:]])
+        for number, name in enumerate(lines[0])
+        if 1 <= number <= 6
+    ]
 
 
 def test_latex_prints_names_as_they_are(finished: Finished) -> None:
     names = [{"teacher": r"a_b & 50% of #1 {x} ^~ \o/ $"}, {"teacher": "b"}]
     pair = [finished(f"r{number}", keywords=own, draw=number) for number, own in enumerate(names)]
     text = to_latex(compare(rows(*pair)))
-    assert r"teacher=a\_b \& 50\% of \#1 \{x\} \textasciicircum{}\textasciitilde{} \textbackslash{}o/ \$" in text
+    assert (
+        r"teacher=a\_b \& 50\% of \#1 \{x\} \textasciicircum{}\textasciitilde{} \textbackslash{}o/ \$"
+        in text
+    )
     lines = [line for line in text.splitlines() if line.endswith(r" \\")]
     assert len({len(re.findall(r"(?<!\\)&", line)) for line in lines}) == 1
     assert re.search(r"\$-\$\d", text) or "+" in text  # a difference has its sign
@@ -104,10 +143,17 @@ def test_one_run_has_no_best(finished: Finished) -> None:
 
 def test_the_suffix_says_how_to_write(finished: Finished, tmp_path: Path) -> None:
     table = compare(rows(finished("a")))
-    for name, form in (("t.md", "markdown"), ("t.csv", "csv"), ("deep/t.tex", "latex"), ("t.txt", "markdown")):
+    for name, form in (
+        ("t.md", "markdown"),
+        ("t.csv", "csv"),
+        ("deep/t.tex", "latex"),
+        ("t.txt", "markdown"),
+    ):
         write(table, tmp_path / name)
         assert (tmp_path / name).read_text(encoding="utf-8") == FORMATS[form](table)
-    with pytest.raises(ValueError, match=r"ends in .md, .csv, .tex, .txt, got .*t.xlsx: choose one"):
+    with pytest.raises(
+        ValueError, match=r"ends in .md, .csv, .tex, .txt, got .*t.xlsx: choose one"
+    ):
         write(table, tmp_path / "t.xlsx")
     assert not (tmp_path / "t.xlsx").exists()
     write(table, tmp_path / "t.txt", format="csv")

@@ -14,7 +14,14 @@ if TYPE_CHECKING:
 
 
 def entry(split: str, row: int, label: str) -> dict[str, Any]:
-    return {"image": f"{label}/<{row}>.png", "split": split, "row": row, "class": label, "width": 30, "height": 20}
+    return {
+        "image": f"{label}/<{row}>.png",
+        "split": split,
+        "row": row,
+        "class": label,
+        "width": 30,
+        "height": 20,
+    }
 
 
 @pytest.fixture
@@ -22,8 +29,18 @@ def found() -> dict[str, Any]:
     """What `longtail inspect` finds in data with every fault."""
     classes = [
         {
-            **{"name": f"class <{i}>", "source": 100 // (i + 1), "train": 70 // (i + 1), "val": 1, "test": 20 // (i + 1)},
-            **{"group": ("many", "medium", "few")[i % 3], "effective": 9.0, "known_to": 0.2 + 0.02 * i},
+            **{
+                "name": f"class <{i}>",
+                "source": 100 // (i + 1),
+                "train": 70 // (i + 1),
+                "val": 1,
+                "test": 20 // (i + 1),
+            },
+            **{
+                "group": ("many", "medium", "few")[i % 3],
+                "effective": 9.0,
+                "known_to": 0.2 + 0.02 * i,
+            },
         }
         for i in range(12)
     ]
@@ -31,18 +48,53 @@ def found() -> dict[str, Any]:
     pair = [entry("train", 0, "a&b"), entry("test", 0, "c")]
     quantiles = {"least": 5.0, "1%": 6.0, "median": 30.0, "99%": 60.0, "most": 64.0}
     return {
-        **{"format": 1, "data": "some", "name": "some <data>", "hash": "0123456789abcdef", "protocol": "holdout", "size": 32},
-        **{"images": {"train": 300, "val": 12, "test": 80}, "largest": 100, "smallest": 8, "imbalance": 12.5, "gini": 0.4},
-        **{"equal_classes": 8.1, "effective": {"beta": 0.9999, "largest": 99.5, "smallest": 8.0, "imbalance": 12.4}},
+        **{
+            "format": 1,
+            "data": "some",
+            "name": "some <data>",
+            "hash": "0123456789abcdef",
+            "protocol": "holdout",
+            "size": 32,
+        },
+        **{
+            "images": {"train": 300, "val": 12, "test": 80},
+            "largest": 100,
+            "smallest": 8,
+            "imbalance": 12.5,
+            "gini": 0.4,
+        },
+        **{
+            "equal_classes": 8.1,
+            "effective": {"beta": 0.9999, "largest": 99.5, "smallest": 8.0, "imbalance": 12.4},
+        },
         "groups": {
             "rule": "threshold",
-            "members": {name: {"classes": 4, "images": 100, "known_to": 0.05} for name in ("many", "medium", "few")},
+            "members": {
+                name: {"classes": 4, "images": 100, "known_to": 0.05}
+                for name in ("many", "medium", "few")
+            },
         },
-        **{"known_to": 0.03, "classes": classes, "marks": ["a mark"], "warnings": ["a warning"], "emptied": []},
+        **{
+            "known_to": 0.03,
+            "classes": classes,
+            "marks": ["a mark"],
+            "warnings": ["a warning"],
+            "emptied": [],
+        },
         "known": [{"known_to": "±0.1 to ±0.2", "classes": 11, "least": 2, "most": 20}],
-        "unreadable": [{"image": f"bad{i}.png", "split": "train", "class": "c", "reason": "cut <short>"} for i in range(300)],
+        "unreadable": [
+            {"image": f"bad{i}.png", "split": "train", "class": "c", "reason": "cut <short>"}
+            for i in range(300)
+        ],
         "duplicates": {
-            **{"exact": 1, "near": 1, "surplus": 3, "conflicts": 1, "leaked": 1, "notes": ["a note"]},
+            **{
+                "exact": 1,
+                "near": 1,
+                "surplus": 3,
+                "conflicts": 1,
+                "leaked": 1,
+                "notes": ["a note"],
+            },
             "across": {"train and val": 0, "train and test": 1, "val and test": 0},
             "groups": [
                 {"exact": True, "likeness": 1.0, "across": True, "conflict": True, "images": pair},
@@ -53,12 +105,27 @@ def found() -> dict[str, Any]:
                     "conflict": False,
                     "images": [entry("train", i, "c") for i in (1, 2, 3)],
                 },
-                {"exact": False, "likeness": 0.97, "across": False, "conflict": False, "images": [entry("train", i, "c") for i in (7, 8)]},
+                {
+                    "exact": False,
+                    "likeness": 0.97,
+                    "across": False,
+                    "conflict": False,
+                    "images": [entry("train", i, "c") for i in (7, 8)],
+                },
             ],
         },
         "files": {
-            **{"images": 392, "width": quantiles, "height": quantiles, "aspect": quantiles, "smaller_than_the_network": 9},
-            **{"converted": {"grey": 3}, "unusual": {"tiny": {"count": 5, "images": [entry("train", 4, "c")]}}},
+            **{
+                "images": 392,
+                "width": quantiles,
+                "height": quantiles,
+                "aspect": quantiles,
+                "smaller_than_the_network": 9,
+            },
+            **{
+                "converted": {"grey": 3},
+                "unusual": {"tiny": {"count": 5, "images": [entry("train", 4, "c")]}},
+            },
         },
         "examples": {"class <11>": [entry("train", 5, "c"), entry("val", 0, "c")]},
         **{"advice": ["Do <this>."], "commands": ["longtail train auto --data some"]},
@@ -72,23 +139,52 @@ def pictures() -> dict[str, Any]:
     return {place: rng.integers(256, size=(20, 30, 3), dtype=np.uint8) for place in places}
 
 
-def test_the_page_shows_everything_and_loads_nothing(found: dict[str, Any], pictures: dict[str, Any]) -> None:
+def test_the_page_shows_everything_and_loads_nothing(
+    found: dict[str, Any], pictures: dict[str, Any]
+) -> None:
     text = page(found, pictures)
     assert not re.search(r"(?:src|href)=\"(?!data:)", text)
     assert "http://" not in text
     assert "https://" not in text
     assert text.count("<img ") == 7
     for words in (
-        *("some &lt;data&gt;", "12.5", "Do &lt;this&gt;.", "longtail train auto --data some", "two labels, across splits, exact copy"),
-        *("alike by 0.980", "and 1 more", "And 1 groups more", "Tiny: 5", "cut &lt;short&gt;", "300 images cannot be read, the first 200"),
-        *("±3.0 points", "a note", "a mark", "a warning", "unknown", 'alt="a&amp;b, a&amp;b/&lt;0&gt;.png"'),
+        *(
+            "some &lt;data&gt;",
+            "12.5",
+            "Do &lt;this&gt;.",
+            "longtail train auto --data some",
+            "two labels, across splits, exact copy",
+        ),
+        *(
+            "alike by 0.980",
+            "and 1 more",
+            "And 1 groups more",
+            "Tiny: 5",
+            "cut &lt;short&gt;",
+            "300 images cannot be read, the first 200",
+        ),
+        *(
+            "±3.0 points",
+            "a note",
+            "a mark",
+            "a warning",
+            "unknown",
+            'alt="a&amp;b, a&amp;b/&lt;0&gt;.png"',
+        ),
     ):
         assert words in text, words
     assert "<0>" not in text
 
 
 def test_without_a_look_at_the_files_the_page_is_shorter(found: dict[str, Any]) -> None:
-    found |= {"files": None, "duplicates": None, "examples": {}, "unreadable": [], "hash": None, "advice": []}
+    found |= {
+        "files": None,
+        "duplicates": None,
+        "examples": {},
+        "unreadable": [],
+        "hash": None,
+        "advice": [],
+    }
     found["images"]["test"], found["known_to"] = 0, None
     text = page(found, {})
     assert "<img" not in text
@@ -99,8 +195,12 @@ def test_without_a_look_at_the_files_the_page_is_shorter(found: dict[str, Any]) 
 
 @pytest.mark.parametrize("count", [1, 9, 10, 1000])
 def test_every_class_has_a_bar_inside_the_drawing(count: int) -> None:
-    classes = [{"name": f"c{i}", "source": source, "group": "few"} for i, source in enumerate((count, 1))]
-    heights = [float(text) for text in re.findall(r'<rect[^>]* height="([^"]+)"', histogram(classes))]
+    classes = [
+        {"name": f"c{i}", "source": source, "group": "few"} for i, source in enumerate((count, 1))
+    ]
+    heights = [
+        float(text) for text in re.findall(r'<rect[^>]* height="([^"]+)"', histogram(classes))
+    ]
     tops = [float(text) for text in re.findall(r'<rect[^>]* y="([^"]+)"', histogram(classes))]
     assert heights[0] >= heights[1] > 3
     assert min(tops) >= 0
@@ -108,7 +208,9 @@ def test_every_class_has_a_bar_inside_the_drawing(count: int) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [390, 1200])
-def test_a_browser_is_content(found: dict[str, Any], pictures: dict[str, Any], tmp_path: Path, browser: Browser, width: int) -> None:
+def test_a_browser_is_content(
+    found: dict[str, Any], pictures: dict[str, Any], tmp_path: Path, browser: Browser, width: int
+) -> None:
     (tmp_path / "x.html").write_text(page(found, pictures), encoding="utf-8")
     tab = browser.new_page(viewport={"width": width, "height": 800})
     complaints: list[str] = []

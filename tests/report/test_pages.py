@@ -63,29 +63,49 @@ class Page(HTMLParser):
 def test_a_page_loads_nothing_and_says_so_to_the_browser() -> None:
     text = pages.render("page.html")
     page = Page(text)
-    policy = next(own["content"] for tag, own in page.tags if tag == "meta" and own.get("http-equiv") == "Content-Security-Policy")
+    policy = next(
+        own["content"]
+        for tag, own in page.tags
+        if tag == "meta" and own.get("http-equiv") == "Content-Security-Policy"
+    )
     assert policy is not None
     assert policy.startswith("default-src 'none'; img-src data:;")
     assert "unsafe-inline" not in policy.partition("script-src")[2]
-    assert not [tag for tag, own in page.tags if str(own.get("src", own.get("href", "data:"))).split(":")[0] != "data"]
+    assert not [
+        tag
+        for tag, own in page.tags
+        if str(own.get("src", own.get("href", "data:"))).split(":")[0] != "data"
+    ]
     assert "url(" not in text
     assert "@import" not in text
     assert "http" not in re.sub(r'http-equiv="', "", text)
-    assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in page.tags
+    assert (
+        "meta",
+        {"name": "viewport", "content": "width=device-width, initial-scale=1"},
+    ) in page.tags
 
 
-def test_what_a_template_is_given_is_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_template_is_given_is_escaped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pages, "TEMPLATES", tmp_path)
     monkeypatch.setattr(pages, "_templates", pages._templates.__wrapped__)
     for name in ("page.css", "page.js"):
         (tmp_path / name).write_text("")
     (tmp_path / "t.html").write_text("<p title='{{ words }}'>{{ words }}</p>")
-    assert pages.render("t.html", words="<b>'x'") == "<p title='&lt;b&gt;&#39;x&#39;'>&lt;b&gt;&#39;x&#39;</p>"
+    assert (
+        pages.render("t.html", words="<b>'x'")
+        == "<p title='&lt;b&gt;&#39;x&#39;'>&lt;b&gt;&#39;x&#39;</p>"
+    )
 
 
 def test_a_table_has_a_caption_headings_and_values_to_sort_by() -> None:
     template = '{% import "parts.html" as parts %}{{ parts.table("Cap", ["a", "b"], rows, [1], sortable=true, sorted=1, best=0) }}'
-    text = pages._templates().from_string(template).render(rows=[["<x>", ("1.0 ± 2", 1.0)], ["y", ("-", None)]])
+    text = (
+        pages._templates()
+        .from_string(template)
+        .render(rows=[["<x>", ("1.0 ± 2", 1.0)], ["y", ("-", None)]])
+    )
     for words in (
         '<table class="sortable">',
         "<caption><span>Cap</span></caption>",

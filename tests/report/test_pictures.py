@@ -46,7 +46,10 @@ def test_files_are_made_smaller_and_broken_ones_refused(tmp_path: Path) -> None:
     Image.new("RGB", (3000, 300), "white").save(tmp_path / "wide.png")
     assert decoded(pictures.file(tmp_path / "wide.png")).size == (1200, 120)
     (tmp_path / "drawing.svg").write_text("<svg/>")
-    assert pictures.file(tmp_path / "drawing.svg") == "data:image/svg+xml;base64," + base64.b64encode(b"<svg/>").decode()
+    assert (
+        pictures.file(tmp_path / "drawing.svg")
+        == "data:image/svg+xml;base64," + base64.b64encode(b"<svg/>").decode()
+    )
     (tmp_path / "broken.png").write_bytes(b"no picture")
     with pytest.raises(ValueError, match=r"expected a picture.*broken\.png"):
         pictures.file(tmp_path / "broken.png")

@@ -16,7 +16,11 @@ def test_a_finished_run(finished: Callable[..., Path]) -> None:
     row = read_row(folder)
     assert row["seed"] == 3
     assert row["folder"] == str(folder)
-    assert set(row) == set(Row.__annotations__) - {"adjusting", "minutes_before", "unused"}  # which only some runs have
+    assert set(row) == set(Row.__annotations__) - {
+        "adjusting",
+        "minutes_before",
+        "unused",
+    }  # which only some runs have
 
 
 def refused(folder: Path, *words: str) -> None:
@@ -59,7 +63,9 @@ def test_rows_that_cannot_be_read(finished: Callable[..., Path]) -> None:
     refused(cut, "missing seed, tta")
 
 
-def test_all_folders_without_a_row_are_named_at_once(tmp_path: Path, finished: Callable[..., Path]) -> None:
+def test_all_folders_without_a_row_are_named_at_once(
+    tmp_path: Path, finished: Callable[..., Path]
+) -> None:
     a, b = finished("a"), finished("b", seed=1)
     assert [row["seed"] for row in read_rows([b, a])] == [1, 0]
     (b / "row.json").unlink()

@@ -40,20 +40,36 @@ def test_the_headline_says_the_balanced_accuracy_and_the_groups(finished: Finish
     words = " ".join(found["sentences"])
     assert f"{100 * (test['groups']['many'] - test['groups']['few']):.1f} points behind" in words
     assert "60 test images" in words
-    assert found["lede"].startswith("3 classes, 111 training images: 90 of the most frequent class, 9 of the rarest.")
+    assert found["lede"].startswith(
+        "3 classes, 111 training images: 90 of the most frequent class, 9 of the rarest."
+    )
 
 
 def test_what_should_be_known_is_said(finished: Finished) -> None:
     whole = json.loads((finished("w") / "row.json").read_text())["test"]
     ahead = said(finished("a", right=(0.2, 0.5, 0.9)))
     assert "points ahead" in " ".join(ahead["sentences"])
-    without = said(finished("b", test={"classes_without_test": {"count": 1, "indices": [2]}, "zero_recall": 1}))
+    without = said(
+        finished("b", test={"classes_without_test": {"count": 1, "indices": [2]}, "zero_recall": 1})
+    )
     assert "1 of 3 classes have no test images" in " ".join(without["sentences"])
     assert "1 class is never recognised." in without["sentences"]
     validated = said(finished("c", test=None, val=whole, predictions=False))
-    assert "validation images, which may have chosen the weights" in " ".join(validated["sentences"])
+    assert "validation images, which may have chosen the weights" in " ".join(
+        validated["sentences"]
+    )
     assert validated["headline"][0][2] == ""
-    adjusted = said(finished("d", adjusting={"tau": 0.5, "temperature": 1.5, "val": None, "test": whole | {"balanced": 0.123}}))
+    adjusted = said(
+        finished(
+            "d",
+            adjusting={
+                "tau": 0.5,
+                "temperature": 1.5,
+                "val": None,
+                "test": whole | {"balanced": 0.123},
+            },
+        )
+    )
     assert "without that, the balanced accuracy is 12.3%" in " ".join(adjusted["sentences"])
     assert said(finished("e", test=None, predictions=False))["summary"] is None
 
@@ -69,9 +85,19 @@ def test_thousands_of_classes_stay_a_page(finished: Finished) -> None:
     many = 4000
     recalls = [None if own % 10 == 0 else (own % 7) / 7 for own in range(many)]
     data = {"counts_after": list(range(many, 0, -1)), "classes": many}
-    whole = {"recall": recalls, "tested": [3] * many, "recall_low": recalls, "recall_high": recalls, "eater": [None] * many}
+    whole = {
+        "recall": recalls,
+        "tested": [3] * many,
+        "recall_low": recalls,
+        "recall_high": recalls,
+        "eater": [None] * many,
+    }
     folder = finished(
-        "a", data=data, test=whole | {"eaten": [None] * many}, predictions=False, classes=tuple(f"c{own}" for own in range(many))
+        "a",
+        data=data,
+        test=whole | {"eaten": [None] * many},
+        predictions=False,
+        classes=tuple(f"c{own}" for own in range(many)),
     )
     found = said(folder)
     assert len(found["class_table"]["rows"]) == sections.ROWS
@@ -87,14 +113,26 @@ def test_the_worst_of_the_tail_with_its_confusions_and_examples(finished: Finish
     (worst,) = said(folder)["worst"]
     assert worst["name"] == "axolotl"
     assert worst["confusions"] == "cat (10 of 10; many)"
-    assert "Recognised: 0.0% (95% interval 0% to 28%), judged by 10 test images; learnt from 9." in worst["words"]
-    assert [own["words"] for own in worst["examples"]] == ["taken for cat, 91% sure", "taken for cat, 75% sure"]
+    assert (
+        "Recognised: 0.0% (95% interval 0% to 28%), judged by 10 test images; learnt from 9."
+        in worst["words"]
+    )
+    assert [own["words"] for own in worst["examples"]] == [
+        "taken for cat, 91% sure",
+        "taken for cat, 75% sure",
+    ]
     assert worst["examples"][0]["alt"] == "test image 051.png of class axolotl"
-    assert all(own["image"].startswith("data:") and own["map"].startswith("data:") for own in worst["examples"])
+    assert all(
+        own["image"].startswith("data:") and own["map"].startswith("data:")
+        for own in worst["examples"]
+    )
     write_examples(folder, maps=False)
     found = said(folder)
     assert found["worst"][0]["examples"][0]["map"] == ""
-    assert found["maps"] == "There are no pictures of where the network looks (no maps: expected maps)."
+    assert (
+        found["maps"]
+        == "There are no pictures of where the network looks (no maps: expected maps)."
+    )
 
 
 def test_confusions_are_counted_as_in_the_predictions(finished: Finished) -> None:
@@ -124,18 +162,32 @@ def test_numbers_of_newer_rows_are_shown_and_older_rows_do_without(finished: Fin
     }
     pairs = dict(said(finished("b", test={"conformal": conformal}))["conformal"])
     assert pairs["worst class"] == "axolotl: 50.0% of 10 images"
-    bare = said(finished("c", predictions=False))  # of an earlier version, and nothing to complete it from
+    bare = said(
+        finished("c", predictions=False)
+    )  # of an earlier version, and nothing to complete it from
     assert bare["reliability"] == []
     assert bare["conformal"] is None
     assert bare["class_table"]["rows"]
 
 
-def test_the_published_number_is_named_with_its_band(finished: Finished, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_published_number_is_named_with_its_band(
+    finished: Finished, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = finished("a")
     assert said(folder)["published"] is None
     top1 = json.loads((folder / "row.json").read_text())["test"]["top1"]
-    shared: dict[str, Any] = {"name": "toy", "recipe": "r", "data": "d", "band": "one point", "source": "Doe 2020, table 1"}
-    for low, high, where in ((top1, 1.0, "inside"), (0.0, top1 - 0.01, "above"), (top1 + 0.01, 1.0, "below")):
+    shared: dict[str, Any] = {
+        "name": "toy",
+        "recipe": "r",
+        "data": "d",
+        "band": "one point",
+        "source": "Doe 2020, table 1",
+    }
+    for low, high, where in (
+        (top1, 1.0, "inside"),
+        (0.0, top1 - 0.01, "above"),
+        (top1 + 0.01, 1.0, "below"),
+    ):
         row = Published(value=0.5, low=low, high=high, differs=("the moon",), **shared)
         monkeypatch.setattr(sections, "match", lambda own, row=row: row)
         found = said(folder)["published"]
@@ -147,7 +199,11 @@ def test_the_published_number_is_named_with_its_band(finished: Finished, monkeyp
 
 
 def test_a_run_can_be_repeated_from_what_is_said(finished: Finished) -> None:
-    folder = finished("a", versions={"torch": "2.6"}, hardware={"device": "cpu", "compile": False, "channels_last": True})
+    folder = finished(
+        "a",
+        versions={"torch": "2.6"},
+        hardware={"device": "cpu", "compile": False, "channels_last": True},
+    )
     found = said(folder)["reproduce"]
     assert found["command"] == f"longtail train cross_entropy --data toy-lt --out {folder}"
     pairs = dict(found["pairs"])
@@ -158,4 +214,8 @@ def test_a_run_can_be_repeated_from_what_is_said(finished: Finished) -> None:
 
 
 def test_percent_of_nothing_is_a_dash() -> None:
-    assert [sections.percent(value) for value in (None, 0.0, np.float64(1.0))] == ["-", "0.0%", "100.0%"]
+    assert [sections.percent(value) for value in (None, 0.0, np.float64(1.0))] == [
+        "-",
+        "0.0%",
+        "100.0%",
+    ]

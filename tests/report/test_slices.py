@@ -10,7 +10,13 @@ from longtail.report.slices import Panel, slices
 
 def test_every_trial_is_a_point_and_the_best_stands_out() -> None:
     points = [(0.01, 50.0), (0.1, 70.0), (1.0, 60.0)]
-    drawn = slices([Panel("lr", points, log=True), Panel("network", [("a<b", 50.0), ("c", 70.0), ("c", 60.0)])], y="val/balanced, %")
+    drawn = slices(
+        [
+            Panel("lr", points, log=True),
+            Panel("network", [("a<b", 50.0), ("c", 70.0), ("c", 60.0)]),
+        ],
+        y="val/balanced, %",
+    )
     ElementTree.fromstring(drawn)
     assert drawn.count("<circle") == 6
     assert len(re.findall(r"<circle[^>]*#b3541e", drawn)) == 2
@@ -22,4 +28,13 @@ def test_every_trial_is_a_point_and_the_best_stands_out() -> None:
 
 
 def test_one_trial_and_values_that_are_missing_can_be_drawn() -> None:
-    ElementTree.fromstring(slices([Panel("tau", [(1.0, 50.0)]), Panel("lr", [(None, 50.0)]), Panel("keep", [(True, 50.0)])], y="%"))
+    ElementTree.fromstring(
+        slices(
+            [
+                Panel("tau", [(1.0, 50.0)]),
+                Panel("lr", [(None, 50.0)]),
+                Panel("keep", [(True, 50.0)]),
+            ],
+            y="%",
+        )
+    )

@@ -17,7 +17,11 @@ ABC = ("a", "b", "c")
 def test_the_best_come_first_and_ties_keep_their_order() -> None:
     found = answered(LOGITS, classes=ABC, thresholds=None, abstain_below=None)
     assert found.labels == ("a", "a", "c")
-    assert [[name for name, _ in row] for row in found.top(2)] == [["a", "b"], ["a", "b"], ["c", "b"]]
+    assert [[name for name, _ in row] for row in found.top(2)] == [
+        ["a", "b"],
+        ["a", "b"],
+        ["c", "b"],
+    ]
     assert len(found.top(9)[0]) == 3
     assert found.abstain == (False, False, False)
     assert found.sets is None
@@ -32,8 +36,16 @@ def test_it_abstains_where_the_set_has_not_one_class_or_the_probability_is_low()
     found = answered(LOGITS, classes=ABC, thresholds=thresholds, abstain_below=None)
     assert found.sets == (("a",), ("b",), ())  # 1 - 0.45 is more than 0.4; 1 - 0.6 is more than 0.3
     assert found.abstain == (False, False, True)
-    assert answered(LOGITS, classes=ABC, thresholds=thresholds, abstain_below=0.5).abstain == (False, True, True)
-    assert answered(LOGITS, classes=ABC, thresholds=None, abstain_below=0.65).abstain == (False, True, True)
+    assert answered(LOGITS, classes=ABC, thresholds=thresholds, abstain_below=0.5).abstain == (
+        False,
+        True,
+        True,
+    )
+    assert answered(LOGITS, classes=ABC, thresholds=None, abstain_below=0.65).abstain == (
+        False,
+        True,
+        True,
+    )
     records = json.loads(json.dumps(found.records(2)))
     assert records[0] == {
         "class": "a",
@@ -58,15 +70,30 @@ def test_what_is_no_answer_is_refused() -> None:
 def test_thresholds_come_from_their_file(tmp_path: Path) -> None:
     path = tmp_path / "conformal.json"
     assert read_thresholds(path, classes=2) is None
-    path.write_text(json.dumps({"format": 1, "level": 0.8, "score": "1 - softmax probability", "thresholds": [0.5, 1]}))
+    path.write_text(
+        json.dumps(
+            {"format": 1, "level": 0.8, "score": "1 - softmax probability", "thresholds": [0.5, 1]}
+        )
+    )
     found = read_thresholds(path, classes=2)
     assert found is not None
     assert (found.level, found.values.tolist()) == (0.8, [0.5, 1.0])
     whole = path.read_text()
-    for content in ("", "[]", "{}", '{"format": 1}', whole.replace("softmax", "sigmoid"), whole.replace('"format": 1', '"format": 2')):
+    for content in (
+        "",
+        "[]",
+        "{}",
+        '{"format": 1}',
+        whole.replace("softmax", "sigmoid"),
+        whole.replace('"format": 1', '"format": 2'),
+    ):
         path.write_text(content)
         with pytest.raises(ValueError, match="expected"):
             read_thresholds(path, classes=2)
-    path.write_text(json.dumps({"format": 1, "level": 0.8, "score": "1 - softmax probability", "thresholds": [0.5]}))
+    path.write_text(
+        json.dumps(
+            {"format": 1, "level": 0.8, "score": "1 - softmax probability", "thresholds": [0.5]}
+        )
+    )
     with pytest.raises(ValueError, match="expected 2 thresholds"):
         read_thresholds(path, classes=2)

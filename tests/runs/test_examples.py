@@ -23,7 +23,9 @@ QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"
 def classifier(name: str, **keywords: Any) -> nn.Module:
     torch.manual_seed(0)
     network = build({"name": name, "size": 32, **keywords})
-    return Classifier(network.eval(), Linear(network.dim, 10))  # in training mode, as deployed networks may be
+    return Classifier(
+        network.eval(), Linear(network.dim, 10)
+    )  # in training mode, as deployed networks may be
 
 
 def test_the_worst_classes_come_first_and_their_surest_mistakes() -> None:
@@ -49,7 +51,9 @@ def test_a_run_has_small_examples_of_what_it_got_wrong(tmp_path: Path) -> None:
     assert len(arrays["id"]) == len(arrays["map"]) > 0
     assert arrays["image"].dtype == np.uint8
     assert arrays["image"].shape[1:] == (8, 8, 3)
-    for image, name, target, said in zip(arrays["image"], arrays["id"].tolist(), arrays["target"], arrays["answer"], strict=True):
+    for image, name, target, said in zip(
+        arrays["image"], arrays["id"].tolist(), arrays["target"], arrays["answer"], strict=True
+    ):
         row = data.test.ids.index(name)
         assert int(data.test.target[row]) == target != said
         assert answer[name] == said
@@ -64,7 +68,9 @@ def test_a_run_has_small_examples_of_what_it_got_wrong(tmp_path: Path) -> None:
     assert not (folder / "report.html").exists()
     evaluate(folder, device="cpu", threads=1, rewrite=True)
     with np.load(folder / "analysis" / "examples.npz") as stored:
-        assert {name: own.shape for name, own in stored.items()} == {name: own.shape for name, own in arrays.items()}
+        assert {name: own.shape for name, own in stored.items()} == {
+            name: own.shape for name, own in arrays.items()
+        }
         assert np.array_equal(stored["target"], arrays["target"])
         assert np.allclose(stored["confidence"], arrays["confidence"], atol=1e-5)
     assert (folder / "report.html").exists()
@@ -96,7 +102,9 @@ def test_large_images_become_small_and_stay_in_the_budget(tmp_path: Path) -> Non
     assert write_examples(tmp_path, network, data, size=96) is None
 
 
-def test_a_finished_run_survives_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_survives_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def broken(*given: Any, **named: Any) -> None:
         raise RuntimeError("out of memory")
 

@@ -17,17 +17,46 @@ import torch
 from finished import CLASSES, calibrated, finished
 from PIL import Image
 
-from longtail.nn import NETWORKS, Adjusted, Classifier, Cosine, CosineExperts, Linear, Network, TokenHeads, build
+from longtail.nn import (
+    NETWORKS,
+    Adjusted,
+    Classifier,
+    Cosine,
+    CosineExperts,
+    Linear,
+    Network,
+    TokenHeads,
+    build,
+)
 from longtail.runs import exporting, load
 from longtail.runs.exporting import Target, export
 
 CASES: dict[str, tuple[dict[str, Any], Any]] = {
     "resnet32": ({"name": "resnet32", "size": 8, "width": 4}, Linear),
     "fast_cnn": ({"name": "fast_cnn", "size": 8, "width": 8}, Cosine),
-    "vit_mini": ({"name": "vit_mini", "size": 8, "width": 16, "depth": 1, "pool": "avg_norm", "layer_scale": 0.1}, Linear),
-    "vit_tiny": ({"name": "vit_tiny", "size": 8, "patch": 4, "width": 12, "depth": 1, "pool": "tokens"}, TokenHeads),
-    "resnet32_experts": ({"name": "resnet32_experts", "size": 8, "width": 4, "experts": 2}, partial(CosineExperts, experts=2)),
-    "fast_cnn_experts": ({"name": "fast_cnn_experts", "size": 8, "width": 8, "slim": 0.5}, CosineExperts),
+    "vit_mini": (
+        {
+            "name": "vit_mini",
+            "size": 8,
+            "width": 16,
+            "depth": 1,
+            "pool": "avg_norm",
+            "layer_scale": 0.1,
+        },
+        Linear,
+    ),
+    "vit_tiny": (
+        {"name": "vit_tiny", "size": 8, "patch": 4, "width": 12, "depth": 1, "pool": "tokens"},
+        TokenHeads,
+    ),
+    "resnet32_experts": (
+        {"name": "resnet32_experts", "size": 8, "width": 4, "experts": 2},
+        partial(CosineExperts, experts=2),
+    ),
+    "fast_cnn_experts": (
+        {"name": "fast_cnn_experts", "size": 8, "width": 8, "slim": 0.5},
+        CosineExperts,
+    ),
     "timm": ({"name": "timm:test_vit", "size": 32, "patch": 8}, Linear),
 }
 IN_TIMM = {"vit_mini", "vit_tiny", "timm"}
@@ -37,7 +66,10 @@ FURTHER: dict[str, tuple[dict[str, Any], Any]] = {
     "resnet": ({"name": "timm:resnet10t", "size": 32}, Linear),
     "efficientnet": ({"name": "timm:test_efficientnet", "size": 32}, Linear),
     "convnext": ({"name": "timm:test_convnext", "size": 32}, Linear),
-    "mean of tokens": ({"name": "timm:deit_tiny_distilled_patch16_224", "size": 16, "patch": 8}, Linear),
+    "mean of tokens": (
+        {"name": "timm:deit_tiny_distilled_patch16_224", "size": 16, "patch": 8},
+        Linear,
+    ),
     "pool of its own": ({"name": "timm:test_vit", "size": 32, "pool": "avg"}, Linear),
 }
 
@@ -46,7 +78,9 @@ def adjusted(spec: dict[str, Any], head: Any) -> Network:
     """With shift and temperature, so that nothing between the head and the answer is forgotten."""
     torch.manual_seed(0)
     network = build(spec)
-    return Adjusted(network, head(network.dim, 10, scale=3.0), bias=torch.randn(10), temperature=1.7).eval()
+    return Adjusted(
+        network, head(network.dim, 10, scale=3.0), bias=torch.randn(10), temperature=1.7
+    ).eval()
 
 
 def test_the_list_has_every_network() -> None:
@@ -89,8 +123,14 @@ def test_timm_is_shown_the_part_of_a_picture_that_the_run_was(crop: float, tmp_p
     (run / "model" / "spec.json").write_text(json.dumps(written), encoding="utf-8")
     folder = export(run, "timm", images=8).folder
     theirs: Any = timm.data
-    transform = theirs.create_transform(**theirs.resolve_model_data_config(timm.create_model(f"local-dir:{folder}", pretrained=True)))
-    picture = Image.fromarray(np.random.default_rng(5).integers(0, 255, (29, 41, 3), dtype=np.uint8))
+    transform = theirs.create_transform(
+        **theirs.resolve_model_data_config(
+            timm.create_model(f"local-dir:{folder}", pretrained=True)
+        )
+    )
+    picture = Image.fromarray(
+        np.random.default_rng(5).integers(0, 255, (29, 41, 3), dtype=np.uint8)
+    )
     loaded = load(run)
     body: Any = loaded.network.network
     ours = body.normalize(loaded.fit(picture).float()[None] / 255)[0]
@@ -101,7 +141,13 @@ def ran(readme: Path, *, without: str) -> str:
     """What the code in a README prints in its own folder, where `longtail` cannot be imported."""
     (code,) = re.findall(r"```python\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
     forbidden = f"import sys\nsys.modules[{without!r}] = None\n"
-    done = subprocess.run([sys.executable, "-c", forbidden + code], cwd=readme.parent, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", forbidden + code],
+        cwd=readme.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -111,8 +157,13 @@ def test_what_is_written_is_used_without_us(to: Target, tmp_path: Path) -> None:
     spec, head = CASES["vit_mini"]
     run = calibrated(finished(tmp_path / "run", adjusted(spec, head)), [0.5] * 10)
     found = export(run, to, out=tmp_path / "out", images=8)
-    Image.fromarray(np.random.default_rng(5).integers(0, 255, (8, 8, 3), dtype=np.uint8)).save(tmp_path / "out" / "image.png")
-    assert ran(tmp_path / "out" / "README.md", without="longtail") == load(run).predict(tmp_path / "out" / "image.png").labels[0]
+    Image.fromarray(np.random.default_rng(5).integers(0, 255, (8, 8, 3), dtype=np.uint8)).save(
+        tmp_path / "out" / "image.png"
+    )
+    assert (
+        ran(tmp_path / "out" / "README.md", without="longtail")
+        == load(run).predict(tmp_path / "out" / "image.png").labels[0]
+    )
     about = json.loads((tmp_path / "out" / "model.json").read_text(encoding="utf-8"))
     assert about["abstain"]["thresholds"] == [0.5] * 10
     assert ("inside" in about["normalisation"]) == (to != "timm")
@@ -136,7 +187,9 @@ def test_what_disagrees_is_not_handed_out(tmp_path: Path, monkeypatch: pytest.Mo
         return lambda image: network(image) * 1.001
 
     monkeypatch.setitem(exporting._WRITERS, "torch", (write, skewed, readme))
-    with pytest.raises(ValueError, match=r"agree with ours to 0\.0001 of the largest logit, got 0\.001"):
+    with pytest.raises(
+        ValueError, match=r"agree with ours to 0\.0001 of the largest logit, got 0\.001"
+    ):
         export(run, "torch", images=8)
     assert not (run / "export" / "torch").exists()
 
@@ -161,7 +214,10 @@ def test_another_answer_is_allowed_for_ties_only(tmp_path: Path) -> None:
         loaded.network.forward = lambda _, tied=tied: tied
         answers = iter([other[:1], other[1:]])
         if fine:
-            assert exporting.agreed(loaded, lambda _, own=answers: next(own), image, "images").changed == 1  # type: ignore[misc]
+            assert (
+                exporting.agreed(loaded, lambda _, own=answers: next(own), image, "images").changed
+                == 1
+            )  # type: ignore[misc]
         else:
             with pytest.raises(ValueError, match="1 other answers"):
                 exporting.agreed(loaded, lambda _, own=answers: next(own), image, "images")  # type: ignore[misc]
@@ -181,13 +237,22 @@ def test_what_only_training_needs_is_left_behind(tmp_path: Path) -> None:
     from longtail.recipes.batchformer import neck
 
     network = build({"name": "fast_cnn", "size": 8, "width": 8})
-    method = Classify(network, Linear(network.dim, 10), LogitAdjusted(torch.arange(10, 0, -1)), neck=neck(network.dim, "on"))
+    method = Classify(
+        network,
+        Linear(network.dim, 10),
+        LogitAdjusted(torch.arange(10, 0, -1)),
+        neck=neck(network.dim, "on"),
+    )
     deployed = method.eval().deploy()
     assert isinstance(deployed, Classifier)
     folder = export(finished(tmp_path, deployed), "torch", images=8).folder
     inside = torch.export.load(folder / "model.pt2").state_dict
-    assert sum(own.numel() for own in inside.values()) == sum(own.numel() for own in deployed.state_dict().values())
-    assert sum(own.numel() for own in method.state_dict().values()) > sum(own.numel() for own in inside.values())
+    assert sum(own.numel() for own in inside.values()) == sum(
+        own.numel() for own in deployed.state_dict().values()
+    )
+    assert sum(own.numel() for own in method.state_dict().values()) > sum(
+        own.numel() for own in inside.values()
+    )
 
 
 def test_an_export_over_another_leaves_none_of_it(tmp_path: Path) -> None:
@@ -198,7 +263,9 @@ def test_an_export_over_another_leaves_none_of_it(tmp_path: Path) -> None:
         assert {own.name for own in found.folder.iterdir()} == {*found.files}
 
 
-def test_wrong_places_and_words_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_places_and_words_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = finished(tmp_path / "run")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "README.md").write_text("precious")

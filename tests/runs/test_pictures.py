@@ -24,7 +24,9 @@ def test_a_padded_picture_keeps_its_edges_and_a_cut_one_does_not() -> None:
     assert torch.equal(cut, Plain(8)(wide))
     assert "nothing is cut off" in str(Fit(8, 8))
     assert "central square" in str(Fit(8, None))
-    assert str(Fit(224, None, 0.875)).startswith("the shorter side becomes 256 (bicubic), then the central square of 224")
+    assert str(Fit(224, None, 0.875)).startswith(
+        "the shorter side becomes 256 (bicubic), then the central square of 224"
+    )
 
 
 def test_the_fit_is_that_of_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +36,9 @@ def test_the_fit_is_that_of_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyP
         for number in range(6):
             Image.new("RGB", (9, 5)).save(tmp_path / name / f"{number}.png")
     assert Fit.of(open_data(str(tmp_path), size=16), 12) == Fit(12, 16)
-    monkeypatch.setattr("longtail.data.reading.MEMORY", 0)  # too large for memory: streamed from disk
+    monkeypatch.setattr(
+        "longtail.data.reading.MEMORY", 0
+    )  # too large for memory: streamed from disk
     assert Fit.of(open_data(str(tmp_path)), 16) == Fit(16, None)
 
 
@@ -56,7 +60,13 @@ def test_files_that_are_no_images_are_refused_by_name(kind: str, tmp_path: Path)
 
 @pytest.mark.parametrize(
     "strange",
-    [np.zeros((8, 8), np.uint8), np.zeros((8, 8, 4), np.uint8), np.zeros((8, 8, 3), np.float32), np.zeros((0, 8, 3), np.uint8), 7],
+    [
+        np.zeros((8, 8), np.uint8),
+        np.zeros((8, 8, 4), np.uint8),
+        np.zeros((8, 8, 3), np.float32),
+        np.zeros((0, 8, 3), np.uint8),
+        7,
+    ],
 )
 def test_other_arrays_are_refused(strange: Any) -> None:
     with pytest.raises(ValueError, match=r"uint8 \(H, W, 3\), got"):
@@ -65,7 +75,10 @@ def test_other_arrays_are_refused(strange: Any) -> None:
 
 def test_one_and_several_become_a_list_or_a_tensor() -> None:
     array, tensor = np.zeros((2, 8, 8, 3), np.uint8), torch.zeros(3, 8, 8)
-    assert [len(listed(own)) for own in (array, array[0], list(array), "a.png", ["a.png"], iter(["a.png", "b.png"]))] == [2, 1, 2, 1, 1, 2]
+    assert [
+        len(listed(own))
+        for own in (array, array[0], list(array), "a.png", ["a.png"], iter(["a.png", "b.png"]))
+    ] == [2, 1, 2, 1, 1, 2]
     for given in (tensor, tensor[None], [tensor], (tensor,)):
         found = listed(given)
         assert isinstance(found, torch.Tensor)
@@ -100,7 +113,12 @@ def test_images_are_found_in_folders_in_a_fixed_order(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     (tmp_path / "a" / "up").symlink_to(tmp_path)  # must not go round for ever
     found = images_at([tmp_path, tmp_path / "c" / "notes.txt"])
-    assert [own.relative_to(tmp_path).as_posix() for own in found.paths] == ["a/x.webp", "b/1.jpg", "b/2.PNG", "c/notes.txt"]
+    assert [own.relative_to(tmp_path).as_posix() for own in found.paths] == [
+        "a/x.webp",
+        "b/1.jpg",
+        "b/2.PNG",
+        "c/notes.txt",
+    ]
     assert found.others == 1
     for strange, said in ((tmp_path / "c", "got none in"), (tmp_path / "d", "got nothing at")):
         with pytest.raises(ValueError, match=said):

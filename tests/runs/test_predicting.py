@@ -24,14 +24,29 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
 
 
 def test_every_way_to_give_images_gives_the_same_answers(loaded: Loaded, tmp_path: Path) -> None:
-    colours = np.array([[0, 0, 0], [150, 0, 0], [0, 150, 150]], dtype=np.uint8)  # so that answers differ
-    arrays = np.random.default_rng(1).integers(0, 100, (3, 8, 8, 3), dtype=np.uint8) + colours[:, None, None]
+    colours = np.array(
+        [[0, 0, 0], [150, 0, 0], [0, 150, 150]], dtype=np.uint8
+    )  # so that answers differ
+    arrays = (
+        np.random.default_rng(1).integers(0, 100, (3, 8, 8, 3), dtype=np.uint8)
+        + colours[:, None, None]
+    )
     pictures = [Image.fromarray(own) for own in arrays]
     paths = [tmp_path / f"{number}.png" for number in range(3)]
     for picture, path in zip(pictures, paths, strict=True):
         picture.save(path)
     floats = torch.from_numpy(arrays).permute(0, 3, 1, 2) / 255
-    ways: list[Any] = [pictures, paths, [str(own) for own in paths], arrays, [*arrays], floats, [*floats], tuple(paths), iter(paths)]
+    ways: list[Any] = [
+        pictures,
+        paths,
+        [str(own) for own in paths],
+        arrays,
+        [*arrays],
+        floats,
+        [*floats],
+        tuple(paths),
+        iter(paths),
+    ]
     found = [loaded.predict_proba(own) for own in ways]
     assert found[0].shape == (3, 10)
     assert found[0].dtype == np.float32
@@ -49,7 +64,9 @@ def test_many_images_are_asked_about_in_parts(loaded: Loaded) -> None:
     whole = loaded.predict_proba(arrays)
     one_by_one = np.concatenate([loaded.predict_proba(own) for own in arrays[::50]])
     assert np.allclose(whole[::50], one_by_one, atol=1e-6)
-    assert np.allclose(loaded.predict_proba(torch.from_numpy(arrays).permute(0, 3, 1, 2) / 255), whole, atol=1e-6)
+    assert np.allclose(
+        loaded.predict_proba(torch.from_numpy(arrays).permute(0, 3, 1, 2) / 255), whole, atol=1e-6
+    )
 
 
 def test_the_score_is_balanced_accuracy(loaded: Loaded) -> None:
@@ -74,10 +91,17 @@ def test_bad_files_are_named_and_the_rest_goes_on(loaded: Loaded, tmp_path: Path
     good = [path for part in parts for path in part.paths]
     assert {path.stem for path in good} == {*odd_images.GOOD}
     assert good == sorted(good)
-    assert {path.stem: reason for part in parts for path, reason in part.bad}.keys() == {*odd_images.BAD, "gone"}
-    rows = np.concatenate([part.answers.probabilities.numpy() for part in parts if part.answers is not None])
+    assert {path.stem: reason for part in parts for path, reason in part.bad}.keys() == {
+        *odd_images.BAD,
+        "gone",
+    }
+    rows = np.concatenate(
+        [part.answers.probabilities.numpy() for part in parts if part.answers is not None]
+    )
     assert np.allclose(rows, loaded.predict_proba(good), atol=1e-6)
-    assert all(len(part.paths) == (0 if part.answers is None else len(part.answers)) for part in parts)
+    assert all(
+        len(part.paths) == (0 if part.answers is None else len(part.answers)) for part in parts
+    )
     with pytest.raises(ValueError, match=r"expected an image.*bomb.png"):
         loaded.predict(tmp_path / "bomb.png")
 
@@ -100,9 +124,13 @@ def test_oblong_pictures_are_seen_as_they_were_in_the_evaluation(tmp_path: Path)
         (tmp_path / "data" / name).mkdir(parents=True)
         for number in range(10):
             shape = (int(rng.integers(6, 30)), int(rng.integers(6, 30)), 3)
-            Image.fromarray(rng.integers(0, 255, shape, dtype=np.uint8)).save(tmp_path / "data" / name / f"{number}.png")
+            Image.fromarray(rng.integers(0, 255, shape, dtype=np.uint8)).save(
+                tmp_path / "data" / name / f"{number}.png"
+            )
     run = tmp_path / "run"
-    train("cross_entropy", tmp_path / "data", run, epochs=1, batch=8, threads=1, device="cpu", size=16)
+    train(
+        "cross_entropy", tmp_path / "data", run, epochs=1, batch=8, threads=1, device="cpu", size=16
+    )
     saved, ids = read_predictions(run / "predictions" / "test.npz")
     wanted = torch.from_numpy(saved.logits["logits"]).softmax(1).numpy()
     loaded = load(run, device="cpu")
@@ -136,13 +164,20 @@ def test_without_threads_work_is_done_when_it_is_taken() -> None:
     assert begun == [0, 1, 2]
 
 
-def test_large_files_are_decoded_by_threads_and_small_ones_are_not(loaded: Loaded, tmp_path: Path) -> None:
+def test_large_files_are_decoded_by_threads_and_small_ones_are_not(
+    loaded: Loaded, tmp_path: Path
+) -> None:
     for name, size in (("small.png", SMALL - 1), ("large.png", SMALL)):
         (tmp_path / name).write_bytes(bytes(size))
     assert loaded._threads([tmp_path / "small.png"]) == 0
     assert loaded._threads([tmp_path / "large.png"]) == DECODERS
     assert loaded._threads([tmp_path / "none.png"]) == 0
-    assert replace(loaded, machine=replace(loaded.machine, device="cuda"))._threads([tmp_path / "small.png"]) == 1
+    assert (
+        replace(loaded, machine=replace(loaded.machine, device="cuda"))._threads(
+            [tmp_path / "small.png"]
+        )
+        == 1
+    )
 
 
 def test_an_error_in_a_thread_is_the_callers() -> None:

@@ -38,24 +38,40 @@ def test_health_says_what_is_served(client: TestClient) -> None:
     found = client.get("/health").json()
     assert found["status"] == "ok"
     assert found["classes"] == list(CLASSES)
-    assert (found["recipe"], found["data"], found["size"], found["level"]) == ("balanced_softmax", "digits-lt", 8, 0.9)
+    assert (found["recipe"], found["data"], found["size"], found["level"]) == (
+        "balanced_softmax",
+        "digits-lt",
+        8,
+        0.9,
+    )
 
 
 @pytest.mark.parametrize("kind", odd_images.GOOD)
-def test_images_of_every_kind_are_answered_as_predict_does(client: TestClient, run: Path, kind: str, tmp_path: Path) -> None:
+def test_images_of_every_kind_are_answered_as_predict_does(
+    client: TestClient, run: Path, kind: str, tmp_path: Path
+) -> None:
     path = odd_images.write_all(tmp_path, (kind,)) / f"{kind}.png"
     reply = uploaded(client, path.read_bytes(), top=3)
     assert reply.status_code == 200
-    assert reply.json() == json.loads(json.dumps(load(run, device="cpu").predict(path).records(3)[0]))
+    assert reply.json() == json.loads(
+        json.dumps(load(run, device="cpu").predict(path).records(3)[0])
+    )
     assert len(reply.json()["top"]) == 3
     assert "map" not in reply.json()
 
 
 @pytest.mark.parametrize(
     ("kind", "code", "said"),
-    [("bomb", 422, "pixels"), ("cut", 422, "whole image"), ("text", 415, "an image ("), ("empty", 415, "an image (")],
+    [
+        ("bomb", 422, "pixels"),
+        ("cut", 422, "whole image"),
+        ("text", 415, "an image ("),
+        ("empty", 415, "an image ("),
+    ],
 )
-def test_what_is_no_image_is_refused_in_a_sentence(client: TestClient, kind: str, code: int, said: str) -> None:
+def test_what_is_no_image_is_refused_in_a_sentence(
+    client: TestClient, kind: str, code: int, said: str
+) -> None:
     reply = uploaded(client, odd_images.content(kind))
     assert reply.status_code == code
     assert reply.json()["detail"].startswith("expected")
@@ -63,11 +79,15 @@ def test_what_is_no_image_is_refused_in_a_sentence(client: TestClient, kind: str
 
 
 def test_formats_that_start_other_programs_are_refused(client: TestClient) -> None:
-    reply = uploaded(client, b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n", "image.eps")
+    reply = uploaded(
+        client, b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n", "image.eps"
+    )
     assert reply.status_code == 415
 
 
-def test_an_image_of_too_many_pixels_is_refused_before_it_is_unpacked(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_of_too_many_pixels_is_refused_before_it_is_unpacked(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(serving, "PIXELS", 100)
     monkeypatch.setattr(serving, "decode", None)
     assert uploaded(client, odd_images.content("grey")).status_code == 422
@@ -81,7 +101,11 @@ def test_uploads_are_bounded_whatever_they_announce(client: TestClient) -> None:
     for reply in (
         uploaded(client, b"x" * 250_000),  # within the form's slack: the file itself is measured
         uploaded(client, b"x" * 1_000_000),  # by its announced length
-        client.post("/predict", content=unannounced(), headers={"Content-Type": "multipart/form-data; boundary=b"}),
+        client.post(
+            "/predict",
+            content=unannounced(),
+            headers={"Content-Type": "multipart/form-data; boundary=b"},
+        ),
     ):
         assert reply.status_code == 413
         assert "at most 0.2 MB" in reply.json()["detail"]
@@ -93,12 +117,23 @@ def test_other_requests_are_refused_in_a_sentence(client: TestClient) -> None:
         client.post("/predict", data={"image": "/etc/passwd"}),
         client.post("/predict", json={"image": "/etc/passwd"}),
         uploaded(client, odd_images.content("grey"), top=0),
-        client.post("/predict", content=b"--b\r\nbroken", headers={"Content-Type": "multipart/form-data; boundary=b"}),
+        client.post(
+            "/predict",
+            content=b"--b\r\nbroken",
+            headers={"Content-Type": "multipart/form-data; boundary=b"},
+        ),
     ):
         assert reply.status_code in (400, 422)
         assert isinstance(reply.json()["detail"], str)
     assert client.get("/predict").status_code == 405
-    for path in ("/app.py", "/../app.py", "/%2e%2e/app.py", "/page.css/../app.py", "/docs", "/redoc"):
+    for path in (
+        "/app.py",
+        "/../app.py",
+        "/%2e%2e/app.py",
+        "/page.css/../app.py",
+        "/docs",
+        "/redoc",
+    ):
         assert client.get(path).status_code == 404
 
 
@@ -125,9 +160,14 @@ def test_nothing_may_be_loaded_from_elsewhere(client: TestClient) -> None:
         ({"name": "fast_cnn_experts", "size": 8, "width": 8}, "Grad-CAM"),
     ],
 )
-def test_maps_show_where_the_network_looked(spec: dict[str, Any], kind: str, tmp_path: Path) -> None:
+def test_maps_show_where_the_network_looked(
+    spec: dict[str, Any], kind: str, tmp_path: Path
+) -> None:
     network = build(spec)
-    made = Classifier(network, CosineExperts(network.dim, 10) if "experts" in spec["name"] else Linear(network.dim, 10))
+    made = Classifier(
+        network,
+        CosineExperts(network.dim, 10) if "experts" in spec["name"] else Linear(network.dim, 10),
+    )
     client = TestClient(create(load(finished(tmp_path, made), device="cpu")))
     found = uploaded(client, odd_images.content("wide"), map=True).json()
     assert found["map_kind"] == kind
@@ -146,4 +186,6 @@ def test_a_limit_must_be_one(run: Path) -> None:
 def test_class_names_are_said_as_they_are(tmp_path: Path) -> None:
     names = ["<b>bold</b>", "ключ", *CLASSES[2:]]
     client = TestClient(create(load(finished(tmp_path, classifier(), classes=names), device="cpu")))
-    assert {own["class"] for own in uploaded(client, odd_images.content("grey"), top=10).json()["top"]} == {*names}
+    assert {
+        own["class"] for own in uploaded(client, odd_images.content("grey"), top=10).json()["top"]
+    } == {*names}

@@ -21,8 +21,18 @@ EVIL = "<img src=x onerror=alert(1)>"
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    run = calibrated(finished(tmp_path_factory.mktemp("run"), classifier(), classes=[EVIL, *CLASSES[1:]]), [1.0] * 10)
-    server = uvicorn.Server(uvicorn.Config(create(load(run, device="cpu"), megabytes=0.1), port=0, log_level="warning", lifespan="off"))
+    run = calibrated(
+        finished(tmp_path_factory.mktemp("run"), classifier(), classes=[EVIL, *CLASSES[1:]]),
+        [1.0] * 10,
+    )
+    server = uvicorn.Server(
+        uvicorn.Config(
+            create(load(run, device="cpu"), megabytes=0.1),
+            port=0,
+            log_level="warning",
+            lifespan="off",
+        )
+    )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
@@ -37,13 +47,29 @@ def page(browser: Browser, address: str, request: pytest.FixtureRequest) -> Iter
     width, height = request.param
     opened = browser.new_page(viewport={"width": width, "height": height})
     problems: list[str] = []
-    opened.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
+    opened.on(
+        "console",
+        lambda message: (
+            problems.append(message.text) if message.type in ("error", "warning") else None
+        ),
+    )
     opened.on("pageerror", lambda error: problems.append(str(error)))
-    opened.on("request", lambda own: None if own.url.startswith((address, f"blob:{address}", "data:")) else problems.append(own.url))
+    opened.on(
+        "request",
+        lambda own: (
+            None
+            if own.url.startswith((address, f"blob:{address}", "data:"))
+            else problems.append(own.url)
+        ),
+    )
     opened.goto(address)
     yield opened
     # A refused upload is itself an error on the console of Chromium.
-    assert [own for own in problems if "Failed to load resource: the server responded with a status of 415" not in own] == []
+    assert [
+        own
+        for own in problems
+        if "Failed to load resource: the server responded with a status of 415" not in own
+    ] == []
     opened.close()
 
 
@@ -55,10 +81,16 @@ def test_an_upload_is_answered_with_bars_a_set_and_a_map(page: Page) -> None:
     upload(page, "mine.png", odd_images.content("grey"))
     page.wait_for_selector("#result:not([hidden])")
     assert page.locator("#bars li").count() == 5
-    widths = page.locator("#bars .bar").evaluate_all("bars => bars.map((own) => own.getBoundingClientRect().width)")
+    widths = page.locator("#bars .bar").evaluate_all(
+        "bars => bars.map((own) => own.getBoundingClientRect().width)"
+    )
     assert widths == sorted(widths, reverse=True)
     assert widths[0] > 0
-    assert page.locator("#answer").inner_text().startswith(page.locator("#bars .name").first.inner_text())
+    assert (
+        page.locator("#answer")
+        .inner_text()
+        .startswith(page.locator("#bars .name").first.inner_text())
+    )
     assert "Better ask a person" in page.locator("#abstain").inner_text()
     assert EVIL in page.locator("#set").inner_text()  # as text
     assert page.locator("img[src=x]").count() == 0
@@ -80,7 +112,9 @@ def test_what_is_no_image_is_said_in_a_sentence_and_the_next_one_works(page: Pag
     upload(page, "mine.png", odd_images.content("grey"))
     page.wait_for_selector("#result:not([hidden])")
     assert page.locator("#problem").inner_text() == ""
-    upload(page, "mine.tiff", odd_images.content("wide"))  # which the server can read, and the browser cannot show
+    upload(
+        page, "mine.tiff", odd_images.content("wide")
+    )  # which the server can read, and the browser cannot show
     expect(page.locator("#picture")).to_be_hidden()
     expect(page.locator("#map")).to_be_visible()
 

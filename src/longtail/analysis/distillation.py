@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from longtail import processes
-from longtail.analysis.transformers import Seen, answering, attention_distance, entropy, feature_rank, look, rollout, transformer_of
+from longtail.analysis.transformers import (
+    Seen,
+    answering,
+    attention_distance,
+    entropy,
+    feature_rank,
+    look,
+    rollout,
+    transformer_of,
+)
 from longtail.analysis.writing import first_rows, write_arrays
 from longtail.core import BatchTransform, Clock, nothing
 from longtail.data.dataset import Dataset
@@ -44,7 +53,14 @@ def analyse_tokens(
     """
     split = data.test if len(data.test) else data.val
     if group is None:
-        group = next((name for name, own in reversed([*data.groups.members.items()]) if np.isin(own, split.target).any()), "few")
+        group = next(
+            (
+                name
+                for name, own in reversed([*data.groups.members.items()])
+                if np.isin(own, split.target).any()
+            ),
+            "few",
+        )
     if group not in data.groups.members:
         raise ValueError(f"expected a group of {', '.join(data.groups.members)}, got {group!r}")
     folder = Path(folder)
@@ -58,26 +74,58 @@ def analyse_tokens(
     pictures = seen(split, shown, size)
     looked = _look(network, pictures)
     front = answering(transformer_of(network))
-    arrays: dict[str, Any] = {"image": pictures.numpy(), "map": rollout(looked.attention, prefix=looked.prefix)[:, :front].cpu().numpy()}
-    arrays |= {"target": split.target[shown].numpy(), "classes": np.array(data.classes), "id": np.array([split.ids[row] for row in shown])}
+    arrays: dict[str, Any] = {
+        "image": pictures.numpy(),
+        "map": rollout(looked.attention, prefix=looked.prefix)[:, :front].cpu().numpy(),
+    }
+    arrays |= {
+        "target": split.target[shown].numpy(),
+        "classes": np.array(data.classes),
+        "id": np.array([split.ids[row] for row in shown]),
+    }
     write_arrays(folder / "rollout.npz", arrays)
 
     target = data.train.target.numpy()
     rare = np.isin(target, data.groups.members[group])
     chosen = _evenly(np.flatnonzero(rare), at_most)
     distances = [
-        (attention_distance(part.attention, prefix=part.prefix, patch=part.patch) * len(part.attention), len(part.attention))
-        for part in (_look(network, seen(data.train, rows, size)) for rows in _batches(chosen, batch))
+        (
+            attention_distance(part.attention, prefix=part.prefix, patch=part.patch)
+            * len(part.attention),
+            len(part.attention),
+        )
+        for part in (
+            _look(network, seen(data.train, rows, size)) for rows in _batches(chosen, batch)
+        )
     ]
-    mean = torch.stack([total for total, _ in distances]).sum(0) / sum(rows for _, rows in distances)
-    write_arrays(folder / "attention_distance.npz", {"distance": mean.cpu().numpy(), "group": np.array(group)})
+    mean = torch.stack([total for total, _ in distances]).sum(0) / sum(
+        rows for _, rows in distances
+    )
+    write_arrays(
+        folder / "attention_distance.npz",
+        {"distance": mean.cpu().numpy(), "group": np.array(group)},
+    )
 
     def tokens(rows: NDArray[Any]) -> NDArray[Any]:
-        return np.concatenate([_front(network, seen(data.train, part, size), front) for part in _batches(rows, batch)])
+        return np.concatenate(
+            [_front(network, seen(data.train, part, size), front) for part in _batches(rows, batch)]
+        )
 
     whole, tail = tokens(_evenly(np.arange(len(target)), at_most)), tokens(chosen)
-    ranks = np.array([[feature_rank(whole[:, b, t], tail[:, b, t]) for t in range(whole.shape[2])] for b in range(whole.shape[1])])
-    write_arrays(folder / "rank.npz", {"rank": ranks, "tokens": np.array(["cls", "dist"][: ranks.shape[1]]), "group": np.array(group)})
+    ranks = np.array(
+        [
+            [feature_rank(whole[:, b, t], tail[:, b, t]) for t in range(whole.shape[2])]
+            for b in range(whole.shape[1])
+        ]
+    )
+    write_arrays(
+        folder / "rank.npz",
+        {
+            "rank": ranks,
+            "tokens": np.array(["cls", "dist"][: ranks.shape[1]]),
+            "group": np.array(group),
+        },
+    )
     return [folder / name for name in ("rollout.npz", "attention_distance.npz", "rank.npz")]
 
 
@@ -99,7 +147,9 @@ def analyse_teacher(
     the class that has most of it. Also writes the share of images whose class it finds, in and out (the teacher's accuracy of table 1).
     """
     if teacher.training:
-        raise ValueError("expected a teacher in evaluation mode, got one that still trains: call teacher.eval() first")
+        raise ValueError(
+            "expected a teacher in evaluation mode, got one that still trains: call teacher.eval() first"
+        )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     found: dict[str, Any] = {"classes": np.array(data.classes), "counts": data.counts.numpy()}
@@ -128,11 +178,22 @@ def curves(run: str | Path, *, stage: str = "student") -> dict[str, NDArray[np.f
     if not path.exists():
         raise ValueError(f"expected a run with a stage {stage!r}, got no journal at {path}")
     lines = [own for own in read_lines(path) if own["kind"] == "epoch"]
-    names = dict.fromkeys(name for line in lines for name, value in line.items() if isinstance(value, int | float))
-    return {name: np.array([line.get(name, np.nan) for line in lines], dtype=np.float64) for name in names}
+    names = dict.fromkeys(
+        name for line in lines for name, value in line.items() if isinstance(value, int | float)
+    )
+    return {
+        name: np.array([line.get(name, np.nan) for line in lines], dtype=np.float64)
+        for name in names
+    }
 
 
-def analyse_training(runs: Mapping[str, str | Path], folder: str | Path, *, stage: str = "student", begin: float | None = None) -> Path:
+def analyse_training(
+    runs: Mapping[str, str | Path],
+    folder: str | Path,
+    *,
+    stage: str = "student",
+    begin: float | None = None,
+) -> Path:
     """Write `training.npz`: the distance between the tokens and the validation accuracies over epochs, of runs by name.
 
     Figure 4a, with `begin` of training (the start of re-weighting; what each run was told, unless given) marked, and figure S.5, by
@@ -145,15 +206,25 @@ def analyse_training(runs: Mapping[str, str | Path], folder: str | Path, *, stag
         found = curves(run, stage=stage)
         told = json.loads((Path(run) / "recipe.json").read_text(encoding="utf-8"))["keywords"]
         share = told.get("defer", np.nan) if begin is None else begin
-        arrays[f"{number}/begin"] = np.array(share * told["epochs"] if share < 1 else np.nan)  # in epochs; at the end nothing begins
-        wanted = ("epoch", "notes/distance", "val/balanced", "val/cls/balanced", "val/dist/balanced")
+        arrays[f"{number}/begin"] = np.array(
+            share * told["epochs"] if share < 1 else np.nan
+        )  # in epochs; at the end nothing begins
+        wanted = (
+            "epoch",
+            "notes/distance",
+            "val/balanced",
+            "val/cls/balanced",
+            "val/dist/balanced",
+        )
         arrays |= {f"{number}/{name}": found[name] for name in wanted if name in found}
     write_arrays(folder / "training.npz", arrays)
     return folder / "training.npz"
 
 
 def _evenly(rows: NDArray[Any], at_most: int) -> NDArray[Any]:
-    return rows if len(rows) <= at_most else rows[np.linspace(0, len(rows) - 1, at_most).astype(int)]
+    return (
+        rows if len(rows) <= at_most else rows[np.linspace(0, len(rows) - 1, at_most).astype(int)]
+    )
 
 
 def _batches(rows: NDArray[Any], batch: int) -> Iterable[list[int]]:
@@ -169,7 +240,9 @@ def _front(network: nn.Module, image: Tensor, tokens: int) -> NDArray[Any]:
 
 
 @torch.no_grad()
-def _answers(teacher: nn.Module, batches: Iterable[Any], transform: BatchTransform) -> tuple[NDArray[Any], NDArray[Any]]:
+def _answers(
+    teacher: nn.Module, batches: Iterable[Any], transform: BatchTransform
+) -> tuple[NDArray[Any], NDArray[Any]]:
     logits, targets = [], []
     device = next((own.device for own in teacher.parameters()), torch.device("cpu"))
     for batch in batches:

@@ -22,7 +22,9 @@ def draw(folder: str | Path) -> list[Path]:
     }
     found = [name for name in known if (folder / name).exists()]
     if not found:
-        raise ValueError(f"expected {' or '.join(known)}, got neither at {folder}: longtail.analysis writes them")
+        raise ValueError(
+            f"expected {' or '.join(known)}, got neither at {folder}: longtail.analysis writes them"
+        )
     drawn = []
     for name in found:
         with np.load(folder / name) as stored:
@@ -42,7 +44,9 @@ def gradient(arrays: dict[str, Any]) -> Any:
     axes = figure.subplots()
     axes.plot(arrays["gradient"][order], color="tab:blue")
     axes.set_xlabel("classes, from frequent to rare")
-    axes.set_ylabel(f"gradient on the others' {'pixels' if str(arrays['at']) == 'image' else 'features'}")
+    axes.set_ylabel(
+        f"gradient on the others' {'pixels' if str(arrays['at']) == 'image' else 'features'}"
+    )
     counts = axes.twinx()
     counts.plot(arrays["counts"][order], color="tab:gray", linestyle="--")
     counts.set_yscale("log")
@@ -55,7 +59,9 @@ def by_pairs(arrays: dict[str, Any]) -> Any:
     order = np.argsort(-arrays["counts"], kind="stable")
     figure = _figure(4.5, 4)
     axes = figure.subplots()
-    shown = axes.imshow((arrays["attention_pairs"] / arrays["uniform"])[order][:, order], cmap="viridis")
+    shown = axes.imshow(
+        (arrays["attention_pairs"] / arrays["uniform"])[order][:, order], cmap="viridis"
+    )
     axes.set_xlabel("class attended to, from frequent to rare")
     axes.set_ylabel("class that attends")
     figure.colorbar(shown, ax=axes)
@@ -94,7 +100,13 @@ def attended(arrays: dict[str, Any]) -> Any:
             grid[row, column].set_yticks([])
             if row:
                 extent = (-0.5, side - 0.5, side - 0.5, -0.5)
-                grid[row, column].imshow(arrays["map"][column, row - 1], cmap="jet", alpha=0.5, extent=extent, interpolation="bilinear")
+                grid[row, column].imshow(
+                    arrays["map"][column, row - 1],
+                    cmap="jet",
+                    alpha=0.5,
+                    extent=extent,
+                    interpolation="bilinear",
+                )
         grid[0, column].set_title(str(arrays["classes"][arrays["target"][column]]), fontsize=8)
     for row, name in enumerate(("CLS", "DIST")[:tokens], start=1):
         grid[row, 0].set_ylabel(name)
@@ -106,7 +118,12 @@ def locality(arrays: dict[str, Any]) -> Any:
     figure = _figure(5, 3.5)
     axes = figure.subplots()
     for block, distances in enumerate(arrays["distance"], start=1):
-        axes.plot(np.sort(distances), marker="o", label=f"block {block}", color=str(0.8 * (block - 1) / len(arrays["distance"])))
+        axes.plot(
+            np.sort(distances),
+            marker="o",
+            label=f"block {block}",
+            color=str(0.8 * (block - 1) / len(arrays["distance"])),
+        )
     axes.set_xlabel("heads, sorted")
     axes.set_ylabel(f"mean attention distance, pixels ({arrays['group']})")
     axes.legend(fontsize=7, ncols=2)
@@ -131,7 +148,11 @@ def uncertainty(arrays: dict[str, Any]) -> Any:
     figure = _figure(6, 3.5)
     axes = figure.subplots()
     for name, label in (("inside", "in distribution"), ("outside", "out of distribution")):
-        axes.plot(arrays[name][order], marker="o", label=f"{label} ({float(arrays[f'{name}_accuracy']):.1%} right)")
+        axes.plot(
+            arrays[name][order],
+            marker="o",
+            label=f"{label} ({float(arrays[f'{name}_accuracy']):.1%} right)",
+        )
     axes.set_xlabel("classes, from frequent to rare")
     axes.set_ylabel("entropy of the teacher, nats")
     axes.legend()
@@ -161,7 +182,13 @@ def _over_epochs(arrays: dict[str, Any], lines: dict[str, str], y: str) -> Any:
         for name, style in lines.items():
             if f"{number}/{name}" in arrays:
                 label = str(run) if style == "-" else None
-                axes.plot(arrays[f"{number}/epoch"], arrays[f"{number}/{name}"], style, color=f"C{number}", label=label)
+                axes.plot(
+                    arrays[f"{number}/epoch"],
+                    arrays[f"{number}/{name}"],
+                    style,
+                    color=f"C{number}",
+                    label=label,
+                )
     axes.set_xlabel("epochs")
     axes.set_ylabel(y)
     axes.legend()
@@ -170,7 +197,11 @@ def _over_epochs(arrays: dict[str, Any], lines: dict[str, str], y: str) -> Any:
 
 def _figure(width: float, height: float) -> Any:
     try:
-        from matplotlib.figure import Figure  # here, because it takes half a second, and not everyone has it
+        from matplotlib.figure import (
+            Figure,
+        )  # here, because it takes half a second, and not everyone has it
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("figures need matplotlib, which is not here: pip install 'longtail[plot]'") from None
+        raise ModuleNotFoundError(
+            "figures need matplotlib, which is not here: pip install 'longtail[plot]'"
+        ) from None
     return Figure(figsize=(width, height), dpi=150)

@@ -11,7 +11,12 @@ from torch import Tensor, nn
 
 
 def grad_cam(
-    network: nn.Module, image: Tensor, *, target: Tensor | None = None, layer: nn.Module | None = None, prefix: int | None = None
+    network: nn.Module,
+    image: Tensor,
+    *,
+    target: Tensor | None = None,
+    layer: nn.Module | None = None,
+    prefix: int | None = None,
 ) -> Tensor:
     """How much each place of a layer's map speaks for a class: maps (N, H, W) of at least 0 (Selvaraju et al. 2017, equations 1-2).
 
@@ -40,7 +45,9 @@ def grad_cam(
         handle.remove()
         network.train(training)
     if len(seen) != 1:
-        raise ValueError(f"expected a layer that is used once, got one used {len(seen)} times: pass another as `layer`")
+        raise ValueError(
+            f"expected a layer that is used once, got one used {len(seen)} times: pass another as `layer`"
+        )
     chosen = logits.argmax(1) if target is None else target
     (gradient,) = torch.autograd.grad(logits.gather(1, chosen[:, None]).sum(), seen[0])
     values, gradient = _as_maps(seen[0].detach(), prefix), _as_maps(gradient, prefix)
@@ -52,7 +59,9 @@ def _as_maps(tokens: Tensor, prefix: int | None) -> Tensor:
     if tokens.ndim == 4:
         return tokens
     if tokens.ndim != 3:
-        raise ValueError(f"expected a layer that gives maps (N, C, H, W) or tokens (N, T, C), got {tuple(tokens.shape)}")
+        raise ValueError(
+            f"expected a layer that gives maps (N, C, H, W) or tokens (N, T, C), got {tuple(tokens.shape)}"
+        )
     side = math.isqrt(tokens.shape[1] - (prefix or 0))
     return tokens[:, -side * side :].transpose(1, 2).reshape(len(tokens), -1, side, side)
 
@@ -87,5 +96,7 @@ def enlarged(maps: Tensor, size: int) -> Tensor:
     >>> enlarged(torch.tensor([[[0.0, 2.0], [0.0, 2.0]]]), 4)[0, 0].tolist()
     [0.0, 0.25, 0.75, 1.0]
     """
-    large = F.interpolate(maps[:, None], size=(size, size), mode="bilinear", align_corners=False)[:, 0]
+    large = F.interpolate(maps[:, None], size=(size, size), mode="bilinear", align_corners=False)[
+        :, 0
+    ]
     return large / large.amax((1, 2), keepdim=True).clamp_min(torch.finfo(large.dtype).tiny)

@@ -10,7 +10,9 @@ from longtail.analysis.transformers import answering, look, rollout, transformer
 from longtail.nn.experts import Experts
 
 
-def where_it_looks(network: nn.Module, image: Tensor, *, answer: Tensor) -> tuple[Tensor | None, str]:
+def where_it_looks(
+    network: nn.Module, image: Tensor, *, answer: Tensor
+) -> tuple[Tensor | None, str]:
     """Maps (N, H, W) of at least 0, and what they are; None and the reason for a network that has none.
 
     Attention rollout to the tokens that answer, where a vision transformer answers with tokens; Grad-CAM for the answer elsewhere.
@@ -24,16 +26,24 @@ def where_it_looks(network: nn.Module, image: Tensor, *, answer: Tensor) -> tupl
     try:
         if transformer is None:
             experts = next((own for own in network.modules() if isinstance(own, Experts)), None)
-            layer = last_map(network, image[:1].to(device)) if experts is None else experts.trunk  # what all of them look at
+            layer = (
+                last_map(network, image[:1].to(device)) if experts is None else experts.trunk
+            )  # what all of them look at
             _check_channels_first(network, layer, image[:1].to(device))
         elif transformer.global_pool == "token":
             tokens = answering(transformer)
-            parts = [look(network, part.to(device)) for part in image.split(4)]  # attention is large
-            return torch.cat([rollout(own.attention, prefix=own.prefix)[:, :tokens].mean(1) for own in parts]).cpu(), "attention rollout"
+            parts = [
+                look(network, part.to(device)) for part in image.split(4)
+            ]  # attention is large
+            return torch.cat(
+                [rollout(own.attention, prefix=own.prefix)[:, :tokens].mean(1) for own in parts]
+            ).cpu(), "attention rollout"
         else:
             layer = transformer.blocks[-1].norm1
         prefix = None if transformer is None else transformer.num_prefix_tokens
-        return grad_cam(network, image.to(device), target=answer.to(device), layer=layer, prefix=prefix).cpu(), "Grad-CAM"
+        return grad_cam(
+            network, image.to(device), target=answer.to(device), layer=layer, prefix=prefix
+        ).cpu(), "Grad-CAM"
     except ValueError as error:
         return None, f"no maps: {error}"
 
@@ -47,4 +57,6 @@ def _check_channels_first(network: nn.Module, layer: nn.Module, image: Tensor) -
     finally:
         handle.remove()
     if shapes[0][2] != shapes[0][3]:  # images are square
-        raise ValueError(f"expected maps (N, C, H, W) for Grad-CAM, got {tuple(shapes[0])} from this network")
+        raise ValueError(
+            f"expected maps (N, C, H, W) for Grad-CAM, got {tuple(shapes[0])} from this network"
+        )

@@ -22,7 +22,11 @@ def attention(batchformer: BatchFormer, features: Tensor) -> Tensor:
     >>> weights.shape, bool(torch.allclose(weights.sum(2), torch.ones(2, 3)))
     (torch.Size([2, 3, 3]), True)
     """
-    alone = ~torch.eye(len(features), dtype=torch.bool, device=features.device) if batchformer.attention == "self" else None
+    alone = (
+        ~torch.eye(len(features), dtype=torch.bool, device=features.device)
+        if batchformer.attention == "self"
+        else None
+    )
     training, weights = batchformer.training, []
     try:
         batchformer.eval()
@@ -30,7 +34,9 @@ def attention(batchformer: BatchFormer, features: Tensor) -> Tensor:
         with torch.no_grad():
             for layer in batchformer.layers:
                 part: Any = layer
-                weights.append(part.self_attn(rows, rows, rows, attn_mask=alone, need_weights=True)[1][0])
+                weights.append(
+                    part.self_attn(rows, rows, rows, attn_mask=alone, need_weights=True)[1][0]
+                )
                 rows = part(rows, src_mask=alone)
     finally:
         batchformer.train(training)
@@ -47,8 +53,13 @@ def cross_gradients(losses: Tensor, inputs: Tensor) -> Tensor:
     [[5.0, 0.0], [0.0, 1.0]]
     """
     if losses.ndim != 1 or len(losses) != len(inputs):
-        raise ValueError(f"expected one loss for each of {len(inputs)} inputs, got shape {tuple(losses.shape)}")
-    rows = [torch.autograd.grad(loss, inputs, retain_graph=True)[0].flatten(1).norm(dim=1) for loss in losses]
+        raise ValueError(
+            f"expected one loss for each of {len(inputs)} inputs, got shape {tuple(losses.shape)}"
+        )
+    rows = [
+        torch.autograd.grad(loss, inputs, retain_graph=True)[0].flatten(1).norm(dim=1)
+        for loss in losses
+    ]
     return torch.stack(rows)
 
 
@@ -68,7 +79,11 @@ class ByClass:
         """Count in the values (N, N) of a batch; those of an image with itself are left out."""
         own = np.asarray(target.cpu())
         first, second = np.nonzero(~np.eye(len(own), dtype=bool))
-        np.add.at(self.sums, (own[first], own[second]), values.detach().cpu().double().numpy()[first, second])
+        np.add.at(
+            self.sums,
+            (own[first], own[second]),
+            values.detach().cpu().double().numpy()[first, second],
+        )
         np.add.at(self.counts, (own[first], own[second]), 1)
 
     def matrix(self) -> NDArray[np.float64]:
@@ -86,7 +101,11 @@ def _mean(sums: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.
 
 
 def relations(
-    method: Method[Any], batches: Iterable[Mapping[str, Any]], *, classes: int, at: Literal["features", "image"] = "features"
+    method: Method[Any],
+    batches: Iterable[Mapping[str, Any]],
+    *,
+    classes: int,
+    at: Literal["features", "image"] = "features",
 ) -> dict[str, NDArray[np.float64]]:
     """The statistics of figure 6 and of the attention, for a method trained with BatchFormer.
 
@@ -99,7 +118,9 @@ def relations(
     Everything is without dropout. Batches should be shuffled, and all of one size.
     """
     if not isinstance(method, Classify) or not isinstance(method.neck, Streams):
-        raise ValueError("expected a classifier that was trained with BatchFormer, got another method: train with --batchformer on")
+        raise ValueError(
+            "expected a classifier that was trained with BatchFormer, got another method: train with --batchformer on"
+        )
     if at not in ("features", "image"):
         raise ValueError(f"expected the gradient at features or at image, got {at!r}")
     batchformer, method = method.neck.batchformer, method.eval()
@@ -110,10 +131,21 @@ def relations(
         target = batch["target"]
         with torch.enable_grad():
             image = batch["image"].detach().to(device).requires_grad_(at == "image")
-            features = method.network(image) if at == "image" else method.network(image).detach().requires_grad_()
+            features = (
+                method.network(image)
+                if at == "image"
+                else method.network(image).detach().requires_grad_()
+            )
             logits = method.head(batchformer.attend(features))
-            losses = torch.stack([method.loss(row[None], y[None]) for row, y in zip(logits, target.to(device), strict=True)])
-            gradient.add(cross_gradients(losses, image if at == "image" else features).cpu(), target)
+            losses = torch.stack(
+                [
+                    method.loss(row[None], y[None])
+                    for row, y in zip(logits, target.to(device), strict=True)
+                ]
+            )
+            gradient.add(
+                cross_gradients(losses, image if at == "image" else features).cpu(), target
+            )
         weights = attention(batchformer, features.detach()).mean(0).cpu()
         looking.add(weights, target)
         np.add.at(oneself[0], target.numpy(), weights.diagonal().double().numpy())

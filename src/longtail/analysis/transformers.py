@@ -22,11 +22,15 @@ class Seen(NamedTuple):
 
 def transformer_of(network: nn.Module) -> Any:
     """The one timm transformer inside a network."""
-    from timm.models.vision_transformer import VisionTransformer  # here, because timm and torchvision take seconds to import
+    from timm.models.vision_transformer import (
+        VisionTransformer,
+    )  # here, because timm and torchvision take seconds to import
 
     found = [module for module in network.modules() if isinstance(module, VisionTransformer)]
     if len(found) != 1:
-        raise ValueError(f"expected a network with one vision transformer inside, got {len(found)} in {type(network).__name__}")
+        raise ValueError(
+            f"expected a network with one vision transformer inside, got {len(found)} in {type(network).__name__}"
+        )
     return found[0]
 
 
@@ -52,7 +56,9 @@ def look(network: nn.Module, image: Tensor) -> Seen:
         rows = inputs[0]
         shape = (*rows.shape[:2], 3, module.num_heads, module.head_dim)
         query, key, _ = module.qkv(rows).reshape(shape).permute(2, 0, 3, 1, 4).unbind(0)
-        attention.append((module.scale * module.q_norm(query) @ module.k_norm(key).transpose(-2, -1)).softmax(-1))
+        attention.append(
+            (module.scale * module.q_norm(query) @ module.k_norm(key).transpose(-2, -1)).softmax(-1)
+        )
 
     def after(module: nn.Module, inputs: Any, output: Tensor) -> None:
         tokens.append(output)
@@ -67,7 +73,10 @@ def look(network: nn.Module, image: Tensor) -> Seen:
         for handle in handles:
             handle.remove()
     return Seen(
-        torch.stack(attention, 1), torch.stack(tokens, 1), int(transformer.num_prefix_tokens), int(transformer.patch_embed.patch_size[0])
+        torch.stack(attention, 1),
+        torch.stack(tokens, 1),
+        int(transformer.num_prefix_tokens),
+        int(transformer.patch_embed.patch_size[0]),
     )
 
 
@@ -83,7 +92,9 @@ def rollout(attention: Tensor, *, prefix: int) -> Tensor:
     """
     count = attention.shape[-1]
     side = _side(count - prefix)
-    mixed = (attention.mean(2) + torch.eye(count, dtype=attention.dtype, device=attention.device)) / 2
+    mixed = (
+        attention.mean(2) + torch.eye(count, dtype=attention.dtype, device=attention.device)
+    ) / 2
     joint: Tensor = mixed[:, 0]
     for block in mixed.unbind(1)[1:]:
         joint = block @ joint
@@ -110,7 +121,9 @@ def attention_distance(attention: Tensor, *, prefix: int, patch: int) -> Tensor:
 def _side(patches: int) -> int:
     side = math.isqrt(patches)
     if side * side != patches:
-        raise ValueError(f"expected a square of patches, got {patches}: give `prefix`, the number of tokens in front")
+        raise ValueError(
+            f"expected a square of patches, got {patches}: give `prefix`, the number of tokens in front"
+        )
     return side
 
 
@@ -124,8 +137,16 @@ def feature_rank(everyone: NDArray[Any], tail: NDArray[Any], *, tolerance: float
     >>> feature_rank(everyone, everyone[:5])
     3
     """
-    if everyone.ndim != 2 or tail.ndim != 2 or everyone.shape[1] != tail.shape[1] or not len(everyone) or not len(tail):
-        raise ValueError(f"expected features (images, dim) of all and of the tail, got {everyone.shape} and {tail.shape}")
+    if (
+        everyone.ndim != 2
+        or tail.ndim != 2
+        or everyone.shape[1] != tail.shape[1]
+        or not len(everyone)
+        or not len(tail)
+    ):
+        raise ValueError(
+            f"expected features (images, dim) of all and of the tail, got {everyone.shape} and {tail.shape}"
+        )
     if not 0 < tolerance < 1:
         raise ValueError(f"expected a tolerance between 0 and 1, got {tolerance}")
     mean = everyone.astype(np.float64).mean(0)

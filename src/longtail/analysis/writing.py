@@ -33,7 +33,10 @@ def unharmed(what: str, again: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        print(f"warning: {what}: {type(error).__name__}: {error}\nTry again with: {again}", file=sys.stderr)
+        print(
+            f"warning: {what}: {type(error).__name__}: {error}\nTry again with: {again}",
+            file=sys.stderr,
+        )
 
 
 def analyse(
@@ -60,18 +63,34 @@ def analyse(
         raise ValueError(f"expected a group of {', '.join(data.groups.members)}, got {group!r}")
     shown = first_rows(split.target, data.groups.members[group])[:images]
     if not shown:
-        having = [name for name, own in data.groups.members.items() if first_rows(split.target, own)]
-        raise ValueError(f"expected a test or validation image of group {group}, got none in {data.name}: take {' or '.join(having)}")
+        having = [
+            name for name, own in data.groups.members.items() if first_rows(split.target, own)
+        ]
+        raise ValueError(
+            f"expected a test or validation image of group {group}, got none in {data.name}: take {' or '.join(having)}"
+        )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / "gradcam.npz"]
     write_arrays(written[0], _looks(method, data, shown))
     if isinstance(method, Classify) and isinstance(method.neck, Streams):
         # A loader gives each of several processes its share, and this one needs all.
-        shuffled = Loader(split, view=Plain(_size(method), split.crop), batch=batch * processes.world(), seed=0)
-        found = relations(method, islice(shuffled.epoch(0), batches), classes=len(data.classes), at=at)
+        shuffled = Loader(
+            split, view=Plain(_size(method), split.crop), batch=batch * processes.world(), seed=0
+        )
+        found = relations(
+            method, islice(shuffled.epoch(0), batches), classes=len(data.classes), at=at
+        )
         written.append(folder / "relations.npz")
-        write_arrays(written[1], {**found, "counts": data.counts.numpy(), "classes": np.array(data.classes), "at": np.array(at)})
+        write_arrays(
+            written[1],
+            {
+                **found,
+                "counts": data.counts.numpy(),
+                "classes": np.array(data.classes),
+                "at": np.array(at),
+            },
+        )
     return written
 
 

@@ -47,18 +47,24 @@ def perform(**values: Any) -> None:
     if not minutes > 0:
         raise ValueError(f"expected some minutes, got {minutes:g}: pass --minutes 45, for instance")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ValueError("expected one process to choose, got several: choose with --dry-run in one, then train the line that it prints")
+        raise ValueError(
+            "expected one process to choose, got several: choose with --dry-run in one, then train the line that it prints"
+        )
     shared = {name: values[name] for name in flags.SHARED}
     data, out, wish = shared.pop("data"), shared.pop("out"), shared.pop("adjust")
     out = out or flags.usual_out("auto", data, shared["seed"])
     check_outside(out, data)
     if (out / FILE).exists():
         stored = read_json(out / FILE)
-        choice = Choice(stored["recipe"], stored["keywords"], stored["adjust"], stored["why"], stored["minutes"])
+        choice = Choice(
+            stored["recipe"], stored["keywords"], stored["adjust"], stored["why"], stored["minutes"]
+        )
         tables.say(f"{out} continues with what was chosen for it.")
         before = stored.get("asked_minutes", minutes)
         if minutes != before or wish not in (stored["adjust"], flags.AUTO["adjust"].default):
-            tables.warn(f"it was chosen for {before:g} minutes and --adjust {stored['adjust']}: for others, choose another --out")
+            tables.warn(
+                f"it was chosen for {before:g} minutes and --adjust {stored['adjust']}: for others, choose another --out"
+            )
         tables.say(stored["command"])
     else:
         if (out / "recipe.json").exists():
@@ -67,21 +73,42 @@ def perform(**values: Any) -> None:
                 f"{read_json(out / 'recipe.json')['command']}"
             )
         machine = choose_machine(
-            **{name: shared[name] for name in ("device", "precision", "threads", "workers", "compile", "sync_batchnorm")}
+            **{
+                name: shared[name]
+                for name in (
+                    "device",
+                    "precision",
+                    "threads",
+                    "workers",
+                    "compile",
+                    "sync_batchnorm",
+                )
+            }
         )
-        choice, facts, asked = _chosen(data, shared, machine, wish, seconds=60 * minutes, began=began)
+        choice, facts, asked = _chosen(
+            data, shared, machine, wish, seconds=60 * minutes, began=began
+        )
         command = asked.command(out)
         tables.say(f"\n{choice.why}")
         needed = f"{choice.minutes:.{0 if choice.minutes >= 10 else 1}f}"
-        tables.say(f"{choice.keywords['epochs']} epochs, about {needed} of {minutes:g} minutes. The same without choosing:\n")
+        tables.say(
+            f"{choice.keywords['epochs']} epochs, about {needed} of {minutes:g} minutes. The same without choosing:\n"
+        )
         tables.say(f"{command}\n")
         if choice.minutes > minutes:
-            tables.warn(f"even a single epoch takes longer than {minutes:g} minutes: give it more, or fewer images")
+            tables.warn(
+                f"even a single epoch takes longer than {minutes:g} minutes: give it more, or fewer images"
+            )
         if shared["dry_run"]:
             tables.say("Dry run: nothing was written.")
             tables.next_step("the same command without --dry-run", command)
             return
-        found = {"command": command, **asdict(choice), "asked_minutes": minutes, "facts": asdict(facts)}
+        found = {
+            "command": command,
+            **asdict(choice),
+            "asked_minutes": minutes,
+            "facts": asdict(facts),
+        }
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / FILE, {"format": FORMAT, **found})
     result = train(choice.recipe, data, out, **shared, adjust=choice.adjust, **choice.keywords)
@@ -100,16 +127,26 @@ def perform(**values: Any) -> None:
 
 
 def _chosen(
-    data: str, shared: Mapping[str, Any], machine: Machine, wish: str, *, seconds: float, began: float
+    data: str,
+    shared: Mapping[str, Any],
+    machine: Machine,
+    wish: str,
+    *,
+    seconds: float,
+    began: float,
 ) -> tuple[Choice, Facts, Asked]:
     from longtail.data.opening import open_data
     from longtail.runs.evaluating import opened
     from longtail.runs.identity import DATA_DEFAULTS, Asked
 
-    given = {name: shared[name] for name in DATA_DEFAULTS} | {"root": None if shared["root"] is None else str(shared["root"])}
+    given = {name: shared[name] for name in DATA_DEFAULTS} | {
+        "root": None if shared["root"] is None else str(shared["root"])
+    }
     before = time.monotonic()
     # Training will open it once more, and say its warnings.
-    dataset = opened(data, given, machine, size=None) if shared["dry_run"] else open_data(data, **given)
+    dataset = (
+        opened(data, given, machine, size=None) if shared["dry_run"] else open_data(data, **given)
+    )
     opening = time.monotonic() - before
     facts = Facts(
         images=len(dataset.train),
@@ -127,7 +164,16 @@ def _chosen(
     def asked(recipe: str, keywords: Mapping[str, Any], adjust: Adjust = "none") -> Asked:
         own = read(recipe)
         view_seed = shared["seed"] if shared["view_seed"] is None else shared["view_seed"]
-        return Asked(own, own.keywords(keywords), data, given, shared["seed"], view_seed, shared["tta"], adjust)
+        return Asked(
+            own,
+            own.keywords(keywords),
+            data,
+            given,
+            shared["seed"],
+            view_seed,
+            shared["tta"],
+            adjust,
+        )
 
     def cost(recipe: str, keywords: Mapping[str, Any]) -> float:
         tables.say(f"timing {keywords.get('network', 'fast_cnn')} at {keywords['size']} pixels ...")
@@ -163,7 +209,13 @@ def timed(asked: Asked, dataset: Dataset, machine: Machine) -> float:
 
     few = sample(dataset, size=asked.keywords["size"], images=4 * asked.keywords["batch"])
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
-        run = Run(Path(folder), seed=asked.seed, view_seed=asked.view_seed, machine=machine, dry="estimate")
+        run = Run(
+            Path(folder),
+            seed=asked.seed,
+            view_seed=asked.view_seed,
+            machine=machine,
+            dry="estimate",
+        )
         follow(asked, few, run)
     epochs: int = asked.keywords["epochs"]
     return 60 * float(run.history[-1]["minutes"]) / (epochs * len(few.train))
@@ -181,10 +233,21 @@ def sample(dataset: Dataset, *, size: int, images: int) -> Dataset:
     pictures: Any = dataset.train.pictures
     taken = pictures.take(rows)
     if isinstance(taken, Memory) and taken.pixels.shape[-1] != size:
-        fitted = [np.asarray(square(taken.image(index), size)).transpose(2, 0, 1) for index in range(len(taken))]
+        fitted = [
+            np.asarray(square(taken.image(index), size)).transpose(2, 0, 1)
+            for index in range(len(taken))
+        ]
         taken = Memory(torch.from_numpy(np.stack(fitted)))
-    train = Split(taken, dataset.train.target[torch.from_numpy(rows)], tuple(dataset.train.ids[row] for row in rows.tolist()))
-    nothing = Split(Memory(torch.empty(0, 3, size, size, dtype=torch.uint8)), torch.empty(0, dtype=torch.int64), ())
+    train = Split(
+        taken,
+        dataset.train.target[torch.from_numpy(rows)],
+        tuple(dataset.train.ids[row] for row in rows.tolist()),
+    )
+    nothing = Split(
+        Memory(torch.empty(0, 3, size, size, dtype=torch.uint8)),
+        torch.empty(0, dtype=torch.int64),
+        (),
+    )
     return replace(dataset, train=train, val=nothing, test=nothing, size=size)
 
 
@@ -211,10 +274,14 @@ def verdict(folder: Path, row: Row) -> list[str]:
     order = np.argsort(counts, kind="stable")
     rare = order[: max(1, len(order) // 3)]
     tested = np.isin(target, rare)
-    lines = [f"balanced accuracy {said(np.ones(len(target), dtype=bool))}: the mean over classes; over images it is {right.mean():.1%}"]
+    lines = [
+        f"balanced accuracy {said(np.ones(len(target), dtype=bool))}: the mean over classes; over images it is {right.mean():.1%}"
+    ]
     if tested.any():
         known = len(np.unique(target[tested]))
-        lines.append(f"rarest third {said(tested)}: {known} tested classes with at most {counts[rare].max():,} training images each")
+        lines.append(
+            f"rarest third {said(tested)}: {known} tested classes with at most {counts[rare].max():,} training images each"
+        )
     if "adjusting" in row and row["adjusting"]["test"] is not None:
         before = row["adjusting"]["test"]
         lines.append(
@@ -224,6 +291,12 @@ def verdict(folder: Path, row: Row) -> list[str]:
     names = read_json(folder / "model" / "spec.json")["classes"]
     hits = np.bincount(target, weights=right, minlength=len(counts)).astype(np.int64)
     low, high = wilson(hits, images)
-    worst = sorted((own for own in order.tolist() if images[own]), key=lambda own: (hits[own] / images[own], counts[own]))[:5]
-    each = (f"{names[own]} {hits[own]} of {images[own]} [{low[own]:.0%}, {high[own]:.0%}]" for own in worst)
+    worst = sorted(
+        (own for own in order.tolist() if images[own]),
+        key=lambda own: (hits[own] / images[own], counts[own]),
+    )[:5]
+    each = (
+        f"{names[own]} {hits[own]} of {images[own]} [{low[own]:.0%}, {high[own]:.0%}]"
+        for own in worst
+    )
     return [*lines, f"worst classes: {'; '.join(each)}"]

@@ -9,17 +9,24 @@ from typing import Any
 from longtail.cli import tables
 
 RUNS = {"plain": "cross_entropy", "balanced": "balanced_softmax"}
-KEYWORDS: Mapping[str, Any] = {"batch": 32}  # 364 images: the usual 128 would leave two steps in an epoch
+KEYWORDS: Mapping[str, Any] = {
+    "batch": 32
+}  # 364 images: the usual 128 would leave two steps in an epoch
 
 
 def perform(out: Path, *, threads: int = 1) -> None:
     """Train both into `out` and print the table."""
     from longtail.runs import train
 
-    tables.say("digits-lt: real handwritten digits, many of some classes and few of others. Two classifiers learn from the same images.")
+    tables.say(
+        "digits-lt: real handwritten digits, many of some classes and few of others. Two classifiers learn from the same images."
+    )
     rows = {}
     for name, recipe in RUNS.items():
         tables.say(f"\n{name}: {recipe}")
         rows[name] = train(recipe, "digits-lt", out / name, threads=threads, **KEYWORDS).row
-    tables.scores({name: row["test"] for name, row in rows.items() if row is not None}, title="accuracy on test images, in percent")
+    tables.scores(
+        {name: row["test"] for name, row in rows.items() if row is not None},
+        title="accuracy on test images, in percent",
+    )
     tables.say(f"runs: {', '.join(str(out / name) for name in RUNS)}")

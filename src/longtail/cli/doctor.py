@@ -31,7 +31,12 @@ def findings() -> dict[str, dict[str, str]]:
             "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()} at {sys.prefix}",
             "devices": ", ".join(_named(device) for device in devices()),
             "threads": f"{torch.get_num_threads()} of {os.cpu_count()} cores",
-            **{f"bf16 on {device}": "works" if bf16_works(device) else "does not work: fp32 is used" for device in devices()},
+            **{
+                f"bf16 on {device}": "works"
+                if bf16_works(device)
+                else "does not work: fp32 is used"
+                for device in devices()
+            },
             "longtail would use": f"{chosen.device}, {chosen.precision}, {chosen.threads} threads",
         },
         "versions": versions(),
@@ -44,7 +49,10 @@ def _named(device: str) -> str:
 
     if device != "cuda":
         return device
-    return ", ".join(f"cuda:{index} ({torch.cuda.get_device_name(index)})" for index in range(torch.cuda.device_count()))
+    return ", ".join(
+        f"cuda:{index} ({torch.cuda.get_device_name(index)})"
+        for index in range(torch.cuda.device_count())
+    )
 
 
 def _present(module: str, extra: str, purpose: str) -> str:

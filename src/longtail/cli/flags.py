@@ -23,33 +23,69 @@ def _flag(text: str, panel: str, *names: str, least: int | None = None) -> Any:
     return typer.Option(*names, help=text, rich_help_panel=panel, min=least)
 
 
-Data = Annotated[str, _flag("A known name (see `longtail list`), a folder of class folders, or a list file.", DATA)]
-Root = Annotated[Path | None, _flag("Where the files of a named set or of a list lie.", DATA)]
-Imbalance = Annotated[float | None, _flag("Largest class over smallest, for sets that are cut long-tailed.", DATA)]
-Profile = Annotated[Literal["exp", "step", "pareto"], _flag("How the counts fall from the largest class to the smallest.", DATA)]
-Protocol = Annotated[Literal["holdout", "paper"], _flag("Hold validation out of training, or train on everything as papers do.", DATA)]
-SplitSeed = Annotated[int, _flag("Which images are held out. Not the seed of the run.", DATA)]
-OnBadImage = Annotated[Literal["refuse", "skip"], _flag("What to do about images that cannot be read.", DATA)]
-Mirror = Annotated[
-    bool | None, _flag("Whether a mirrored image is still of its class; text, digits and sides are not.", DATA, "--mirror/--no-mirror")
+Data = Annotated[
+    str,
+    _flag("A known name (see `longtail list`), a folder of class folders, or a list file.", DATA),
 ]
-Out = Annotated[Path | None, _flag("The folder of the run; runs/RECIPE-DATA-SEED unless given.", RUN)]
+Root = Annotated[Path | None, _flag("Where the files of a named set or of a list lie.", DATA)]
+Imbalance = Annotated[
+    float | None, _flag("Largest class over smallest, for sets that are cut long-tailed.", DATA)
+]
+Profile = Annotated[
+    Literal["exp", "step", "pareto"],
+    _flag("How the counts fall from the largest class to the smallest.", DATA),
+]
+Protocol = Annotated[
+    Literal["holdout", "paper"],
+    _flag("Hold validation out of training, or train on everything as papers do.", DATA),
+]
+SplitSeed = Annotated[int, _flag("Which images are held out. Not the seed of the run.", DATA)]
+OnBadImage = Annotated[
+    Literal["refuse", "skip"], _flag("What to do about images that cannot be read.", DATA)
+]
+Mirror = Annotated[
+    bool | None,
+    _flag(
+        "Whether a mirrored image is still of its class; text, digits and sides are not.",
+        DATA,
+        "--mirror/--no-mirror",
+    ),
+]
+Out = Annotated[
+    Path | None, _flag("The folder of the run; runs/RECIPE-DATA-SEED unless given.", RUN)
+]
 Seed = Annotated[int, _flag("Weights, mixing, dropout, masks.", RUN)]
-ViewSeed = Annotated[int | None, _flag("Order and views of the images; the seed unless given.", RUN)]
+ViewSeed = Annotated[
+    int | None, _flag("Order and views of the images; the seed unless given.", RUN)
+]
 Tta = Annotated[Literal["none", "flip"], _flag("Averaging at test time.", RUN)]
 Adjust = Annotated[
     Literal["none", "validation"],
-    _flag("Shift logits towards rare classes and calibrate them after training, as far as validation images ask for it.", RUN),
+    _flag(
+        "Shift logits towards rare classes and calibrate them after training, as far as validation images ask for it.",
+        RUN,
+    ),
 ]
 Device = Annotated[str, _flag("auto, cpu, cuda or mps.", RUN)]
-Precision = Annotated[Literal["auto", "fp32", "bf16"], _flag("auto is bf16 where that is both safe and fast.", RUN)]
-Threads = Annotated[int | None, _flag("Threads of torch on the CPU; its own choice unless given.", RUN, least=1)]
+Precision = Annotated[
+    Literal["auto", "fp32", "bf16"], _flag("auto is bf16 where that is both safe and fast.", RUN)
+]
+Threads = Annotated[
+    int | None, _flag("Threads of torch on the CPU; its own choice unless given.", RUN, least=1)
+]
 Workers = Annotated[int, _flag("Processes that read images.", RUN)]
 SaveEvery = Annotated[float, _flag("Minutes between checkpoints within an epoch.", RUN)]
 Compile = Annotated[bool, _flag("Compile the network.", RUN, "--compile")]
 SyncBatchnorm = Annotated[bool, _flag("Batch-norm over all processes.", RUN, "--sync-batchnorm")]
 Tensorboard = Annotated[bool, _flag("Also write TensorBoard files.", RUN, "--tensorboard")]
-DryRun = Annotated[bool, _flag("Send a few batches through every stage and estimate the cost; write nothing.", RUN, "--dry-run")]
+DryRun = Annotated[
+    bool,
+    _flag(
+        "Send a few batches through every stage and estimate the cost; write nothing.",
+        RUN,
+        "--dry-run",
+    ),
+]
 
 
 def _shared(
@@ -88,7 +124,9 @@ def _out(text: str) -> inspect.Parameter:
     return SHARED["out"].replace(annotation=Annotated[Path | None, _flag(text, RUN)])
 
 
-def _auto(*, minutes: Annotated[float, _flag("How long it may take, all in all.", RUN)] = 45.0) -> None:
+def _auto(
+    *, minutes: Annotated[float, _flag("How long it may take, all in all.", RUN)] = 45.0
+) -> None:
     """Only its signature is used."""
 
 
@@ -102,27 +140,54 @@ AUTO: Mapping[str, inspect.Parameter] = {
 
 
 def _swept(
-    recipes: Annotated[str | None, typer.Argument(help="One recipe or several, separated by commas.")] = None,
+    recipes: Annotated[
+        str | None, typer.Argument(help="One recipe or several, separated by commas.")
+    ] = None,
     *,
-    name: Annotated[str | None, _flag("A sweep that has a name, instead of recipes; other flags override it.", SWEPT)] = None,
-    seeds: Annotated[str | None, _flag("Seeds, separated by commas; 0 unless given.", SWEPT)] = None,
-    set: Annotated[list[str] | None, _flag("KEYWORD=VALUE,VALUE,...; may be repeated. Lists: KEYWORD=1,2;3,4.", SWEPT, "--set")] = None,
+    name: Annotated[
+        str | None,
+        _flag("A sweep that has a name, instead of recipes; other flags override it.", SWEPT),
+    ] = None,
+    seeds: Annotated[
+        str | None, _flag("Seeds, separated by commas; 0 unless given.", SWEPT)
+    ] = None,
+    set: Annotated[
+        list[str] | None,
+        _flag("KEYWORD=VALUE,VALUE,...; may be repeated. Lists: KEYWORD=1,2;3,4.", SWEPT, "--set"),
+    ] = None,
     search: Annotated[
         list[str] | None,
-        _flag("KEYWORD=LOW..HIGH, KEYWORD=log:LOW..HIGH or KEYWORD=VALUE,VALUE: search instead, on validation; may be repeated.", SWEPT),
+        _flag(
+            "KEYWORD=LOW..HIGH, KEYWORD=log:LOW..HIGH or KEYWORD=VALUE,VALUE: search instead, on validation; may be repeated.",
+            SWEPT,
+        ),
     ] = None,
-    trials: Annotated[int | None, _flag("How many settings a search tries; 20 unless given.", SWEPT)] = None,
-    metric: Annotated[str | None, _flag("What a search maximises; val/balanced unless given.", SWEPT)] = None,
-    jobs: Annotated[int, _flag("Runs at once, each a process with one thread unless --threads is given.", SWEPT)] = 1,
-    data: Annotated[str | None, _flag("A known name, a folder of class folders, or a list file.", DATA)] = None,
+    trials: Annotated[
+        int | None, _flag("How many settings a search tries; 20 unless given.", SWEPT)
+    ] = None,
+    metric: Annotated[
+        str | None, _flag("What a search maximises; val/balanced unless given.", SWEPT)
+    ] = None,
+    jobs: Annotated[
+        int, _flag("Runs at once, each a process with one thread unless --threads is given.", SWEPT)
+    ] = 1,
+    data: Annotated[
+        str | None, _flag("A known name, a folder of class folders, or a list file.", DATA)
+    ] = None,
 ) -> None:
     """Only its signature is used."""
 
 
 SWEEP: Mapping[str, inspect.Parameter] = {
     **inspect.signature(_swept, eval_str=True).parameters,
-    **{name: own for name, own in SHARED.items() if name not in ("data", "seed", "view_seed", "dry_run")},
-    "out": _out("The folder of the runs; runs/NAME, runs/sweep-DATA or runs/search-RECIPE-DATA unless given."),
+    **{
+        name: own
+        for name, own in SHARED.items()
+        if name not in ("data", "seed", "view_seed", "dry_run")
+    },
+    "out": _out(
+        "The folder of the runs; runs/NAME, runs/sweep-DATA or runs/search-RECIPE-DATA unless given."
+    ),
 }
 """The flags of `longtail sweep`."""
 
@@ -132,11 +197,15 @@ def usual_out(what: str, data: str, *more: object) -> Path:
     return Path("runs") / "-".join([what, Path(data).resolve().name, *map(str, more)])
 
 
-CONTEXT = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+CONTEXT = inspect.Parameter(
+    "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+)
 """For a command that asks which of its flags were typed."""
 
 
-def signed(body: Callable[..., None], parameters: Iterable[inspect.Parameter]) -> Callable[..., None]:
+def signed(
+    body: Callable[..., None], parameters: Iterable[inspect.Parameter]
+) -> Callable[..., None]:
     """Give a function that takes `**values` the signature that typer turns into flags."""
     body.__signature__ = inspect.Signature(list(parameters))  # type: ignore[attr-defined]
     return body
@@ -148,20 +217,42 @@ def option(parameter: Parameter, meaning: str | None = None) -> inspect.Paramete
     shown: dict[str, Any] = {"help": meaning, "rich_help_panel": "Recipe"}
     kind: type
     if parameter.scalar == "bool" and not parameter.many and not parameter.optional:
-        kind, default, info = bool, parameter.default, typer.Option(f"{name}/--no-{name[2:]}", **shown)
+        kind, default, info = (
+            bool,
+            parameter.default,
+            typer.Option(f"{name}/--no-{name[2:]}", **shown),
+        )
     else:
-        kind, default, info = str, _said(parameter.default), typer.Option(name, metavar=f"<{parameter.kind}>", **shown)
+        kind, default, info = (
+            str,
+            _said(parameter.default),
+            typer.Option(name, metavar=f"<{parameter.kind}>", **shown),
+        )
     default = ... if parameter.required else default
-    return inspect.Parameter(parameter.name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, info], default=default)
+    return inspect.Parameter(
+        parameter.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        annotation=Annotated[kind, info],
+        default=default,
+    )
 
 
 def _said(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else "none" if value is None else str(value)
+    return (
+        ",".join(map(str, value))
+        if isinstance(value, list)
+        else "none"
+        if value is None
+        else str(value)
+    )
 
 
 def keywords(recipe: Recipe, values: Mapping[str, Any]) -> dict[str, Any]:
     """What the flags say about a recipe's keywords."""
-    return {name: own.parse(values[name]) if isinstance(values[name], str) else values[name] for name, own in recipe.parameters.items()}
+    return {
+        name: own.parse(values[name]) if isinstance(values[name], str) else values[name]
+        for name, own in recipe.parameters.items()
+    }
 
 
 def advising(advice: str) -> type[TyperCommand]:
@@ -172,7 +263,12 @@ def advising(advice: str) -> type[TyperCommand]:
             try:
                 return super().parse_args(ctx, args)
             except Exception as error:  # typer has its own copy of click in some versions: the type has no one place
-                name = str(getattr(error, "option_name", "")).removeprefix("--").removeprefix("no-").replace("-", "_")
+                name = (
+                    str(getattr(error, "option_name", ""))
+                    .removeprefix("--")
+                    .removeprefix("no-")
+                    .replace("-", "_")
+                )
                 if name not in KEYWORDS:
                     raise
                 raise ValueError(advice.format(name=name)) from None
@@ -180,7 +276,9 @@ def advising(advice: str) -> type[TyperCommand]:
     return Advising
 
 
-def recipe_group(body: Callable[[Recipe, dict[str, Any]], None], auto: Callable[..., None]) -> type[TyperGroup]:
+def recipe_group(
+    body: Callable[[Recipe, dict[str, Any]], None], auto: Callable[..., None]
+) -> type[TyperGroup]:
     """A group of commands with one command for each recipe, made from its source when it is asked for, and one that chooses."""
 
     class Recipes(TyperGroup):
@@ -190,9 +288,7 @@ def recipe_group(body: Callable[[Recipe, dict[str, Any]], None], auto: Callable[
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
             app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
             if cmd_name == "auto":
-                chosen = (
-                    "expected no --{name}, got it: auto chooses it. --dry-run prints the line that it would train, to change what you like"
-                )
+                chosen = "expected no --{name}, got it: auto chooses it. --dry-run prints the line that it would train, to change what you like"
                 app.command(cmd_name, cls=advising(chosen))(signed(auto, AUTO.values()))
                 return typer.main.get_command(app)
             recipe = read(cmd_name)
@@ -200,15 +296,25 @@ def recipe_group(body: Callable[[Recipe, dict[str, Any]], None], auto: Callable[
             def command(**values: Any) -> None:
                 body(recipe, values)
 
-            parameters = [*SHARED.values(), *(option(own, meanings(recipe.name).get(name)) for name, own in recipe.parameters.items())]
-            app.command(cmd_name, help=escape(tables.unwrapped(recipe.doc)), short_help=escape(recipe.headline))(
-                signed(command, parameters)
-            )
+            parameters = [
+                *SHARED.values(),
+                *(
+                    option(own, meanings(recipe.name).get(name))
+                    for name, own in recipe.parameters.items()
+                ),
+            ]
+            app.command(
+                cmd_name,
+                help=escape(tables.unwrapped(recipe.doc)),
+                short_help=escape(recipe.headline),
+            )(signed(command, parameters))
             return typer.main.get_command(app)
 
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             if args and args[0].startswith("-") and args[0] != "--help":
-                raise ValueError(f"expected the recipe first, got {args[0]}: write `longtail train RECIPE {args[0]} ...`")
+                raise ValueError(
+                    f"expected the recipe first, got {args[0]}: write `longtail train RECIPE {args[0]} ...`"
+                )
             return super().parse_args(ctx, args)
 
     return Recipes

@@ -37,7 +37,12 @@ class Job:
 
     def call(self) -> dict[str, Any]:
         """What `longtail.train` is called with."""
-        own = {"recipe": self.recipe.target, "data": self.data, "out": str(self.folder), "seed": self.seed}
+        own = {
+            "recipe": self.recipe.target,
+            "data": self.data,
+            "out": str(self.folder),
+            "seed": self.seed,
+        }
         return {**own, **self.flags, **self.keywords}
 
     @property
@@ -62,7 +67,9 @@ def perform(jobs: Sequence[Job], *, at_once: int = 1) -> list[Path]:
 
     def one(numbered: tuple[int, Job]) -> tuple[Job, str | None]:
         number, job = numbered
-        known = " (finished before)" if job.finished else f" (log: {_log(job)})" if at_once > 1 else ""
+        known = (
+            " (finished before)" if job.finished else f" (log: {_log(job)})" if at_once > 1 else ""
+        )
         tables.say(f"[{number}/{len(jobs)}] {job.folder}{known}")
         return job, do(job, apart=at_once > 1)
 
@@ -84,7 +91,9 @@ def perform(jobs: Sequence[Job], *, at_once: int = 1) -> list[Path]:
     return diverged
 
 
-def each(work: Callable[[Item], Result], items: Sequence[Item], *, at_once: int) -> Iterator[Result]:
+def each(
+    work: Callable[[Item], Result], items: Sequence[Item], *, at_once: int
+) -> Iterator[Result]:
     """Do some work for every item, for so many at once. An error or Ctrl-C stops what runs; all of it has saved when this ends."""
     if at_once == 1:
         yield from map(work, items)
@@ -93,7 +102,9 @@ def each(work: Callable[[Item], Result], items: Sequence[Item], *, at_once: int)
         with ThreadPoolExecutor(at_once) as pool:
             futures = [pool.submit(work, item) for item in items]
             try:
-                for future in as_completed(futures):  # an error is heard when it happens, not when all before have ended
+                for future in as_completed(
+                    futures
+                ):  # an error is heard when it happens, not when all before have ended
                     yield future.result()
             except BaseException as error:
                 for future in futures:
@@ -105,7 +116,9 @@ def each(work: Callable[[Item], Result], items: Sequence[Item], *, at_once: int)
                 if isinstance(error, KeyboardInterrupt):
                     from longtail.engine.stopping import Stopped
 
-                    raise Stopped("stopped; everything is saved. The same command continues") from None
+                    raise Stopped(
+                        "stopped; everything is saved. The same command continues"
+                    ) from None
                 raise
     finally:
         _stopping.clear()  # every thread of the pool has ended
@@ -135,11 +148,15 @@ _starting, _stopping = threading.Lock(), threading.Event()
 
 
 def _continue(job: Job) -> str:
-    return f"{job.folder} was stopped and has saved; the same command continues it and does the rest"
+    return (
+        f"{job.folder} was stopped and has saved; the same command continues it and does the rest"
+    )
 
 
 def _log(job: Job) -> Path:
-    return job.folder.with_name(f"{job.folder.name}.log")  # beside the run: a folder with other files is not taken for one
+    return job.folder.with_name(
+        f"{job.folder.name}.log"
+    )  # beside the run: a folder with other files is not taken for one
 
 
 def _apart(job: Job) -> str | None:
@@ -147,15 +164,23 @@ def _apart(job: Job) -> str | None:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file, _starting:
         if _stopping.is_set():
-            raise ChildProcessError(f"{job.folder} was not begun, for another run has failed: the same command does the rest")
+            raise ChildProcessError(
+                f"{job.folder} was not begun, for another run has failed: the same command does the rest"
+            )
         # A session of its own, so that Ctrl-C reaches this process alone, which then asks its children to save.
         child = subprocess.Popen(
-            [sys.executable, "-m", "longtail.cli.jobs"], stdin=subprocess.PIPE, stdout=file, stderr=file, start_new_session=True
+            [sys.executable, "-m", "longtail.cli.jobs"],
+            stdin=subprocess.PIPE,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
         )
         _children.add(child)
     try:
         assert child.stdin is not None
-        with child.stdin as line:  # stays open as long as this process lives, and tells the child so
+        with (
+            child.stdin as line
+        ):  # stays open as long as this process lives, and tells the child so
             line.write(json.dumps(job.call(), default=str).encode() + b"\n")
             line.flush()
             code = child.wait()
@@ -191,7 +216,13 @@ def _child() -> None:
         if message is None:
             raise
         print(message[0], flush=True)
-        sys.exit(DIVERGED if isinstance(error, NonFinite) else REFUSED if isinstance(error, ValueError) else message[1])
+        sys.exit(
+            DIVERGED
+            if isinstance(error, NonFinite)
+            else REFUSED
+            if isinstance(error, ValueError)
+            else message[1]
+        )
 
 
 def _watch() -> None:

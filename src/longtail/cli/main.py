@@ -31,7 +31,19 @@ if TYPE_CHECKING:
     from longtail.metrics.row import Row
 
 VERBS = (
-    *("demo", "inspect", "train", "eval", "report", "compare", "predict", "export", "serve", "sweep", "reproduce"),
+    *(
+        "demo",
+        "inspect",
+        "train",
+        "eval",
+        "report",
+        "compare",
+        "predict",
+        "export",
+        "serve",
+        "sweep",
+        "reproduce",
+    ),
     *("list", "show", "doctor"),
 )
 """As they are listed: in the order in which people need them."""
@@ -58,7 +70,9 @@ def run() -> None:
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a bar or a name that the terminal has no letters for is no reason to stop
+            stream.reconfigure(
+                errors="replace"
+            )  # a bar or a name that the terminal has no letters for is no reason to stop
     try:
         app(arguments)
     except Exception as error:
@@ -87,7 +101,9 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
 ) -> None:
     pass
@@ -101,9 +117,17 @@ def list_() -> None:
     recipes = {}
     for name, target in RECIPES.items():
         own = read(name)
-        recipes[name] = own.headline if own.name == name else f"another name of {target.partition(':')[2]}"
+        recipes[name] = (
+            own.headline if own.name == name else f"another name of {target.partition(':')[2]}"
+        )
     tables.pairs("recipes", recipes)
-    tables.pairs("data", {**KNOWN, "PATH": "a folder of class folders, a list or CSV of path,label, or parquet files"})
+    tables.pairs(
+        "data",
+        {
+            **KNOWN,
+            "PATH": "a folder of class folders, a list or CSV of path,label, or parquet files",
+        },
+    )
     tables.pairs("networks", dict.fromkeys(networks(), "") | {"timm:NAME": "any model of timm"})
     tables.next_step("longtail show balanced_softmax", "longtail inspect digits-lt")
 
@@ -112,20 +136,34 @@ def networks() -> list[str]:
     """The names of our networks, read from the source: importing it would import torch."""
     source = (Path(__file__).parents[1] / "nn" / "networks.py").read_text(encoding="utf-8")
     for node in ast.parse(source).body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "NETWORKS" and node.value:
-            return [ast.literal_eval(key) for key in node.value.keys if key] if isinstance(node.value, ast.Dict) else []
+        if (
+            isinstance(node, ast.AnnAssign)
+            and isinstance(node.target, ast.Name)
+            and node.target.id == "NETWORKS"
+            and node.value
+        ):
+            return (
+                [ast.literal_eval(key) for key in node.value.keys if key]
+                if isinstance(node.value, ast.Dict)
+                else []
+            )
     raise AssertionError("networks.py has a literal dict NETWORKS")
 
 
 @app.command()
 def show(
-    recipe: Annotated[str, typer.Argument(help="A name from `longtail list`, or package.module:function.")],
+    recipe: Annotated[
+        str, typer.Argument(help="A name from `longtail list`, or package.module:function.")
+    ],
     cite: Annotated[bool, typer.Option("--cite", help="Only what to cite, as BibTeX.")] = False,
 ) -> None:
     """Show a recipe: what it says about itself, its keywords, its source."""
     own = read(recipe)
     if cite:
-        print("\n\n".join(CITATIONS.get(own.name, ())) or f"{own.name} names nothing to cite: cite what its docstring names.")
+        print(
+            "\n\n".join(CITATIONS.get(own.name, ()))
+            or f"{own.name} names nothing to cite: cite what its docstring names."
+        )
         return
     tables.recipe(own)
     tables.next_step(f"longtail train {own.name} --data digits-lt")
@@ -165,12 +203,19 @@ def _to_compare(folder: Path, row: Row) -> Path | None:
     from longtail.metrics.row import read_row
     from longtail.report.comparison import compare
 
-    for other in sorted(own.parent for own in folder.parent.glob("*/row.json") if own.parent != folder):
+    for other in sorted(
+        own.parent for own in folder.parent.glob("*/row.json") if own.parent != folder
+    ):
         try:
             found = read_row(other)
-            if found["data"]["hash"] == row["data"]["hash"] and len(compare([found, row]).lines) > 1:
+            if (
+                found["data"]["hash"] == row["data"]["hash"]
+                and len(compare([found, row]).lines) > 1
+            ):
                 return other
-        except ValueError:  # it has no test images, is broken, or differs in what would make the ranking unfair
+        except (
+            ValueError
+        ):  # it has no test images, is broken, or differs in what would make the ranking unfair
             continue
     return None
 
@@ -186,21 +231,35 @@ app.add_typer(
 @app.command("eval")
 def eval_(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    data: Annotated[str | None, typer.Option(help="Other data with classes that the run knows.", rich_help_panel=flags.DATA)] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Other data with classes that the run knows.", rich_help_panel=flags.DATA
+        ),
+    ] = None,
     root: flags.Root = None,
-    tta: Annotated[Literal["none", "flip"] | None, typer.Option(help="Averaging at test time; as in training unless given.")] = None,
+    tta: Annotated[
+        Literal["none", "flip"] | None,
+        typer.Option(help="Averaging at test time; as in training unless given."),
+    ] = None,
     device: flags.Device = "auto",
     threads: flags.Threads = None,
     workers: flags.Workers = 0,
     on_bad_image: flags.OnBadImage = "refuse",
-    rewrite: Annotated[bool, typer.Option("--rewrite", help="Write the row's numbers and predictions anew.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")] = False,
+    rewrite: Annotated[
+        bool, typer.Option("--rewrite", help="Write the row's numbers and predictions anew.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print everything as JSON instead.")
+    ] = False,
 ) -> None:
     """Evaluate a finished run again: on its own validation and test images, or on other data."""
     from longtail.runs import evaluate
 
     if on_bad_image != "refuse" and data is None:
-        raise ValueError("expected --on-bad-image with --data, got it alone: the run's own images are read as they were in training")
+        raise ValueError(
+            "expected --on-bad-image with --data, got it alone: the run's own images are read as they were in training"
+        )
     found = evaluate(
         run,
         data=data,
@@ -218,22 +277,33 @@ def eval_(
     tables.summaries(found)
     judged = found["test"] or found["val"]
     if judged is not None:
-        tables.details(judged, json.loads((run / "model" / "spec.json").read_text(encoding="utf-8"))["classes"])
+        tables.details(
+            judged, json.loads((run / "model" / "spec.json").read_text(encoding="utf-8"))["classes"]
+        )
     tables.next_step(f"longtail compare {shlex.quote(str(run))} ANOTHER_RUN")
 
 
 @app.command()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs, or folders of such folders.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of finished runs, or folders of such folders.")
+    ],
     across: Annotated[list[str] | None, typer.Option(help=ACROSS)] = None,
-    format: Annotated[Literal["table", "markdown", "csv", "latex"], typer.Option(help="How to write it.")] = "table",
-    out: Annotated[Path | None, typer.Option(help="Write to this file instead; .md, .csv or .tex says how.")] = None,
+    format: Annotated[
+        Literal["table", "markdown", "csv", "latex"], typer.Option(help="How to write it.")
+    ] = "table",
+    out: Annotated[
+        Path | None, typer.Option(help="Write to this file instead; .md, .csv or .tex says how.")
+    ] = None,
 ) -> None:
     """Rank finished runs that can be ranked, or say in what they differ. Differences are over the first."""
     tables.compared(expanded(runs), across=across or [], format=format, out=out)
     if format == "table" and out is None:
         given = shlex.join(map(str, runs)) + "".join(f" --across {name}" for name in across or [])
-        tables.next_step(f"longtail report {given} --out comparison.html", f"longtail compare {given} --out comparison.tex")
+        tables.next_step(
+            f"longtail report {given} --out comparison.html",
+            f"longtail compare {given} --out comparison.tex",
+        )
 
 
 def expanded(folders: list[Path]) -> list[Path]:
@@ -245,8 +315,16 @@ def expanded(folders: list[Path]) -> list[Path]:
     for folder in folders:
         inside = []
         if not (folder / "recipe.json").exists():
-            inside = sorted(own.parent for own in folder.glob("**/recipe.json") if FIRST not in own.relative_to(folder).parts)
-            inside = [own for own in inside if own.parent.name != "trials" or not (own.parents[1] / "search.json").exists()]
+            inside = sorted(
+                own.parent
+                for own in folder.glob("**/recipe.json")
+                if FIRST not in own.relative_to(folder).parts
+            )
+            inside = [
+                own
+                for own in inside
+                if own.parent.name != "trials" or not (own.parents[1] / "search.json").exists()
+            ]
         for own in inside:
             if not (own / "row.json").exists():
                 tables.warn(f"{own} is unfinished and not in the table")
@@ -267,18 +345,26 @@ def doctor() -> None:
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="The folder of the two runs.")] = Path("runs/demo"),
-    threads: Annotated[int, typer.Option(help="Threads of torch; images this small gain nothing from more than one.")] = 1,
+    threads: Annotated[
+        int,
+        typer.Option(help="Threads of torch; images this small gain nothing from more than one."),
+    ] = 1,
 ) -> None:
     """Train a plain and a balanced classifier on long-tailed digits, in about a minute, and compare them."""
     from longtail.cli.demo import perform
 
     perform(out, threads=threads)
-    tables.next_step(f"longtail report {shlex.quote(str(out))} --out demo.html", "longtail inspect PATH_OF_YOUR_FOLDER_OF_CLASS_FOLDERS")
+    tables.next_step(
+        f"longtail report {shlex.quote(str(out))} --out demo.html",
+        "longtail inspect PATH_OF_YOUR_FOLDER_OF_CLASS_FOLDERS",
+    )
 
 
 app.command(
     "sweep",
-    cls=flags.advising("expected --set {name}=VALUE or --set {name}=VALUE,VALUE in a sweep, got --{name}: write it so"),
+    cls=flags.advising(
+        "expected --set {name}=VALUE or --set {name}=VALUE,VALUE in a sweep, got --{name}: write it so"
+    ),
     help="Train every combination of recipes, keywords and seeds, or search on validation; compares; resumable.",
 )(flags.signed(sweep, [flags.CONTEXT, *flags.SWEEP.values()]))
 app.command("reproduce")(reproduce)

@@ -20,11 +20,23 @@ from longtail.files import whole
 
 def predict(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    paths: Annotated[list[Path], typer.Argument(help="Images, or folders of them; folders inside count, too.", metavar="PATH")],
-    out: Annotated[Path | None, typer.Option(help="Write to this file instead of the terminal.")] = None,
-    format: Annotated[Literal["csv", "json"] | None, typer.Option(help="As --out ends, or csv, unless given.")] = None,
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Images, or folders of them; folders inside count, too.", metavar="PATH"
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Write to this file instead of the terminal.")
+    ] = None,
+    format: Annotated[
+        Literal["csv", "json"] | None, typer.Option(help="As --out ends, or csv, unless given.")
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many classes to name for each image.")] = 5,
-    abstain_below: Annotated[float | None, typer.Option(min=0, max=1, help="Also abstain where the probability is lower.")] = None,
+    abstain_below: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Also abstain where the probability is lower."),
+    ] = None,
     device: flags.Device = "auto",
     threads: flags.Threads = None,
 ) -> None:
@@ -38,9 +50,15 @@ def predict(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    loaded, console = load(run, device=device), Console(stderr=True, highlight=False, soft_wrap=True)
+    loaded, console = (
+        load(run, device=device),
+        Console(stderr=True, highlight=False, soft_wrap=True),
+    )
     if found.others:
-        console.print(f"left out, because their suffix is not that of an image: {found.others:,}", markup=False)
+        console.print(
+            f"left out, because their suffix is not that of an image: {found.others:,}",
+            markup=False,
+        )
     kind = format or ("json" if out is not None and out.suffix.lower() == ".json" else "csv")
     good = unsure = bad = 0
     with written(out) as file, progress(console, len(found.paths)) as advance:
@@ -55,18 +73,26 @@ def predict(
                 write.rows({"path": str(path)} | record for path, record in records)
             advance(len(part.paths) + len(part.bad))
         if not good:
-            raise ValueError(f"expected at least one readable image, got {bad:,} that cannot be read")
+            raise ValueError(
+                f"expected at least one readable image, got {bad:,} that cannot be read"
+            )
         write.end()
     rule = loaded.thresholds is not None or abstain_below is not None
     told = (
-        f"{unsure:,} better left to a person: abstain" if rule else "nothing says when to abstain: pass --abstain-below 0.5, for instance"
+        f"{unsure:,} better left to a person: abstain"
+        if rule
+        else "nothing says when to abstain: pass --abstain-below 0.5, for instance"
     )
     console.print(f"classified: {good:,} ({told})", markup=False)
     if bad:
-        console.print(f"skipped, because they cannot be read: {bad:,}", markup=False, style="yellow")
+        console.print(
+            f"skipped, because they cannot be read: {bad:,}", markup=False, style="yellow"
+        )
     if out is not None:
         tables.say(f"written: {out}")
-        tables.next_step(f"longtail serve {quote(str(run))}", f"longtail export {quote(str(run))} --to onnx")
+        tables.next_step(
+            f"longtail serve {quote(str(run))}", f"longtail export {quote(str(run))} --to onnx"
+        )
 
 
 class _Csv:
@@ -78,11 +104,17 @@ class _Csv:
     def rows(self, found: Iterator[dict[str, Any]]) -> None:
         for row in found:
             best, _ = row.pop("top"), row.pop("level", None)
-            row |= {f"{name}_{place}": value for place, own in enumerate(best[1:], start=2) for name, value in own.items()}
+            row |= {
+                f"{name}_{place}": value
+                for place, own in enumerate(best[1:], start=2)
+                for name, value in own.items()
+            }
             if not self.begun:
                 self.lines.writerow(row)
             row["abstain"] = str(row["abstain"]).lower()
-            self.lines.writerow(";".join(own) if isinstance(own, list) else own for own in row.values())
+            self.lines.writerow(
+                ";".join(own) if isinstance(own, list) else own for own in row.values()
+            )
             self.begun = True
 
     def end(self) -> None:
@@ -116,17 +148,34 @@ def written(out: Path | None) -> Iterator[TextIO]:
         with out.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             yield file
         return
-    with whole(out) as part, part.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+    with (
+        whole(out) as part,
+        part.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
+    ):
         yield file
 
 
 @contextmanager
 def progress(console: Console, images: int) -> Iterator[Any]:
     """A bar on the error output, where someone is watching."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("images"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+    columns = (
+        TextColumn("images"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as shown:
         task = shown.add_task("", total=images, rate="")
 
         def advance(count: int) -> None:

@@ -14,9 +14,14 @@ ACROSS = "Let a field differ, as a column: split, test, groups, selection, proto
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs, or folders of such folders.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of finished runs, or folders of such folders.")
+    ],
     out: Annotated[
-        Path | None, typer.Option(help="The file; report.html in the run's folder, or in this one for several, unless given.")
+        Path | None,
+        typer.Option(
+            help="The file; report.html in the run's folder, or in this one for several, unless given."
+        ),
     ] = None,
     across: Annotated[list[str] | None, typer.Option(help=ACROSS)] = None,
 ) -> None:
@@ -29,4 +34,6 @@ def report(
     for warning in write(folders, path, across=across or []):
         tables.warn(warning)
     tables.say(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB)")
-    tables.next_step(f"open {quote(str(path))}", f"longtail predict {quote(str(folders[0]))} IMAGE_OR_FOLDER")
+    tables.next_step(
+        f"open {quote(str(path))}", f"longtail predict {quote(str(folders[0]))} IMAGE_OR_FOLDER"
+    )

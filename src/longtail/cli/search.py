@@ -34,7 +34,16 @@ if TYPE_CHECKING:
 METRICS = ("val/balanced", "val/top1", "val/many", "val/medium", "val/few")
 TRIALS = 20
 SHOWN = 10  # trials in the table
-MACHINE = ("device", "precision", "threads", "workers", "save_every", "compile", "sync_batchnorm", "tensorboard")  # may change
+MACHINE = (
+    "device",
+    "precision",
+    "threads",
+    "workers",
+    "save_every",
+    "compile",
+    "sync_batchnorm",
+    "tensorboard",
+)  # may change
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,14 @@ class Search:
 
     def job(self, folder: str, keywords: Mapping[str, Any], seed: int) -> Job:
         """A run of this search."""
-        return Job(self.recipe, self.data, seed, self.folder / folder, self.recipe.keywords({**self.keywords, **keywords}), self.flags)
+        return Job(
+            self.recipe,
+            self.data,
+            seed,
+            self.folder / folder,
+            self.recipe.keywords({**self.keywords, **keywords}),
+            self.flags,
+        )
 
     def drawn(self, trial: FrozenTrial) -> dict[str, Any]:
         """The keywords of a trial."""
@@ -69,10 +85,16 @@ class Search:
         """What is maximised. Reads validation and nothing else."""
         summary, name = row["val"], self.metric.partition("/")[2]
         if summary is None:
-            raise ValueError(f"expected validation images to search on, got none in {self.data}: it is too small, or has no room for any")
-        value = {"top1": summary["top1"], "balanced": summary["balanced"], **summary["groups"]}.get(name)
+            raise ValueError(
+                f"expected validation images to search on, got none in {self.data}: it is too small, or has no room for any"
+            )
+        value = {"top1": summary["top1"], "balanced": summary["balanced"], **summary["groups"]}.get(
+            name
+        )
         if value is None:
-            raise ValueError(f"expected validation images for {self.metric}, got none in that group: take val/balanced")
+            raise ValueError(
+                f"expected validation images for {self.metric}, got none in that group: take val/balanced"
+            )
         return value
 
 
@@ -91,7 +113,9 @@ def plan(values: Mapping[str, Any]) -> Search:
 
     names = (values["recipes"] or "").split(",")
     if values["name"] is not None or len(names) != 1 or not names[0] or not values["data"]:
-        raise ValueError("expected one recipe and its data to search, got others: write `longtail sweep RECIPE --data DATA --search ...`")
+        raise ValueError(
+            "expected one recipe and its data to search, got others: write `longtail sweep RECIPE --data DATA --search ...`"
+        )
     if values["protocol"] == "paper":
         raise ValueError(
             "expected --protocol holdout to search, got paper, which has no validation images: what would choose is the test set. "
@@ -99,7 +123,10 @@ def plan(values: Mapping[str, Any]) -> Search:
         )
     metric = values["metric"] or METRICS[0]
     if metric not in METRICS:
-        raise ValueError(f"expected --metric {', '.join(METRICS)}, got {metric!r}" + ": the test set must not choose" * ("test" in metric))
+        raise ValueError(
+            f"expected --metric {', '.join(METRICS)}, got {metric!r}"
+            + ": the test set must not choose" * ("test" in metric)
+        )
     trials = TRIALS if values["trials"] is None else values["trials"]
     if trials < 1:
         raise ValueError(f"expected --trials of at least 1, got {trials}")
@@ -110,12 +137,16 @@ def plan(values: Mapping[str, Any]) -> Search:
             raise unknown(f"keyword of {recipe.name}", name, recipe.parameters)
         parameter = recipe.parameters[name]
         if not parameter.many and "," in text:
-            raise ValueError(f"expected one value in --set {name}={text} beside --search, got several: write --search {name}={text}")
+            raise ValueError(
+                f"expected one value in --set {name}={text} beside --search, got several: write --search {name}={text}"
+            )
         fixed[name] = parameter.parse(text)
     asked = pairs(values["search"], "--search KEYWORD=LOW..HIGH or KEYWORD=VALUE,VALUE")
     for name in asked:
         if name in fixed:
-            raise ValueError(f"expected {name} in --set or in --search, got it in both: leave one out")
+            raise ValueError(
+                f"expected {name} in --set or in --search, got it in both: leave one out"
+            )
     out = values["out"] or usual_out(f"search-{recipe.name.rpartition(':')[2]}", values["data"])
     check_outside(out, values["data"])
     return Search(
@@ -138,29 +169,49 @@ def opened(search: Search) -> Study:
     try:
         import optuna
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("--search needs the package optuna: pip install 'longtail[sweep]'") from None
+        raise ModuleNotFoundError(
+            "--search needs the package optuna: pip install 'longtail[sweep]'"
+        ) from None
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
     from longtail.files import FORMAT, read_json, write_json
 
-    seen = {name: None if search.flags[name] is None else str(search.flags[name]) for name in search.flags if name not in MACHINE}
-    record = {"format": FORMAT, "recipe": search.recipe.name, "data": search.data, "metric": search.metric, "seed": search.seeds[0]}
+    seen = {
+        name: None if search.flags[name] is None else str(search.flags[name])
+        for name in search.flags
+        if name not in MACHINE
+    }
+    record = {
+        "format": FORMAT,
+        "recipe": search.recipe.name,
+        "data": search.data,
+        "metric": search.metric,
+        "seed": search.seeds[0],
+    }
     record |= {"search": dict(search.asked), "keywords": dict(search.keywords), "flags": seen}
     path = search.folder / "search.json"
     if path.exists():
         there = read_json(path)
-        changed = [f"{name}: {there.get(name)} in the folder, {value} asked" for name, value in record.items() if there.get(name) != value]
+        changed = [
+            f"{name}: {there.get(name)} in the folder, {value} asked"
+            for name, value in record.items()
+            if there.get(name) != value
+        ]
         if changed:
             raise ValueError(
-                f"expected the search that {search.folder} holds, got another:\n  " + "\n  ".join(changed) + "\nchoose another --out"
+                f"expected the search that {search.folder} holds, got another:\n  "
+                + "\n  ".join(changed)
+                + "\nchoose another --out"
             )
     else:
         search.folder.mkdir(parents=True, exist_ok=True)
         write_json(path, record)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = JournalStorage(JournalFileBackend(str(search.folder / "search.jsonl")))
-    return optuna.create_study(storage=storage, study_name="search", direction="maximize", load_if_exists=True)
+    return optuna.create_study(
+        storage=storage, study_name="search", direction="maximize", load_if_exists=True
+    )
 
 
 def _searched(search: Search, study: Study) -> FrozenTrial:
@@ -174,13 +225,21 @@ def _searched(search: Search, study: Study) -> FrozenTrial:
     for trial in before:  # killed between two draws: there is no run to continue
         if trial.state == TrialState.RUNNING and set(trial.params) != set(search.space):
             study.tell(trial.number, state=TrialState.FAIL)
-    running = [trial for trial in before if trial.state == TrialState.RUNNING and set(trial.params) == set(search.space)]
+    running = [
+        trial
+        for trial in before
+        if trial.state == TrialState.RUNNING and set(trial.params) == set(search.space)
+    ]
     done = [trial for trial in before if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
     if done or running:
         tables.say(
-            f"{search.folder}: {len(done)} of {search.trials} trials were done before" + f", {len(running)} more had begun" * bool(running)
+            f"{search.folder}: {len(done)} of {search.trials} trials were done before"
+            + f", {len(running)} more had begun" * bool(running)
         )
-    missing: list[FrozenTrial | None] = [*running, *[None] * (search.trials - len(done) - len(running))]
+    missing: list[FrozenTrial | None] = [
+        *running,
+        *[None] * (search.trials - len(done) - len(running)),
+    ]
 
     def one(begun: FrozenTrial | None) -> None:
         with lock:
@@ -188,11 +247,15 @@ def _searched(search: Search, study: Study) -> FrozenTrial:
             twin = _twin(search, study, trial)
         job = search.trial_job(trial)
         again = f" (as trial {twin.number + 1})" if twin else ""
-        tables.say(f"trial {trial.number + 1} of {search.trials}: {_said(search.drawn(trial))}{again}")
+        tables.say(
+            f"trial {trial.number + 1} of {search.trials}: {_said(search.drawn(trial))}{again}"
+        )
         try:
             reason = None if twin else do(job, apart=search.jobs > 1)
         except ValueError as error:
-            if any(job.folder.glob("*/last.pt")):  # it has learnt something: an image that cannot be read any more, say
+            if any(
+                job.folder.glob("*/last.pt")
+            ):  # it has learnt something: an image that cannot be read any more, say
                 raise
             with lock:  # keywords that do not go together: another trial may do better
                 tables.warn(f"{job.folder}: {error}")
@@ -215,7 +278,9 @@ def _searched(search: Search, study: Study) -> FrozenTrial:
     if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
         if refused:
             raise refused[-1]
-        raise ValueError(f"expected a trial that learns, got {search.trials} that diverged: search lower rates")
+        raise ValueError(
+            f"expected a trial that learns, got {search.trials} that diverged: search lower rates"
+        )
     return winner(study)
 
 
@@ -226,7 +291,9 @@ def _asked(search: Search, study: Study) -> FrozenTrial:
     from optuna.samplers import TPESampler
 
     # Hashed, because the first draws of numpy's old generator are alike for some small seeds: 0 and 3 agree to two digits, twice.
-    study.sampler = TPESampler(seed=int(np.random.SeedSequence(len(study.get_trials(deepcopy=False))).generate_state(1)[0]))
+    study.sampler = TPESampler(
+        seed=int(np.random.SeedSequence(len(study.get_trials(deepcopy=False))).generate_state(1)[0])
+    )
     drawn: dict[str, Any] = {}
     for name, own in search.space.items():
         if isinstance(own, Choices):
@@ -245,14 +312,19 @@ def _twin(search: Search, study: Study, trial: FrozenTrial) -> FrozenTrial | Non
 
     wanted = search.drawn(trial)
     known = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return next((own for own in known if own.number < trial.number and search.drawn(own) == wanted), None)
+    return next(
+        (own for own in known if own.number < trial.number and search.drawn(own) == wanted), None
+    )
 
 
 def winner(study: Study) -> FrozenTrial:
     """The best trial, and of equal ones the first."""
     from optuna.trial import TrialState
 
-    return max(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)), key=lambda own: (_value(own), -own.number))
+    return max(
+        study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)),
+        key=lambda own: (_value(own), -own.number),
+    )
 
 
 def _shown(search: Search, study: Study, best: FrozenTrial) -> None:
@@ -263,14 +335,30 @@ def _shown(search: Search, study: Study, best: FrozenTrial) -> None:
     from longtail.report.slices import Panel, slices
 
     trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
-    done = sorted((own for own in trials if own.value is not None), key=lambda own: (-_value(own), own.number))
-    rows = [[str(own.number + 1), _said(search.drawn(own)), f"{100 * _value(own):.1f}"] for own in done[:SHOWN]]
+    done = sorted(
+        (own for own in trials if own.value is not None), key=lambda own: (-_value(own), own.number)
+    )
+    rows = [
+        [str(own.number + 1), _said(search.drawn(own)), f"{100 * _value(own):.1f}"]
+        for own in done[:SHOWN]
+    ]
     more = f"; {len(trials) - len(done)} diverged" if len(done) < len(trials) else ""
-    tables.grid(["trial", "keywords", search.metric], rows, left=2, title=f"the best {len(rows)} of {len(trials)} trials{more}")
+    tables.grid(
+        ["trial", "keywords", search.metric],
+        rows,
+        left=2,
+        title=f"the best {len(rows)} of {len(trials)} trials{more}",
+    )
     images = (read_row(search.trial_job(best).folder)["val"] or {"images": 0})["images"]
-    tables.say(f"Chosen on {images:,} validation images of seed {search.seeds[0]}; the test images chose nothing.")
+    tables.say(
+        f"Chosen on {images:,} validation images of seed {search.seeds[0]}; the test images chose nothing."
+    )
     panels = [
-        Panel(name, [(search.drawn(own)[name], 100 * _value(own)) for own in done], log=isinstance(own_space, Range) and own_space.log)
+        Panel(
+            name,
+            [(search.drawn(own)[name], 100 * _value(own)) for own in done],
+            log=isinstance(own_space, Range) and own_space.log,
+        )
         for name, own_space in search.space.items()
     ]
     picture = search.folder / "search.svg"
@@ -285,10 +373,15 @@ def _compared(search: Search, best: FrozenTrial) -> None:
 
     found = search.trial_job(best)
     named = found.folder.name
-    winners = [search.job(f"final/trial-{named}-seed={seed}", search.drawn(best), seed) for seed in search.seeds[1:]]
+    winners = [
+        search.job(f"final/trial-{named}-seed={seed}", search.drawn(best), seed)
+        for seed in search.seeds[1:]
+    ]
     usual = [search.job(f"final/defaults-seed={seed}", {}, seed) for seed in search.seeds]
     if usual[0].keywords == found.keywords:
-        tables.say("The winner has the settings that the search began with: there is nothing to compare it with.")
+        tables.say(
+            "The winner has the settings that the search began with: there is nothing to compare it with."
+        )
         usual = []
     diverged = train_all([*usual, *winners], at_once=search.jobs)
     folders = [job.folder for job in (*usual, found, *winners) if job.folder not in diverged]
@@ -303,10 +396,17 @@ def _compared(search: Search, best: FrozenTrial) -> None:
         )
     tables.say(f"the winner: {_command(found.folder)}")
     if diverged:
-        tables.warn(f"{len(diverged)} of {len(usual) + len(winners)} runs diverged: {', '.join(map(str, diverged))}")
+        tables.warn(
+            f"{len(diverged)} of {len(usual) + len(winners)} runs diverged: {', '.join(map(str, diverged))}"
+        )
         raise typer.Exit(1)
     places = [str(search.folder / "final")] * bool(usual or winners) + [str(found.folder)]
-    words = ["longtail", "compare", *places, *(word for name in across for word in ("--across", name))]
+    words = [
+        "longtail",
+        "compare",
+        *places,
+        *(word for name in across for word in ("--across", name)),
+    ]
     tables.next_step(join(words), join(["longtail", "report", str(found.folder)]))
 
 
@@ -320,4 +420,7 @@ def _value(trial: FrozenTrial) -> float:
 
 
 def _said(keywords: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={','.join(map(str, value)) if isinstance(value, list) else value}" for name, value in keywords.items())
+    return " ".join(
+        f"{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
+        for name, value in keywords.items()
+    )

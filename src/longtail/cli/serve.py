@@ -16,15 +16,25 @@ from longtail.cli import flags, tables
 
 def serve(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    host: Annotated[str, typer.Option(help="The address to listen on; only this machine reaches the usual one.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8000,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; only this machine reaches the usual one.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")
+    ] = 8000,
     max_megabytes: Annotated[float, typer.Option(help="The largest upload.")] = 10.0,
     device: flags.Device = "auto",
 ) -> None:
     """Try a finished run in the browser: upload a picture, see its classes and where the network looked. Stop it with Ctrl-C."""
-    missing = [name for name in ("fastapi", "uvicorn", "python_multipart") if importlib.util.find_spec(name) is None]
+    missing = [
+        name
+        for name in ("fastapi", "uvicorn", "python_multipart")
+        if importlib.util.find_spec(name) is None
+    ]
     if missing:
-        raise ModuleNotFoundError(f"expected {', '.join(missing)} to serve, got none: run pip install 'longtail[serve]'")
+        raise ModuleNotFoundError(
+            f"expected {', '.join(missing)} to serve, got none: run pip install 'longtail[serve]'"
+        )
     listening = _socket(host, port)
     with listening:
         import uvicorn
@@ -35,11 +45,15 @@ def serve(
         app = create(load(run, device=device), megabytes=max_megabytes)
         address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         if not _is_loopback(host):
-            tables.warn(f"everyone who can reach {host} can ask this network, and nobody is asked for a password")
+            tables.warn(
+                f"everyone who can reach {host} can ask this network, and nobody is asked for a password"
+            )
         tables.say(f"serving {run} at {address} (stop with Ctrl-C)")
         tables.next_step(f"open {address}", f"curl -F image=@photo.jpg {address}/predict")
         # A queue of more requests than these is refused: each may hold an upload.
-        settings = uvicorn.Config(app, log_level="warning", limit_concurrency=32, server_header=False)
+        settings = uvicorn.Config(
+            app, log_level="warning", limit_concurrency=32, server_header=False
+        )
         with contextlib.suppress(KeyboardInterrupt):
             uvicorn.Server(settings).run(sockets=[listening])
 
@@ -48,9 +62,13 @@ def _socket(host: str, port: int) -> socket.socket:
     """Take the port before the network is loaded, so that a taken one is said at once and in words."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)  # already listening: whoever is early waits, and is not refused
+        return socket.create_server(
+            (host, port), family=family
+        )  # already listening: whoever is early waits, and is not refused
     except OSError as error:
-        raise ValueError(f"expected a free port at {host}, got {port} ({error.strerror}): pass another --port") from error
+        raise ValueError(
+            f"expected a free port at {host}, got {port} ({error.strerror}): pass another --port"
+        ) from error
 
 
 def _is_loopback(host: str) -> bool:

@@ -24,8 +24,14 @@ if TYPE_CHECKING:
 
 def _console(*, stderr: bool = False) -> Console:
     """Made anew each time, so that it follows a redirected stdout; silent in all processes but the first."""
-    console = Console(highlight=False, soft_wrap=False, quiet=os.environ.get("RANK", "0") != "0", stderr=stderr)
-    return console if console.is_terminal else Console(highlight=False, width=200, quiet=console.quiet, stderr=stderr)
+    console = Console(
+        highlight=False, soft_wrap=False, quiet=os.environ.get("RANK", "0") != "0", stderr=stderr
+    )
+    return (
+        console
+        if console.is_terminal
+        else Console(highlight=False, width=200, quiet=console.quiet, stderr=stderr)
+    )
 
 
 def say(text: str) -> None:
@@ -41,7 +47,9 @@ def warn(text: str) -> None:
 def next_step(*commands: str) -> None:
     """End with what to do next."""
     for position, command in enumerate(commands):
-        line = Text.assemble(("next: " if position == 0 else "  or: ", "dim"), (command, "bold cyan"))
+        line = Text.assemble(
+            ("next: " if position == 0 else "  or: ", "dim"), (command, "bold cyan")
+        )
         _console().print(line, soft_wrap=True)
 
 
@@ -58,20 +66,45 @@ def pairs(title: str, rows: Mapping[str, str]) -> None:
     console.print()
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1, title: str | None = None) -> Table:
+def _table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    left: int = 1,
+    title: str | None = None,
+) -> Table:
     table = Table(
-        box=SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1), collapse_padding=True, pad_edge=False, show_edge=False
+        box=SIMPLE_HEAD,
+        title=title,
+        title_justify="left",
+        padding=(0, 1),
+        collapse_padding=True,
+        pad_edge=False,
+        show_edge=False,
     )
     for position, column in enumerate(columns):
-        words = position < left or len(column) > 12  # may be broken where the terminal is narrow; numbers may not
+        words = (
+            position < left or len(column) > 12
+        )  # may be broken where the terminal is narrow; numbers may not
         heading = Text(column, style="bold" if column == "balanced" else "")
-        table.add_column(heading, justify="left" if position < left else "right", no_wrap=not words, overflow="fold")
+        table.add_column(
+            heading,
+            justify="left" if position < left else "right",
+            no_wrap=not words,
+            overflow="fold",
+        )
     for row in rows:
         table.add_row(*map(Text, row))
     return table
 
 
-def grid(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1, title: str | None = None) -> None:
+def grid(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    left: int = 1,
+    title: str | None = None,
+) -> None:
     """Print rows of text under their headings; the first `left` columns are words, the others numbers."""
     console = _console()
     console.print()
@@ -91,7 +124,12 @@ def scores(found: Mapping[str, Summary | None], *, title: str | None = None) -> 
         return
     groups = list(next(iter(present.values()))["groups"])
     rows = [
-        [name, _percent(own["top1"]), _percent(own["balanced"]), *(_percent(own["groups"].get(group)) for group in groups)]
+        [
+            name,
+            _percent(own["top1"]),
+            _percent(own["balanced"]),
+            *(_percent(own["groups"].get(group)) for group in groups),
+        ]
         for name, own in present.items()
     ]
     console = _console()
@@ -105,7 +143,10 @@ def summaries(found: Mapping[str, Summary | None]) -> None:
     whole: dict[str, Summary | None] = {}
     for name, own in found.items():
         whole[name] = own
-        whole |= {f"{name}, {head} alone": part for head, part in (own.get("heads", {}) if own else {}).items()}
+        whole |= {
+            f"{name}, {head} alone": part
+            for head, part in (own.get("heads", {}) if own else {}).items()
+        }
     scores(whole, title="accuracy in percent")
     for name, own in found.items():
         if own is None:
@@ -116,7 +157,11 @@ def summaries(found: Mapping[str, Summary | None]) -> None:
         missing = f", {without} classes without images are not in `balanced`" if without else ""
         means = ""
         if "h_mean" in own:  # not in rows of earlier versions
-            never = f" ({own['zero_recall']} of its classes never recognised)" if own["zero_recall"] else ""
+            never = (
+                f" ({own['zero_recall']} of its classes never recognised)"
+                if own["zero_recall"]
+                else ""
+            )
             means = f", macro F1 {_percent(own['macro_f1'])}, G-mean {_percent(own['g_mean'])}, H-mean {_percent(own['h_mean'])}{never}"
         say(
             f"{name}: {own['images']:,} images, groups by {own['group_rule']}{top5}{means}, "
@@ -143,12 +188,31 @@ def details(own: Summary, names: Sequence[str]) -> None:
         for one in own["worst"]
         if one["eater"] is not None
     ]
-    columns = ["class", "group", "trained", "tested", "recall", "95% interval", "most often taken for"]
+    columns = [
+        "class",
+        "group",
+        "trained",
+        "tested",
+        "recall",
+        "95% interval",
+        "most often taken for",
+    ]
     console.print()
     if worst:
-        console.print(_table(columns, worst, left=2, title=f"the {len(worst)} worst classes, in percent of their images"))
+        console.print(
+            _table(
+                columns,
+                worst,
+                left=2,
+                title=f"the {len(worst)} worst classes, in percent of their images",
+            )
+        )
         console.print()
-    console.print(_table(*_by_group(own), title="by group: whose images go where, in percent, and calibration"))
+    console.print(
+        _table(
+            *_by_group(own), title="by group: whose images go where, in percent, and calibration"
+        )
+    )
     console.print()
     priors = own["priors"]
     ratios = {"forward": "{}:1", "uniform": "even", "backward": "1:{}"}
@@ -168,16 +232,40 @@ def _by_group(own: Summary) -> tuple[list[str], list[list[str]]]:
     """Columns and rows: right, taken by each group, mean confidence, calibration errors."""
     confusions, rows = own["confusions"], []
     for position, name in enumerate(confusions["groups"]):
-        taken, right, found = confusions["matrix"][position], confusions["right"][position], own["reliability"][name]
+        taken, right, found = (
+            confusions["matrix"][position],
+            confusions["right"][position],
+            own["reliability"][name],
+        )
         images = sum(taken)
         if not images or found is None:
             continue
         lost = [number - right * (to == position) for to, number in enumerate(taken)]
-        sure = sum((mean or 0.0) * number for mean, number in zip(found["confidence"], found["images"], strict=True)) / images
+        sure = (
+            sum(
+                (mean or 0.0) * number
+                for mean, number in zip(found["confidence"], found["images"], strict=True)
+            )
+            / images
+        )
         by_class = own["classwise_ece"]["groups"][name]
         errors = [f"{found['ece']:.3f}", "-" if by_class is None else f"{by_class:.4f}"]
-        rows.append([name, *(_percent(number / images) for number in (right, *lost)), _percent(sure), *errors])
-    return ["", "right", *(f"to {name}" for name in confusions["groups"]), "confidence", "ECE", "class-wise"], rows
+        rows.append(
+            [
+                name,
+                *(_percent(number / images) for number in (right, *lost)),
+                _percent(sure),
+                *errors,
+            ]
+        )
+    return [
+        "",
+        "right",
+        *(f"to {name}" for name in confusions["groups"]),
+        "confidence",
+        "ECE",
+        "class-wise",
+    ], rows
 
 
 def _conformal(own: Summary, names: Sequence[str]) -> None:
@@ -185,16 +273,28 @@ def _conformal(own: Summary, names: Sequence[str]) -> None:
         say("Prediction sets: none, because there are no validation images to calibrate them on.")
         return
     found = own["conformal"]
-    groups = ", ".join(f"{name} {_percent(value)}" for name, value in found["groups"].items() if value is not None)
-    sizes = ", ".join(f"{name} {value:.1f}" for name, value in found["size_groups"].items() if value is not None)
+    groups = ", ".join(
+        f"{name} {_percent(value)}" for name, value in found["groups"].items() if value is not None
+    )
+    sizes = ", ".join(
+        f"{name} {value:.1f}" for name, value in found["size_groups"].items() if value is not None
+    )
     words = {"class": "their own", "group": "their group's", "all": "all", "nothing": "no"}
-    sources = [f"{number:,} by {words[name]} images" for name, number in found["calibrated_on"].items() if number]
+    sources = [
+        f"{number:,} by {words[name]} images"
+        for name, number in found["calibrated_on"].items()
+        if number
+    ]
     say(
         f"Prediction sets promise {_percent(found['level'])}% and hold the class of {_percent(found['coverage'])}% of the images "
         f"({groups}; worst class {names[found['worst']['index']]} {_percent(found['worst']['coverage'])}), "
         f"calibrated on {found['images']:,} validation images ({', '.join(sources)})."
     )
-    single = f"; single classes are right in {_percent(found['single_right'])}%" if found["single_right"] is not None else ""
+    single = (
+        f"; single classes are right in {_percent(found['single_right'])}%"
+        if found["single_right"] is not None
+        else ""
+    )
     say(
         f"They have {found['size']:.1f} classes on average ({sizes}): {_percent(found['several'])}% of the images have more than one, "
         f"{_percent(found['empty'])}% none, and there the network should abstain{single}."
@@ -205,8 +305,16 @@ def row(finished: Row) -> None:
     """Print a finished run's numbers."""
     summaries({"val": finished["val"], "test": finished["test"]})
     best = finished["best_validation"]
-    beside = f"; best on validation: epoch {best['epoch']} with balanced {_percent(best['balanced'])}" if best else ""
-    before = f" after {finished['minutes_before']:.1f} of other runs" if finished.get("minutes_before") else ""
+    beside = (
+        f"; best on validation: epoch {best['epoch']} with balanced {_percent(best['balanced'])}"
+        if best
+        else ""
+    )
+    before = (
+        f" after {finished['minutes_before']:.1f} of other runs"
+        if finished.get("minutes_before")
+        else ""
+    )
     marks = f"; {'; '.join(finished['data']['marks'])}" if finished["data"]["marks"] else ""
     say(
         f"weights: {finished['selection']}{beside}; test-time averaging: {finished['tta']}; {finished['parameters']:,} parameters; "
@@ -236,7 +344,12 @@ def recipe(own: Recipe) -> None:
     console.print(Text(own.name, style="bold"), Text(f"({own.target})", style="dim"))
     console.print(Text(unwrapped(own.doc) + "\n"))
     rows = [
-        [f"--{name.replace('_', '-')}", one.kind, "required" if one.required else str(one.default), meanings(own.name).get(name, "")]
+        [
+            f"--{name.replace('_', '-')}",
+            one.kind,
+            "required" if one.required else str(one.default),
+            meanings(own.name).get(name, ""),
+        ]
         for name, one in own.parameters.items()
     ]
     console.print(_table(["keyword", "type", "default", "meaning"], rows, left=4))
@@ -249,7 +362,9 @@ def draw(drawing: Table) -> None:
     _console().print(drawing)
 
 
-def compared(folders: Sequence[Path], *, across: Sequence[str], format: str, out: Path | None) -> None:
+def compared(
+    folders: Sequence[Path], *, across: Sequence[str], format: str, out: Path | None
+) -> None:
     """Compare runs and print the table, or write it to a file."""
     from longtail.metrics.row import read_row
     from longtail.report.comparison import SCORES, compare
@@ -267,7 +382,10 @@ def compared(folders: Sequence[Path], *, across: Sequence[str], format: str, out
     left = 1 + len(found.lines[0].across)
     whole = _table(columns, cells, left=left)
     console.print()
-    if Measurement.get(console, console.options.update(max_width=10_000), whole).maximum <= console.width:
+    if (
+        Measurement.get(console, console.options.update(max_width=10_000), whole).maximum
+        <= console.width
+    ):
         console.print(whole)
     else:  # a narrow terminal: the scores, then the rest
         cut = left + len(SCORES)
@@ -276,6 +394,8 @@ def compared(folders: Sequence[Path], *, across: Sequence[str], format: str, out
         console.print(_table([columns[0], *columns[cut:]], [[own[0], *own[cut:]] for own in cells]))
     console.print()
     say("percent; mean ± sample standard deviation over seeds")
-    say("the same for all: " + "; ".join(f"{name}: {value}" for name, value in found.agreed.items()))
+    say(
+        "the same for all: " + "; ".join(f"{name}: {value}" for name, value in found.agreed.items())
+    )
     for note in found.notes:
         say(f"note: {note}")

@@ -24,7 +24,10 @@ from torchvision.transforms import v2
 
 from longtail.data.views import Array, Weak, check_size, fitted, to_tensor
 
-_MEAN, _DEVIATION = torch.tensor(IMAGENET_DEFAULT_MEAN)[:, None, None], torch.tensor(IMAGENET_DEFAULT_STD)[:, None, None]
+_MEAN, _DEVIATION = (
+    torch.tensor(IMAGENET_DEFAULT_MEAN)[:, None, None],
+    torch.tensor(IMAGENET_DEFAULT_STD)[:, None, None],
+)
 
 
 class Seeded(ABC):
@@ -42,7 +45,9 @@ class Seeded(ABC):
         seed = int(parameters[0])
         random.seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002 (timm reads numpy's global generator)
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would reach for the GPUs, and formats a stack trace each time
+        torch.default_generator.manual_seed(
+            seed
+        )  # torch.manual_seed would reach for the GPUs, and formats a stack trace each time
         return self.look(image)
 
     @abstractmethod
@@ -62,7 +67,10 @@ def _reflected(size: int, pad: int) -> Array:
 
 def _shifted(image: Image.Image, size: int, pad: int) -> Image.Image:
     """The image resized to `size`, then moved by up to `pad` pixels, with reflected edges."""
-    rows, columns = (_reflected(size, pad)[start : start + size] for start in (random.randint(0, 2 * pad), random.randint(0, 2 * pad)))
+    rows, columns = (
+        _reflected(size, pad)[start : start + size]
+        for start in (random.randint(0, 2 * pad), random.randint(0, 2 * pad))
+    )
     return Image.fromarray(np.asarray(fitted(image, size, size))[rows[:, None], columns])
 
 
@@ -121,7 +129,9 @@ class CifarAutoAugment(Seeded):
         if self.cutout:
             row, column = random.randrange(self.size), random.randrange(self.size)
             half, rest = self.cutout // 2, (self.cutout + 1) // 2
-            pixels[:, max(row - half, 0) : row + rest, max(column - half, 0) : column + rest] = self.fill
+            pixels[:, max(row - half, 0) : row + rest, max(column - half, 0) : column + rest] = (
+                self.fill
+            )
         return pixels
 
 
@@ -180,7 +190,9 @@ class RandAugment(Seeded):
     def __post_init__(self) -> None:
         check_size(self.size)
         if not self.ops.startswith("rand-"):
-            raise ValueError(f"ops must be in timm's spelling, such as 'rand-m9-mstd0.5-inc1', got {self.ops!r}")
+            raise ValueError(
+                f"ops must be in timm's spelling, such as 'rand-m9-mstd0.5-inc1', got {self.ops!r}"
+            )
         if not 0 <= self.erase <= 1:
             raise ValueError(f"erase must be a probability, got {self.erase}")
         _rand_augment(self.ops, self.size)  # a misspelt part fails here and not in a loader worker
@@ -202,7 +214,9 @@ def _erased(pixels: Tensor, probability: float) -> Tensor:
     canvas: Tensor = _eraser(probability)(torch.full(pixels.shape, torch.nan))
     hit = ~canvas.isnan()
     if hit.any():
-        pixels[hit] = (255 * (canvas * _DEVIATION + _MEAN))[hit].round().clamp(0, 255).to(torch.uint8)
+        pixels[hit] = (
+            (255 * (canvas * _DEVIATION + _MEAN))[hit].round().clamp(0, 255).to(torch.uint8)
+        )
     return pixels
 
 
@@ -225,7 +239,11 @@ class ThreeAugment(Seeded):
 
     def look(self, image: Image.Image) -> Tensor:
         """The image as uint8 (3, size, size); draws from the global generators."""
-        image = _shifted(image, self.size, self.pad) if self.scale is None else _part(self.size, self.scale, "bicubic")(image)
+        image = (
+            _shifted(image, self.size, self.pad)
+            if self.scale is None
+            else _part(self.size, self.scale, "bicubic")(image)
+        )
         image = _three_augment(self.size)(_flipped(image) if self.flip else image)
         return to_tensor(_jitter(self.jitter, 0.0)(image))
 
@@ -257,5 +275,7 @@ class SimClr(Seeded):
         if random.random() < 0.2:
             image = image.convert("L").convert("RGB")
         if random.random() < self.blur:
-            image = image.filter(ImageFilter.GaussianBlur(random.uniform(0.1, 2.0)))  # torchvision's is 20 times slower on a CPU
+            image = image.filter(
+                ImageFilter.GaussianBlur(random.uniform(0.1, 2.0))
+            )  # torchvision's is 20 times slower on a CPU
         return to_tensor(image)

@@ -56,7 +56,9 @@ KINDS = {
         "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
     ),
     # We have not seen CIFAR-100 in its original order: only torchvision's own files, which it checks, are known to be in it.
-    "cifar100": Kind("cifar100", "cifar-100-python", tuple(CIFAR100.split()), threshold_groups, None),
+    "cifar100": Kind(
+        "cifar100", "cifar-100-python", tuple(CIFAR100.split()), threshold_groups, None
+    ),
 }
 
 
@@ -68,7 +70,9 @@ class Part:
     pixels: Callable[[NDArray[np.int64]], NDArray[np.uint8]]
 
 
-def cifar(name: str, *, root: Path | None = None, imbalance: float | None = None, profile: Profile = "exp") -> Source:
+def cifar(
+    name: str, *, root: Path | None = None, imbalance: float | None = None, profile: Profile = "exp"
+) -> Source:
     """CIFAR by name: `cifar10`, `cifar100`, or with `-lt` cut long-tailed (imbalance 100 unless given); the test set is always whole."""
     kind = KINDS[name.removesuffix("-lt")]
     train, test, original = _find(kind, Path("data") if root is None else root)
@@ -77,10 +81,19 @@ def cifar(name: str, *, root: Path | None = None, imbalance: float | None = None
     if name.endswith("-lt"):
         largest = len(train.target) / len(kind.classes)
         rows = tail_rows(
-            train.target, tail_counts(largest, len(kind.classes), imbalance=100 if imbalance is None else imbalance, profile=profile)
+            train.target,
+            tail_counts(
+                largest,
+                len(kind.classes),
+                imbalance=100 if imbalance is None else imbalance,
+                profile=profile,
+            ),
         )
         marks = () if original else (MARK,)
-    splits = {"train": _rows(train, rows, "train"), "test": _rows(test, np.arange(len(test.target)), "test")}
+    splits = {
+        "train": _rows(train, rows, "train"),
+        "test": _rows(test, np.arange(len(test.target)), "test"),
+    }
     return Source(name, kind.classes, splits, kind.grouping, size=32, marks=marks)
 
 
@@ -89,7 +102,12 @@ def _find(kind: Kind, root: Path) -> tuple[Part, Part, bool]:
     for folder in folders:
         if (folder / kind.folder).is_dir():
             return *_torchvision(kind, folder, download=False), True
-    for folder in (root / kind.name, *(root / kind.name / sub for sub in ("plain_text", "cifar100")), root, root / "plain_text"):
+    for folder in (
+        root / kind.name,
+        *(root / kind.name / sub for sub in ("plain_text", "cifar100")),
+        root,
+        root / "plain_text",
+    ):
         files = parquet_files(folder) if folder.is_dir() else {}
         if {"train", "test"} <= set(files):
             train, test = (_parquet(kind, files[split]) for split in ("train", "test"))
@@ -142,4 +160,9 @@ def _decoded(blobs: Blobs, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
 def _rows(part: Part, rows: NDArray[np.int64], split: str) -> Rows:
     pixels = np.ascontiguousarray(part.pixels(rows))
     ids = tuple(f"{split}/{row}" for row in rows.tolist())
-    return Rows(Memory(torch.from_numpy(pixels)), part.target[rows], ids, tuple(sha256(image.tobytes()).digest() for image in pixels))
+    return Rows(
+        Memory(torch.from_numpy(pixels)),
+        part.target[rows],
+        ids,
+        tuple(sha256(image.tobytes()).digest() for image in pixels),
+    )

@@ -41,7 +41,9 @@ class Memory:
 
     def __post_init__(self) -> None:
         if self.pixels.dtype != torch.uint8 or self.pixels.ndim != 4 or self.pixels.shape[1] != 3:
-            raise ValueError(f"expected pixels as uint8 (N, 3, H, W), got {self.pixels.dtype} {tuple(self.pixels.shape)}")
+            raise ValueError(
+                f"expected pixels as uint8 (N, 3, H, W), got {self.pixels.dtype} {tuple(self.pixels.shape)}"
+            )
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -53,7 +55,9 @@ class Memory:
     def take(self, rows: NDArray[np.int64]) -> Memory:
         """The pictures of these rows, in this order."""
         chosen = torch.from_numpy(rows)
-        return Memory(self.pixels[chosen], None if self.original is None else self.original.take(rows))
+        return Memory(
+            self.pixels[chosen], None if self.original is None else self.original.take(rows)
+        )
 
 
 @dataclass(frozen=True)
@@ -84,12 +88,16 @@ class Dataset:
     val: Split
     test: Split
     counts: Tensor  # int64 (C,): training images per class, after holdout; what priors are made of
-    source_counts: Tensor  # int64 (C,): training images per class before holdout; what groups are made of
+    source_counts: (
+        Tensor  # int64 (C,): training images per class before holdout; what groups are made of
+    )
     groups: Groups
     size: int  # pixels: the side of the square that networks see, unless a recipe says otherwise
     hash: str  # of all (image content, label) pairs of the three splits
     protocol: Literal["holdout", "paper"]
-    native: int | None = None  # pixels: that of the images themselves, where another side was asked for
+    native: int | None = (
+        None  # pixels: that of the images themselves, where another side was asked for
+    )
     mirror: bool = True  # whether a mirrored image is still one of its class; digits are not
     marks: tuple[str, ...] = ()  # stand on every row: "counts conventional, images not"
     warnings: tuple[str, ...] = ()  # said once when the data is opened
@@ -101,4 +109,10 @@ class Dataset:
             original = getattr(split.pictures, "original", None)
             return split if original is None else replace(split, pictures=original)
 
-        return replace(self, train=own(self.train), val=own(self.val), test=own(self.test), size=self.native or self.size)
+        return replace(
+            self,
+            train=own(self.train),
+            val=own(self.val),
+            test=own(self.test),
+            size=self.native or self.size,
+        )

@@ -27,7 +27,9 @@ def decode(content: bytes) -> Image.Image:
     """Decode an image file's bytes: upright, RGB."""
     try:
         return upright(opened(content))
-    except Exception as error:  # decoders fail with many types: OSError, SyntaxError, struct.error, EOFError, ...
+    except (
+        Exception
+    ) as error:  # decoders fail with many types: OSError, SyntaxError, struct.error, EOFError, ...
         raise ValueError(why_not(error)) from error
 
 
@@ -35,7 +37,9 @@ def check(content: bytes) -> None:
     """Read an image file to its end, as cheaply as its format allows; raises ValueError as `decode` would."""
     try:
         image = opened(content)
-        image.draft("RGB", (1, 1))  # a JPEG is then decoded at an eighth of its size, but still to its last byte
+        image.draft(
+            "RGB", (1, 1)
+        )  # a JPEG is then decoded at an eighth of its size, but still to its last byte
         upright(image)
     except Exception as error:
         raise ValueError(why_not(error)) from error
@@ -53,7 +57,12 @@ def square(image: Image.Image, size: int) -> Image.Image:
     longest = max(image.size)
     if image.width != image.height:
         if longest > LONGEST:  # the square of a ribbon would not fit into memory
-            image = image.resize((max(1, image.width * LONGEST // longest), max(1, image.height * LONGEST // longest)))
+            image = image.resize(
+                (
+                    max(1, image.width * LONGEST // longest),
+                    max(1, image.height * LONGEST // longest),
+                )
+            )
             longest = LONGEST
         pixels = np.asarray(image)
         border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
@@ -110,7 +119,9 @@ class Blobs:
         try:
             return decode(self.blobs[index])
         except ValueError as error:
-            raise ValueError(f"expected an image in row {index}, but it cannot be read ({error}). Get the file again.") from error
+            raise ValueError(
+                f"expected an image in row {index}, but it cannot be read ({error}). Get the file again."
+            ) from error
 
     def take(self, rows: NDArray[np.int64]) -> Blobs:
         """The pictures of these rows, in this order."""
@@ -166,21 +177,27 @@ def opened(content: bytes) -> Image.Image:
     image = Image.open(io.BytesIO(content))
     limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and image.width * image.height > limit:
-        raise ValueError(f"{image.width} x {image.height} pixels are more than the {limit:,} that are safe to unpack")
+        raise ValueError(
+            f"{image.width} x {image.height} pixels are more than the {limit:,} that are safe to unpack"
+        )
     return image
 
 
 def upright(image: Image.Image) -> Image.Image:
     """The pixels of an opened image: upright, RGB, 8 bits."""
     image.load()
-    if image.format != "PNG" or image.info:  # a PNG that says nothing but its pixels is upright, and asking takes as long as decoding it
+    if (
+        image.format != "PNG" or image.info
+    ):  # a PNG that says nothing but its pixels is upright, and asking takes as long as decoding it
         image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):
         image = _eight_bits(np.asarray(image), image.mode)
     elif image.mode == "F":
         values = np.asarray(image)
         if not (values.min() >= 0 and values.max() <= 1):
-            raise ValueError(f"pixels are real numbers from {values.min():g} to {values.max():g}: save them as 8 or 16 bits, or in [0, 1]")
+            raise ValueError(
+                f"pixels are real numbers from {values.min():g} to {values.max():g}: save them as 8 or 16 bits, or in [0, 1]"
+            )
         image = Image.fromarray(np.round(values * 255).astype(np.uint8))
     elif image.has_transparency_data:
         image = image.convert("RGBA")
@@ -192,7 +209,9 @@ def upright(image: Image.Image) -> Image.Image:
 def _eight_bits(values: NDArray[Any], mode: str) -> Image.Image:
     # Pillow opens some 16-bit files as 32-bit integers: only larger values show that a file really has 32 bits.
     if values.min() < 0:
-        raise ValueError(f"pixels of mode {mode} are negative: save them as 8 or 16 bits without sign")
+        raise ValueError(
+            f"pixels of mode {mode} are negative: save them as 8 or 16 bits without sign"
+        )
     top = 65535.0 if values.max() <= 65535 else 2.0**31 - 1
     scaled = values.astype(np.float32)  # and in place: of a large picture every copy counts
     scaled *= 255 / top

@@ -28,7 +28,9 @@ def recall(stamps: Mapping[str, Stamp]) -> dict[str, bytes]:
     try:
         with closing(_connect()) as database:
             for path, expected in stamps.items():
-                row = database.execute("SELECT size, changed, digest FROM files WHERE path = ?", (_key(path),)).fetchone()
+                row = database.execute(
+                    "SELECT size, changed, digest FROM files WHERE path = ?", (_key(path),)
+                ).fetchone()
                 if row is not None and (row[0], row[1]) == expected:
                     found[path] = row[2]
     except (OSError, sqlite3.Error):
@@ -47,12 +49,16 @@ def remember(files: Iterable[tuple[str, Stamp, bytes]]) -> None:
 
 
 def _key(path: str) -> bytes:
-    return os.fsencode(os.path.abspath(path))  # names of files may be anything, also what is no text
+    return os.fsencode(
+        os.path.abspath(path)
+    )  # names of files may be anything, also what is no text
 
 
 def _connect() -> sqlite3.Connection:
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     database = sqlite3.connect(folder / "files.sqlite", timeout=30)
-    database.execute("CREATE TABLE IF NOT EXISTS files (path BLOB PRIMARY KEY, size INTEGER, changed INTEGER, digest BLOB) WITHOUT ROWID")
+    database.execute(
+        "CREATE TABLE IF NOT EXISTS files (path BLOB PRIMARY KEY, size INTEGER, changed INTEGER, digest BLOB) WITHOUT ROWID"
+    )
     return database

@@ -28,7 +28,14 @@ def digits(*, imbalance: float | None = None, profile: Profile = "exp") -> Sourc
     pixels = np.ascontiguousarray(np.repeat(grey[:, None], 3, axis=1))
     test = tail_rows(target, [TEST] * 10)
     rest = np.setdiff1d(np.arange(len(target)), test)
-    train = rest[tail_rows(target[rest], tail_counts(LARGEST, 10, imbalance=20 if imbalance is None else imbalance, profile=profile))]
+    train = rest[
+        tail_rows(
+            target[rest],
+            tail_counts(
+                LARGEST, 10, imbalance=20 if imbalance is None else imbalance, profile=profile
+            ),
+        )
+    ]
     splits = {
         name: Rows(
             Memory(torch.from_numpy(pixels[rows])),
@@ -38,4 +45,11 @@ def digits(*, imbalance: float | None = None, profile: Profile = "exp") -> Sourc
         )
         for name, rows in {"train": train, "test": test}.items()
     }
-    return Source("digits-lt", tuple("0123456789"), splits, partial(rank_groups, cuts=(3, 4, 3)), size=8, mirror=False)
+    return Source(
+        "digits-lt",
+        tuple("0123456789"),
+        splits,
+        partial(rank_groups, cuts=(3, 4, 3)),
+        size=8,
+        mirror=False,
+    )

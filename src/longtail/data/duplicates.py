@@ -55,7 +55,9 @@ def duplicates(data: Dataset) -> dict[str, Any]:
         return part.small(row, 128)
 
     pairs, notes = near(looks[seen], small)
-    joined, least = _joined(len(first), [(int(content[seen[a]]), int(content[seen[b]]), like) for a, b, like in pairs])
+    joined, least = _joined(
+        len(first), [(int(content[seen[a]]), int(content[seen[b]]), like) for a, b, like in pairs]
+    )
     members: dict[int, list[int]] = defaultdict(list)
     for index, number in enumerate(content.tolist()):
         members[joined[number]].append(index)
@@ -72,7 +74,9 @@ def duplicates(data: Dataset) -> dict[str, Any]:
                     "images": images,
                 }
             )
-    groups.sort(key=lambda own: (-2 * own["conflict"] - own["across"], not own["exact"], -own["likeness"]))
+    groups.sort(
+        key=lambda own: (-2 * own["conflict"] - own["across"], not own["exact"], -own["likeness"])
+    )
 
     def shared(later: str, *earlier: str) -> int:
         splits = ([one["split"] for one in own["images"]] for own in groups)
@@ -84,7 +88,8 @@ def duplicates(data: Dataset) -> dict[str, Any]:
         "surplus": sum(len(own["images"]) - 1 for own in groups),
         "conflicts": sum(bool(own["conflict"]) for own in groups),
         "across": {
-            f"{earlier} and {later}": shared(later, earlier) for earlier, later in (("train", "val"), ("train", "test"), ("val", "test"))
+            f"{earlier} and {later}": shared(later, earlier)
+            for earlier, later in (("train", "val"), ("train", "test"), ("val", "test"))
         },
         "leaked": shared("test", "train", "val"),
         "groups": groups,
@@ -92,15 +97,21 @@ def duplicates(data: Dataset) -> dict[str, Any]:
     }
 
 
-def near(looks: NDArray[np.void], small: Callable[[int], Image.Image]) -> tuple[list[tuple[int, int, float]], list[str]]:
+def near(
+    looks: NDArray[np.void], small: Callable[[int], Image.Image]
+) -> tuple[list[tuple[int, int, float]], list[str]]:
     """Pairs of rows that show the same picture, with their likeness, and what had to be left out. `small` gives a row's picture."""
     hashes = np.ascontiguousarray(looks["hash"])
     flips, notes = FLIPS, []
     if work(hashes, flips) > COMPARED:
         flips = FLIPS[:1]
-        notes.append(f"so many of the {len(looks):,} images look alike that near duplicates were searched less closely: some are missing.")
+        notes.append(
+            f"so many of the {len(looks):,} images look alike that near duplicates were searched less closely: some are missing."
+        )
         if work(hashes, flips) > COMPARED:
-            return [], [f"so many of the {len(looks):,} images look alike that near duplicates were not searched."]
+            return [], [
+                f"so many of the {len(looks):,} images look alike that near duplicates were not searched."
+            ]
     kept: list[NDArray[np.int64]] = []
     total = 0
     with Bar("comparing images", work(hashes, flips)) as bar:
@@ -110,9 +121,15 @@ def near(looks: NDArray[np.void], small: Callable[[int], Image.Image]) -> tuple[
             kept.append(np.stack([a[both], b[both]], axis=1))
             total += len(kept[-1])
             if total > CHECKED:
-                notes.append(f"more than {CHECKED:,} pairs look alike: near duplicates beyond them were not searched.")
+                notes.append(
+                    f"more than {CHECKED:,} pairs look alike: near duplicates beyond them were not searched."
+                )
                 break
-    candidates = np.sort(np.concatenate(kept)[:CHECKED], axis=1) if kept else np.empty((0, 2), dtype=np.int64)
+    candidates = (
+        np.sort(np.concatenate(kept)[:CHECKED], axis=1)
+        if kept
+        else np.empty((0, 2), dtype=np.int64)
+    )
     candidates = candidates[np.lexsort(candidates.T[::-1])]
     alike = np.zeros(len(candidates))
     look = lru_cache(maxsize=4096)(small)
@@ -125,7 +142,10 @@ def near(looks: NDArray[np.void], small: Callable[[int], Image.Image]) -> tuple[
     apart = 1 - neighbours(looks["thumb"], np.unique(candidates))
     rows = np.searchsorted(np.unique(candidates), candidates)
     same = np.flatnonzero((alike >= SAME) & (1 - alike <= CLOSER * apart[rows].min(1)))
-    return [(int(a), int(b), float(like)) for (a, b), like in zip(candidates[same], alike[same], strict=True)], notes
+    return [
+        (int(a), int(b), float(like))
+        for (a, b), like in zip(candidates[same], alike[same], strict=True)
+    ], notes
 
 
 def neighbours(thumbs: NDArray[np.uint8], rows: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -146,14 +166,21 @@ def likeness(first: Image.Image, second: Image.Image) -> float:
 
     At half the size neither the way of resizing nor the noise of compression weighs much; what is drawn does.
     """
-    width, height = (min(max(min(a, b) // 2, 8), 32) for a, b in zip(first.size, second.size, strict=True))
-    a, b = (np.asarray(own.resize((width, height), Image.Resampling.BILINEAR), dtype=np.float64).ravel() for own in (first, second))
+    width, height = (
+        min(max(min(a, b) // 2, 8), 32) for a, b in zip(first.size, second.size, strict=True)
+    )
+    a, b = (
+        np.asarray(own.resize((width, height), Image.Resampling.BILINEAR), dtype=np.float64).ravel()
+        for own in (first, second)
+    )
     a, b = a - a.mean(), b - b.mean()
     scale = float(np.sqrt((a @ a) * (b @ b)))
     return float(a @ b) / scale if scale else float(not a.any() and not b.any())
 
 
-def close(hashes: NDArray[np.uint16], flips: Sequence[int] = FLIPS) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], int]]:
+def close(
+    hashes: NDArray[np.uint16], flips: Sequence[int] = FLIPS
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], int]]:
     """All pairs of rows whose hashes (N, 4) differ in at most 7 bits, each once, in blocks; with how many pairs were compared for them."""
     for word in range(4):
         order = np.argsort(hashes[:, word], kind="stable")
@@ -166,10 +193,14 @@ def close(hashes: NDArray[np.uint16], flips: Sequence[int] = FLIPS) -> Iterator[
             length = np.where((own < other) | (flip == 0), begin[other + 1] - start, 0)
             for rows in _blocks(length):
                 times = length[rows]
-                b = np.arange(int(times.sum())) + np.repeat(start[rows] - (np.cumsum(times) - times), times)
+                b = np.arange(int(times.sum())) + np.repeat(
+                    start[rows] - (np.cumsum(times) - times), times
+                )
                 near = np.flatnonzero(_bits(np.repeat(whole[rows], times) ^ whole[b]) <= RADIUS)
                 a, b = np.repeat(rows, times)[near], b[near]
-                once = (BITS[ordered[a, :word] ^ ordered[b, :word]] > 1).all(1)  # no earlier word has found this pair
+                once = (BITS[ordered[a, :word] ^ ordered[b, :word]] > 1).all(
+                    1
+                )  # no earlier word has found this pair
                 yield order[a[once]], order[b[once]], int(times.sum())
 
 
@@ -201,11 +232,15 @@ def _blocks(length: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
         done = reach
 
 
-def _alike(looks: NDArray[np.void], a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _alike(
+    looks: NDArray[np.void], a: NDArray[np.int64], b: NDArray[np.int64]
+) -> NDArray[np.bool_]:
     width, height = (looks[side][a].astype(np.float64) for side in ("width", "height"))
     other_width, other_height = (looks[side][b].astype(np.float64) for side in ("width", "height"))
     least = np.minimum(np.minimum(width, height), np.minimum(other_width, other_height))
-    shape = np.abs(np.log(width * other_height / (height * other_width))) <= 0.01 + 1 / least  # a resized side is rounded to a pixel
+    shape = (
+        np.abs(np.log(width * other_height / (height * other_width))) <= 0.01 + 1 / least
+    )  # a resized side is rounded to a pixel
     both = np.flatnonzero(shape)
     shape[both] = (_unit(looks["thumb"][a[both]]) * _unit(looks["thumb"][b[both]])).sum(1) >= ALIKE
     return shape
@@ -218,7 +253,9 @@ def _unit(thumbs: NDArray[np.uint8]) -> NDArray[np.float32]:
     return rows
 
 
-def _joined(count: int, pairs: Sequence[tuple[int, int, float]]) -> tuple[list[int], dict[int, float]]:
+def _joined(
+    count: int, pairs: Sequence[tuple[int, int, float]]
+) -> tuple[list[int], dict[int, float]]:
     """The group of each content, joined by pairs, and the least likeness that joined each group."""
     parent = list(range(count))
 

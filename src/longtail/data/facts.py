@@ -20,7 +20,10 @@ def facts(data: Dataset) -> dict[str, Any]:
     Imbalance, Gini and effective numbers are of the training images before holdout; `classes` are in the dataset's class order.
     `known_to` is how far a 95% interval reaches to either side at worst, for a recall (Wilson's) or for a mean of recalls.
     """
-    per_split = {name: _counts(data, part) for name, part in (("train", data.train), ("val", data.val), ("test", data.test))}
+    per_split = {
+        name: _counts(data, part)
+        for name, part in (("train", data.train), ("val", data.val), ("test", data.test))
+    }
     source = [int(n) for n in data.source_counts]
     group_of = {label: group for group, members in data.groups.members.items() for label in members}
     tested = per_split["test"]
@@ -81,7 +84,9 @@ def gini(counts: Tensor) -> float:
     """
     ordered = sorted(counts.tolist())
     n = len(ordered)
-    return float(sum((2 * i - n - 1) * x for i, x in enumerate(ordered, start=1)) / (n * sum(ordered)))
+    return float(
+        sum((2 * i - n - 1) * x for i, x in enumerate(ordered, start=1)) / (n * sum(ordered))
+    )
 
 
 def equal_classes(counts: Sequence[int]) -> float:
@@ -121,7 +126,9 @@ def mean_known_to(images: Sequence[int]) -> float | None:
     (0.37, 0.26)
     """
     tested = [n for n in images if n]
-    return Z * math.sqrt(sum(1 / (4 * (n + Z * Z)) for n in tested)) / len(tested) if tested else None
+    return (
+        Z * math.sqrt(sum(1 / (4 * (n + Z * Z)) for n in tested)) / len(tested) if tested else None
+    )
 
 
 def _counts(data: Dataset, split: Split) -> list[int]:

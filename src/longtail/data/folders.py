@@ -12,7 +12,20 @@ from longtail.data.decoding import Files
 from longtail.data.source import Rows, Source, several, split_named
 from longtail.data.splits import natural_groups
 
-SUFFIXES = {".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm"}
+SUFFIXES = {
+    ".jpg",
+    ".jpeg",
+    ".jfif",
+    ".png",
+    ".bmp",
+    ".gif",
+    ".tif",
+    ".tiff",
+    ".webp",
+    ".ppm",
+    ".pgm",
+    ".pbm",
+}
 LITTER = {"thumbs.db", "desktop.ini"}  # left by file browsers, like names that begin with a dot
 
 
@@ -36,7 +49,9 @@ def folder(path: Path, *, least: int = 2) -> Source:
             split = split_named(name)
             assert split is not None
             if split in parts:
-                raise ValueError(f"{path}: expected one folder for {split}, got {parts[split].name} and {name}. Merge or rename them.")
+                raise ValueError(
+                    f"{path}: expected one folder for {split}, got {parts[split].name} and {name}. Merge or rename them."
+                )
             parts[split] = path / name
     names = {split: _folders(place) for split, place in parts.items()}
     if not names["train"]:
@@ -63,25 +78,44 @@ def folder(path: Path, *, least: int = 2) -> Source:
         if paths:
             ids = tuple(Path(file).relative_to(path).as_posix() for file in paths)
             splits[split] = Rows(Files(tuple(paths)), np.array(target, dtype=np.int64), ids)
-    loose = [entry.name for place in parts.values() for entry in os.scandir(place) if entry.is_file() and _is_image(entry.name)]
+    loose = [
+        entry.name
+        for place in parts.values()
+        for entry in os.scandir(place)
+        if entry.is_file() and _is_image(entry.name)
+    ]
     if len(classes) < least:
         raise ValueError(
             f"{path}: expected at least two class folders, got only {classes[0]}. If the classes are inside it, give {path / classes[0]}."
         )
     warnings = []
     if loose:
-        warnings.append(f"{len(loose):,} images lie beside the class folders and were left out: {several(sorted(loose))}.")
+        warnings.append(
+            f"{len(loose):,} images lie beside the class folders and were left out: {several(sorted(loose))}."
+        )
     if ignored:
         relative = (Path(file).relative_to(path).as_posix() for file in ignored)
-        warnings.append(f"{len(ignored):,} files are not images by their suffix and were left out: {several(relative)}.")
+        warnings.append(
+            f"{len(ignored):,} files are not images by their suffix and were left out: {several(relative)}."
+        )
     return Source(path.resolve().name, classes, splits, natural_groups, warnings=tuple(warnings))
 
 
 def _folders(path: Path) -> list[str]:
-    names = sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and not entry.name.startswith("."))
-    strange = [name for name in names if any("\udc80" <= letter <= "\udcff" for letter in name)]  # bytes that are no UTF-8
-    if strange:  # names of files may be anything, but that of a class is written into files and pages
-        raise ValueError(f"{path}: expected class folders with names in UTF-8, got {several(map(ascii, strange))}. Rename them.")
+    names = sorted(
+        entry.name
+        for entry in os.scandir(path)
+        if entry.is_dir() and not entry.name.startswith(".")
+    )
+    strange = [
+        name for name in names if any("\udc80" <= letter <= "\udcff" for letter in name)
+    ]  # bytes that are no UTF-8
+    if (
+        strange
+    ):  # names of files may be anything, but that of a class is written into files and pages
+        raise ValueError(
+            f"{path}: expected class folders with names in UTF-8, got {several(map(ascii, strange))}. Rename them."
+        )
     return names
 
 
@@ -95,13 +129,17 @@ def walked(path: Path) -> Iterator[tuple[str, list[str]]]:
     for place, folders, files in os.walk(path, followlinks=True):
         seen.add(os.path.realpath(place))
         visible = (name for name in folders if not name.startswith("."))
-        folders[:] = sorted(name for name in visible if not _leads_back(os.path.join(place, name), seen))
+        folders[:] = sorted(
+            name for name in visible if not _leads_back(os.path.join(place, name), seen)
+        )
         yield place, sorted(name for name in files if not name.startswith("."))
 
 
 def _leads_back(place: str, seen: set[str]) -> bool:
     real = os.path.realpath(place)
-    return os.path.islink(place) and any(own == real or own.startswith(os.path.join(real, "")) for own in seen)
+    return os.path.islink(place) and any(
+        own == real or own.startswith(os.path.join(real, "")) for own in seen
+    )
 
 
 def _images(path: Path) -> tuple[list[str], list[str]]:

@@ -30,10 +30,16 @@ class Published:
 
 
 PUBLISHED = {
-    "imagenet-lt": Published("ImageNet_LT_train.txt", "ImageNet_LT_val.txt", "ImageNet_LT_test.txt", 1000, 115_846),
-    "places-lt": Published("Places_LT_train.txt", "Places_LT_val.txt", "Places_LT_test.txt", 365, 62_500),
+    "imagenet-lt": Published(
+        "ImageNet_LT_train.txt", "ImageNet_LT_val.txt", "ImageNet_LT_test.txt", 1000, 115_846
+    ),
+    "places-lt": Published(
+        "Places_LT_train.txt", "Places_LT_val.txt", "Places_LT_test.txt", 365, 62_500
+    ),
     # the official validation set is what everybody tests on
-    "inaturalist18": Published("iNaturalist18_train.txt", None, "iNaturalist18_val.txt", 8142, 437_513),
+    "inaturalist18": Published(
+        "iNaturalist18_train.txt", None, "iNaturalist18_val.txt", 8142, 437_513
+    ),
 }
 
 
@@ -51,10 +57,17 @@ def image_list(path: Path, *, root: Path | None = None) -> Source:
             sibling = path.with_name(path.stem[:-5] + word + path.suffix)
             if sibling.is_file():
                 split = split_named(word) or word
-                entries += [(file, label, split) for file, label, _ in (_csv(sibling) if path.suffix.lower() == ".csv" else _text(sibling))]
+                entries += [
+                    (file, label, split)
+                    for file, label, _ in (
+                        _csv(sibling) if path.suffix.lower() == ".csv" else _text(sibling)
+                    )
+                ]
                 warnings.append(f"the {split} split was read from {sibling.name}.")
     names = None if path.name == NAMES else _names(path.parent)
-    return _source(path.stem, entries, names, root or path.parent, where=str(path), warnings=warnings)
+    return _source(
+        path.stem, entries, names, root or path.parent, where=str(path), warnings=warnings
+    )
 
 
 def published(name: str, *, root: Path | None = None) -> Source:
@@ -74,12 +87,30 @@ def published(name: str, *, root: Path | None = None) -> Source:
             "Put the field's lists there (lines of `path label`) beside the images they name, or give their folder with --root. "
             "Their images are not downloaded for you."
         )
-    entries = [(path, label, split) for split, file in lists.items() for path, label, _ in _text(file)]
-    names = _names(root) or _named_by_folders(entries, known.classes) or tuple(map(str, range(known.classes)))
+    entries = [
+        (path, label, split) for split, file in lists.items() for path, label, _ in _text(file)
+    ]
+    names = (
+        _names(root)
+        or _named_by_folders(entries, known.classes)
+        or tuple(map(str, range(known.classes)))
+    )
     images = sum(split == "train" for *_, split in entries)
-    warnings = [] if images == known.images else [f"{name} has {known.images:,} training images, but {known.train} lists {images:,}."]
+    warnings = (
+        []
+        if images == known.images
+        else [f"{name} has {known.images:,} training images, but {known.train} lists {images:,}."]
+    )
     source = _source(name, entries, names, root, where=str(root), warnings=warnings)
-    return Source(source.name, source.classes, source.splits, threshold_groups, size=224, crop=0.875, warnings=source.warnings)
+    return Source(
+        source.name,
+        source.classes,
+        source.splits,
+        threshold_groups,
+        size=224,
+        crop=0.875,
+        warnings=source.warnings,
+    )
 
 
 def _names(folder: Path) -> tuple[str, ...] | None:
@@ -100,7 +131,15 @@ def _named_by_folders(entries: list[Entry], classes: int) -> tuple[str, ...] | N
     return names if len({*names}) == classes and all(names) else None
 
 
-def _source(name: str, entries: list[Entry], names: tuple[str, ...] | None, root: Path, *, where: str, warnings: list[str]) -> Source:
+def _source(
+    name: str,
+    entries: list[Entry],
+    names: tuple[str, ...] | None,
+    root: Path,
+    *,
+    where: str,
+    warnings: list[str],
+) -> Source:
     if not any(split == "train" for *_, split in entries):
         raise ValueError(
             f"{where}: expected training images, got none among {len(entries)} lines. A line is `path label`, or path,label in a .csv."
@@ -118,7 +157,10 @@ def _source(name: str, entries: list[Entry], names: tuple[str, ...] | None, root
         labels.setdefault(split, []).append(label)
         paths.setdefault(split, []).append(path)
     if all(_is_integer(label) for _, label, _ in entries):
-        targets = {split: np.array([int(label) for label in part], dtype=np.int64) for split, part in labels.items()}
+        targets = {
+            split: np.array([int(label) for label in part], dtype=np.int64)
+            for split, part in labels.items()
+        }
         classes = numbered_classes(targets, names, where=where)
     else:
         classes, targets = named_targets(labels)
@@ -136,7 +178,14 @@ def _source(name: str, entries: list[Entry], names: tuple[str, ...] | None, root
                 )
             order = np.array([numbers[word] for word in classes], dtype=np.int64)
             classes, targets = names, {split: order[part] for split, part in targets.items()}
-    splits = {split: Rows(Files(tuple(str(root / path) for path in paths[split])), targets[split], tuple(paths[split])) for split in paths}
+    splits = {
+        split: Rows(
+            Files(tuple(str(root / path) for path in paths[split])),
+            targets[split],
+            tuple(paths[split]),
+        )
+        for split in paths
+    }
     return Source(name, classes, splits, natural_groups, warnings=tuple(warnings))
 
 
@@ -152,14 +201,20 @@ def _text(path: Path) -> list[Entry]:
             continue
         parts = line.strip().rsplit(maxsplit=1)
         if len(parts) != 2:
-            raise ValueError(f"{path}, line {number}: expected `path label`, got {line.strip()!r}. Give every image a label.")
+            raise ValueError(
+                f"{path}, line {number}: expected `path label`, got {line.strip()!r}. Give every image a label."
+            )
         entries.append((parts[0], parts[1], "train"))
     return entries
 
 
 def _csv(path: Path) -> list[Entry]:
     with path.open(newline="", encoding="utf-8-sig") as stream:
-        rows = [(number, [cell.strip() for cell in row]) for number, row in enumerate(csv.reader(stream), start=1) if any(row)]
+        rows = [
+            (number, [cell.strip() for cell in row])
+            for number, row in enumerate(csv.reader(stream), start=1)
+            if any(row)
+        ]
     columns = {"path": 0, "label": 1, "split": 2}
     head = [cell.lower() for cell in rows[0][1]] if rows else []
     if {"path", "label"} <= set(head):

@@ -96,15 +96,26 @@ class _Epoch(TorchDataset[dict[str, Tensor]]):
 
     def _images(self, index: Array, parameters: Array) -> Tensor:
         if self.together and isinstance(self.pictures, Memory) and isinstance(self.view, Batched):
-            return torch.from_numpy(self.view.batch(self.pictures.pixels.numpy()[index], parameters))
+            return torch.from_numpy(
+                self.view.batch(self.pictures.pixels.numpy()[index], parameters)
+            )
         with _undisturbed():
-            return torch.stack([self.view(self.pictures.image(int(row)), drawn) for row, drawn in zip(index, parameters, strict=True)])
+            return torch.stack(
+                [
+                    self.view(self.pictures.image(int(row)), drawn)
+                    for row, drawn in zip(index, parameters, strict=True)
+                ]
+            )
 
     @property
     def together(self) -> bool:
         """Whether a batch can be made at once: pixels in memory, of the view's size, and a view for batches."""
         size = self.view.size
-        return isinstance(self.pictures, Memory) and isinstance(self.view, Batched) and self.pictures.pixels.shape[-2:] == (size, size)
+        return (
+            isinstance(self.pictures, Memory)
+            and isinstance(self.view, Batched)
+            and self.pictures.pixels.shape[-2:] == (size, size)
+        )
 
     def batches(self, numbers: range, workers: int) -> Iterator[dict[str, Tensor]]:
         """These batches as floats in [0, 1]. Workers are not asked when making a batch is cheaper than sending it."""
@@ -112,7 +123,12 @@ class _Epoch(TorchDataset[dict[str, Tensor]]):
         if workers and not self.together:
             # Without a generator of its own, a DataLoader draws its base seed from torch's global one.
             source = DataLoader(
-                self, batch_size=None, sampler=numbers, num_workers=workers, generator=torch.Generator(), worker_init_fn=_follow_the_parent
+                self,
+                batch_size=None,
+                sampler=numbers,
+                num_workers=workers,
+                generator=torch.Generator(),
+                worker_init_fn=_follow_the_parent,
             )
         for batch in source:
             yield {**batch, "image": _floats(batch["image"])}
@@ -134,19 +150,51 @@ class Loader(Generic[B_co]):
 
     @overload
     def __init__(
-        self: Loader[DrawnViews], split: Split, *, view: TwoViews, batch: int, seed: int, sampler: Sampler = ..., workers: int = ...
+        self: Loader[DrawnViews],
+        split: Split,
+        *,
+        view: TwoViews,
+        batch: int,
+        seed: int,
+        sampler: Sampler = ...,
+        workers: int = ...,
     ) -> None: ...
     @overload
     def __init__(
-        self: Loader[Drawn], split: Split, *, view: View, batch: int, seed: int, sampler: Sampler = ..., workers: int = ...
+        self: Loader[Drawn],
+        split: Split,
+        *,
+        view: View,
+        batch: int,
+        seed: int,
+        sampler: Sampler = ...,
+        workers: int = ...,
     ) -> None: ...
-    def __init__(self, split: Split, *, view: View, batch: int, seed: int, sampler: Sampler = _INSTANCE, workers: int = 0) -> None:
+    def __init__(
+        self,
+        split: Split,
+        *,
+        view: View,
+        batch: int,
+        seed: int,
+        sampler: Sampler = _INSTANCE,
+        workers: int = 0,
+    ) -> None:
         _positive(batch=batch)
         if seed < 0 or workers < 0:
-            raise ValueError(f"seed and workers must not be negative, got seed {seed} and workers {workers}")
+            raise ValueError(
+                f"seed and workers must not be negative, got seed {seed} and workers {workers}"
+            )
         if not len(split):
             raise ValueError("expected at least one image to train on, got a split with none")
-        self.split, self.view, self.batch, self.seed, self.sampler, self.workers = split, view, batch, seed, sampler, workers
+        self.split, self.view, self.batch, self.seed, self.sampler, self.workers = (
+            split,
+            view,
+            batch,
+            seed,
+            sampler,
+            workers,
+        )
         self._rows()
 
     def _rows(self) -> int:
@@ -154,9 +202,13 @@ class Loader(Generic[B_co]):
         world = processes.world()
         if self.batch % world:
             near = self.batch // world * world or world
-            raise ValueError(f"batch is shared by {world} processes and must be a multiple of that, got {self.batch}: try {near}")
+            raise ValueError(
+                f"batch is shared by {world} processes and must be a multiple of that, got {self.batch}: try {near}"
+            )
         if len(self.split) < world:
-            raise ValueError(f"expected at least one image for each of {world} processes, got {len(self.split)}: start fewer processes")
+            raise ValueError(
+                f"expected at least one image for each of {world} processes, got {len(self.split)}: start fewer processes"
+            )
         return min(self.batch, len(self.split) // world * world)
 
     def __len__(self) -> int:
@@ -167,14 +219,18 @@ class Loader(Generic[B_co]):
         """The batches of an epoch, from batch `start` on: the same rows and views whatever came before."""
         order = self.sampler.order(self.split.target, epoch=index, seed=self.seed)
         if len(order) != len(self.split):
-            raise ValueError(f"{self.sampler} must give an order as long as the split ({len(self.split)} rows), got {len(order)}")
+            raise ValueError(
+                f"{self.sampler} must give an order as long as the split ({len(self.split)} rows), got {len(order)}"
+            )
         rows, world = self._rows(), processes.world()
         epoch = _Epoch(
             pictures=self.split.pictures,
             target=self.split.target,
             view=self.view,
             order=order,
-            parameters=self.view.parameters(np.random.default_rng((self.seed, index, 1)), len(order)),  # 1: views; samplers use 0
+            parameters=self.view.parameters(
+                np.random.default_rng((self.seed, index, 1)), len(order)
+            ),  # 1: views; samplers use 0
             first=processes.rank() * (rows // world),
             rows=rows // world,
             stride=rows,
@@ -186,7 +242,11 @@ class Loader(Generic[B_co]):
         for batch in batches:
             if isinstance(self.view, TwoViews):
                 image = batch.pop("image")
-                batch = {"view1": image[:, 0].contiguous(), "view2": image[:, 1].contiguous(), **batch}
+                batch = {
+                    "view1": image[:, 0].contiguous(),
+                    "view2": image[:, 1].contiguous(),
+                    **batch,
+                }
             yield cast(B_co, batch)
 
 
@@ -199,7 +259,12 @@ class InOrder:
 
     def __init__(self, split: Split, *, size: int, batch: int, workers: int = 0) -> None:
         _positive(batch=batch)
-        self.split, self.view, self.batch, self.workers = split, Plain(size, split.crop), batch, workers
+        self.split, self.view, self.batch, self.workers = (
+            split,
+            Plain(size, split.crop),
+            batch,
+            workers,
+        )
 
     def _share(self) -> range:
         rows, rank, world = len(self.split), processes.rank(), processes.world()

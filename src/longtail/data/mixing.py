@@ -52,7 +52,9 @@ def _probability(**values: float) -> None:
 
 def _smoothing(value: float) -> None:
     if not 0 <= value < 1:
-        raise ValueError(f"expected a smoothing in [0, 1), got {value}: with 1, no target would be left")
+        raise ValueError(
+            f"expected a smoothing in [0, 1), got {value}: with 1, no target would be left"
+        )
 
 
 @dataclass(frozen=True)

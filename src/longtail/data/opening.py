@@ -65,7 +65,9 @@ def open_data(
     source = find(name, root=root, imbalance=imbalance, profile=profile)
     if mirror is not None:
         source = replace(source, mirror=mirror)
-    return assemble(read(source, size=size, on_bad_image=on_bad_image), protocol=protocol, split_seed=split_seed)
+    return assemble(
+        read(source, size=size, on_bad_image=on_bad_image), protocol=protocol, split_seed=split_seed
+    )
 
 
 def open_to_judge(
@@ -84,32 +86,59 @@ def open_to_judge(
     files are padded to squares of `kept` pixels, or not at all, and then the share `crop` of them is seen: as those were that the network
     was evaluated with.
     """
-    source = replace(read(find(name, root=root, least=1), size=size, memory=0, on_bad_image=on_bad_image), crop=crop)
+    source = replace(
+        read(find(name, root=root, least=1), size=size, memory=0, on_bad_image=on_bad_image),
+        crop=crop,
+    )
     if kept is not None:
-        source = replace(source, splits={split: _padded(rows, kept) for split, rows in source.splits.items()})
+        source = replace(
+            source, splits={split: _padded(rows, kept) for split, rows in source.splits.items()}
+        )
     if learnt is not None:
         known, protocol, split_seed = learnt
         whole = assemble(source, protocol=protocol, split_seed=split_seed)
         if whole.hash == known:
-            return replace(whole, warnings=(*whole.warnings, "this is what the run has learnt from: its own held-out images are judged."))
+            return replace(
+                whole,
+                warnings=(
+                    *whole.warnings,
+                    "this is what the run has learnt from: its own held-out images are judged.",
+                ),
+            )
     if "test" in source.splits:
         return assemble(source, protocol="paper")
-    whole = assemble(replace(source, splits={**source.splits, "test": source.splits["train"]}), protocol="paper")
+    whole = assemble(
+        replace(source, splits={**source.splits, "test": source.splits["train"]}), protocol="paper"
+    )
     return replace(whole, warnings=source.warnings)
 
 
 def check_asked(*, protocol: Protocol, profile: Profile, split_seed: int) -> None:
     """Refuse what makes no sense before anything is read."""
-    for what, value, choices in (("protocol", protocol, ("holdout", "paper")), ("profile", profile, ("exp", "step", "pareto"))):
+    for what, value, choices in (
+        ("protocol", protocol, ("holdout", "paper")),
+        ("profile", profile, ("exp", "step", "pareto")),
+    ):
         if value not in choices:
             raise ValueError(f"expected --{what} {' or '.join(choices)}, got {value!r}.")
     if split_seed < 0:
         raise ValueError(f"expected a split seed of 0 or more, got {split_seed}.")
 
 
-def find(name: str, *, root: str | Path | None = None, imbalance: float | None = None, profile: Profile = "exp", least: int = 2) -> Source:
+def find(
+    name: str,
+    *,
+    root: str | Path | None = None,
+    imbalance: float | None = None,
+    profile: Profile = "exp",
+    least: int = 2,
+) -> Source:
     """Find a dataset by name or path; files are listed, not yet read. A folder has `least` classes or more."""
-    if (imbalance is not None or profile != "exp") and name not in ("digits-lt", "cifar10-lt", "cifar100-lt"):
+    if (imbalance is not None or profile != "exp") and name not in (
+        "digits-lt",
+        "cifar10-lt",
+        "cifar100-lt",
+    ):
         raise ValueError(
             f"expected --imbalance and --profile only with digits-lt, cifar10-lt or cifar100-lt, which are cut; got them with {name}."
         )
@@ -131,7 +160,9 @@ def find(name: str, *, root: str | Path | None = None, imbalance: float | None =
         other = "or the path of a folder of class folders, of a .txt or .csv list, or of parquet files: there is none of that name here"
         raise unknown("dataset", name, KNOWN, more=f"; {other}")
     if root is not None:
-        raise ValueError(f"expected --root only with a known name or a list, got it with the folder {path}. Leave it out.")
+        raise ValueError(
+            f"expected --root only with a known name or a list, got it with the folder {path}. Leave it out."
+        )
     return parquet(path) if parquet_files(path) else folder(path, least=least)
 
 
@@ -151,15 +182,21 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
     single = [classes[i] for i in np.flatnonzero(source_counts == 1)]
     if single:
         warnings.append(f"{len(single):,} classes have a single training image: {several(single)}.")
-    untested = [classes[i] for i in np.flatnonzero(np.bincount(test.target, minlength=len(classes)) == 0)]
+    untested = [
+        classes[i] for i in np.flatnonzero(np.bincount(test.target, minlength=len(classes)) == 0)
+    ]
     if untested:
-        warnings.append(f"{len(untested):,} classes have no test image: they are trained, but not evaluated: {several(untested)}.")
+        warnings.append(
+            f"{len(untested):,} classes have no test image: they are trained, but not evaluated: {several(untested)}."
+        )
     warnings += [said for said in (shared(train, test),) if said]
 
     assert source.size is not None
     crop = source.crop if source.size <= LARGEST_CROPPED else 1.0
     return Dataset(
-        name=source.name.encode(errors="replace").decode(),  # a folder may be called what is no text, and files and pages name it
+        name=source.name.encode(
+            errors="replace"
+        ).decode(),  # a folder may be called what is no text, and files and pages name it
         classes=classes,
         train=_split(train, crop),
         val=_split(val, crop),
@@ -213,8 +250,17 @@ def _classes_to_learn(source: Source) -> Source:
 
 
 def _padded(rows: Rows, size: int) -> Rows:
-    return replace(rows, pictures=Padded(rows.pictures, size)) if isinstance(rows.pictures, Files | Blobs) else rows
+    return (
+        replace(rows, pictures=Padded(rows.pictures, size))
+        if isinstance(rows.pictures, Files | Blobs)
+        else rows
+    )
 
 
 def _split(rows: Rows, crop: float) -> Split:
-    return Split(rows.pictures, torch.from_numpy(rows.target), rows.ids, crop if isinstance(rows.pictures, Files | Blobs) else 1.0)
+    return Split(
+        rows.pictures,
+        torch.from_numpy(rows.target),
+        rows.ids,
+        crop if isinstance(rows.pictures, Files | Blobs) else 1.0,
+    )

@@ -30,16 +30,26 @@ class Shards:
 
     def labels(self) -> list[Any]:
         """The label of every row."""
-        return [label for table in self._tables(self.label) for label in table.column(self.label).to_pylist()]
+        return [
+            label
+            for table in self._tables(self.label)
+            for label in table.column(self.label).to_pylist()
+        ]
 
     def content(self) -> tuple[list[bytes], list[str | None]]:
         """The encoded image of every row, and its path where the file has one."""
         columns = [table.flatten() for table in self._tables(self.image)]
-        blobs = [blob for table in columns for blob in table.column(f"{self.image}.bytes").to_pylist()]
+        blobs = [
+            blob for table in columns for blob in table.column(f"{self.image}.bytes").to_pylist()
+        ]
         empty = [row for row, blob in enumerate(blobs) if not blob]
         if empty:
-            raise ValueError(f"{self.files[0].parent}: expected image bytes in column {self.image!r}, got none in row {several(empty)}.")
-        return blobs, [path for table in columns for path in table.column(f"{self.image}.path").to_pylist()]
+            raise ValueError(
+                f"{self.files[0].parent}: expected image bytes in column {self.image!r}, got none in row {several(empty)}."
+            )
+        return blobs, [
+            path for table in columns for path in table.column(f"{self.image}.path").to_pylist()
+        ]
 
     def _tables(self, column: str) -> Iterable[Any]:
         return (_pyarrow().read_table(file, columns=[column]) for file in self.files)
@@ -61,7 +71,9 @@ def parquet_files(path: Path) -> dict[str, list[Path]]:
                 f"{several(file.name for file in unnamed)} beside {named}. Rename them."
             )
         if unnamed or found:
-            return {split: own for split, own in found.items() if split is not None} or {"train": unnamed}
+            return {split: own for split, own in found.items() if split is not None} or {
+                "train": unnamed
+            }
     return {}
 
 
@@ -84,7 +96,9 @@ def parquet(path: Path) -> Source:
     """Images from a parquet file, or from a folder of shards such as `train-00000-of-00001.parquet`."""
     files = parquet_files(path)
     if "train" not in files:
-        raise ValueError(f"{path}: expected parquet files of a training split (train-*.parquet), got only {several(files)}.")
+        raise ValueError(
+            f"{path}: expected parquet files of a training split (train-*.parquet), got only {several(files)}."
+        )
     bytes_ = sum(file.stat().st_size for part in files.values() for file in part)
     if bytes_ > LARGEST:
         raise ValueError(
@@ -111,16 +125,23 @@ def parquet(path: Path) -> Source:
     return Source(path.resolve().stem, classes, splits, natural_groups)
 
 
-def named_targets(labels: dict[str, list[Any]]) -> tuple[tuple[str, ...], dict[str, NDArray[np.int64]]]:
+def named_targets(
+    labels: dict[str, list[Any]],
+) -> tuple[tuple[str, ...], dict[str, NDArray[np.int64]]]:
     """Classes from labels that are words, in code-point order, and each row's class index."""
     classes = tuple(sorted({str(label) for part in labels.values() for label in part}))
     index = {name: i for i, name in enumerate(classes)}
-    return classes, {split: np.array([index[str(label)] for label in part], dtype=np.int64) for split, part in labels.items()}
+    return classes, {
+        split: np.array([index[str(label)] for label in part], dtype=np.int64)
+        for split, part in labels.items()
+    }
 
 
 def _pyarrow() -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise ValueError("expected pyarrow, which reads parquet files, got none. Do: pip install 'longtail[data]'") from error
+        raise ValueError(
+            "expected pyarrow, which reads parquet files, got none. Do: pip install 'longtail[data]'"
+        ) from error
     return pyarrow.parquet

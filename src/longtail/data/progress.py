@@ -45,17 +45,33 @@ class Bar:
             self._next = time.monotonic() + QUIET
             print(f"{self.what}: {self.done:,} of {self.total:,}", file=sys.stderr, flush=True)
             return
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
         self._bar = Progress(*columns, console=self._console, transient=True)
         self._bar.add_task(self.what, total=self.total, completed=self.done)
         self._bar.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._bar is not None:
             self._bar.stop()
 
 
-def each(look: Callable[[int], None], indices: Sequence[int], *, what: str, then: Callable[[Sequence[int]], None] | None = None) -> None:
+def each(
+    look: Callable[[int], None],
+    indices: Sequence[int],
+    *,
+    what: str,
+    then: Callable[[Sequence[int]], None] | None = None,
+) -> None:
     """Call `look` with every index, in threads, and show how far it is; `then` hears, in this thread, which are done."""
 
     def some(start: int) -> Sequence[int]:

@@ -25,7 +25,13 @@ REMEMBERED = 4096  # files, between two times that digests are written down
 SIZES = (32, 48, 64, 96, 128, 160, 224)
 
 
-def read(source: Source, *, size: int | None = None, on_bad_image: OnBadImage = "refuse", memory: int | None = None) -> Source:
+def read(
+    source: Source,
+    *,
+    size: int | None = None,
+    on_bad_image: OnBadImage = "refuse",
+    memory: int | None = None,
+) -> Source:
     """Read a source's images: decoded at `size` where all fit into `memory` (bytes; 1 GB unless given), else streamed from where they are.
 
     In memory a picture is padded to a square, not cropped (see `decoding.square`). Without `size`, the side is the smallest of 32, 48, 64,
@@ -33,7 +39,9 @@ def read(source: Source, *, size: int | None = None, on_bad_image: OnBadImage = 
     """
     native = source.size or natural_size(source)
     size = size or native
-    fits = sum(len(rows) for rows in source.splits.values()) * 3 * size * size <= (MEMORY if memory is None else memory)
+    fits = sum(len(rows) for rows in source.splits.values()) * 3 * size * size <= (
+        MEMORY if memory is None else memory
+    )
     splits, bad = {}, []
     for split, rows in source.splits.items():
         if isinstance(rows.pictures, Memory):
@@ -51,13 +59,18 @@ def read(source: Source, *, size: int | None = None, on_bad_image: OnBadImage = 
             + "\nRepair or remove them, or leave them out with --on-bad-image skip."
         )
     if bad:
-        emptied = sorted(set(source.splits["train"].target.tolist()) - set(splits["train"].target.tolist()))
+        emptied = sorted(
+            set(source.splits["train"].target.tolist()) - set(splits["train"].target.tolist())
+        )
         if emptied:
             names = several(source.classes[label] for label in emptied)
             raise ValueError(
                 f"expected a training image in every class, got none that can be read in {names}. Repair or remove these classes."
             )
-        warnings = (*warnings, f"{len(bad):,} images cannot be read and were left out: {several(name for name, _ in bad)}.")
+        warnings = (
+            *warnings,
+            f"{len(bad):,} images cannot be read and were left out: {several(name for name, _ in bad)}.",
+        )
     return replace(source, splits=splits, size=size, native=native, warnings=warnings)
 
 
@@ -88,7 +101,9 @@ def _resized(rows: Rows, stored: Memory, size: int, fits: bool) -> Rows:
     return replace(rows, pictures=Memory(torch.from_numpy(pixels), stored))
 
 
-def _looked_at(rows: Rows, pictures: Files | Blobs, size: int, native: int, fits: bool) -> tuple[Rows, list[tuple[str, str]]]:
+def _looked_at(
+    rows: Rows, pictures: Files | Blobs, size: int, native: int, fits: bool
+) -> tuple[Rows, list[tuple[str, str]]]:
     """The rows that can be read, with digests, and (id, reason) of those that cannot."""
     count = len(rows)
     found: list[bytes | None] = [None] * count
@@ -114,7 +129,11 @@ def _looked_at(rows: Rows, pictures: Files | Blobs, size: int, native: int, fits
             except OSError as error:  # a link to nothing, a file that is gone
                 reasons[index] = str(error)
         known = digests.recall(stamps)
-        fresh = [index for index, path in enumerate(pictures.paths) if path in stamps and path not in known]
+        fresh = [
+            index
+            for index, path in enumerate(pictures.paths)
+            if path in stamps and path not in known
+        ]
         read: set[int] = set()
         written: set[int] = set()
 
@@ -122,7 +141,9 @@ def _looked_at(rows: Rows, pictures: Files | Blobs, size: int, native: int, fits
             read.update(done)
             if len(read) >= at_least:
                 new = ((pictures.paths[i], found[i]) for i in sorted(read))
-                digests.remember((path, stamps[path], digest) for path, digest in new if digest is not None)
+                digests.remember(
+                    (path, stamps[path], digest) for path, digest in new if digest is not None
+                )
                 written.update(read)
                 read.clear()
 
@@ -130,14 +151,19 @@ def _looked_at(rows: Rows, pictures: Files | Blobs, size: int, native: int, fits
             each(look, fresh, what="reading images", then=remember)
         finally:
             # Also when it is interrupted, in the middle of many: the next opening goes on from here.
-            remember([index for index in fresh if found[index] is not None and index not in written], at_least=1)
+            remember(
+                [index for index in fresh if found[index] is not None and index not in written],
+                at_least=1,
+            )
         for index, path in enumerate(pictures.paths):
             found[index] = known.get(path, found[index])
     else:
         each(look, range(count), what="reading images")
 
     bad = [(rows.ids[index], reasons[index]) for index in sorted(reasons)]
-    good: NDArray[np.int64] = np.array([index for index in range(count) if index not in reasons], dtype=np.int64)
+    good: NDArray[np.int64] = np.array(
+        [index for index in range(count) if index not in reasons], dtype=np.int64
+    )
     original = None if size == native else Padded(pictures, native)
     whole = replace(
         rows,

@@ -39,14 +39,20 @@ def _generator(seed: int, epoch: int) -> np.random.Generator:
 
 def _cycled(members: Array, rows: int, rng: np.random.Generator) -> Array:
     """Shuffled passes over the members until there are enough rows: each is used as often as any other, give or take one."""
-    return np.concatenate([rng.permutation(members) for _ in range(-(-rows // len(members)))] or [members[:0]])[:rows]
+    return np.concatenate(
+        [rng.permutation(members) for _ in range(-(-rows // len(members)))] or [members[:0]]
+    )[:rows]
 
 
-def _by_class(targets: Labels, power: float, rng: np.random.Generator, balance: float = 0.0) -> Array:
+def _by_class(
+    targets: Labels, power: float, rng: np.random.Generator, balance: float = 0.0
+) -> Array:
     """Rows with class shares (1 - balance) n_c^power / sum + balance / C, over the classes that have images."""
     target = np.asarray(targets)
     if target.ndim != 1 or not len(target):
-        raise ValueError(f"expected a class for each of some rows, (N,), got shape {target.shape}: pass class indices, not distributions")
+        raise ValueError(
+            f"expected a class for each of some rows, (N,), got shape {target.shape}: pass class indices, not distributions"
+        )
     classes, counts = np.unique(target, return_counts=True)
     members = np.split(np.argsort(target, kind="stable"), np.cumsum(counts)[:-1])
     share = counts**power / (counts**power).sum()
@@ -94,11 +100,15 @@ class ProgressivelyBalanced:
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
-            raise ValueError(f"epochs must be the number of epochs of the stage, at least 1, got {self.epochs}")
+            raise ValueError(
+                f"epochs must be the number of epochs of the stage, at least 1, got {self.epochs}"
+            )
 
     def order(self, targets: Labels, *, epoch: int, seed: int) -> Array:
         """Rows with the epoch's class shares, shuffled."""
-        return _by_class(targets, 1.0, _generator(seed, epoch), balance=min(epoch / self.epochs, 1.0))
+        return _by_class(
+            targets, 1.0, _generator(seed, epoch), balance=min(epoch / self.epochs, 1.0)
+        )
 
 
 @dataclass(frozen=True)
@@ -138,8 +148,12 @@ class PerDomain:
         """Rows whose domains go round: any D rows in a row hold each of the D domains once."""
         domains = np.asarray(self.domains)
         if len(domains) != len(targets):
-            raise ValueError(f"expected a domain for each of the {len(targets)} rows, got {len(domains)}: pass one per row of this split")
+            raise ValueError(
+                f"expected a domain for each of the {len(targets)} rows, got {len(domains)}: pass one per row of this split"
+            )
         rng, rows = _generator(seed, epoch), len(targets)
         names = np.unique(domains)
-        turns = [_cycled(np.flatnonzero(domains == name), -(-rows // len(names)), rng) for name in names]
+        turns = [
+            _cycled(np.flatnonzero(domains == name), -(-rows // len(names)), rng) for name in names
+        ]
         return np.stack(turns, axis=1).reshape(-1)[:rows]

@@ -28,7 +28,12 @@ class Rows:
         """These rows, in this order."""
         picked: list[int] = rows.tolist()
         digests = tuple(self.digests[row] for row in picked) if self.digests else ()
-        return Rows(self.pictures.take(rows), self.target[rows], tuple(self.ids[row] for row in picked), digests)
+        return Rows(
+            self.pictures.take(rows),
+            self.target[rows],
+            tuple(self.ids[row] for row in picked),
+            digests,
+        )
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,13 @@ def split_named(word: str) -> str | None:
     >>> split_named("validation"), split_named("Test"), split_named("cats")
     ('val', 'test', None)
     """
-    return {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}.get(word.lower())
+    return {
+        "train": "train",
+        "val": "val",
+        "valid": "val",
+        "validation": "val",
+        "test": "test",
+    }.get(word.lower())
 
 
 def several(things: Iterable[object], *, shown: int = 5) -> str:
@@ -67,12 +78,16 @@ def several(things: Iterable[object], *, shown: int = 5) -> str:
     return ", ".join(words[:shown]) + rest
 
 
-def numbered_classes(labels: Mapping[str, NDArray[np.int64]], names: Sequence[str] | None, *, where: str) -> tuple[str, ...]:
+def numbered_classes(
+    labels: Mapping[str, NDArray[np.int64]], names: Sequence[str] | None, *, where: str
+) -> tuple[str, ...]:
     """Class names for integer labels, which must be 0, 1, ... without gaps, and covered by the names if there are any."""
     used = np.unique(np.concatenate(list(labels.values())))
     below = used[used < 0]
     if len(below):
-        raise ValueError(f"{where}: expected labels from 0 on, got {several(below)}. Number the classes 0, 1, 2, ...")
+        raise ValueError(
+            f"{where}: expected labels from 0 on, got {several(below)}. Number the classes 0, 1, 2, ..."
+        )
     if names is not None:
         above = used[used >= len(names)]
         if len(above):

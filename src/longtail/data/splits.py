@@ -15,7 +15,9 @@ from longtail.data.source import Rows, several
 Profile = Literal["exp", "step", "pareto"]
 
 
-def tail_counts(largest: float, classes: int, *, imbalance: float, profile: Profile = "exp") -> list[int]:
+def tail_counts(
+    largest: float, classes: int, *, imbalance: float, profile: Profile = "exp"
+) -> list[int]:
     """How many images each class keeps, from `largest` in class 0 down to `largest / imbalance` in the last.
 
     `exp` and `step` are those of Cao et al. 2019 (LDAM): `int(largest * f ** (i / (C - 1)))` with f = 1 / imbalance, in this
@@ -38,11 +40,15 @@ def tail_counts(largest: float, classes: int, *, imbalance: float, profile: Prof
     if profile == "exp":
         counts = [int(largest * share ** (i / (classes - 1.0))) for i in range(classes)]
     elif profile == "step":
-        counts = [int(largest) if i < classes // 2 else int(largest * share) for i in range(classes)]
+        counts = [
+            int(largest) if i < classes // 2 else int(largest * share) for i in range(classes)
+        ]
     elif profile == "pareto":
         quantiles = [((i + 0.5) / classes) ** (-1 / 6) for i in range(classes)]
         spread = quantiles[0] - quantiles[-1]
-        counts = [int(largest * (share + (1 - share) * (q - quantiles[-1]) / spread)) for q in quantiles]
+        counts = [
+            int(largest * (share + (1 - share) * (q - quantiles[-1]) / spread)) for q in quantiles
+        ]
     else:
         raise ValueError(f"expected the profile exp, step or pareto, got {profile!r}.")
     if counts[-1] < 1:
@@ -76,7 +82,9 @@ def held_out(n: int, *, share: int) -> int:
     return max(1, round(n / share)) if n >= 5 else 0
 
 
-def hold_out(rows: Rows, classes: Sequence[str], *, share: int, seed: int, purpose: str) -> tuple[Rows, Rows]:
+def hold_out(
+    rows: Rows, classes: Sequence[str], *, share: int, seed: int, purpose: str
+) -> tuple[Rows, Rows]:
     """Split rows in two, class by class: those that stay, and those held out.
 
     The draw depends on the seed, the purpose, the class's name and the images in it, but neither on the order of rows nor of classes.
@@ -116,8 +124,15 @@ def rank_groups(counts: Sequence[int], cuts: tuple[int, int, int]) -> Groups:
         raise ValueError(f"expected cuts that sum to {len(counts)} classes, got {cuts}.")
     ranked = sorted(range(len(counts)), key=lambda i: (-counts[i], i))
     many, medium, _ = cuts
-    parts = {"many": ranked[:many], "medium": ranked[many : many + medium], "few": ranked[many + medium :]}
-    return Groups(f"ranks: {'/'.join(map(str, cuts))}", {name: tuple(sorted(part)) for name, part in parts.items()})
+    parts = {
+        "many": ranked[:many],
+        "medium": ranked[many : many + medium],
+        "few": ranked[many + medium :],
+    }
+    return Groups(
+        f"ranks: {'/'.join(map(str, cuts))}",
+        {name: tuple(sorted(part)) for name, part in parts.items()},
+    )
 
 
 def natural_groups(counts: Sequence[int]) -> Groups:
@@ -146,5 +161,13 @@ def split_hash(splits: Mapping[str, Rows]) -> str:
 def shared(train: Rows, test: Rows) -> str | None:
     """Say which test images are also in training, by content."""
     seen = dict(zip(train.digests, train.ids, strict=True))
-    both = [f"{name} = {seen[digest]}" for digest, name in zip(test.digests, test.ids, strict=True) if digest in seen]
-    return f"{len(both):,} test images are also in training (same content): {several(both, shown=3)}." if both else None
+    both = [
+        f"{name} = {seen[digest]}"
+        for digest, name in zip(test.digests, test.ids, strict=True)
+        if digest in seen
+    ]
+    return (
+        f"{len(both):,} test images are also in training (same content): {several(both, shown=3)}."
+        if both
+        else None
+    )

@@ -69,7 +69,9 @@ class Survey:
 
     source: Source  # what can be read: its pictures are `Examined`, with digests
     unreadable: tuple[dict[str, str], ...]  # image, split, class and reason of each
-    emptied: tuple[str, ...]  # classes of which no training image can be read: training refuses them
+    emptied: tuple[
+        str, ...
+    ]  # classes of which no training image can be read: training refuses them
 
 
 def survey(source: Source) -> Survey:
@@ -80,24 +82,48 @@ def survey(source: Source) -> Survey:
         looks, reasons = _looked_at(rows, split)
         for index, reason in sorted(reasons.items()):
             unreadable.append(
-                {"image": rows.ids[index], "split": split, "class": source.classes[int(rows.target[index])], "reason": reason}
+                {
+                    "image": rows.ids[index],
+                    "split": split,
+                    "class": source.classes[int(rows.target[index])],
+                    "reason": reason,
+                }
             )
-        digests = rows.digests or tuple(digest.ljust(32, b"\0") for digest in looks["digest"].tolist())
+        digests = rows.digests or tuple(
+            digest.ljust(32, b"\0") for digest in looks["digest"].tolist()
+        )
         whole = replace(rows, pictures=Examined(rows.pictures, looks), digests=digests)
-        splits[split] = whole.take(np.array([i for i in range(len(rows)) if i not in reasons], dtype=np.int64)) if reasons else whole
+        splits[split] = (
+            whole.take(np.array([i for i in range(len(rows)) if i not in reasons], dtype=np.int64))
+            if reasons
+            else whole
+        )
     if not len(splits["train"]):
         shown = several(f"{own['image']} ({own['reason']})" for own in unreadable)
-        raise ValueError(f"expected training images that can be read, got none among {len(unreadable):,} files: {shown}. Repair them.")
+        raise ValueError(
+            f"expected training images that can be read, got none among {len(unreadable):,} files: {shown}. Repair them."
+        )
     trained = set(splits["train"].target.tolist())
-    emptied = tuple(source.classes[label] for label in sorted(set(source.splits["train"].target.tolist()) - trained))
+    emptied = tuple(
+        source.classes[label]
+        for label in sorted(set(source.splits["train"].target.tolist()) - trained)
+    )
     size = source.size or natural_size(source)
-    return Survey(_without_empty_classes(replace(source, splits=splits, size=size)), tuple(unreadable), emptied)
+    return Survey(
+        _without_empty_classes(replace(source, splits=splits, size=size)),
+        tuple(unreadable),
+        emptied,
+    )
 
 
 def unread(source: Source) -> Source:
     """The source with names in place of contents: enough to count, without reading a file. Other images are held out than in training."""
     splits = {
-        split: replace(rows, digests=rows.digests or tuple(sha256(name.encode(errors="surrogateescape")).digest() for name in rows.ids))
+        split: replace(
+            rows,
+            digests=rows.digests
+            or tuple(sha256(name.encode(errors="surrogateescape")).digest() for name in rows.ids),
+        )
         for split, rows in source.splits.items()
     }
     return replace(source, splits=splits, size=source.size or natural_size(source))
@@ -126,7 +152,11 @@ def files(data: Dataset) -> dict[str, Any]:
         "height": _quantiles(height),
         "aspect": _quantiles(shape),
         "smaller_than_the_network": int((longest < data.size).sum()),
-        "converted": {name: count for bit, name in enumerate(KINDS) if (count := int((looks["kinds"] >> bit & 1).sum()))},
+        "converted": {
+            name: count
+            for bit, name in enumerate(KINDS)
+            if (count := int((looks["kinds"] >> bit & 1).sum()))
+        },
         "unusual": {
             name: {
                 "count": int(mask.sum()),
@@ -164,7 +194,9 @@ def blank(looks: NDArray[np.void]) -> NDArray[np.bool_]:
     """Which images show nothing: almost one colour."""
     found = np.zeros(len(looks), dtype=bool)
     for start in range(0, len(looks), 1 << 16):
-        found[start : start + (1 << 16)] = looks["thumb"][start : start + (1 << 16)].astype(np.float32).std((1, 2)) < BLANK
+        found[start : start + (1 << 16)] = (
+            looks["thumb"][start : start + (1 << 16)].astype(np.float32).std((1, 2)) < BLANK
+        )
     return found
 
 
@@ -217,7 +249,9 @@ def _looked_at(rows: Rows, split: str) -> tuple[NDArray[np.void], dict[int, str]
 def _opened_small(content: bytes, own: Any) -> Image.Image:
     image = opened(content)
     orientation = image.getexif().get(0x0112, 1)
-    turned = orientation in (5, 6, 7, 8) and image.format != "TIFF"  # of which Pillow gives the size as it will be
+    turned = (
+        orientation in (5, 6, 7, 8) and image.format != "TIFF"
+    )  # of which Pillow gives the size as it will be
     own["width"], own["height"] = image.size[::-1] if turned else image.size
     seen = (
         image.mode in ("1", "L", "LA", "La"),
@@ -229,20 +263,32 @@ def _opened_small(content: bytes, own: Any) -> Image.Image:
         getattr(image, "n_frames", 1) > 1,
     )
     own["kinds"] = sum(1 << bit for bit, one in enumerate(seen) if one)
-    image.draft("RGB", (64, 64))  # a JPEG is decoded at a fraction of its size, not below this, but to its last byte
+    image.draft(
+        "RGB", (64, 64)
+    )  # a JPEG is decoded at a fraction of its size, not below this, but to its last byte
     return upright(image)
 
 
 def _quantiles(values: NDArray[Any]) -> dict[str, float]:
     found = np.quantile(values, (0, 0.01, 0.5, 0.99, 1))
-    return dict(zip(("least", "1%", "median", "99%", "most"), (round(float(value), 3) for value in found), strict=True))
+    return dict(
+        zip(
+            ("least", "1%", "median", "99%", "most"),
+            (round(float(value), 3) for value in found),
+            strict=True,
+        )
+    )
 
 
 def _without_empty_classes(source: Source) -> Source:
-    used: Sequence[int] = sorted({label for rows in source.splits.values() for label in rows.target.tolist()})
+    used: Sequence[int] = sorted(
+        {label for rows in source.splits.values() for label in rows.target.tolist()}
+    )
     if len(used) == len(source.classes):
         return source
     index = np.full(len(source.classes), -1)
     index[used] = np.arange(len(used))
-    splits = {split: replace(rows, target=index[rows.target]) for split, rows in source.splits.items()}
+    splits = {
+        split: replace(rows, target=index[rows.target]) for split, rows in source.splits.items()
+    }
     return replace(source, classes=tuple(source.classes[label] for label in used), splits=splits)

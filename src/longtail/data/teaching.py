@@ -68,8 +68,12 @@ class AskTeacher:
 
     def __call__(self, batch: Any, clock: Clock) -> Any:
         """The batch with the teacher's classes."""
-        if isinstance(self.teacher, nn.Module) and any(module.training for module in self.teacher.modules()):
-            raise ValueError("expected a teacher that is never in train mode, got one that is: wrap it in longtail.nn.Teacher")
+        if isinstance(self.teacher, nn.Module) and any(
+            module.training for module in self.teacher.modules()
+        ):
+            raise ValueError(
+                "expected a teacher that is never in train mode, got one that is: wrap it in longtail.nn.Teacher"
+            )
         with torch.no_grad():
             answer = self.teacher(batch.get("teacher_image", batch["image"])).argmax(1)
         return {**_without(batch), "teacher_target": answer}
@@ -87,7 +91,9 @@ class LabelFile:
 
     def __init__(self, path: Path, *, epochs: int, draws: int, classes: int) -> None:
         if epochs < 1 or draws < 1 or not 1 <= classes < 65535:
-            raise ValueError(f"expected epochs, draws and up to 65,534 classes, got {epochs}, {draws} and {classes}")
+            raise ValueError(
+                f"expected epochs, draws and up to 65,534 classes, got {epochs}, {draws} and {classes}"
+            )
         kind = np.uint8 if classes < 255 else np.uint16
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
@@ -114,8 +120,16 @@ def _extend(file: BinaryIO, size: int) -> None:
     if missing > 0:
         try:
             os.posix_fallocate(file.fileno(), 0, size)
-        except (AttributeError, OSError) as error:  # no such call here, or none for this file system, such as an old NFS
-            if isinstance(error, OSError) and error.errno not in (errno.EBADF, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
+        except (
+            AttributeError,
+            OSError,
+        ) as error:  # no such call here, or none for this file system, such as an old NFS
+            if isinstance(error, OSError) and error.errno not in (
+                errno.EBADF,
+                errno.EINVAL,
+                errno.EOPNOTSUPP,
+                errno.ENOSYS,
+            ):
                 raise
             file.write(bytes(missing))
             file.flush()
@@ -139,7 +153,9 @@ class Remembered:
         return answered
 
 
-def remembered(labelled: AskTeacher, circumstances: Mapping[str, Any], *, epochs: int, draws: int, classes: int) -> BatchTransform:
+def remembered(
+    labelled: AskTeacher, circumstances: Mapping[str, Any], *, epochs: int, draws: int, classes: int
+) -> BatchTransform:
     """Keep a teacher's classes in the file that belongs to these circumstances; beside it, a JSON file says what they are.
 
     Where no file can be kept, a warning says so and the teacher is asked every time.
@@ -153,7 +169,10 @@ def remembered(labelled: AskTeacher, circumstances: Mapping[str, Any], *, epochs
         part.write_text(text + "\n", encoding="utf-8")
         part.replace(folder / f"{name}.json")
     except OSError as error:  # no room, no right, no home
-        print(f"warning: the teacher's labels cannot be kept ({error}): the teacher is asked in every epoch", file=sys.stderr)
+        print(
+            f"warning: the teacher's labels cannot be kept ({error}): the teacher is asked in every epoch",
+            file=sys.stderr,
+        )
         return labelled
     return Remembered(labelled, store)
 
@@ -176,12 +195,20 @@ def circumstances(
     """
     mixing = None
     if mix is not nothing:
-        mixing = {"transform": described(mix), "seed": seed, "stage": stage, "epochs": epochs, "accumulate": accumulate}
+        mixing = {
+            "transform": described(mix),
+            "seed": seed,
+            "stage": stage,
+            "epochs": epochs,
+            "accumulate": accumulate,
+        }
     return {
         "teacher": digest(teacher),
         "device": next((own.device.type for own in teacher.parameters()), "cpu"),
         "data": data.hash,
-        "images": _hash(json.dumps([*loader.split.ids]).encode(), loader.split.target.numpy().tobytes()),
+        "images": _hash(
+            json.dumps([*loader.split.ids]).encode(), loader.split.target.numpy().tobytes()
+        ),
         "size": data.size,
         "view": described(loader.view),
         "sampler": described(loader.sampler),
@@ -191,14 +218,23 @@ def circumstances(
         "mixing": mixing,
         "epochs": epochs,
         "code": code(),
-        "versions": {name: importlib.metadata.version(name) for name in ("torch", "torchvision", "timm", "numpy", "pillow")},
+        "versions": {
+            name: importlib.metadata.version(name)
+            for name in ("torch", "torchvision", "timm", "numpy", "pillow")
+        },
     }
 
 
 @cache
 def code(folder: Path = Path(__file__).parents[1]) -> str:
     """The hash of this package's source: views, mixing and order are what it says today, whatever version it has."""
-    return _hash(*(part for path in sorted(folder.rglob("*.py")) for part in (str(path.relative_to(folder)).encode(), path.read_bytes())))
+    return _hash(
+        *(
+            part
+            for path in sorted(folder.rglob("*.py"))
+            for part in (str(path.relative_to(folder)).encode(), path.read_bytes())
+        )
+    )
 
 
 def digest(teacher: nn.Module) -> str:
@@ -206,7 +242,10 @@ def digest(teacher: nn.Module) -> str:
     numbers = [*teacher.named_parameters(), *teacher.named_buffers()]
     parts = [f"{teacher}{getattr(teacher, 'size', '')}".encode()]
     for name, tensor in sorted(numbers, key=lambda own: own[0]):
-        parts += [f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode(), tensor.detach().cpu().contiguous().numpy().tobytes()]
+        parts += [
+            f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode(),
+            tensor.detach().cpu().contiguous().numpy().tobytes(),
+        ]
     return _hash(*parts)
 
 
@@ -231,7 +270,10 @@ def described(part: Any) -> Any:
         return [described(item) for item in part]
     if is_dataclass(part) and not isinstance(part, type):
         name = f"{type(part).__module__}.{type(part).__qualname__}"
-        return {"is": name, **{own.name: described(getattr(part, own.name)) for own in fields(part)}}
+        return {
+            "is": name,
+            **{own.name: described(getattr(part, own.name)) for own in fields(part)},
+        }
     if callable(part) and "<" not in getattr(part, "__qualname__", "<"):
         return f"{part.__module__}.{part.__qualname__}"
     raise ValueError(

@@ -52,14 +52,18 @@ def to_tensor(image: Image.Image) -> Tensor:
 def fitted(image: Image.Image, size: int, resize: int) -> Image.Image:
     """The central square of `size`, after the shorter side was made `resize`; rounded as torchvision's Resize and CenterCrop do."""
     width, height = image.size
-    if max(width, height) > 32 * min(width, height):  # a ribbon: all of it, enlarged, would not fit into memory
+    if max(width, height) > 32 * min(
+        width, height
+    ):  # a ribbon: all of it, enlarged, would not fit into memory
         side = min(width, height)
         left, top = (width - side) // 2, (height - side) // 2
         image = image.crop((left, top, left + side, top + side))
         width, height = image.size
     if min(width, height) != resize:
         shorter = min(width, height)
-        image = image.resize((resize * width // shorter, resize * height // shorter), Image.Resampling.BICUBIC)
+        image = image.resize(
+            (resize * width // shorter, resize * height // shorter), Image.Resampling.BICUBIC
+        )
     if image.size == (size, size):
         return image
     left, top = round((image.width - size) / 2), round((image.height - size) / 2)
@@ -100,7 +104,9 @@ class Plain:
         """The images as they are, unless a part of them was asked for."""
         if self.crop == 1:
             return pixels
-        return np.stack([self(Image.fromarray(np.moveaxis(image, 0, 2))).numpy() for image in pixels])
+        return np.stack(
+            [self(Image.fromarray(np.moveaxis(image, 0, 2))).numpy() for image in pixels]
+        )
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,9 @@ class Weak:
     def __post_init__(self) -> None:
         check_size(self.size)
         if not 0 <= self.pad < self.size:
-            raise ValueError(f"pad must be in [0, size) because pixels are reflected, got pad {self.pad} and size {self.size}")
+            raise ValueError(
+                f"pad must be in [0, size) because pixels are reflected, got pad {self.pad} and size {self.size}"
+            )
         if self.cutout < 0:
             raise ValueError(f"cutout must be a side in pixels, or 0 for none, got {self.cutout}")
 
@@ -142,15 +150,21 @@ class Weak:
         edges = (self.pad, self.pad)
         padded = np.pad(pixels, ((0, 0), (0, 0), edges, edges), mode="reflect")
         # Windows are a view without a copy, and taking one of them for each image copies whole lines: 5 times faster than torch's indexing.
-        image: Array = sliding_window_view(padded, (self.size, self.size), axis=(2, 3))[np.arange(len(pixels)), :, top, left]
+        image: Array = sliding_window_view(padded, (self.size, self.size), axis=(2, 3))[
+            np.arange(len(pixels)), :, top, left
+        ]
         mirrored = flipped.astype(bool)
         image[mirrored] = image[mirrored][..., ::-1]
         if self.cutout:
             line = np.arange(self.size)
             rows, columns = (
-                (line >= middle[:, None] - self.cutout // 2) & (line < middle[:, None] + (self.cutout + 1) // 2) for middle in (row, column)
+                (line >= middle[:, None] - self.cutout // 2)
+                & (line < middle[:, None] + (self.cutout + 1) // 2)
+                for middle in (row, column)
             )
-            np.copyto(image, np.uint8(self.fill), where=(rows[:, :, None] & columns[:, None, :])[:, None])
+            np.copyto(
+                image, np.uint8(self.fill), where=(rows[:, :, None] & columns[:, None, :])[:, None]
+            )
         return image
 
 
@@ -163,7 +177,9 @@ class TwoViews:
 
     def __post_init__(self) -> None:
         if self.first.size != self.second.size:
-            raise ValueError(f"both views must have one size, got {self.first.size} and {self.second.size}")
+            raise ValueError(
+                f"both views must have one size, got {self.first.size} and {self.second.size}"
+            )
 
     @property
     def size(self) -> int:
@@ -178,4 +194,6 @@ class TwoViews:
     def __call__(self, image: Image.Image, parameters: Array) -> Tensor:
         """Both views as uint8 (2, 3, size, size), given their row of parameters."""
         columns = int(parameters[-1])
-        return torch.stack([self.first(image, parameters[:columns]), self.second(image, parameters[columns:-1])])
+        return torch.stack(
+            [self.first(image, parameters[:columns]), self.second(image, parameters[columns:-1])]
+        )

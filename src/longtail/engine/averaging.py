@@ -20,7 +20,11 @@ def averaged_tensors(method: nn.Module) -> dict[str, Tensor]:
     for prefix, module in method.named_modules():
         # A frozen network's statistics never move; following them would only cost time. A norm without weights may be anywhere.
         if isinstance(module, _BatchNorm) and (prefix in trained or not module.affine):
-            names |= {f"{prefix}.{key}": buffer for key, buffer in module.named_buffers(recurse=False) if buffer.is_floating_point()}
+            names |= {
+                f"{prefix}.{key}": buffer
+                for key, buffer in module.named_buffers(recurse=False)
+                if buffer.is_floating_point()
+            }
     return names
 
 
@@ -75,7 +79,9 @@ class Uniform(_Average):
     def __init__(self, *, start: float = 0.5, end: float = 1.0) -> None:
         super().__init__()
         if not 0.0 <= start < end <= 1.0:
-            raise ValueError(f"expected 0 <= start < end <= 1 as fractions of training, got start {start} and end {end}")
+            raise ValueError(
+                f"expected 0 <= start < end <= 1 as fractions of training, got start {start} and end {end}"
+            )
         self.start, self.end, self.seen = start, end, 0
 
     @torch.no_grad()

@@ -35,7 +35,9 @@ def load(path: Path) -> dict[str, Any]:
             f"delete {path.parent} to train this stage again"
         ) from error
     if state.get("format", 0) > FORMAT:
-        raise ValueError(f"{path} has checkpoint format {state['format']}, this version reads up to {FORMAT}: update longtail")
+        raise ValueError(
+            f"{path} has checkpoint format {state['format']}, this version reads up to {FORMAT}: update longtail"
+        )
     return state
 
 

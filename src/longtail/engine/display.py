@@ -56,9 +56,15 @@ class Display:
         if steps:
             speed = f"{images * steps / seconds:,.0f} images/s, {duration((clock.steps - clock.step - 1) * seconds / steps)} left"
         done = (clock.step + 1) / clock.steps
-        terms = "  ".join(f"{name.partition('/')[2]} {value:.3f}" for name, value in means.items() if name.startswith("terms/"))
+        terms = "  ".join(
+            f"{name.partition('/')[2]} {value:.3f}"
+            for name, value in means.items()
+            if name.startswith("terms/")
+        )
         bar = "█" * int(20 * done) + "░" * (20 - int(20 * done))
-        self._line(f"{self.stage} {bar} {done:4.0%}  epoch {clock.epoch + 1}/{clock.epochs}  {terms}  rate {rate:.2g}  {speed}")
+        self._line(
+            f"{self.stage} {bar} {done:4.0%}  epoch {clock.epoch + 1}/{clock.epochs}  {terms}  rate {rate:.2g}  {speed}"
+        )
 
     def milestone(self, text: str, *, final: bool) -> None:
         """Print a line that stays, unless the last one did so a moment ago: short epochs would flood the screen."""

@@ -25,7 +25,9 @@ from longtail import processes
 from longtail.core import Average, Clock, Method, Outcome
 from longtail.engine.machine import Machine
 
-PATIENCE = timedelta(hours=3)  # of the others, while the first one reads a large set for the first time
+PATIENCE = timedelta(
+    hours=3
+)  # of the others, while the first one reads a large set for the first time
 Look = Callable[[Any, Clock], Outcome]
 
 
@@ -40,14 +42,18 @@ def started(machine: Machine) -> Iterator[Machine]:
     # Its functions take as default the group that there is when they are imported, which DDP does: imported now, they hold none. Otherwise
     # they would hold ours beyond its end, and its threads would still run when the interpreter is gone.
     importlib.import_module("torch.distributed.nn")
-    dist.init_process_group("cpu:gloo,cuda:nccl" if machine.device == "cuda" else "gloo", timeout=PATIENCE)
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if machine.device == "cuda" else "gloo", timeout=PATIENCE
+    )
     try:
         yield machine
     finally:
         dist.destroy_process_group()
 
 
-def wrapped(method: Method[Any], machine: Machine) -> tuple[Look, Callable[[], contextlib.AbstractContextManager[Any]]]:
+def wrapped(
+    method: Method[Any], machine: Machine
+) -> tuple[Look, Callable[[], contextlib.AbstractContextManager[Any]]]:
     """A method's forward with gradients averaged over the processes, and a context in which they are not."""
     if processes.world() == 1:
         return method, contextlib.nullcontext

@@ -37,7 +37,12 @@ class Fitting:
 
     def clock(self, step: int) -> Clock:
         """The time at an optimizer step."""
-        return Clock(step, self.stage.epochs * self.steps_per_epoch, step // self.steps_per_epoch, self.stage.epochs)
+        return Clock(
+            step,
+            self.stage.epochs * self.steps_per_epoch,
+            step // self.steps_per_epoch,
+            self.stage.epochs,
+        )
 
 
 class Step(NamedTuple):
@@ -79,8 +84,14 @@ def promised(stage: Stage[Any], epoch: int, *, start: int) -> Iterator[Any]:
         if seen > length:
             break
         if not isinstance(batch, Mapping) or "draw" not in batch:
-            got = f"only {', '.join(batch)}" if isinstance(batch, Mapping) else f"a {type(batch).__name__}"
-            raise ValueError(f"stage {stage.name!r}: expected batches as dictionaries with `draw`, one number for each row, got {got}")
+            got = (
+                f"only {', '.join(batch)}"
+                if isinstance(batch, Mapping)
+                else f"a {type(batch).__name__}"
+            )
+            raise ValueError(
+                f"stage {stage.name!r}: expected batches as dictionaries with `draw`, one number for each row, got {got}"
+            )
         yield batch
     if seen != length:
         raise ValueError(
@@ -128,10 +139,25 @@ def merge(outcomes: Sequence[Outcome], shares: Sequence[float]) -> Outcome:
         if len(parts) == 1:
             return {name: value.detach() for name, value in parts[0].items()}
         means = {}
-        for name in dict.fromkeys(name for part in parts for name in part):  # a batch may lack one that concerns none of its rows
-            found = [(part[name].detach(), share) for part, share in zip(parts, shares, strict=True) if name in part]
-            means[name] = torch.stack([value * share for value, share in found]).sum() / sum(share for _, share in found)
+        for name in dict.fromkeys(
+            name for part in parts for name in part
+        ):  # a batch may lack one that concerns none of its rows
+            found = [
+                (part[name].detach(), share)
+                for part, share in zip(parts, shares, strict=True)
+                if name in part
+            ]
+            means[name] = torch.stack([value * share for value, share in found]).sum() / sum(
+                share for _, share in found
+            )
         return means
 
-    carry = {name: processes.gather(torch.cat([outcome.carry[name].detach() for outcome in outcomes])) for name in outcomes[0].carry}
-    return Outcome(mean([outcome.terms for outcome in outcomes]), mean([outcome.notes for outcome in outcomes]), carry)
+    carry = {
+        name: processes.gather(torch.cat([outcome.carry[name].detach() for outcome in outcomes]))
+        for name in outcomes[0].carry
+    }
+    return Outcome(
+        mean([outcome.terms for outcome in outcomes]),
+        mean([outcome.notes for outcome in outcomes]),
+        carry,
+    )

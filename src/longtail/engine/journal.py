@@ -34,7 +34,9 @@ class Meter:
         """Count a step in, or stop if its loss is not finite."""
         terms = {name: value.item() for name, value in outcome.terms.items()}
         if not all(map(math.isfinite, terms.values())):
-            raise diverged("the loss", clock, ", ".join(f"{name} {value:g}" for name, value in terms.items()))
+            raise diverged(
+                "the loss", clock, ", ".join(f"{name} {value:g}" for name, value in terms.items())
+            )
         for kind, values in (("terms", terms), ("notes", outcome.notes)):
             for name, value in values.items():
                 number, key = value.item() if isinstance(value, Tensor) else value, f"{kind}/{name}"
@@ -57,9 +59,14 @@ class Meter:
 class Journal:
     """An append-only file of JSON lines that can be cut back to where a checkpoint was made."""
 
-    TIMES = ("seconds", "images_per_second")  # what may differ between two runs that are otherwise equal
+    TIMES = (
+        "seconds",
+        "images_per_second",
+    )  # what may differ between two runs that are otherwise equal
 
-    def __init__(self, path: Path | None, *, length: int = 0, tensorboard: Path | None = None) -> None:
+    def __init__(
+        self, path: Path | None, *, length: int = 0, tensorboard: Path | None = None
+    ) -> None:
         if path is None:  # a process that keeps no journal
             path = Path(os.devnull)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +81,9 @@ class Journal:
             try:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError as error:
-                raise ValueError("TensorBoard files need the package tensorboard: pip install 'longtail[track]'") from error
+                raise ValueError(
+                    "TensorBoard files need the package tensorboard: pip install 'longtail[track]'"
+                ) from error
             self._board = SummaryWriter(str(tensorboard))
 
     @property

@@ -43,10 +43,15 @@ class Machine:
 
     def receive(self, batch: Any) -> Any:
         """Move a batch here."""
-        return {name: self._tensor(value) if isinstance(value, Tensor) else value for name, value in batch.items()}
+        return {
+            name: self._tensor(value) if isinstance(value, Tensor) else value
+            for name, value in batch.items()
+        }
 
     def _tensor(self, value: Tensor) -> Tensor:
-        layout = torch.channels_last if self.channels_last and value.ndim == 4 else torch.preserve_format
+        layout = (
+            torch.channels_last if self.channels_last and value.ndim == 4 else torch.preserve_format
+        )
         return value.to(self.device, non_blocking=True, memory_format=layout)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
@@ -59,7 +64,9 @@ class Machine:
 def compile_parts(method: nn.Module) -> None:
     """Compile a method's parts in place, each as large as can be called: compiling the method itself would rename every key."""
     for part in method.children():
-        if type(part).forward is nn.Module.forward:  # a part that is not called, but holds some that are
+        if (
+            type(part).forward is nn.Module.forward
+        ):  # a part that is not called, but holds some that are
             compile_parts(part)
         else:
             part.compile()
@@ -75,14 +82,19 @@ def keep_freed_memory() -> bool:
     except (AttributeError, OSError, TypeError):  # no such function, no such loader
         return False
     mmap_threshold, trim_threshold = -3, -1  # glibc's malloc.h
-    return bool(tune(mmap_threshold, 32 << 20) and tune(trim_threshold, 2**31 - 1))  # each the largest that it takes
+    return bool(
+        tune(mmap_threshold, 32 << 20) and tune(trim_threshold, 2**31 - 1)
+    )  # each the largest that it takes
 
 
 @cache
 def bf16_works(device: str) -> bool:
     """Whether a bf16 product runs here. Asked in a child process, for some CPUs answer with a fatal signal."""
     probe = f"import torch; a = torch.ones(64, 64, dtype=torch.bfloat16, device={device!r}); assert (a @ a).float().sum().item() == 64.0**3"
-    return subprocess.run([sys.executable, "-c", probe], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run([sys.executable, "-c", probe], capture_output=True, check=False).returncode
+        == 0
+    )
 
 
 def devices() -> list[str]:
@@ -103,16 +115,24 @@ def choose(
     """Choose a machine: the fastest device, and bf16 where it is both safe and fast (CUDA), unless told otherwise."""
     kind = devices()[0] if device == "auto" else device
     if kind.partition(":")[0] not in devices():
-        raise ValueError(f"expected a device that is here ({', '.join(devices())}), got {kind!r}: choose one of them or 'auto'")
+        raise ValueError(
+            f"expected a device that is here ({', '.join(devices())}), got {kind!r}: choose one of them or 'auto'"
+        )
     if threads is not None and threads < 1:
         raise ValueError(f"expected at least one thread, got {threads}")
     if workers < 0:
         raise ValueError(f"expected 0 or more loader workers, got {workers}")
     if precision == "bf16" and not bf16_works(kind):
-        raise ValueError(f"bf16 products fail on this {kind} (tried in a child process): use --precision fp32")
+        raise ValueError(
+            f"bf16 products fail on this {kind} (tried in a child process): use --precision fp32"
+        )
     if sync_batchnorm and kind.partition(":")[0] != "cuda":
-        raise ValueError(f"torch has SyncBatchNorm on cuda only, got {kind}: leave --sync-batchnorm out")
-    mixed = precision == "bf16" or (precision == "auto" and kind.startswith("cuda") and bf16_works(kind))
+        raise ValueError(
+            f"torch has SyncBatchNorm on cuda only, got {kind}: leave --sync-batchnorm out"
+        )
+    mixed = precision == "bf16" or (
+        precision == "auto" and kind.startswith("cuda") and bf16_works(kind)
+    )
     return Machine(
         device=kind,
         precision="bf16" if mixed else "fp32",

@@ -32,17 +32,26 @@ def parameter_groups(
     if not weight_decay >= 0:
         raise ValueError(f"expected a weight decay of 0 or more, got {weight_decay}")
     if not 0 < layer_decay <= 1:
-        raise ValueError(f"expected a decay of rates over layers in (0, 1], got {layer_decay}: 1 is one rate for all")
+        raise ValueError(
+            f"expected a decay of rates over layers in (0, 1], got {layer_decay}: 1 is one rate for all"
+        )
     named = [(name, p) for name, p in method.named_parameters() if p.requires_grad]
     if not named:
-        raise ValueError("expected a method with something to train, got no parameter that requires a gradient")
+        raise ValueError(
+            "expected a method with something to train, got no parameter that requires a gradient"
+        )
     scales = scales or {}
     for prefix in scales:
         if not any(_within(name, prefix) for name, _ in named):
             known = sorted({name.partition(".")[0] for name, _ in named})
-            raise ValueError(f"expected a trainable part of the method in `scales`, got {prefix!r}: known are {', '.join(known)}")
+            raise ValueError(
+                f"expected a trainable part of the method in `scales`, got {prefix!r}: known are {', '.join(known)}"
+            )
     depth = 1 + max((_block(name) for name, _ in named), default=-1)
-    if layer_decay != 1 and not (depth and any(re.search(r"(?:^|\.)patch_embed\.", name) for name, _ in method.named_parameters())):
+    if layer_decay != 1 and not (
+        depth
+        and any(re.search(r"(?:^|\.)patch_embed\.", name) for name, _ in method.named_parameters())
+    ):
         raise ValueError(
             f"expected a vision transformer for a decay of rates over layers, got {layer_decay} for something else: leave it at 1"
         )
@@ -51,7 +60,9 @@ def parameter_groups(
         decay = 0.0 if p.ndim <= 1 or name.rpartition(".")[2] in undecayed else weight_decay
         scale = layer_decay ** (depth + 1 - _layer(name, depth))
         scale *= next((s for prefix, s in scales.items() if _within(name, prefix)), 1.0)
-        group = groups.setdefault((decay, scale), {"params": [], "weight_decay": decay, "lr_scale": scale})
+        group = groups.setdefault(
+            (decay, scale), {"params": [], "weight_decay": decay, "lr_scale": scale}
+        )
         group["params"].append(p)
     return list(groups.values())
 
@@ -73,7 +84,9 @@ def _block(name: str) -> int:
 def _layer(name: str, depth: int) -> int:
     if _block(name) >= 0:
         return _block(name) + 1
-    embedding = re.search(r"(?:^|\.)(patch_embed\.|norm_pre\.|pos_embed$|cls_token$|dist_token$|reg_token$)", name)
+    embedding = re.search(
+        r"(?:^|\.)(patch_embed\.|norm_pre\.|pos_embed$|cls_token$|dist_token$|reg_token$)", name
+    )
     return 0 if embedding else depth + 1
 
 
@@ -106,13 +119,17 @@ def adamw(
     """AdamW, with layer-wise rate decay for transformers."""
 
     def build(method: nn.Module) -> Optimizer:
-        groups = parameter_groups(method, weight_decay, scales=scales, layer_decay=layer_decay, undecayed=undecayed)
+        groups = parameter_groups(
+            method, weight_decay, scales=scales, layer_decay=layer_decay, undecayed=undecayed
+        )
         return torch.optim.AdamW(_rated(groups, lr), lr, betas=betas)
 
     return build
 
 
-def from_timm(name: str, *, lr: float, weight_decay: float = 0.0, layer_decay: float = 1.0, **keywords: Any) -> Build:
+def from_timm(
+    name: str, *, lr: float, weight_decay: float = 0.0, layer_decay: float = 1.0, **keywords: Any
+) -> Build:
     """Any optimizer that timm knows by name, such as "lamb"."""
 
     def build(method: nn.Module) -> Optimizer:

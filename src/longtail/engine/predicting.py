@@ -22,7 +22,9 @@ def predictor(method: Method[Any], machine: Machine) -> Predict:
     frequent class.
     """
 
-    heads = getattr(type(method), "heads", None)  # of the class: a module may be called `heads` as well
+    heads = getattr(
+        type(method), "heads", None
+    )  # of the class: a module may be called `heads` as well
 
     @torch.no_grad()
     def predict(image: Tensor) -> Mapping[str, Tensor]:

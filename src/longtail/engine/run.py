@@ -42,13 +42,23 @@ class Run:
         tensorboard: bool = False,
         command: str = "the same command",
     ) -> None:
-        self.folder, self.seed, self.view_seed = Path(folder), seed, seed if view_seed is None else view_seed
+        self.folder, self.seed, self.view_seed = (
+            Path(folder),
+            seed,
+            seed if view_seed is None else view_seed,
+        )
         self.machine, self.save_minutes = machine or Machine(), save_minutes
         self.dry, self.tensorboard, self.command = dry, tensorboard, command
         self.history: list[dict[str, Any]] = []  # one record per finished stage
-        self.pretraining: str | None = None  # other data that the weights have seen; a recipe that begins with such weights says so
-        self.minutes_before: dict[str, float] = {}  # of the runs whose weights this one begins with, where they are known
-        self.unused: set[str] = set()  # keywords that had no effect, as a recipe says; the row does not name them
+        self.pretraining: str | None = (
+            None  # other data that the weights have seen; a recipe that begins with such weights says so
+        )
+        self.minutes_before: dict[
+            str, float
+        ] = {}  # of the runs whose weights this one begins with, where they are known
+        self.unused: set[str] = (
+            set()
+        )  # keywords that had no effect, as a recipe says; the row does not name them
         self._begun: set[str] = set()  # the names of stages
         self.machine.settle()
         seed_all(seed, "start")
@@ -61,11 +71,17 @@ class Run:
                 f"got {stage.epochs}, {len(stage.data)} and {stage.accumulate}"
             )
         if stage.keep.average is not None and stage.keep.average not in stage.averages:
-            raise ValueError(f"stage {stage.name!r} keeps the average {stage.keep.average!r}, but has only {sorted(stage.averages)}")
+            raise ValueError(
+                f"stage {stage.name!r} keeps the average {stage.keep.average!r}, but has only {sorted(stage.averages)}"
+            )
         if stage.name in self._begun:
-            raise ValueError(f"expected stages of different names, for each has its folder, got two called {stage.name!r}: rename one")
+            raise ValueError(
+                f"expected stages of different names, for each has its folder, got two called {stage.name!r}: rename one"
+            )
         self._begun.add(stage.name)
-        stage = replace(stage, averages=deepcopy(dict(stage.averages)))  # so that two stages may be given the same ones
+        stage = replace(
+            stage, averages=deepcopy(dict(stage.averages))
+        )  # so that two stages may be given the same ones
         self.machine.place(stage.method)
         if self.dry is None:
             self._finish(stage)
@@ -90,7 +106,13 @@ class Run:
             )
         if not (folder / "done").exists():
             board = self.folder / "tensorboard" / stage.name if self.tensorboard else None
-            session = Session(self._prepare(stage), folder, save_minutes=self.save_minutes, command=self.command, tensorboard=board)
+            session = Session(
+                self._prepare(stage),
+                folder,
+                save_minutes=self.save_minutes,
+                command=self.command,
+                tensorboard=board,
+            )
             if saved is not None:
                 session.resume(saved)
             session.train()

@@ -41,7 +41,9 @@ class SAM(Wrapper):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         if closure is None:
-            raise ValueError("SAM looks twice at a batch and needs a closure that computes the gradient: pass one to step")
+            raise ValueError(
+                "SAM looks twice at a batch and needs a closure that computes the gradient: pass one to step"
+            )
         with torch.enable_grad():
             clean = closure()
         moved = self.parameters()

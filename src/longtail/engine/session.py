@@ -30,7 +30,15 @@ JOURNAL_EVERY = 100  # steps between two lines within an epoch
 class Session:
     """Trains a stage from wherever its folder says it is."""
 
-    def __init__(self, fitting: Fitting, folder: Path, *, save_minutes: float, command: str, tensorboard: Path | None = None) -> None:
+    def __init__(
+        self,
+        fitting: Fitting,
+        folder: Path,
+        *,
+        save_minutes: float,
+        command: str,
+        tensorboard: Path | None = None,
+    ) -> None:
         self.fitting, self.stage, self.folder = fitting, fitting.stage, folder
         self.save_minutes, self.command, self.tensorboard = save_minutes, command, tensorboard
         self.display, self.meter = Display(fitting.stage.name), Meter()
@@ -44,8 +52,12 @@ class Session:
         self.fitting.optimizer.load_state_dict(saved["optimizer"])
         for name, average in self.stage.averages.items():
             average.load_state_dict(saved["averages"][name])
-        meters = saved.get("meters") or [saved["meter"]]  # earlier versions saved the first process's
-        if processes.rank() < len(meters):  # of another number of processes, some begin their means anew
+        meters = saved.get("meters") or [
+            saved["meter"]
+        ]  # earlier versions saved the first process's
+        if processes.rank() < len(
+            meters
+        ):  # of another number of processes, some begin their means anew
             self.meter.load_state_dict(meters[processes.rank()])
         self.kept, self.step = dict(saved["kept"]), saved["step"]
         self.seconds, self.journal_length = saved["seconds"], saved["journal"]
@@ -56,23 +68,33 @@ class Session:
             pass
         self._complete()
         if self.asked_to_stop:
-            raise Stopped(f"stopped after stage {self.stage.name!r}, which is complete. Continue with: {self.command}")
+            raise Stopped(
+                f"stopped after stage {self.stage.name!r}, which is complete. Continue with: {self.command}"
+            )
 
     def steps(self) -> Iterator[Clock]:
         """Train, handing over the time of each step once it is recorded and, where due, saved."""
         self._began = self._saved = time.monotonic()
         began_at, images = self.step, 0
         path = self.folder / "journal.jsonl" if self.first else None
-        self.journal = Journal(path, length=self.journal_length, tensorboard=self.tensorboard if self.first else None)
+        self.journal = Journal(
+            path, length=self.journal_length, tensorboard=self.tensorboard if self.first else None
+        )
         try:
             with listening() as request:
                 for clock, outcome, rows in train(self.fitting, step=began_at):
                     if clock.step == began_at:
-                        announce(self.fitting, self.display, rows * processes.world(), after=began_at)
-                    images = max(images, rows * processes.world())  # the last step of an epoch may have fewer
+                        announce(
+                            self.fitting, self.display, rows * processes.world(), after=began_at
+                        )
+                    images = max(
+                        images, rows * processes.world()
+                    )  # the last step of an epoch may have fewer
                     self.step = clock.step + 1
                     self._record(clock, outcome, images)
-                    stop, due = self._agreed(request.made, time.monotonic() - self._saved > 60 * self.save_minutes)
+                    stop, due = self._agreed(
+                        request.made, time.monotonic() - self._saved > 60 * self.save_minutes
+                    )
                     if stop or due or self._epoch_ended:
                         self._save(clock)
                     self.asked_to_stop = stop
@@ -104,15 +126,25 @@ class Session:
         if not self._epoch_ended and self.step % JOURNAL_EVERY:
             return
         kind = "epoch" if self._epoch_ended else "steps"
-        line: dict[str, Any] = {"kind": kind, "epoch": clock.epoch + 1, "step": self.step, "rate": rate}
+        line: dict[str, Any] = {
+            "kind": kind,
+            "epoch": clock.epoch + 1,
+            "step": self.step,
+            "rate": rate,
+        }
         line |= mean_over_processes(self.meter.means())
         if self._epoch_ended:
             results = self._evaluate(clock)
             line |= results
             self._keep_best(results, clock)
             self.meter = Meter()
-            self.display.milestone(_sentence(self.stage, clock, line), final=self.step == clock.steps)
-        line |= {"seconds": round(self._elapsed, 2), "images_per_second": round(images * self.step / self._elapsed, 1)}
+            self.display.milestone(
+                _sentence(self.stage, clock, line), final=self.step == clock.steps
+            )
+        line |= {
+            "seconds": round(self._elapsed, 2),
+            "images_per_second": round(images * self.step / self._elapsed, 1),
+        }
         self.journal.write(line)
 
     def _evaluate(self, clock: Clock) -> dict[str, float]:
@@ -124,13 +156,18 @@ class Session:
         stage.method.eval()
         predict = predictor(stage.method, self.fitting.machine)
         results: dict[str, float] = {}
-        variants: dict[str, Mapping[str, Tensor]] = {f"{name}/": average.weights() for name, average in stage.averages.items()}
+        variants: dict[str, Mapping[str, Tensor]] = {
+            f"{name}/": average.weights() for name, average in stage.averages.items()
+        }
         for prefix, weights in {"": {}, **variants}.items():
             if prefix and not weights:
                 continue  # an average that has not begun
             with lent(stage.method, weights):
                 for name, evaluator in stage.evals.items():
-                    results |= {f"{prefix}{name}/{key}": float(value) for key, value in evaluator(predict).items()}
+                    results |= {
+                        f"{prefix}{name}/{key}": float(value)
+                        for key, value in evaluator(predict).items()
+                    }
         return results
 
     def _keep_best(self, results: Mapping[str, float], clock: Clock) -> None:
@@ -139,10 +176,17 @@ class Session:
         if metric is None or not results or (name and not self.stage.averages[name].weights()):
             return  # nothing was judged, or the average has not begun
         if metric not in results:
-            raise ValueError(f"stage {self.stage.name!r} keeps the best {metric!r}, but its evaluations are: {', '.join(results)}")
-        if results[metric] > (-math.inf if self.kept["value"] is None else self.kept["value"]):  # what is not a number is never the best
+            raise ValueError(
+                f"stage {self.stage.name!r} keeps the best {metric!r}, but its evaluations are: {', '.join(results)}"
+            )
+        if results[metric] > (
+            -math.inf if self.kept["value"] is None else self.kept["value"]
+        ):  # what is not a number is never the best
             # All of the method's state, for what it answers may depend on prototypes, queues or a copy that follows.
-            weights = {**self.stage.method.state_dict(), **(self.stage.averages[name].weights() if name else {})}
+            weights = {
+                **self.stage.method.state_dict(),
+                **(self.stage.averages[name].weights() if name else {}),
+            }
             self.kept = {
                 "value": results[metric],
                 "epoch": clock.epoch + 1,
@@ -151,7 +195,9 @@ class Session:
 
     def _save(self, clock: Clock) -> None:
         # A finite loss may have a gradient that is not: weights that it spoilt must not take the place of good ones.
-        if spoilt := [name for name, own in self.stage.method.named_parameters() if not own.isfinite().all()]:
+        if spoilt := [
+            name for name, own in self.stage.method.named_parameters() if not own.isfinite().all()
+        ]:
             raise diverged("the weights", clock, f"{len(spoilt)} of them, such as {spoilt[0]}")
         share_statistics(self.stage.method, self.stage.averages.values())
         state = {
@@ -159,7 +205,9 @@ class Session:
             "step": self.step,
             "method": self.stage.method.state_dict(),
             "optimizer": self.fitting.optimizer.state_dict(),
-            "averages": {name: average.state_dict() for name, average in self.stage.averages.items()},
+            "averages": {
+                name: average.state_dict() for name, average in self.stage.averages.items()
+            },
             "meters": processes.everyone(self.meter.state_dict()),
             "kept": self.kept,
             "journal": self.journal.length,
@@ -174,10 +222,24 @@ class Session:
             self.kept["weights"] = dict(self.stage.averages[self.stage.keep.average].weights())
         keep = self.stage.keep
         if (keep.average or keep.best) and not self.kept["weights"]:
-            never = f"the average {keep.average!r} never began" if keep.average else f"{keep.best!r} was never measured"
-            raise ValueError(f"stage {self.stage.name!r} keeps {keep.name}, but {never}: train for more epochs, or keep the last")
-        best = {"metric": keep.best, "epoch": self.kept["epoch"], "value": self.kept["value"]} if keep.best else None
-        record = {"name": self.stage.name, "epochs": self.stage.epochs, "minutes": round(self._elapsed / 60, 3)}
+            never = (
+                f"the average {keep.average!r} never began"
+                if keep.average
+                else f"{keep.best!r} was never measured"
+            )
+            raise ValueError(
+                f"stage {self.stage.name!r} keeps {keep.name}, but {never}: train for more epochs, or keep the last"
+            )
+        best = (
+            {"metric": keep.best, "epoch": self.kept["epoch"], "value": self.kept["value"]}
+            if keep.best
+            else None
+        )
+        record = {
+            "name": self.stage.name,
+            "epochs": self.stage.epochs,
+            "minutes": round(self._elapsed / 60, 3),
+        }
         record |= {"keep": keep.name, "best": best}
         if self.first:
             checkpoint.save(self.folder / "kept.pt", {"weights": self.kept["weights"]})
@@ -212,8 +274,16 @@ def _sentence(stage: Stage[Any], clock: Clock, line: Mapping[str, Any]) -> str:
     """The epoch's terms, and the evaluations of the weights that the stage means to keep; those of single heads are in the journal."""
     name = _kept_average(stage)
     kept = f"{name}/" if name else ""
-    shown = {name.removeprefix("terms/"): value for name, value in line.items() if name.startswith("terms/")}
+    shown = {
+        name.removeprefix("terms/"): value
+        for name, value in line.items()
+        if name.startswith("terms/")
+    }
     judged = [name for name in line if any(name.startswith(f"{kept}{own}/") for own in stage.evals)]
-    shown |= {name.removeprefix(kept): line[name] for name in judged if name.removeprefix(kept).count("/") == 1}
+    shown |= {
+        name.removeprefix(kept): line[name]
+        for name in judged
+        if name.removeprefix(kept).count("/") == 1
+    }
     numbers = [f"{name} {value:.3f}" for name, value in shown.items()]
     return f"{stage.name}: epoch {clock.epoch + 1}/{clock.epochs}  " + "  ".join(numbers)

@@ -8,7 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longtail.losses.reduction import check_classes, check_smoothing, check_tau, distribution, full, prior, weighted_mean
+from longtail.losses.reduction import (
+    check_classes,
+    check_smoothing,
+    check_tau,
+    distribution,
+    full,
+    prior,
+    weighted_mean,
+)
 from longtail.losses.weights import effective_number
 
 
@@ -30,7 +38,9 @@ class BinaryCrossEntropy(nn.Module):
         super().__init__()
         check_smoothing(smoothing)
         if whole and smoothing:
-            raise ValueError(f"expected no smoothing with `whole`, which would answer yes for every class, got {smoothing}")
+            raise ValueError(
+                f"expected no smoothing with `whole`, which would answer yes for every class, got {smoothing}"
+            )
         self.smoothing, self.whole = smoothing, whole
 
     def each(self, logits: Tensor, target: Tensor) -> Tensor:
@@ -38,7 +48,13 @@ class BinaryCrossEntropy(nn.Module):
         return F.binary_cross_entropy_with_logits(logits, target, reduction="none")
 
     def forward(
-        self, logits: Tensor, target: Tensor, *, weight: Tensor | None = None, rows: Tensor | None = None, features: Tensor | None = None
+        self,
+        logits: Tensor,
+        target: Tensor,
+        *,
+        weight: Tensor | None = None,
+        rows: Tensor | None = None,
+        features: Tensor | None = None,
     ) -> Tensor:
         """The mean over rows, also of rows with several classes or none; see `longtail.losses.reduction`.
 
@@ -48,7 +64,9 @@ class BinaryCrossEntropy(nn.Module):
         target = distribution(target, logits, smoothing=self.smoothing)
         answers = (target > 0).to(target.dtype) if self.whole else target
         losses = self.each(logits, answers).sum(1, keepdim=True)
-        return weighted_mean(losses, torch.ones_like(losses) if weight is None else target, weight=weight, rows=rows)
+        return weighted_mean(
+            losses, torch.ones_like(losses) if weight is None else target, weight=weight, rows=rows
+        )
 
 
 class BalancedBCE(BinaryCrossEntropy):
@@ -69,21 +87,36 @@ class BalancedBCE(BinaryCrossEntropy):
     bias: Tensor
 
     def __init__(
-        self, counts: Tensor, *, tau: float = 1.0, test_prior: Literal["uniform"] | Tensor | None = None, smoothing: float = 0.0
+        self,
+        counts: Tensor,
+        *,
+        tau: float = 1.0,
+        test_prior: Literal["uniform"] | Tensor | None = None,
+        smoothing: float = 0.0,
     ) -> None:
         super().__init__(smoothing=smoothing)
         check_tau(tau)
         bias = prior(counts).logit()
         if isinstance(test_prior, Tensor):
             inside = bool(((test_prior > 0) & (test_prior < 1)).all())
-            if test_prior.shape != counts.shape or not inside or abs(float(test_prior.sum()) - 1) > 1e-4:
-                raise ValueError(f"expected a test prior of {len(counts)} numbers in (0, 1) that sum to 1, got {test_prior.tolist()}")
+            if (
+                test_prior.shape != counts.shape
+                or not inside
+                or abs(float(test_prior.sum()) - 1) > 1e-4
+            ):
+                raise ValueError(
+                    f"expected a test prior of {len(counts)} numbers in (0, 1) that sum to 1, got {test_prior.tolist()}"
+                )
             bias = bias - test_prior.double().logit()
         elif isinstance(test_prior, str) and test_prior == "uniform":
             bias = bias - torch.full_like(bias, 1 / len(counts)).logit()
         elif test_prior is not None:
-            raise ValueError(f'expected None, "uniform" or a distribution, as a tensor, as the test prior, got {test_prior!r}')
-        if test_prior is None:  # a sigmoid of the bare logits answers another question, as said above
+            raise ValueError(
+                f'expected None, "uniform" or a distribution, as a tensor, as the test prior, got {test_prior!r}'
+            )
+        if (
+            test_prior is None
+        ):  # a sigmoid of the bare logits answers another question, as said above
             self.confidence = "softmax"
         self.register_buffer("bias", (tau * bias).to(torch.get_default_dtype()), persistent=False)
 

@@ -29,11 +29,17 @@ class Diversity(nn.Module):
     def forward(self, logits: Tensor, *, temperature: Tensor | None = None) -> Tensor:
         """For logits (experts, N, C)."""
         if logits.ndim != 3 or len(logits) < 2:
-            raise ValueError(f"expected logits (experts, N, C) of at least two experts, got {tuple(logits.shape)}")
-        return self.factor * sum_of_divergences(logits.detach().mean(0), logits, temperature=temperature)
+            raise ValueError(
+                f"expected logits (experts, N, C) of at least two experts, got {tuple(logits.shape)}"
+            )
+        return self.factor * sum_of_divergences(
+            logits.detach().mean(0), logits, temperature=temperature
+        )
 
 
-def sum_of_divergences(aim: Tensor, logits: Tensor, *, temperature: Tensor | float | None = None) -> Tensor:
+def sum_of_divergences(
+    aim: Tensor, logits: Tensor, *, temperature: Tensor | float | None = None
+) -> Tensor:
     """mean(T) ** 2 * sum over experts of KL(softmax(aim / T) || softmax(logits / T)), averaged over rows.
 
     For an aim (N, C) and logits (experts, N, C). A factor of T squared keeps gradients of one size whatever T is (Hinton et al. 2015).
@@ -43,7 +49,9 @@ def sum_of_divergences(aim: Tensor, logits: Tensor, *, temperature: Tensor | flo
     tensor(0.1438)
     """
     aim, logits = full(aim), full(logits)
-    divisor = torch.as_tensor(1.0 if temperature is None else temperature, dtype=logits.dtype, device=logits.device)
+    divisor = torch.as_tensor(
+        1.0 if temperature is None else temperature, dtype=logits.dtype, device=logits.device
+    )
     wanted, found = (F.log_softmax(own / divisor, -1) for own in (aim, logits))
     divergence = (wanted.exp() * (wanted - found)).sum(-1)
     return divisor.mean().square() * divergence.mean(-1).sum()
@@ -58,6 +66,8 @@ def expert_temperature(counts: Tensor, factor: float = 0.05) -> Tensor:
     [1.0, 0.6000000238418579]
     """
     if not 0 <= factor < 1:
-        raise ValueError(f"expected a factor in [0, 1), got {factor}: 0 gives every class the temperature 1")
+        raise ValueError(
+            f"expected a factor in [0, 1), got {factor}: 0 gives every class the temperature 1"
+        )
     raw = factor * len(counts) * prior(counts) + 1 - factor
     return (raw / raw.max()).to(torch.get_default_dtype())

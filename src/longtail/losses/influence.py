@@ -27,20 +27,34 @@ class InfluenceBalanced(nn.Module):
     def __init__(self, counts: Tensor, *, alpha: float = 1000.0, epsilon: float = 1e-3) -> None:
         super().__init__()
         inverse = 1 / prior(counts)
-        self.register_buffer("columns", (inverse * len(counts) / inverse.sum()).to(torch.get_default_dtype()), persistent=False)
+        self.register_buffer(
+            "columns",
+            (inverse * len(counts) / inverse.sum()).to(torch.get_default_dtype()),
+            persistent=False,
+        )
         self.alpha, self.epsilon = alpha, epsilon
 
     def forward(
-        self, logits: Tensor, target: Tensor, *, weight: Tensor | None = None, rows: Tensor | None = None, features: Tensor | None = None
+        self,
+        logits: Tensor,
+        target: Tensor,
+        *,
+        weight: Tensor | None = None,
+        rows: Tensor | None = None,
+        features: Tensor | None = None,
     ) -> Tensor:
         """The mean over rows; see `longtail.losses.reduction` for `weight` and `rows`. `features` (N, dim) are needed."""
         if features is None or len(features) != len(logits):
             got = "none" if features is None else f"{len(features)} rows"
-            raise ValueError(f"expected the features of {len(logits)} rows, which the head turned into logits, got {got}: pass features=")
+            raise ValueError(
+                f"expected the features of {len(logits)} rows, which the head turned into logits, got {got}: pass features="
+            )
         check_classes(logits, self.columns)
         logits = full(logits)
         target = distribution(target, logits)
         # |softmax - one_hot(c)|_1 is 1 - p_c at c, and as much at all others together.
-        influence = 2 * (1 - logits.softmax(1)) * full(features).abs().flatten(1).sum(1, keepdim=True)
+        influence = (
+            2 * (1 - logits.softmax(1)) * full(features).abs().flatten(1).sum(1, keepdim=True)
+        )
         losses = self.columns * -F.log_softmax(logits, 1) * self.alpha / (influence + self.epsilon)
         return weighted_mean(losses, target, weight=weight, rows=rows)

@@ -30,22 +30,34 @@ class LADE(LogitAdjusted):
 
     prior: Tensor
 
-    def __init__(self, counts: Tensor, *, alpha: float = 0.1, lam: float = 0.1, smoothing: float = 0.0) -> None:
+    def __init__(
+        self, counts: Tensor, *, alpha: float = 0.1, lam: float = 0.1, smoothing: float = 0.0
+    ) -> None:
         super().__init__(counts, smoothing=smoothing)
         self.register_buffer("prior", prior(counts).to(torch.get_default_dtype()), persistent=False)
         self.alpha, self.lam = alpha, lam
 
     def forward(
-        self, logits: Tensor, target: Tensor, *, weight: Tensor | None = None, rows: Tensor | None = None, features: Tensor | None = None
+        self,
+        logits: Tensor,
+        target: Tensor,
+        *,
+        weight: Tensor | None = None,
+        rows: Tensor | None = None,
+        features: Tensor | None = None,
     ) -> Tensor:
         """The mean over rows, and the regulariser; see `longtail.losses.reduction` for `weight` and `rows`."""
         logits = full(logits)
-        return super().forward(logits, target, weight=weight, rows=rows) + self.alpha * self.regulariser(logits, target)
+        return super().forward(
+            logits, target, weight=weight, rows=rows
+        ) + self.alpha * self.regulariser(logits, target)
 
     def regulariser(self, logits: Tensor, target: Tensor) -> Tensor:
         """How far exp(logits) is from densities on balanced data; a scalar."""
         share = distribution(target, logits)
-        balanced = (share / (len(self.prior) * self.prior)).sum(1).log()  # not a product of matrices, which autocast would round
+        balanced = (
+            (share / (len(self.prior) * self.prior)).sum(1).log()
+        )  # not a product of matrices, which autocast would round
         spread = (logits + balanced[:, None]).logsumexp(0) - math.log(len(logits))
         of_class = (share * logits).sum(0) / share.sum(0).clamp_min(1e-8)
         return (self.prior * (spread + self.lam * spread.square() - of_class)).sum()

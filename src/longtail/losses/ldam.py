@@ -27,11 +27,21 @@ class LDAM(nn.Module):
     def __init__(self, counts: Tensor, *, max_margin: float = 0.5, scale: float = 30.0) -> None:
         super().__init__()
         narrow = prior(counts) ** -0.25
-        self.register_buffer("margin", (max_margin * narrow / narrow.max()).to(torch.get_default_dtype()), persistent=False)
+        self.register_buffer(
+            "margin",
+            (max_margin * narrow / narrow.max()).to(torch.get_default_dtype()),
+            persistent=False,
+        )
         self.scale = scale
 
     def forward(
-        self, logits: Tensor, target: Tensor, *, weight: Tensor | None = None, rows: Tensor | None = None, features: Tensor | None = None
+        self,
+        logits: Tensor,
+        target: Tensor,
+        *,
+        weight: Tensor | None = None,
+        rows: Tensor | None = None,
+        features: Tensor | None = None,
     ) -> Tensor:
         """The mean over rows; see `longtail.losses.reduction` for `weight` and `rows`."""
         check_classes(logits, self.margin)
@@ -45,7 +55,9 @@ def _others(logits: Tensor) -> Tensor:
 
     From the whole sum as log(1 - p_c), except for the largest logit, where p_c may be 1 and the difference nothing but rounding.
     """
-    top = torch.zeros_like(logits, dtype=torch.bool).scatter(1, logits.argmax(1, keepdim=True), True)
+    top = torch.zeros_like(logits, dtype=torch.bool).scatter(
+        1, logits.argmax(1, keepdim=True), True
+    )
     probability = logits.softmax(1).masked_fill(top, 0.0)
     without = logits.logsumexp(1, keepdim=True) + torch.log1p(-probability)
     return torch.where(top, logits.masked_fill(top, -torch.inf).logsumexp(1, keepdim=True), without)

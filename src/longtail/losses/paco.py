@@ -40,33 +40,57 @@ class ParametricContrastive(nn.Module):
     ) -> None:
         super().__init__()
         if alpha < 0 or beta <= 0 or gamma < 0:
-            raise ValueError(f"expected alpha and gamma of at least 0 and a positive beta, got {alpha}, {gamma} and {beta}")
+            raise ValueError(
+                f"expected alpha and gamma of at least 0 and a positive beta, got {alpha}, {gamma} and {beta}"
+            )
         if temperature <= 0 or centre_temperature <= 0:
-            raise ValueError(f"expected positive temperatures, got {temperature} and {centre_temperature}")
-        self.register_buffer("bias", prior(counts).log().to(torch.get_default_dtype()), persistent=False)
+            raise ValueError(
+                f"expected positive temperatures, got {temperature} and {centre_temperature}"
+            )
+        self.register_buffer(
+            "bias", prior(counts).log().to(torch.get_default_dtype()), persistent=False
+        )
         self.alpha, self.beta, self.gamma = alpha, beta, gamma
         self.temperature, self.centre_temperature = temperature, centre_temperature
 
-    def each(self, logits: Tensor, target: Tensor, *, anchors: Tensor, others: Tensor, labels: Tensor) -> Tensor:
+    def each(
+        self, logits: Tensor, target: Tensor, *, anchors: Tensor, others: Tensor, labels: Tensor
+    ) -> Tensor:
         """The loss of each anchor: logits (N, C), target (N,), unit rows `anchors` (N, D) and `others` (M, D), and their `labels` (M,).
 
         An anchor is never contrasted with itself. A label that is no class, such as -1, is nobody's.
         """
         if len(logits) != len(anchors) or len(target) != len(anchors) or len(others) != len(labels):
-            sizes = f"{len(logits)}, {len(target)}, {len(anchors)}, and {len(others)}, {len(labels)}"
-            raise ValueError(f"expected logits, target and anchors of one length, and others and labels of one length, got {sizes}")
+            sizes = (
+                f"{len(logits)}, {len(target)}, {len(anchors)}, and {len(others)}, {len(labels)}"
+            )
+            raise ValueError(
+                f"expected logits, target and anchors of one length, and others and labels of one length, got {sizes}"
+            )
         check_classes(logits, self.bias)
         centres = (full(logits) + self.bias) / self.centre_temperature
-        with torch.autocast(anchors.device.type, enabled=False):  # a temperature of 0.05 magnifies what bf16 rounds
+        with torch.autocast(
+            anchors.device.type, enabled=False
+        ):  # a temperature of 0.05 magnifies what bf16 rounds
             contrasted = full(anchors) @ full(torch.cat([anchors, others])).T / self.temperature
         oneself = torch.eye(*contrasted.shape, dtype=torch.bool, device=contrasted.device)
         # log(0) is -inf: what has no gamma is not in the softmax.
-        louder = contrasted + math.log(self.gamma) if self.gamma else torch.full_like(contrasted, -torch.inf)
-        total = torch.cat([centres, louder.masked_fill(oneself, -torch.inf)], 1).logsumexp(1, keepdim=True)
+        louder = (
+            contrasted + math.log(self.gamma)
+            if self.gamma
+            else torch.full_like(contrasted, -torch.inf)
+        )
+        total = torch.cat([centres, louder.masked_fill(oneself, -torch.inf)], 1).logsumexp(
+            1, keepdim=True
+        )
         same = (target[:, None] == torch.cat([target, labels.to(target.dtype)])) & ~oneself
-        positives = torch.cat([self.beta * F.one_hot(target, logits.shape[1]), self.alpha * same], 1).to(total.dtype)
+        positives = torch.cat(
+            [self.beta * F.one_hot(target, logits.shape[1]), self.alpha * same], 1
+        ).to(total.dtype)
         return (positives * (total - torch.cat([centres, contrasted], 1))).sum(1) / positives.sum(1)
 
-    def forward(self, logits: Tensor, target: Tensor, *, anchors: Tensor, others: Tensor, labels: Tensor) -> Tensor:
+    def forward(
+        self, logits: Tensor, target: Tensor, *, anchors: Tensor, others: Tensor, labels: Tensor
+    ) -> Tensor:
         """The mean over anchors; see `each`."""
         return self.each(logits, target, anchors=anchors, others=others, labels=labels).mean()

@@ -34,22 +34,32 @@ def distribution(target: Tensor, logits: Tensor, *, smoothing: float = 0.0) -> T
         if target.dtype != torch.int64:
             raise _no_classes(target, classes)
         try:
-            target = torch.zeros_like(logits).scatter(1, target[:, None], 1.0)  # not F.one_hot, which `torch.func.vmap` cannot follow
-        except RuntimeError as error:  # torch looks at the values on a CPU only, where it costs no waiting
+            target = torch.zeros_like(logits).scatter(
+                1, target[:, None], 1.0
+            )  # not F.one_hot, which `torch.func.vmap` cannot follow
+        except (
+            RuntimeError
+        ) as error:  # torch looks at the values on a CPU only, where it costs no waiting
             raise _no_classes(target, classes) from error
     elif target.shape != logits.shape:
         expected = f"({len(logits)},) or {tuple(logits.shape)}"
-        raise ValueError(f"expected a target of shape {expected} for logits {tuple(logits.shape)}, got {tuple(target.shape)}")
+        raise ValueError(
+            f"expected a target of shape {expected} for logits {tuple(logits.shape)}, got {tuple(target.shape)}"
+        )
     target = target.to(logits.dtype)
     return target if smoothing == 0 else (1 - smoothing) * target + smoothing / classes
 
 
 def _no_classes(target: Tensor, classes: int) -> ValueError:
     got = f"{target.min().item()} to {target.max().item()} as {target.dtype}"
-    return ValueError(f"expected targets 0 to {classes - 1} as int64 for logits of {classes} classes, got {got}")
+    return ValueError(
+        f"expected targets 0 to {classes - 1} as int64 for logits of {classes} classes, got {got}"
+    )
 
 
-def weighted_mean(losses: Tensor, target: Tensor, *, weight: Tensor | None, rows: Tensor | None) -> Tensor:
+def weighted_mean(
+    losses: Tensor, target: Tensor, *, weight: Tensor | None, rows: Tensor | None
+) -> Tensor:
     """The formula above, for losses (N, C) or, where a row's loss does not depend on its class, (N, 1).
 
     >>> losses, target = torch.tensor([[1.0], [3.0]]), torch.eye(2)
@@ -58,13 +68,17 @@ def weighted_mean(losses: Tensor, target: Tensor, *, weight: Tensor | None, rows
     """
     if weight is not None:
         if weight.shape != target.shape[1:]:
-            raise ValueError(f"expected one weight for each of {target.shape[1]} classes, got shape {tuple(weight.shape)}")
+            raise ValueError(
+                f"expected one weight for each of {target.shape[1]} classes, got shape {tuple(weight.shape)}"
+            )
         target = target * weight
     # A class without a share in the target has none in the loss, even if that is infinite there: its logit may be masked with -inf.
     each = (target * losses.where(target != 0, 0.0)).sum(1)
     if rows is not None:
         if rows.shape != each.shape:
-            raise ValueError(f"expected one factor for each of {len(each)} rows, got shape {tuple(rows.shape)}")
+            raise ValueError(
+                f"expected one factor for each of {len(each)} rows, got shape {tuple(rows.shape)}"
+            )
         each = each * rows
     return each.sum() / target.sum()
 
@@ -76,19 +90,27 @@ def prior(counts: Tensor) -> Tensor:
     [0.75, 0.25]
     """
     if not isinstance(counts, Tensor):
-        raise ValueError(f"expected counts as a tensor, got a {type(counts).__name__}: pass torch.tensor(counts)")
+        raise ValueError(
+            f"expected counts as a tensor, got a {type(counts).__name__}: pass torch.tensor(counts)"
+        )
     if counts.ndim != 1 or len(counts) < 2:
-        raise ValueError(f"expected counts (C,) of at least two classes, got shape {tuple(counts.shape)}")
+        raise ValueError(
+            f"expected counts (C,) of at least two classes, got shape {tuple(counts.shape)}"
+        )
     empty = (~(counts > 0)).nonzero().flatten().tolist()
     if empty:
-        raise ValueError(f"expected training images in every class, got none in class {', '.join(map(str, empty))}: leave out such classes")
+        raise ValueError(
+            f"expected training images in every class, got none in class {', '.join(map(str, empty))}: leave out such classes"
+        )
     return counts.double() / counts.double().sum()
 
 
 def check_classes(logits: Tensor, own: Tensor) -> None:
     """Refuse logits of other classes than a loss has counts of; `own` (C,) is what it made of them."""
     if logits.shape[1:] != own.shape:
-        raise ValueError(f"expected logits (N, {len(own)}), as the loss has counts of {len(own)} classes, got {tuple(logits.shape)}")
+        raise ValueError(
+            f"expected logits (N, {len(own)}), as the loss has counts of {len(own)} classes, got {tuple(logits.shape)}"
+        )
 
 
 def check_smoothing(smoothing: float) -> None:

@@ -6,7 +6,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longtail.losses.reduction import check_classes, check_smoothing, check_tau, distribution, full, prior, weighted_mean
+from longtail.losses.reduction import (
+    check_classes,
+    check_smoothing,
+    check_tau,
+    distribution,
+    full,
+    prior,
+    weighted_mean,
+)
 
 
 class CrossEntropy(nn.Module):
@@ -24,11 +32,22 @@ class CrossEntropy(nn.Module):
         self.smoothing = smoothing
 
     def forward(
-        self, logits: Tensor, target: Tensor, *, weight: Tensor | None = None, rows: Tensor | None = None, features: Tensor | None = None
+        self,
+        logits: Tensor,
+        target: Tensor,
+        *,
+        weight: Tensor | None = None,
+        rows: Tensor | None = None,
+        features: Tensor | None = None,
     ) -> Tensor:
         """The mean over rows; see `longtail.losses.reduction` for `weight` and `rows`."""
         logits = full(logits)
-        return weighted_mean(-F.log_softmax(logits, 1), distribution(target, logits, smoothing=self.smoothing), weight=weight, rows=rows)
+        return weighted_mean(
+            -F.log_softmax(logits, 1),
+            distribution(target, logits, smoothing=self.smoothing),
+            weight=weight,
+            rows=rows,
+        )
 
 
 class LogitAdjusted(CrossEntropy):
@@ -46,14 +65,24 @@ class LogitAdjusted(CrossEntropy):
     def __init__(self, counts: Tensor, *, tau: float = 1.0, smoothing: float = 0.0) -> None:
         super().__init__(smoothing=smoothing)
         check_tau(tau)
-        self.register_buffer("bias", (tau * prior(counts).log()).to(torch.get_default_dtype()), persistent=False)
+        self.register_buffer(
+            "bias", (tau * prior(counts).log()).to(torch.get_default_dtype()), persistent=False
+        )
 
     def forward(
-        self, logits: Tensor, target: Tensor, *, weight: Tensor | None = None, rows: Tensor | None = None, features: Tensor | None = None
+        self,
+        logits: Tensor,
+        target: Tensor,
+        *,
+        weight: Tensor | None = None,
+        rows: Tensor | None = None,
+        features: Tensor | None = None,
     ) -> Tensor:
         """The mean over rows; see `longtail.losses.reduction` for `weight` and `rows`."""
         check_classes(logits, self.bias)
-        return super().forward(full(logits) + self.bias, target, weight=weight, rows=rows, features=features)
+        return super().forward(
+            full(logits) + self.bias, target, weight=weight, rows=rows, features=features
+        )
 
 
 BalancedSoftmax = LogitAdjusted

@@ -17,7 +17,11 @@ def effective_number(counts: Tensor, beta: float = 0.9999) -> Tensor:
     [0.800000011920929, 1.2000000476837158]
     """
     if not 0 <= beta < 1:
-        raise ValueError(f"expected beta in [0, 1), got {beta}: 0 weights all classes alike, towards 1 by inverse counts")
+        raise ValueError(
+            f"expected beta in [0, 1), got {beta}: 0 weights all classes alike, towards 1 by inverse counts"
+        )
     prior(counts)  # refuses empty classes
-    weights = (1 - beta) / -torch.expm1(counts.double() * torch.tensor(beta, dtype=torch.float64).log())
+    weights = (1 - beta) / -torch.expm1(
+        counts.double() * torch.tensor(beta, dtype=torch.float64).log()
+    )
     return (weights * len(counts) / weights.sum()).to(torch.get_default_dtype())

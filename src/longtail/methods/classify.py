@@ -28,11 +28,19 @@ class Classify(Method[Labelled]):
     """
 
     def __init__(
-        self, network: Network | Frozen, head: Head, loss: nn.Module, *, neck: Neck | None = None, weights: nn.Module | None = None
+        self,
+        network: Network | Frozen,
+        head: Head,
+        loss: nn.Module,
+        *,
+        neck: Neck | None = None,
+        weights: nn.Module | None = None,
     ) -> None:
         super().__init__()
         named = inspect.signature(loss.forward).parameters
-        if not {"weight", "features"} <= {*named} and not any(own.kind is own.VAR_KEYWORD for own in named.values()):
+        if not {"weight", "features"} <= {*named} and not any(
+            own.kind is own.VAR_KEYWORD for own in named.values()
+        ):
             raise ValueError(
                 f"expected a loss (logits, target, *, weight, rows, features), got {type(loss).__name__}, which takes {', '.join(named)}: "
                 "take one of longtail.losses, such as CrossEntropy"
@@ -47,7 +55,8 @@ class Classify(Method[Labelled]):
         logits = self.head(features)
         weight = self.weights(clock) if self.weights is not None else None
         losses = {
-            name: self.loss(logits[rows], target[rows], weight=weight, features=features[rows]) for name, (rows, _) in streams.items()
+            name: self.loss(logits[rows], target[rows], weight=weight, features=features[rows])
+            for name, (rows, _) in streams.items()
         }
         return Outcome(*streamed.weighted(losses))
 
@@ -59,5 +68,9 @@ class Classify(Method[Labelled]):
         """The network and the head, sharing their weights with this method."""
         network = self.network.module if isinstance(self.network, Frozen) else self.network
         if not isinstance(network, Network):
-            raise ValueError(f"expected a network built from a spec, got {type(network).__name__}: use longtail.nn.build")
-        return Classifier(network, self.head, confidence=getattr(self.loss, "confidence", "softmax"))
+            raise ValueError(
+                f"expected a network built from a spec, got {type(network).__name__}: use longtail.nn.build"
+            )
+        return Classifier(
+            network, self.head, confidence=getattr(self.loss, "confidence", "softmax")
+        )

@@ -35,7 +35,9 @@ class Release:
 
     def __post_init__(self) -> None:
         if not 0 <= self.start < self.end <= 1:
-            raise ValueError(f"expected fractions of training with 0 <= start < end <= 1, got start {self.start} and end {self.end}")
+            raise ValueError(
+                f"expected fractions of training with 0 <= start < end <= 1, got start {self.start} and end {self.end}"
+            )
 
     def __call__(self, clock: Clock) -> float:
         return min(1.0, max(0.0, (self.end - clock.progress) / (self.end - self.start)))
@@ -62,7 +64,13 @@ class DistillTokens(Method[Taught]):
     """
 
     def __init__(
-        self, network: Network, head: TokenHeads, loss: nn.Module, *, weights: nn.Module | None = None, trust: Schedule = constant
+        self,
+        network: Network,
+        head: TokenHeads,
+        loss: nn.Module,
+        *,
+        weights: nn.Module | None = None,
+        trust: Schedule = constant,
     ) -> None:
         super().__init__()
         if network.spec.get("pool") != "tokens":
@@ -71,7 +79,9 @@ class DistillTokens(Method[Taught]):
                 "which vit_mini, vit_tiny and timm's deit_*_distilled_* know"
             )
         if network.dim != head.spec["dim"]:
-            raise ValueError(f"expected heads for the {network.dim} features of the network, got heads for {head.spec['dim']}")
+            raise ValueError(
+                f"expected heads for the {network.dim} features of the network, got heads for {head.spec['dim']}"
+            )
         self.network, self.head, self.loss, self.imitation = network, head, loss, CrossEntropy()
         self.weights, self.trust = weights, trust
 
@@ -86,9 +96,14 @@ class DistillTokens(Method[Taught]):
         target, teacher, trust = batch["target"], batch["teacher_target"], self.trust(clock)
         taught = teacher
         if trust < 1:
-            taught = trust * distribution(teacher, full(dist)) + (1 - trust) * distribution(target, full(dist))
+            taught = trust * distribution(teacher, full(dist)) + (1 - trust) * distribution(
+                target, full(dist)
+            )
         weight = None if self.weights is None else self.weights(clock)
-        terms = {"cls": 0.5 * self.loss(cls, target), "dist": 0.5 * self.imitation(dist, taught, weight=weight)}
+        terms = {
+            "cls": 0.5 * self.loss(cls, target),
+            "dist": 0.5 * self.imitation(dist, taught, weight=weight),
+        }
         with torch.no_grad():
             hard = target if target.ndim == 1 else target.argmax(1)
             notes = {

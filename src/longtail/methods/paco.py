@@ -21,7 +21,10 @@ class Projected(nn.Module):
         super().__init__()
         self.network = network
         self.projector = nn.Sequential(
-            nn.Linear(network.dim, network.dim, bias=False), nn.BatchNorm1d(network.dim), nn.ReLU(), nn.Linear(network.dim, dim)
+            nn.Linear(network.dim, network.dim, bias=False),
+            nn.BatchNorm1d(network.dim),
+            nn.ReLU(),
+            nn.Linear(network.dim, dim),
         )
 
     def project(self, features: Tensor) -> Tensor:
@@ -84,12 +87,17 @@ class PaCo(Method[LabelledViews]):
         )
         means = {name: losses[rows].mean() for name, (rows, _) in streams.items()}
         # Plain rows come first.
-        return Outcome(*streamed.weighted(means), carry={"keys": keys[: len(batch["target"])], "target": batch["target"]})
+        return Outcome(
+            *streamed.weighted(means),
+            carry={"keys": keys[: len(batch["target"])], "target": batch["target"]},
+        )
 
     @torch.no_grad()
     def after_step(self, outcome: Outcome, clock: Clock) -> None:
         """The copy follows, and the keys are remembered."""
-        torch._foreach_lerp_(list(self.key.parameters()), list(self.query.parameters()), 1 - self.momentum)
+        torch._foreach_lerp_(
+            list(self.key.parameters()), list(self.query.parameters()), 1 - self.momentum
+        )
         self.queue.push(outcome.carry["keys"])
         self.labels.push(outcome.carry["target"][:, None])
 

@@ -49,22 +49,34 @@ class Ride(Method[Labelled]):
     ) -> None:
         super().__init__()
         if network.dim != head.spec["dim"]:
-            raise ValueError(f"expected a head for the {network.dim} features of the network, got one for {head.spec['dim']}")
+            raise ValueError(
+                f"expected a head for the {network.dim} features of the network, got one for {head.spec['dim']}"
+            )
         self.network, self.head, self.loss, self.diversity = network, head, loss, diversity
         self.neck, self.weights, self.temperature = checked(neck), weights, temperature
         self.teacher, self.distill_temperature = teacher, distill_temperature
 
     def forward(self, batch: Labelled, clock: Clock) -> Outcome:
         """For each stream of the neck its loss, "STREAM_diversity" and, with a teacher, "STREAM_distill"."""
-        target, weight, temperature = batch["target"], self._now(self.weights, clock), self._now(self.temperature, clock)
+        target, weight, temperature = (
+            batch["target"],
+            self._now(self.weights, clock),
+            self._now(self.temperature, clock),
+        )
         answers = self.teacher(batch["image"]) if self.teacher is not None else None
         # One neck for all experts, and each expert's rows attend to each other only.
-        parts = [self.neck(rows) for rows in self.network(batch["image"]).chunk(len(self.head.parts), 1)]
-        logits = torch.stack([head(own.features) for head, own in zip(self.head.parts, parts, strict=True)])
+        parts = [
+            self.neck(rows) for rows in self.network(batch["image"]).chunk(len(self.head.parts), 1)
+        ]
+        logits = torch.stack(
+            [head(own.features) for head, own in zip(self.head.parts, parts, strict=True)]
+        )
         terms, notes = {}, {}
         for name, (rows, factor) in parts[0].streams.items():
             own = logits[:, rows]
-            classes = torch.stack([self.loss(expert, target, weight=weight) for expert in own]).sum()
+            classes = torch.stack(
+                [self.loss(expert, target, weight=weight) for expert in own]
+            ).sum()
             if factor == 0:
                 notes[name] = classes.detach()
                 continue

@@ -31,14 +31,22 @@ def check(logits: NDArray[Any], target: NDArray[Any]) -> None:
     ValueError: expected numbers, got NaN or infinity in 1 of 1 rows of logits: training diverged, lower the rate
     """
     if logits.ndim != 2 or target.shape != logits.shape[:1]:
-        raise ValueError(f"expected logits (N, C) and target (N,), got {logits.shape} and {target.shape}: pass one row for each image")
+        raise ValueError(
+            f"expected logits (N, C) and target (N,), got {logits.shape} and {target.shape}: pass one row for each image"
+        )
     if not len(target):
-        raise ValueError("expected at least one image, got none: an accuracy over nothing is not a number")
+        raise ValueError(
+            "expected at least one image, got none: an accuracy over nothing is not a number"
+        )
     if not np.issubdtype(target.dtype, np.integer):
-        raise ValueError(f"expected class indices as target, got {target.dtype}: use argmax(axis=1) if these are distributions")
+        raise ValueError(
+            f"expected class indices as target, got {target.dtype}: use argmax(axis=1) if these are distributions"
+        )
     if target.min() < 0 or target.max() >= logits.shape[1]:
         got = f"{target.min()}..{target.max()}"
-        raise ValueError(f"expected targets in 0..{logits.shape[1] - 1}, got {got}: logits and target must speak of the same classes")
+        raise ValueError(
+            f"expected targets in 0..{logits.shape[1] - 1}, got {got}: logits and target must speak of the same classes"
+        )
     amount = broken(logits)
     if amount:
         raise ValueError(
@@ -81,7 +89,9 @@ def hits(logits: NDArray[Any], target: NDArray[Any], *, k: int = 1) -> NDArray[n
     for rows, some in blocks(logits):
         wanted = target[rows, None]
         own = np.take_along_axis(some, wanted, 1)
-        found[rows] = ((some > own) | ((some == own) & (np.arange(some.shape[1]) < wanted))).sum(1) < k
+        found[rows] = ((some > own) | ((some == own) & (np.arange(some.shape[1]) < wanted))).sum(
+            1
+        ) < k
     return found
 
 
@@ -101,7 +111,9 @@ def recall(logits: NDArray[Any], target: NDArray[Any], classes: int) -> NDArray[
     [1.0, 0.5, nan]
     """
     if logits.ndim == 2 and logits.shape[1] != classes:
-        raise ValueError(f"expected {classes} logits for each image, got {logits.shape[1]}: build the network for these classes")
+        raise ValueError(
+            f"expected {classes} logits for each image, got {logits.shape[1]}: build the network for these classes"
+        )
     return recall_of(hits(logits, target), target, classes)
 
 
@@ -134,9 +146,16 @@ def group_of(groups: Grouped, classes: int) -> NDArray[np.int64]:
     >>> group_of(Groups("ranks: 1/0/2", {"many": (1,), "medium": (), "few": (0, 2)}), 3).tolist()
     [2, 0, 2]
     """
-    unknown = sorted(index for members in groups.members.values() for index in members if not 0 <= index < classes)
+    unknown = sorted(
+        index
+        for members in groups.members.values()
+        for index in members
+        if not 0 <= index < classes
+    )
     if unknown:
-        raise ValueError(f"expected groups over classes 0..{classes - 1}, got classes {unknown}: pass groups of the same classes")
+        raise ValueError(
+            f"expected groups over classes 0..{classes - 1}, got classes {unknown}: pass groups of the same classes"
+        )
     position = np.full(classes, -1)
     for number, members in enumerate(groups.members.values()):
         position[np.asarray(members, dtype=np.int64)] = number
@@ -200,7 +219,10 @@ def macro_f1(logits: NDArray[Any], target: NDArray[Any]) -> float:
     check(logits, target)
     classes = logits.shape[1]
     answer = logits.argmax(axis=1)
-    images, answered = np.bincount(target, minlength=classes), np.bincount(answer, minlength=classes)
+    images, answered = (
+        np.bincount(target, minlength=classes),
+        np.bincount(answer, minlength=classes),
+    )
     right = np.bincount(target[answer == target], minlength=classes)
     seen = images > 0
     return float((2 * right[seen] / (images[seen] + answered[seen])).mean())
@@ -209,5 +231,7 @@ def macro_f1(logits: NDArray[Any], target: NDArray[Any]) -> float:
 def _seen(recalls: NDArray[Any]) -> NDArray[np.float64]:
     seen = recalls[~np.isnan(recalls)]
     if not len(seen):
-        raise ValueError("expected at least one class with images, got none: a mean over no class is not defined")
+        raise ValueError(
+            "expected at least one class with images, got none: a mean over no class is not defined"
+        )
     return np.asarray(seen, dtype=np.float64)

@@ -29,10 +29,15 @@ def sigmoid(logits: NDArray[Any]) -> NDArray[np.float64]:
     >>> sigmoid(np.array([[0.0, np.log(3.0)]])).round(2).tolist()
     [[0.5, 0.75]]
     """
-    return np.asarray(0.5 * (1 + np.tanh(0.5 * logits.astype(np.float64))))  # tanh does not overflow, exp does
+    return np.asarray(
+        0.5 * (1 + np.tanh(0.5 * logits.astype(np.float64)))
+    )  # tanh does not overflow, exp does
 
 
-CONFIDENCES: dict[str, Callable[[NDArray[Any]], NDArray[np.float64]]] = {"softmax": softmax, "sigmoid": sigmoid}
+CONFIDENCES: dict[str, Callable[[NDArray[Any]], NDArray[np.float64]]] = {
+    "softmax": softmax,
+    "sigmoid": sigmoid,
+}
 
 
 def confidence(logits: NDArray[Any], name: str) -> NDArray[np.float64]:
@@ -62,15 +67,21 @@ def reliability(confidence: NDArray[Any], correct: NDArray[Any], bins: int = 15)
     """
     images, sure, right = _binned(confidence, correct, bins)
     return {
-        "confidence": [float(total / n) if n else None for total, n in zip(sure, images, strict=True)],
-        "accuracy": [float(total / n) if n else None for total, n in zip(right, images, strict=True)],
+        "confidence": [
+            float(total / n) if n else None for total, n in zip(sure, images, strict=True)
+        ],
+        "accuracy": [
+            float(total / n) if n else None for total, n in zip(right, images, strict=True)
+        ],
         "images": images.tolist(),
         "ece": ece(confidence, correct, bins),
         "mce": mce(confidence, correct, bins),
     }
 
 
-def classwise_ece(logits: NDArray[Any], target: NDArray[Any], *, confidence: str = "softmax", bins: int = 15) -> NDArray[np.float64]:
+def classwise_ece(
+    logits: NDArray[Any], target: NDArray[Any], *, confidence: str = "softmax", bins: int = 15
+) -> NDArray[np.float64]:
     """Give each class's calibration error: of all images to which it gives a probability near p, is a share p of this class?
 
     Class-wise ECE is the mean of these (Kull et al. 2019, section 2; Nixon et al. 2019 call it static calibration error). Each class is
@@ -109,17 +120,32 @@ def _binned(
     if bins < 1:
         raise ValueError(f"expected at least 1 bin, got {bins}")
     if confidence.ndim != 1 or confidence.shape != correct.shape or not len(confidence):
-        raise ValueError(f"expected one confidence and one correct for each image, got shapes {confidence.shape} and {correct.shape}")
+        raise ValueError(
+            f"expected one confidence and one correct for each image, got shapes {confidence.shape} and {correct.shape}"
+        )
     if not ((confidence >= 0) & (confidence <= 1)).all():
         got = f"{confidence.min()}..{confidence.max()}"
-        raise ValueError(f"expected confidences in [0, 1], got {got}: turn logits into probabilities with softmax or sigmoid")
+        raise ValueError(
+            f"expected confidences in [0, 1], got {got}: turn logits into probabilities with softmax or sigmoid"
+        )
     edges = np.linspace(0, 1, bins + 1)
-    own = np.maximum(np.searchsorted(edges, confidence, side="left") - 1, 0)  # a confidence of exactly 0 joins the first bin
-    sure, right = (np.bincount(own, weights=values.astype(np.float64), minlength=bins) for values in (confidence, correct))
-    return np.bincount(own, minlength=bins), np.asarray(sure, dtype=np.float64), np.asarray(right, dtype=np.float64)
+    own = np.maximum(
+        np.searchsorted(edges, confidence, side="left") - 1, 0
+    )  # a confidence of exactly 0 joins the first bin
+    sure, right = (
+        np.bincount(own, weights=values.astype(np.float64), minlength=bins)
+        for values in (confidence, correct)
+    )
+    return (
+        np.bincount(own, minlength=bins),
+        np.asarray(sure, dtype=np.float64),
+        np.asarray(right, dtype=np.float64),
+    )
 
 
-def _gaps(confidence: NDArray[Any], correct: NDArray[Any], bins: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _gaps(
+    confidence: NDArray[Any], correct: NDArray[Any], bins: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """For each bin that is not empty: its share of the images, and |accuracy - mean confidence| in it."""
     images, sure, right = _binned(confidence, correct, bins)
     filled = images > 0

@@ -25,12 +25,19 @@ class Thresholds:
 
     level: float
     values: NDArray[np.float64]  # one for each class
-    calibrated_on: Mapping[str, int]  # how many classes have theirs from their own images, with others of their group, of all, or nothing
+    calibrated_on: Mapping[
+        str, int
+    ]  # how many classes have theirs from their own images, with others of their group, of all, or nothing
     images: int
 
     def to_json(self) -> dict[str, Any]:
         """What is left beside a model, so that it can abstain."""
-        own = {"level": self.level, "score": SCORE, "images": self.images, "calibrated_on": dict(self.calibrated_on)}
+        own = {
+            "level": self.level,
+            "score": SCORE,
+            "images": self.images,
+            "calibrated_on": dict(self.calibrated_on),
+        }
         return {**own, "thresholds": self.values.tolist()}
 
 
@@ -45,7 +52,12 @@ def from_json(content: Mapping[str, Any]) -> Thresholds:
             f"expected thresholds for the score {SCORE!r}, got {content.get('score')!r}: evaluate the run again with --rewrite"
         )
     values = np.asarray(content["thresholds"], dtype=np.float64)
-    return Thresholds(float(content["level"]), values, dict(content.get("calibrated_on", {})), int(content.get("images", 0)))
+    return Thresholds(
+        float(content["level"]),
+        values,
+        dict(content.get("calibrated_on", {})),
+        int(content.get("images", 0)),
+    )
 
 
 def rank(images: int, level: float) -> int:
@@ -57,7 +69,9 @@ def rank(images: int, level: float) -> int:
     return math.ceil((images + 1) * level - 1e-9)  # 1e-9: 0.9 is not 9/10
 
 
-def calibrate(logits: NDArray[Any], target: NDArray[Any], *, groups: Grouped, level: float = LEVEL) -> Thresholds:
+def calibrate(
+    logits: NDArray[Any], target: NDArray[Any], *, groups: Grouped, level: float = LEVEL
+) -> Thresholds:
     """Find thresholds on images that were not trained on, so that sets of further such images hold their class with probability `level`.
 
     Split conformal prediction with the score 1 - softmax probability (LAC: Sadinle et al. 2019), for each class by itself (Mondrian: Vovk
@@ -75,23 +89,33 @@ def calibrate(logits: NDArray[Any], target: NDArray[Any], *, groups: Grouped, le
     """
     check(logits, target)
     if not 0 < level < 1:
-        raise ValueError(f"expected a level between 0 and 1, got {level}: 0.9 promises that 9 of 10 sets hold the class")
+        raise ValueError(
+            f"expected a level between 0 and 1, got {level}: 0.9 promises that 9 of 10 sets hold the class"
+        )
     classes = logits.shape[1]
-    scores = np.concatenate([1 - softmax(own)[np.arange(len(own)), target[rows]] for rows, own in blocks(logits)])
+    scores = np.concatenate(
+        [1 - softmax(own)[np.arange(len(own)), target[rows]] for rows, own in blocks(logits)]
+    )
     position = group_of(groups, classes)
     of_class = _thresholds(scores, target, classes, level)
     rest = np.isnan(of_class)[target]  # the images of classes that have none yet
     of_group = _thresholds(scores[rest], position[target[rest]], len(groups.members), level)
-    of_group = np.append(of_group, np.nan)[position]  # for a class of no group, whose position is -1
+    of_group = np.append(of_group, np.nan)[
+        position
+    ]  # for a class of no group, whose position is -1
     rest &= np.isnan(of_group)[target]
     of_all = _thresholds(scores[rest], np.zeros_like(target[rest]), 1, level)[0]
     candidates = np.stack([of_class, of_group, np.full(classes, of_all), np.ones(classes)])
     source = np.isfinite(candidates).argmax(axis=0)  # the first that there is
-    from_where = dict(zip(SOURCES, np.bincount(source, minlength=len(SOURCES)).tolist(), strict=True))
+    from_where = dict(
+        zip(SOURCES, np.bincount(source, minlength=len(SOURCES)).tolist(), strict=True)
+    )
     return Thresholds(level, candidates[source, np.arange(classes)], from_where, len(target))
 
 
-def _thresholds(scores: NDArray[np.float64], of: NDArray[Any], number: int, level: float) -> NDArray[np.float64]:
+def _thresholds(
+    scores: NDArray[np.float64], of: NDArray[Any], number: int, level: float
+) -> NDArray[np.float64]:
     """The threshold of the scores of each kind; nan where there are too few."""
     found = np.full(number, np.nan)
     order = np.lexsort((scores, of))
@@ -109,11 +133,15 @@ def sets(logits: NDArray[Any], thresholds: NDArray[Any]) -> NDArray[np.bool_]:
     [[True, False], [True, True]]
     """
     if logits.ndim != 2 or thresholds.shape != logits.shape[1:]:
-        raise ValueError(f"expected a threshold for each class, got {thresholds.shape} for logits {logits.shape}")
+        raise ValueError(
+            f"expected a threshold for each class, got {thresholds.shape} for logits {logits.shape}"
+        )
     return np.asarray(1 - softmax(logits) <= thresholds)
 
 
-def judge(logits: NDArray[Any], target: NDArray[Any], *, groups: Grouped, thresholds: Thresholds) -> Conformal:
+def judge(
+    logits: NDArray[Any], target: NDArray[Any], *, groups: Grouped, thresholds: Thresholds
+) -> Conformal:
     """Say on other images whether the promise was kept, for rare classes too, and what it costs: how large the sets are.
 
     >>> from longtail.core import Groups
@@ -132,11 +160,18 @@ def judge(logits: NDArray[Any], target: NDArray[Any], *, groups: Grouped, thresh
 
     def of_classes(values: NDArray[Any]) -> NDArray[np.float64]:
         means = np.full(len(images), np.nan)
-        np.divide(np.bincount(target, weights=values, minlength=len(images)), images, out=means, where=images > 0)
+        np.divide(
+            np.bincount(target, weights=values, minlength=len(images)),
+            images,
+            out=means,
+            where=images > 0,
+        )
         return means
 
     coverages, single = of_classes(covered), size == 1
-    worst = min(np.flatnonzero(images).tolist(), key=lambda index: (coverages[index], -images[index], index))
+    worst = min(
+        np.flatnonzero(images).tolist(), key=lambda index: (coverages[index], -images[index], index)
+    )
     return {
         "level": thresholds.level,
         "score": SCORE,
@@ -145,7 +180,11 @@ def judge(logits: NDArray[Any], target: NDArray[Any], *, groups: Grouped, thresh
         "coverage": float(covered.mean()),
         "balanced": balanced(coverages),
         "groups": by_group(coverages, groups),
-        "worst": {"index": worst, "coverage": float(coverages[worst]), "images": int(images[worst])},
+        "worst": {
+            "index": worst,
+            "coverage": float(coverages[worst]),
+            "images": int(images[worst]),
+        },
         "size": float(size.mean()),
         "size_groups": by_group(of_classes(size), groups),
         "several": float((size > 1).mean()),

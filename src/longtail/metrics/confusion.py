@@ -11,7 +11,9 @@ from longtail.metrics.accuracy import Grouped, check, group_of
 from longtail.metrics.row import Confusions
 
 
-def eaters(logits: NDArray[Any], target: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def eaters(
+    logits: NDArray[Any], target: NDArray[Any]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Give for each class the other class that takes most of its images, and the share of its images that this one takes.
 
     The class is -1 where no image is lost, and the share nan for a class without images. Of several that take the same number, the
@@ -25,9 +27,13 @@ def eaters(logits: NDArray[Any], target: NDArray[Any]) -> tuple[NDArray[np.int64
     classes = logits.shape[1]
     answer = logits.argmax(axis=1).astype(np.int64)
     wrong = answer != target
-    pair, times = np.unique(target[wrong].astype(np.int64) * classes + answer[wrong], return_counts=True)
+    pair, times = np.unique(
+        target[wrong].astype(np.int64) * classes + answer[wrong], return_counts=True
+    )
     by, taken = np.full(classes, -1), np.zeros(classes)
-    order = np.lexsort((-pair, times))  # the last to be written has most images, and of those the lowest index
+    order = np.lexsort(
+        (-pair, times)
+    )  # the last to be written has most images, and of those the lowest index
     by[pair[order] // classes], taken[pair[order] // classes] = pair[order] % classes, times[order]
     images = np.bincount(target, minlength=classes)
     share = np.full(classes, np.nan)
@@ -48,6 +54,8 @@ def between_groups(logits: NDArray[Any], target: NDArray[Any], *, groups: Groupe
     answer = logits.argmax(axis=1)
     of, by = position[target], position[answer]
     both = (of >= 0) & (by >= 0)
-    matrix = np.bincount(of[both] * number + by[both], minlength=number * number).reshape(number, number)
+    matrix = np.bincount(of[both] * number + by[both], minlength=number * number).reshape(
+        number, number
+    )
     right = np.bincount(of[(answer == target) & both], minlength=number)
     return {"groups": list(groups.members), "matrix": matrix.tolist(), "right": right.tolist()}

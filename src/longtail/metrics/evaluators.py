@@ -30,23 +30,40 @@ def collect(batches: Batches[Mapping[str, Any]], predict: Predict) -> Prediction
     return Predictions(heads, target, index)
 
 
-def _gathered(batches: Batches[Mapping[str, Any]], predict: Predict) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
+def _gathered(
+    batches: Batches[Mapping[str, Any]], predict: Predict
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
     """What `predict` says of every image, by name, with "target"; and the images' positions, in this order."""
     seen: list[dict[str, Tensor]] = []
     for batch in batches.epoch(0):
         answers = predict(batch["image"])
         clash = {"target", "index"} & set(answers)
         if clash:
-            raise ValueError(f"expected heads under names of their own, got {sorted(clash)}: rename them in `predict`")
-        seen.append({**answers, "target": batch["target"].cpu().long(), "index": batch["index"].cpu().long()})
+            raise ValueError(
+                f"expected heads under names of their own, got {sorted(clash)}: rename them in `predict`"
+            )
+        seen.append(
+            {
+                **answers,
+                "target": batch["target"].cpu().long(),
+                "index": batch["index"].cpu().long(),
+            }
+        )
     # Asked together, so that no process waits in vain for the rows of one that stopped here.
     if processes.anyone(not seen):
         if processes.world() == 1:
             raise ValueError("expected images to evaluate, got none: this split is empty")
-        raise ValueError(f"expected images in each of {processes.world()} processes, got none in some: evaluate with fewer processes")
+        raise ValueError(
+            f"expected images in each of {processes.world()} processes, got none in some: evaluate with fewer processes"
+        )
     # One head after the other, its parts let go: the logits of thousands of classes do not fit into memory many times.
-    rows = {name: processes.gather(torch.cat([part.pop(name) for part in seen])).numpy() for name in [*seen[0]]}
-    index, first = np.unique(rows.pop("index"), return_index=True)  # sorts, and drops the rows that a sampler repeated to fill its shards
+    rows = {
+        name: processes.gather(torch.cat([part.pop(name) for part in seen])).numpy()
+        for name in [*seen[0]]
+    }
+    index, first = np.unique(
+        rows.pop("index"), return_index=True
+    )  # sorts, and drops the rows that a sampler repeated to fill its shards
     if len(first) == len(rows["target"]) and bool((np.diff(first) == 1).all()):
         return rows, index  # they were in order
     return {name: values[first] for name, values in rows.items()}, index
@@ -93,15 +110,23 @@ class Accuracy:
             recalls = recall_of(answer == target, target, self.classes)
             numbers[f"{prefix}top1"] = float((answer == target).mean())
             numbers[f"{prefix}balanced"] = balanced(recalls)
-            numbers |= {f"{prefix}{name}": value for name, value in by_group(recalls, self.groups).items() if value is not None}
+            numbers |= {
+                f"{prefix}{name}": value
+                for name, value in by_group(recalls, self.groups).items()
+                if value is not None
+            }
         return numbers
 
     def _answer(self, logits: Tensor) -> Tensor:
         """The class of each row, -1 where it is no answer: all logits of many images and classes would fill the memory."""
         if logits.shape[1] != self.classes:
-            raise ValueError(f"expected {self.classes} logits for each image, got {logits.shape[1]}: build the network for these classes")
+            raise ValueError(
+                f"expected {self.classes} logits for each image, got {logits.shape[1]}: build the network for these classes"
+            )
         values = logits.numpy()
-        return torch.from_numpy(np.where(np.isfinite(values.max(1)), values.argmax(1), -1))  # of equal logits the lower class wins
+        return torch.from_numpy(
+            np.where(np.isfinite(values.max(1)), values.argmax(1), -1)
+        )  # of equal logits the lower class wins
 
 
 def flipped(predict: Predict) -> Predict:

@@ -26,7 +26,9 @@ class Predictions:
 
     def __post_init__(self) -> None:
         if "logits" not in self.logits:
-            raise ValueError(f'expected an answer called "logits", got {sorted(self.logits)}: `predict` names its main head so')
+            raise ValueError(
+                f'expected an answer called "logits", got {sorted(self.logits)}: `predict` names its main head so'
+            )
 
 
 def write_predictions(path: Path, predictions: Predictions, ids: Sequence[str]) -> None:
@@ -42,7 +44,9 @@ def write_predictions(path: Path, predictions: Predictions, ids: Sequence[str]) 
     ['cat/1.png', 'dog/7.png']
     """
     if len(predictions.index) and int(predictions.index.max()) >= len(ids):
-        raise ValueError(f"expected a name for image {predictions.index.max()}, got {len(ids)} names: pass the ids of the same split")
+        raise ValueError(
+            f"expected a name for image {predictions.index.max()}, got {len(ids)} names: pass the ids of the same split"
+        )
     arrays: dict[str, NDArray[Any]] = {
         "logits" if head == "logits" else f"logits.{head}": values.astype(np.float32, copy=False)
         for head, values in predictions.logits.items()
@@ -65,9 +69,17 @@ def read_predictions(path: Path) -> tuple[Predictions, NDArray[np.str_]]:
                 raise ValueError("a single array")
             arrays = {name: archive[name] for name in archive.files}
     except (BadZipFile, zlib.error, ValueError, EOFError) as error:
-        raise ValueError(f"expected predictions, got something else in {path} ({error}): evaluate the run again") from error
+        raise ValueError(
+            f"expected predictions, got something else in {path} ({error}): evaluate the run again"
+        ) from error
     missing = [name for name in ("logits", "target", "index", "ids") if name not in arrays]
     if missing:
-        raise ValueError(f"expected logits, target, index and ids in {path}, missing {', '.join(missing)}: evaluate the run again")
-    heads = {name.removeprefix("logits."): values for name, values in arrays.items() if name == "logits" or name.startswith("logits.")}
+        raise ValueError(
+            f"expected logits, target, index and ids in {path}, missing {', '.join(missing)}: evaluate the run again"
+        )
+    heads = {
+        name.removeprefix("logits."): values
+        for name, values in arrays.items()
+        if name == "logits" or name.startswith("logits.")
+    }
     return Predictions(heads, arrays["target"], arrays["index"]), arrays["ids"]

@@ -14,7 +14,9 @@ IMBALANCES = (2, 5, 10, 25, 50)
 """The k of SADE's forward and backward test sets (Zhang et al. 2022)."""
 
 
-def shifted(counts: NDArray[Any], k: float, direction: Literal["forward", "backward"] = "forward") -> NDArray[np.float64]:
+def shifted(
+    counts: NDArray[Any], k: float, direction: Literal["forward", "backward"] = "forward"
+) -> NDArray[np.float64]:
     """Give the prior under which the class with most training images is k times as frequent as the one with fewest.
 
     q_c is proportional to (1/k) ** (r_c / (C - 1)), where r_c is the rank of class c by training images, largest first, or for
@@ -28,7 +30,9 @@ def shifted(counts: NDArray[Any], k: float, direction: Literal["forward", "backw
     if counts.ndim != 1 or not len(counts):
         raise ValueError(f"expected the training images of each class, got shape {counts.shape}")
     if k < 1:
-        raise ValueError(f"expected k of at least 1, got {k}: a prior that favours the other end is the other direction")
+        raise ValueError(
+            f"expected k of at least 1, got {k}: a prior that favours the other end is the other direction"
+        )
     if direction not in ("forward", "backward"):
         raise ValueError(f"expected forward or backward, got {direction!r}")
     rank = np.empty(len(counts))
@@ -49,9 +53,13 @@ def accuracy_under(recalls: NDArray[Any], prior: NDArray[Any]) -> float:
     0.875
     """
     if recalls.shape != prior.shape:
-        raise ValueError(f"expected one probability for each of {len(recalls)} classes, got shape {prior.shape}")
+        raise ValueError(
+            f"expected one probability for each of {len(recalls)} classes, got shape {prior.shape}"
+        )
     if not ((prior >= 0).all() and np.isclose(prior.sum(), 1)):
-        raise ValueError(f"expected a prior that sums to 1, got a sum of {prior.sum():g}: divide by it")
+        raise ValueError(
+            f"expected a prior that sums to 1, got a sum of {prior.sum():g}: divide by it"
+        )
     seen = ~np.isnan(recalls)
     if not prior[seen].sum():
         raise ValueError("expected images in at least one class that this prior allows, got none")
@@ -69,7 +77,9 @@ def told(logits: NDArray[Any], target: NDArray[Any], prior: NDArray[Any]) -> NDA
     """
     check(logits, target)
     if prior.shape != logits.shape[1:] or not (prior > 0).all():
-        raise ValueError(f"expected a positive probability for each of {logits.shape[1]} classes, got shape {prior.shape}")
+        raise ValueError(
+            f"expected a positive probability for each of {logits.shape[1]} classes, got shape {prior.shape}"
+        )
     bias = np.log(prior)
     answer = np.concatenate([(own + bias).argmax(axis=1) for _, own in blocks(logits)])
     return recall_of(answer == target, target, len(prior))
@@ -83,7 +93,9 @@ def sweep(logits: NDArray[Any], target: NDArray[Any], *, counts: NDArray[Any]) -
     [('forward', 50, 0.98), ('uniform', 1, 0.5), ('backward', 50, 0.02)]
     """
     if counts.shape != logits.shape[1:]:
-        raise ValueError(f"expected the training images of {logits.shape[1]} classes, got shape {counts.shape}")
+        raise ValueError(
+            f"expected the training images of {logits.shape[1]} classes, got shape {counts.shape}"
+        )
     recalls = recall(logits, target, logits.shape[1])
     even = accuracy_under(recalls, shifted(counts, 1))
     found: list[Prior] = [{"direction": "uniform", "k": 1, "accuracy": even, "known": even}]
@@ -92,6 +104,13 @@ def sweep(logits: NDArray[Any], target: NDArray[Any], *, counts: NDArray[Any]) -
         for direction in ("forward", "backward"):
             prior = shifted(counts, k, direction)
             informed = accuracy_under(told(logits, target, prior), prior)
-            ends.append({"direction": direction, "k": k, "accuracy": accuracy_under(recalls, prior), "known": informed})
+            ends.append(
+                {
+                    "direction": direction,
+                    "k": k,
+                    "accuracy": accuracy_under(recalls, prior),
+                    "known": informed,
+                }
+            )
         found = [ends[0], *found, ends[1]]
     return found

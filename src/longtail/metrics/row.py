@@ -60,7 +60,9 @@ class Confusions(TypedDict):
     """Which group takes the images of which; each image counts once."""
 
     groups: list[str]  # the order of rows and columns
-    matrix: list[list[int]]  # images of the row's group that were answered with a class of the column's group
+    matrix: list[
+        list[int]
+    ]  # images of the row's group that were answered with a class of the column's group
     right: list[int]  # of the diagonal: images that were answered with their own class
 
 
@@ -87,7 +89,9 @@ class Conformal(TypedDict):
     level: float
     score: str
     images: int  # that the thresholds were calibrated on
-    calibrated_on: dict[str, int]  # how many classes have a threshold from: class, group, all, nothing (always in the set)
+    calibrated_on: dict[
+        str, int
+    ]  # how many classes have a threshold from: class, group, all, nothing (always in the set)
     coverage: float  # share of images whose set holds their class
     balanced: float  # mean over classes of the same
     groups: dict[str, float | None]  # mean over a group's classes of the same
@@ -96,7 +100,9 @@ class Conformal(TypedDict):
     size_groups: dict[str, float | None]  # the same for each group, as a mean over its classes
     several: float  # share of images with more than one class in their set: where the network should abstain
     empty: float  # share of images with none
-    single_right: float | None  # of the images with one class in their set, the share for which it is the right one
+    single_right: (
+        float | None
+    )  # of the images with one class in their set, the share for which it is the right one
 
 
 class Summary(TypedDict):
@@ -117,7 +123,9 @@ class Summary(TypedDict):
     bins: int
     confidence: str  # "softmax" | "sigmoid"
     images: int
-    heads: NotRequired[dict[str, Summary]]  # the same numbers for each part of a head that has several, such as cls and dist
+    heads: NotRequired[
+        dict[str, Summary]
+    ]  # the same numbers for each part of a head that has several, such as cls and dist
     h_mean: NotRequired[float]  # harmonic mean of the recalls; 0 as soon as one of them is
     g_mean: NotRequired[float]  # geometric mean of the recalls; 0 as soon as one of them is
     zero_recall: NotRequired[int]  # classes of which no image is recognised
@@ -128,13 +136,21 @@ class Summary(TypedDict):
     tested: NotRequired[list[int]]  # images of each class in this split
     recall_low: NotRequired[list[float | None]]  # of each class: Wilson's 95% interval
     recall_high: NotRequired[list[float | None]]
-    eater: NotRequired[list[int | None]]  # of each class: the class that takes most of its images; None where it loses none
-    eaten: NotRequired[list[float | None]]  # of each class: the share of its images that the eater takes
+    eater: NotRequired[
+        list[int | None]
+    ]  # of each class: the class that takes most of its images; None where it loses none
+    eaten: NotRequired[
+        list[float | None]
+    ]  # of each class: the share of its images that the eater takes
     worst: NotRequired[list[Worst]]  # by recall, then fewer training images, then index
-    reliability: NotRequired[dict[str, Reliability | None]]  # of "all" images, and of those of each group
+    reliability: NotRequired[
+        dict[str, Reliability | None]
+    ]  # of "all" images, and of those of each group
     confusions: NotRequired[Confusions]
     priors: NotRequired[list[Prior]]  # forward 50 to 2, uniform, backward 2 to 50
-    conformal: NotRequired[Conformal]  # of the test images, where there are validation images to calibrate on
+    conformal: NotRequired[
+        Conformal
+    ]  # of the test images, where there are validation images to calibrate on
 
 
 class Data(TypedDict):
@@ -190,8 +206,12 @@ class Row(TypedDict):
     best_validation: Best | None
     versions: dict[str, str]
     hardware: dict[str, Any]
-    unused: NotRequired[list[str]]  # keywords of the recipe that had no effect, and so are not among `keywords`
-    minutes_before: NotRequired[float]  # of the runs whose weights it began with, where they are known
+    unused: NotRequired[
+        list[str]
+    ]  # keywords of the recipe that had no effect, and so are not among `keywords`
+    minutes_before: NotRequired[
+        float
+    ]  # of the runs whose weights it began with, where they are known
     adjusting: NotRequired[Adjusting]  # only of runs that were asked to adjust
     folder: NotRequired[str]  # where it was read from; not in the file
 
@@ -206,7 +226,9 @@ def read_row(folder: Path) -> Row:
     path = folder / "row.json"
     if not folder.is_dir():
         got = "a file" if folder.exists() else "nothing"
-        raise ValueError(f"expected a run folder, got {got} at {folder}: pass the folder that `longtail train` was given as --out")
+        raise ValueError(
+            f"expected a run folder, got {got} at {folder}: pass the folder that `longtail train` was given as --out"
+        )
     if not path.exists():
         raise ValueError(_why_no_row(folder))
     try:
@@ -216,12 +238,20 @@ def read_row(folder: Path) -> Row:
             f"expected JSON, got something else in {path} ({error}): delete it and run the same `longtail train` command again"
         ) from error
     if not isinstance(content, dict) or not isinstance(content.get("format"), int):
-        raise ValueError(f"expected a row with its format version, got none in {path}: this file was not written by longtail")
+        raise ValueError(
+            f"expected a row with its format version, got none in {path}: this file was not written by longtail"
+        )
     if content["format"] > FORMAT:
         got = content["format"]
-        raise ValueError(f"expected a row of format {FORMAT} or older, got {got} in {path}: a newer longtail wrote it, upgrade this one")
+        raise ValueError(
+            f"expected a row of format {FORMAT} or older, got {got} in {path}: a newer longtail wrote it, upgrade this one"
+        )
     kinds = get_type_hints(Row, include_extras=True)
-    missing = [name for name, kind in kinds.items() if name not in content and get_origin(kind) is not NotRequired]
+    missing = [
+        name
+        for name, kind in kinds.items()
+        if name not in content and get_origin(kind) is not NotRequired
+    ]
     if missing:
         raise ValueError(
             f"expected a whole row, missing {', '.join(missing)} in {path}: delete it and run the same `longtail train` command again"

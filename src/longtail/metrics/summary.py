@@ -8,7 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.metrics import priors
-from longtail.metrics.accuracy import Grouped, balanced, by_group, g_mean, group_of, h_mean, hits, macro_f1, recall, top, zero_recall
+from longtail.metrics.accuracy import (
+    Grouped,
+    balanced,
+    by_group,
+    g_mean,
+    group_of,
+    h_mean,
+    hits,
+    macro_f1,
+    recall,
+    top,
+    zero_recall,
+)
 from longtail.metrics.calibration import CONFIDENCES, classwise_ece, ece, mce, reliability
 from longtail.metrics.calibration import confidence as confidence_of
 from longtail.metrics.conformal import Thresholds, judge
@@ -23,7 +35,13 @@ DIGITS = 4
 
 
 def summarise(
-    logits: NDArray[Any], target: NDArray[Any], *, classes: int, groups: Grouped, confidence: str = "softmax", bins: int = 15
+    logits: NDArray[Any],
+    target: NDArray[Any],
+    *,
+    classes: int,
+    groups: Grouped,
+    confidence: str = "softmax",
+    bins: int = 15,
 ) -> Summary:
     """Sum up what a network answered: accuracy overall, by class and by group, and calibration.
 
@@ -37,7 +55,8 @@ def summarise(
     correct = hits(logits, target)
     sure = {name: confidence_of(logits, name) for name in CONFIDENCES}
     calibration: dict[str, Calibration] = {
-        name: {"ece": ece(own, correct, bins), "mce": mce(own, correct, bins)} for name, own in sure.items()
+        name: {"ece": ece(own, correct, bins), "mce": mce(own, correct, bins)}
+        for name, own in sure.items()
     }
     by_class = classwise_ece(logits, target, confidence=confidence, bins=bins)
     without = np.flatnonzero(np.isnan(recalls)).tolist()
@@ -88,36 +107,60 @@ def detailed(
     (1, 0.5, 0, 'many', 0.5)
     """
     classes = logits.shape[1]
-    numbers = summarise(logits, target, classes=classes, groups=groups, confidence=confidence, bins=bins)
+    numbers = summarise(
+        logits, target, classes=classes, groups=groups, confidence=confidence, bins=bins
+    )
     images = np.bincount(target, minlength=classes)
     low, high = wilson(np.bincount(target[hits(logits, target)], minlength=classes), images)
     eater, eaten = eaters(logits, target)
-    sure, correct, position = confidence_of(logits, confidence), hits(logits, target), group_of(groups, classes)
-    parts = {"all": np.full(len(target), True)} | {name: position[target] == number for number, name in enumerate(groups.members)}
+    sure, correct, position = (
+        confidence_of(logits, confidence),
+        hits(logits, target),
+        group_of(groups, classes),
+    )
+    parts = {"all": np.full(len(target), True)} | {
+        name: position[target] == number for number, name in enumerate(groups.members)
+    }
     numbers |= {
         "members": {name: list(own) for name, own in groups.members.items()},
         "tested": images.tolist(),
         "recall_low": _rounded(low),
         "recall_high": _rounded(high),
         "eater": [None if own < 0 else own for own in eater.tolist()],
-        "eaten": [None if own < 0 else share for own, share in zip(eater.tolist(), _rounded(eaten), strict=True)],
-        "reliability": {name: reliability(sure[own], correct[own], bins) if own.any() else None for name, own in parts.items()},
+        "eaten": [
+            None if own < 0 else share
+            for own, share in zip(eater.tolist(), _rounded(eaten), strict=True)
+        ],
+        "reliability": {
+            name: reliability(sure[own], correct[own], bins) if own.any() else None
+            for name, own in parts.items()
+        },
         "confusions": between_groups(logits, target, groups=groups),
         "priors": priors.sweep(logits, target, counts=counts),
     }
     numbers["worst"] = _worst(numbers, groups=groups, counts=counts)
     if thresholds is not None:
-        numbers["conformal"] = judge(logits if once is None else once, target, groups=groups, thresholds=thresholds)
+        numbers["conformal"] = judge(
+            logits if once is None else once, target, groups=groups, thresholds=thresholds
+        )
     return numbers
 
 
 def _worst(numbers: Summary, *, groups: Grouped, counts: NDArray[Any]) -> list[Worst]:
-    recalls = [(own, int(counts[index]), index) for index, own in enumerate(numbers["recall"]) if own is not None]
+    recalls = [
+        (own, int(counts[index]), index)
+        for index, own in enumerate(numbers["recall"])
+        if own is not None
+    ]
     names = [*groups.members, "none"]
     position = group_of(groups, len(counts))
     found: list[Worst] = []
     for own, train, index in sorted(recalls)[:WORST]:
-        low, high, eater = numbers["recall_low"][index], numbers["recall_high"][index], numbers["eater"][index]
+        low, high, eater = (
+            numbers["recall_low"][index],
+            numbers["recall_high"][index],
+            numbers["eater"][index],
+        )
         assert low is not None
         assert high is not None
         found.append(

@@ -42,13 +42,19 @@ class BatchFormer(nn.Module):
     ) -> None:
         super().__init__()
         if dim % heads:
-            raise ValueError(f"expected a dim divisible by heads, got dim {dim} and heads {heads}: take a divisor of {dim}")
+            raise ValueError(
+                f"expected a dim divisible by heads, got dim {dim} and heads {heads}: take a divisor of {dim}"
+            )
         if layers < 1:
             raise ValueError(f"expected at least one layer, got {layers}")
         if attention not in ("batch", "self") or scope not in ("local", "global"):
-            raise ValueError(f"expected attention batch or self and scope local or global, got {attention!r} and {scope!r}")
+            raise ValueError(
+                f"expected attention batch or self and scope local or global, got {attention!r} and {scope!r}"
+            )
         # Not nn.TransformerEncoder: it copies one layer, so that all would start equal.
-        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(dim, heads, hidden or dim, dropout) for _ in range(layers))
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(dim, heads, hidden or dim, dropout) for _ in range(layers)
+        )
         self.dim, self.attention, self.scope = dim, attention, scope
 
     def attend(self, features: Tensor) -> Tensor:
@@ -57,7 +63,11 @@ class BatchFormer(nn.Module):
         if self.scope == "global" and world() > 1:
             start = int(gather(torch.tensor([len(rows)], device=rows.device))[: rank()].sum())
             rows = cast(Tensor, _Gather.apply(rows, start))
-        alone = ~torch.eye(len(rows), dtype=torch.bool, device=rows.device) if self.attention == "self" else None
+        alone = (
+            ~torch.eye(len(rows), dtype=torch.bool, device=rows.device)
+            if self.attention == "self"
+            else None
+        )
         rows = rows.unsqueeze(1)  # (sequence, batch of one, dim): the batch is the sequence
         for layer in self.layers:
             rows = layer(rows, src_mask=alone)
@@ -69,10 +79,15 @@ class BatchFormer(nn.Module):
             raise ValueError(f"expected features (N, {self.dim}), got {tuple(features.shape)}")
         for tensor in aligned:
             if tensor.ndim == 0 or len(tensor) != len(features):
-                raise ValueError(f"expected aligned tensors of {len(features)} rows, as the features, got shape {tuple(tensor.shape)}")
+                raise ValueError(
+                    f"expected aligned tensors of {len(features)} rows, as the features, got shape {tuple(tensor.shape)}"
+                )
         if not self.training:
             return (features, *aligned)
-        return (torch.cat([features, self.attend(features)]), *(torch.cat([tensor, tensor]) for tensor in aligned))
+        return (
+            torch.cat([features, self.attend(features)]),
+            *(torch.cat([tensor, tensor]) for tensor in aligned),
+        )
 
 
 class Streams(Neck):
@@ -87,10 +102,14 @@ class Streams(Neck):
     Stream(rows=slice(3, 6, None), weight=0.5)
     """
 
-    def __init__(self, batchformer: BatchFormer, *, plain: float = 0.5, attended: float = 0.5) -> None:
+    def __init__(
+        self, batchformer: BatchFormer, *, plain: float = 0.5, attended: float = 0.5
+    ) -> None:
         super().__init__()
         if min(plain, attended) < 0 or plain + attended == 0:
-            raise ValueError(f"expected weights of at least 0, one of them positive, got plain {plain} and attended {attended}")
+            raise ValueError(
+                f"expected weights of at least 0, one of them positive, got plain {plain} and attended {attended}"
+            )
         self.batchformer, self.plain, self.attended = batchformer, plain, attended
         if attended == 0:
             batchformer.requires_grad_(False)
@@ -101,7 +120,10 @@ class Streams(Neck):
             return PassThrough()(features, *aligned)  # type: ignore[no-any-return]
         doubled, *rest = self.batchformer(features, *aligned)
         count = len(features)
-        streams = {"plain": Stream(slice(0, count), self.plain), "attended": Stream(slice(count, 2 * count), self.attended)}
+        streams = {
+            "plain": Stream(slice(0, count), self.plain),
+            "attended": Stream(slice(count, 2 * count), self.attended),
+        }
         return Streamed(doubled, streams, tuple(rest))
 
 

@@ -30,7 +30,9 @@ class Experts(nn.Module):
         return torch.cat([branch(shared) for branch in self.branches], 1)
 
 
-def resnet32_experts(size: int, *, experts: int = 3, width: int = 16, slim: float = 0.75) -> nn.Module:
+def resnet32_experts(
+    size: int, *, experts: int = 3, width: int = 16, slim: float = 0.75
+) -> nn.Module:
     """ResNet-32 whose last two stages exist once for each expert, `slim` times as wide: 24 and 48 channels in RIDE."""
     two, four = _slimmed(experts, slim, 2 * width, 4 * width)
     whole = resnet_cifar.CifarResNet(5, width)
@@ -39,13 +41,20 @@ def resnet32_experts(size: int, *, experts: int = 3, width: int = 16, slim: floa
     return Experts(trunk, branches)
 
 
-def fast_cnn_experts(size: int, *, experts: int = 3, width: int = 32, slim: float = 0.75) -> nn.Module:
+def fast_cnn_experts(
+    size: int, *, experts: int = 3, width: int = 32, slim: float = 0.75
+) -> nn.Module:
     """The fast CNN whose last two blocks exist once for each expert, `slim` times as wide."""
     (four,) = _slimmed(experts, slim, 4 * width)
     whole = fast_cnn.FastCNN(size, width=width)
     trunk = nn.Sequential(whole.border, whole.stem, whole.blocks[0])
     branches = [
-        nn.Sequential(fast_cnn.Block(width, four), fast_cnn.Block(four, four), nn.AdaptiveMaxPool2d(1), nn.Flatten())
+        nn.Sequential(
+            fast_cnn.Block(width, four),
+            fast_cnn.Block(four, four),
+            nn.AdaptiveMaxPool2d(1),
+            nn.Flatten(),
+        )
         for _ in range(experts)
     ]
     return Experts(trunk, branches)
@@ -53,16 +62,23 @@ def fast_cnn_experts(size: int, *, experts: int = 3, width: int = 32, slim: floa
 
 def _slimmed(experts: int, slim: float, *widths: int) -> list[int]:
     if experts < 2:
-        raise ValueError(f"expected at least two experts, got {experts}: one alone is the plain network")
+        raise ValueError(
+            f"expected at least two experts, got {experts}: one alone is the plain network"
+        )
     if not 0 < slim <= 1:
-        raise ValueError(f"expected experts of a width in (0, 1] of the plain network's, got slim {slim}")
+        raise ValueError(
+            f"expected experts of a width in (0, 1] of the plain network's, got slim {slim}"
+        )
     return [max(1, round(slim * width)) for width in widths]
 
 
 def _resnet_branch(width: int, two: int, four: int) -> nn.Module:
     blocks: list[nn.Module] = []
     for before, after in ((width, two), (two, four)):
-        blocks += [resnet_cifar.Block(before, after, stride=2), *(resnet_cifar.Block(after, after, stride=1) for _ in range(4))]
+        blocks += [
+            resnet_cifar.Block(before, after, stride=2),
+            *(resnet_cifar.Block(after, after, stride=1) for _ in range(4)),
+        ]
     branch = nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten())
     resnet_cifar.initialise(branch)
     return branch

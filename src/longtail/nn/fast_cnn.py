@@ -11,8 +11,15 @@ class Block(nn.Module):
     def __init__(self, before: int, after: int) -> None:
         super().__init__()
         # Pooling stands before the norm, so that norm and GELU work on a quarter of the pixels.
-        self.down = nn.Sequential(nn.Conv2d(before, after, 3, 1, 1, bias=False), nn.MaxPool2d(2), nn.BatchNorm2d(after), nn.GELU())
-        self.residual = nn.Sequential(nn.Conv2d(after, after, 3, 1, 1, bias=False), nn.BatchNorm2d(after), nn.GELU())
+        self.down = nn.Sequential(
+            nn.Conv2d(before, after, 3, 1, 1, bias=False),
+            nn.MaxPool2d(2),
+            nn.BatchNorm2d(after),
+            nn.GELU(),
+        )
+        self.residual = nn.Sequential(
+            nn.Conv2d(after, after, 3, 1, 1, bias=False), nn.BatchNorm2d(after), nn.GELU()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Features at half the side."""
@@ -35,7 +42,9 @@ class FastCNN(nn.Module):
         # The stem takes one pixel and the blocks halve three times: at least nine pixels, so smaller images get a black border.
         self.border = nn.ZeroPad2d((0, max(0, 9 - size)) * 2)
         self.stem = nn.Sequential(nn.Conv2d(3, width // 2, 2), nn.GELU())
-        self.blocks = nn.Sequential(Block(width // 2, width), Block(width, 4 * width), Block(4 * width, 4 * width))
+        self.blocks = nn.Sequential(
+            Block(width // 2, width), Block(width, 4 * width), Block(4 * width, 4 * width)
+        )
 
     def forward(self, image: Tensor) -> Tensor:
         """Features (N, 4 * width)."""

@@ -24,25 +24,38 @@ class Saved(NamedTuple):
 def read(folder: Path) -> Saved:
     """Read a finished run's folder `model/`."""
     if not (folder / "spec.json").exists():
-        raise ValueError(f"expected a finished run, got no network at {folder}: pass the folder that a run was given as --out")
+        raise ValueError(
+            f"expected a finished run, got no network at {folder}: pass the folder that a run was given as --out"
+        )
     spec = read_json(folder / "spec.json")
-    return Saved(filled(build(spec["network"]), folder / "model.safetensors"), tuple(spec["classes"]), int(spec["size"]))
+    return Saved(
+        filled(build(spec["network"]), folder / "model.safetensors"),
+        tuple(spec["classes"]),
+        int(spec["size"]),
+    )
 
 
 def write(folder: Path, network: Network, *, classes: Sequence[str], size: int) -> None:
     """Write a network so that `read` finds it: the weights first, each file whole or not there."""
     with whole(folder / "model.safetensors") as part:
         save_model(network, str(part))
-    write_json(folder / "spec.json", {"format": FORMAT, "network": network.spec, "classes": list(classes), "size": size})
+    write_json(
+        folder / "spec.json",
+        {"format": FORMAT, "network": network.spec, "classes": list(classes), "size": size},
+    )
 
 
 def filled(network: Network, weights: Path) -> Network:
     """Give a network the weights in a file, which must be all of its own and no others."""
     if not weights.exists():
-        raise ValueError(f"expected the weights of the run, got nothing at {weights}: train it again into another folder")
+        raise ValueError(
+            f"expected the weights of the run, got nothing at {weights}: train it again into another folder"
+        )
     try:
         load_model(network, weights)
     except (SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"expected whole weights of the network in spec.json, got others or a part in {weights}: {reason}") from error
+        raise ValueError(
+            f"expected whole weights of the network in spec.json, got others or a part in {weights}: {reason}"
+        ) from error
     return network

@@ -24,7 +24,13 @@ class Linear(nn.Linear):
     def __init__(self, dim: int, classes: int, *, bias: bool = True, scale: float = 1.0) -> None:
         super().__init__(dim, classes, bias=bias)
         self.scale = scale
-        self.spec: dict[str, Any] = {"name": "linear", "dim": dim, "classes": classes, "bias": bias, "scale": scale}
+        self.spec: dict[str, Any] = {
+            "name": "linear",
+            "dim": dim,
+            "classes": classes,
+            "bias": bias,
+            "scale": scale,
+        }
 
     def forward(self, features: Tensor) -> Tensor:
         """Logits (N, classes)."""
@@ -46,7 +52,12 @@ class Cosine(nn.Module):
         # Of length 1, as in LDAM's and RIDE's code: the longer they are, the slower they turn.
         self.weight = nn.Parameter(F.normalize(torch.empty(classes, dim).uniform_(-1, 1), dim=1))
         self.scale = scale
-        self.spec: dict[str, Any] = {"name": "cosine", "dim": dim, "classes": classes, "scale": scale}
+        self.spec: dict[str, Any] = {
+            "name": "cosine",
+            "dim": dim,
+            "classes": classes,
+            "scale": scale,
+        }
 
     def forward(self, features: Tensor) -> Tensor:
         """Logits (N, classes)."""
@@ -72,11 +83,23 @@ class CosineExperts(nn.Module):
     def __init__(self, dim: int, classes: int, *, experts: int = 3, scale: float = 30.0) -> None:
         super().__init__()
         if experts < 2:
-            raise ValueError(f"expected at least two experts, got {experts}: one alone is a Cosine head")
+            raise ValueError(
+                f"expected at least two experts, got {experts}: one alone is a Cosine head"
+            )
         if dim % experts:
-            raise ValueError(f"expected features of {experts} experts side by side, got dim {dim}, which {experts} does not divide")
-        self.parts = nn.ModuleList(Cosine(dim // experts, classes, scale=scale) for _ in range(experts))
-        self.spec: dict[str, Any] = {"name": "cosine_experts", "dim": dim, "classes": classes, "experts": experts, "scale": scale}
+            raise ValueError(
+                f"expected features of {experts} experts side by side, got dim {dim}, which {experts} does not divide"
+            )
+        self.parts = nn.ModuleList(
+            Cosine(dim // experts, classes, scale=scale) for _ in range(experts)
+        )
+        self.spec: dict[str, Any] = {
+            "name": "cosine_experts",
+            "dim": dim,
+            "classes": classes,
+            "experts": experts,
+            "scale": scale,
+        }
 
     def apart(self, features: Tensor) -> Tensor:
         """The logits of each expert (experts, N, classes)."""
@@ -85,7 +108,9 @@ class CosineExperts(nn.Module):
 
     def named(self, features: Tensor) -> dict[str, Tensor]:
         """The logits of each expert by its name."""
-        return {f"expert{number}": logits for number, logits in enumerate(self.apart(features), start=1)}
+        return {
+            f"expert{number}": logits for number, logits in enumerate(self.apart(features), start=1)
+        }
 
     def forward(self, features: Tensor) -> Tensor:
         """Logits (N, classes)."""
@@ -105,9 +130,19 @@ class TokenHeads(nn.Module):
     def __init__(self, dim: int, classes: int, *, scale: float = 1.0) -> None:
         super().__init__()
         if dim % 2:
-            raise ValueError(f"expected the features of two tokens side by side, got dim {dim}, which 2 does not divide")
-        self.cls, self.dist = Linear(dim // 2, classes, scale=scale), Linear(dim // 2, classes, scale=scale)
-        self.spec: dict[str, Any] = {"name": "token_heads", "dim": dim, "classes": classes, "scale": scale}
+            raise ValueError(
+                f"expected the features of two tokens side by side, got dim {dim}, which 2 does not divide"
+            )
+        self.cls, self.dist = (
+            Linear(dim // 2, classes, scale=scale),
+            Linear(dim // 2, classes, scale=scale),
+        )
+        self.spec: dict[str, Any] = {
+            "name": "token_heads",
+            "dim": dim,
+            "classes": classes,
+            "scale": scale,
+        }
 
     def named(self, features: Tensor) -> dict[str, Tensor]:
         """The logits for each token by its name."""

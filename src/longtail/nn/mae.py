@@ -21,12 +21,16 @@ def sincos_positions(width: int, grid: int, *, prefix: int = 1) -> Tensor:
     """
     if width % 4:
         near = max(4, round(width / 4) * 4)
-        raise ValueError(f"expected a width divisible by 4 for positions in two dimensions, got {width}: take {near}")
+        raise ValueError(
+            f"expected a width divisible by 4 for positions in two dimensions, got {width}: take {near}"
+        )
     rates = 10000.0 ** (-torch.arange(width // 4, dtype=torch.float64) / (width // 4))
     row, column = torch.meshgrid(*[torch.arange(grid, dtype=torch.float64)] * 2, indexing="ij")
     angles = [own.flatten()[:, None] * rates for own in (column, row)]
     waves = torch.cat([wave for own in angles for wave in (own.sin(), own.cos())], dim=1)
-    return torch.cat([torch.zeros(prefix, width, dtype=torch.float64), waves])[None].to(torch.get_default_dtype())
+    return torch.cat([torch.zeros(prefix, width, dtype=torch.float64), waves])[None].to(
+        torch.get_default_dtype()
+    )
 
 
 class Masked(NamedTuple):
@@ -34,7 +38,9 @@ class Masked(NamedTuple):
 
     visible: Tensor  # (N, V, D), in random order
     hidden: Tensor  # bool (N, L): which patches are missing
-    restore: Tensor  # (N, L): where each patch stands among the visible ones followed by the hidden ones
+    restore: (
+        Tensor  # (N, L): where each patch stands among the visible ones followed by the hidden ones
+    )
 
 
 def visible_patches(patches: int, ratio: float) -> int:
@@ -44,10 +50,14 @@ def visible_patches(patches: int, ratio: float) -> int:
     (16, 1)
     """
     if not 0 < ratio < 1:
-        raise ValueError(f"expected a mask ratio between 0 and 1, got {ratio}: masked autoencoders hide 0.75")
+        raise ValueError(
+            f"expected a mask ratio between 0 and 1, got {ratio}: masked autoencoders hide 0.75"
+        )
     visible = int(patches * (1 - ratio) + 1e-9)  # 10 * (1 - 0.9) is a little less than 1
     if not 0 < visible < patches:
-        raise ValueError(f"expected a mask ratio that hides some of {patches} patches and not all, got {ratio}: take smaller patches")
+        raise ValueError(
+            f"expected a mask ratio that hides some of {patches} patches and not all, got {ratio}: take smaller patches"
+        )
     return visible
 
 
@@ -62,7 +72,9 @@ def random_masking(tokens: Tensor, ratio: float) -> Masked:
     visible = visible_patches(patches, ratio)
     order = torch.rand(rows, patches, device=tokens.device).argsort(1)
     restore = order.argsort(1)
-    return Masked(tokens.gather(1, order[:, :visible, None].expand(-1, -1, dim)), restore >= visible, restore)
+    return Masked(
+        tokens.gather(1, order[:, :visible, None].expand(-1, -1, dim)), restore >= visible, restore
+    )
 
 
 def to_patches(image: Tensor, patch: int) -> Tensor:
@@ -91,11 +103,15 @@ def to_images(patches: Tensor, patch: int) -> Tensor:
 
 def transformer(network: Network) -> Any:
     """The timm vision transformer inside a network, with its patches, blocks and tokens."""
-    from timm.models.vision_transformer import VisionTransformer  # here, because timm and torchvision take seconds to import
+    from timm.models.vision_transformer import (
+        VisionTransformer,
+    )  # here, because timm and torchvision take seconds to import
 
     if not isinstance(network, Backbone) or not isinstance(network.body, VisionTransformer):
         name = network.spec.get("name") if isinstance(network, Network) else type(network).__name__
-        raise ValueError(f"expected a vision transformer, got {name}: take vit_mini, vit_tiny or timm's, such as timm:vit_base_patch16_224")
+        raise ValueError(
+            f"expected a vision transformer, got {name}: take vit_mini, vit_tiny or timm's, such as timm:vit_base_patch16_224"
+        )
     return network.body
 
 
@@ -125,12 +141,18 @@ def initialise(network: Network) -> Network:
     grid = body.patch_embed.grid_size[0]
     body.apply(_linear_maps)
     with torch.no_grad():
-        patches = body.patch_embed.proj.weight  # drawn apart: flattened, weights in another order of memory are a copy
-        patches.copy_(nn.init.xavier_uniform_(torch.empty_like(patches.flatten(1))).view(patches.shape))
+        patches = (
+            body.patch_embed.proj.weight
+        )  # drawn apart: flattened, weights in another order of memory are a copy
+        patches.copy_(
+            nn.init.xavier_uniform_(torch.empty_like(patches.flatten(1))).view(patches.shape)
+        )
         for token in (body.cls_token, body.reg_token):
             if token is not None:
                 nn.init.normal_(token, std=0.02)
-        body.pos_embed.copy_(sincos_positions(body.embed_dim, grid, prefix=body.pos_embed.shape[1] - grid * grid))
+        body.pos_embed.copy_(
+            sincos_positions(body.embed_dim, grid, prefix=body.pos_embed.shape[1] - grid * grid)
+        )
     return network
 
 
@@ -151,12 +173,26 @@ class Decoder(nn.Module):
 
     positions: Tensor
 
-    def __init__(self, dim: int, *, grid: int, pixels: int, width: int = 512, depth: int = 8, heads: int = 16, prefix: int = 1) -> None:
+    def __init__(
+        self,
+        dim: int,
+        *,
+        grid: int,
+        pixels: int,
+        width: int = 512,
+        depth: int = 8,
+        heads: int = 16,
+        prefix: int = 1,
+    ) -> None:
         super().__init__()
         from timm.models.vision_transformer import Block
 
-        if depth < 1 or width < 1:  # without a block hidden patches see nothing of the image, and the encoder would learn nothing
-            raise ValueError(f"expected a decoder of at least one block and a positive width, got depth {depth} and width {width}")
+        if (
+            depth < 1 or width < 1
+        ):  # without a block hidden patches see nothing of the image, and the encoder would learn nothing
+            raise ValueError(
+                f"expected a decoder of at least one block and a positive width, got depth {depth} and width {width}"
+            )
         if heads < 1 or width % heads:
             raise ValueError(
                 f"expected a decoder width divisible by its heads, got width {width} and heads {heads}: take a divisor of {width}"
@@ -164,7 +200,9 @@ class Decoder(nn.Module):
         norm: Any = partial(nn.LayerNorm, eps=1e-6)
         self.embed = nn.Linear(dim, width)
         self.mask_token = nn.Parameter(torch.empty(1, 1, width))
-        self.blocks = nn.Sequential(*(Block(width, heads, qkv_bias=True, norm_layer=norm) for _ in range(depth)))
+        self.blocks = nn.Sequential(
+            *(Block(width, heads, qkv_bias=True, norm_layer=norm) for _ in range(depth))
+        )
         self.norm = norm(width)
         self.pixels = nn.Linear(width, pixels)
         self.register_buffer("positions", sincos_positions(width, grid, prefix=prefix))
@@ -176,8 +214,12 @@ class Decoder(nn.Module):
         """Pixels (N, L, patch * patch * 3) from the prefix and the visible tokens; `restore` as in `Masked`."""
         tokens = self.embed(tokens)
         prefix, visible = tokens[:, : self.prefix], tokens[:, self.prefix :]
-        hidden = self.mask_token.to(tokens.dtype).expand(len(tokens), restore.shape[1] - visible.shape[1], -1)
-        patches = torch.cat([visible, hidden], 1).gather(1, restore[..., None].expand(-1, -1, visible.shape[2]))
+        hidden = self.mask_token.to(tokens.dtype).expand(
+            len(tokens), restore.shape[1] - visible.shape[1], -1
+        )
+        patches = torch.cat([visible, hidden], 1).gather(
+            1, restore[..., None].expand(-1, -1, visible.shape[2])
+        )
         tokens = self.blocks(torch.cat([prefix, patches], 1) + self.positions)
         return self.pixels(self.norm(tokens)[:, self.prefix :])  # type: ignore[no-any-return]
 
@@ -204,12 +246,22 @@ class MaskedAutoencoder(nn.Module):
     (torch.Size([3, 16, 12]), [12, 12, 12])
     """
 
-    def __init__(self, network: Network, *, ratio: float = 0.75, width: int = 512, depth: int = 8, heads: int = 16) -> None:
+    def __init__(
+        self,
+        network: Network,
+        *,
+        ratio: float = 0.75,
+        width: int = 512,
+        depth: int = 8,
+        heads: int = 16,
+    ) -> None:
         super().__init__()
         body = transformer(network)
         if not isinstance(body.fc_norm, nn.Identity):
             pool = network.spec.get("pool")
-            raise ValueError(f"expected an encoder whose norm follows its blocks, got pool {pool!r}: build it with pool 'avg' or 'token'")
+            raise ValueError(
+                f"expected an encoder whose norm follows its blocks, got pool {pool!r}: build it with pool 'avg' or 'token'"
+            )
         check_patches(network)
         self.patch, grid = body.patch_embed.patch_size[0], body.patch_embed.grid_size[0]
         visible_patches(grid * grid, ratio)  # refuses
@@ -241,12 +293,18 @@ class MaskedAutoencoder(nn.Module):
         predicted = self.decoder(tokens, masked.restore)
         patches, mean, deviation = self._patches(normal)
         error = (predicted - (patches - mean) / deviation).square().mean(-1)
-        return Reconstruction((error * masked.hidden).sum() / masked.hidden.sum(), predicted, masked.hidden)
+        return Reconstruction(
+            (error * masked.hidden).sum() / masked.hidden.sum(), predicted, masked.hidden
+        )
 
     def _patches(self, normal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The patches, and each one's mean and deviation."""
         patches = to_patches(normal, self.patch)
-        return patches, patches.mean(-1, keepdim=True), (patches.var(-1, keepdim=True) + 1e-6).sqrt()
+        return (
+            patches,
+            patches.mean(-1, keepdim=True),
+            (patches.var(-1, keepdim=True) + 1e-6).sqrt(),
+        )
 
     @torch.no_grad()
     def show(self, image: Tensor) -> tuple[Tensor, Tensor]:
@@ -256,6 +314,10 @@ class MaskedAutoencoder(nn.Module):
         """
         found, normalize = self(image), self.network.normalize
         _, mean, deviation = self._patches(normalize(image))
-        painted = to_images(found.predicted.to(image.dtype) * deviation + mean, self.patch) * normalize.std + normalize.mean
+        painted = (
+            to_images(found.predicted.to(image.dtype) * deviation + mean, self.patch)
+            * normalize.std
+            + normalize.mean
+        )
         hidden = to_images(found.hidden[..., None].expand(-1, -1, 3 * self.patch**2), self.patch)
         return torch.where(hidden, 0.5, image), torch.where(hidden, painted.clamp(0, 1), image)

@@ -67,9 +67,15 @@ def read_weights(source: str | Path) -> Weights:
     if source.is_dir():
         for folder in (source / "encoder", source / "model", source):
             if (folder / "model.safetensors").exists():
-                return Weights(source, _bare(_tensors(folder / "model.safetensors"), source), *_about(folder))
-        raise ValueError(f"expected a run with an encoder or a trained network, got none at {source}: pass a finished run's folder")
-    if source.name == "model.safetensors" and any((source.parent / name).exists() for name in ("spec.json", "config.json")):
+                return Weights(
+                    source, _bare(_tensors(folder / "model.safetensors"), source), *_about(folder)
+                )
+        raise ValueError(
+            f"expected a run with an encoder or a trained network, got none at {source}: pass a finished run's folder"
+        )
+    if source.name == "model.safetensors" and any(
+        (source.parent / name).exists() for name in ("spec.json", "config.json")
+    ):
         return read_weights(source.parent)  # what is beside it knows more
     if not source.exists():
         raise ValueError(f"expected a run or a file of weights, got nothing at {source}")
@@ -80,12 +86,26 @@ def _about(folder: Path) -> tuple[Mapping[str, Any] | None, str | None, float | 
     """The spec of the weights in a folder of ours, what they have learnt from and how long; of timm's only how images were normalised."""
     if (folder / "spec.json").exists():
         about = read_json(folder / "spec.json")
-        return about["network"].get("network", about["network"]), about.get("data"), about.get("minutes")
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8")) if (folder / "config.json").exists() else {}
+        return (
+            about["network"].get("network", about["network"]),
+            about.get("data"),
+            about.get("minutes"),
+        )
+    config = (
+        json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        if (folder / "config.json").exists()
+        else {}
+    )
     if not config and folder.name in ("encoder", "model"):
-        raise ValueError(f"expected spec.json in {folder}, which is written last, got weights alone: let that run finish, or pass another")
+        raise ValueError(
+            f"expected spec.json in {folder}, which is written last, got weights alone: let that run finish, or pass another"
+        )
     known = config.get("pretrained_cfg", config)
-    return ({"mean": known["mean"], "std": known["std"]} if {"mean", "std"} <= known.keys() else None), None, None
+    return (
+        ({"mean": known["mean"], "std": known["std"]} if {"mean", "std"} <= known.keys() else None),
+        None,
+        None,
+    )
 
 
 def _tensors(path: Path) -> Mapping[str, Tensor]:
@@ -96,8 +116,14 @@ def _tensors(path: Path) -> Mapping[str, Tensor]:
         with torch.serialization.safe_globals([argparse.Namespace]):
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # what is no checkpoint fails with many types: KeyError, IndexError, struct.error, UnpicklingError, ...
-        reason = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())  # torch prints in colours, and advice first
-        reason = f"{type(error).__name__} {reason.rpartition('WeightsUnpickler error: ')[2]}".strip()[:200]
+        reason = " ".join(
+            re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split()
+        )  # torch prints in colours, and advice first
+        reason = (
+            f"{type(error).__name__} {reason.rpartition('WeightsUnpickler error: ')[2]}".strip()[
+                :200
+            ]
+        )
         if found := re.search(r"GLOBAL (\S+)", reason):
             raise ValueError(
                 f"expected tensors and numbers, got {found[1]} as well in {path}, and nothing in it is executed: if you trust it, load it "
@@ -109,8 +135,12 @@ def _tensors(path: Path) -> Mapping[str, Tensor]:
     for key in ("model", "state_dict"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
-    if not isinstance(content, Mapping) or not all(isinstance(own, Tensor) for own in content.values()):
-        raise ValueError(f"expected a state dict, or a checkpoint with one under 'model' or 'state_dict', got neither in {path}")
+    if not isinstance(content, Mapping) or not all(
+        isinstance(own, Tensor) for own in content.values()
+    ):
+        raise ValueError(
+            f"expected a state dict, or a checkpoint with one under 'model' or 'state_dict', got neither in {path}"
+        )
     return content
 
 
@@ -118,8 +148,14 @@ def _bare(tensors: Mapping[str, Tensor], source: Path) -> dict[str, Tensor]:
     """The tensors without what a wrapper wrote in front of their names; a classifier's head is no part of a transformer."""
     found = [name.removesuffix(_PATCHES) for name in tensors if name.endswith(_PATCHES)]
     if len(found) != 1:
-        raise ValueError(f"expected the weights of one vision transformer, got {len(found)} patch embeddings in {source}")
-    return {name.removeprefix(found[0]): own for name, own in tensors.items() if name.startswith(found[0])}
+        raise ValueError(
+            f"expected the weights of one vision transformer, got {len(found)} patch embeddings in {source}"
+        )
+    return {
+        name.removeprefix(found[0]): own
+        for name, own in tensors.items()
+        if name.startswith(found[0])
+    }
 
 
 def load_encoder(network: Network, weights: Weights) -> Network:
@@ -130,8 +166,16 @@ def load_encoder(network: Network, weights: Weights) -> Network:
     """
     body, found, source = transformer(network), weights.tensors, weights.source
     own: dict[str, Tensor] = body.state_dict()
-    asked = {"patch": own[_PATCHES].shape[-1], "width": own[_PATCHES].shape[0], "depth": _depth(own)}
-    given = {"patch": found[_PATCHES].shape[-1], "width": found[_PATCHES].shape[0], "depth": _depth(found)}
+    asked = {
+        "patch": own[_PATCHES].shape[-1],
+        "width": own[_PATCHES].shape[0],
+        "depth": _depth(own),
+    }
+    given = {
+        "patch": found[_PATCHES].shape[-1],
+        "width": found[_PATCHES].shape[0],
+        "depth": _depth(found),
+    }
     heads = (weights.spec or {}).get("heads")
     if heads is not None:  # the only number that no shape tells
         asked["heads"], given["heads"] = body.blocks[0].attn.num_heads, heads
@@ -142,32 +186,47 @@ def load_encoder(network: Network, weights: Weights) -> Network:
                 f"give the network the keywords that those weights were trained with, or take others"
             )
     strange = [name for name in found if name not in own and not name.startswith(_BESIDE)]
-    missing = [name for name in own if name not in found and not name.startswith(("norm.", "fc_norm."))]
+    missing = [
+        name for name in own if name not in found and not name.startswith(("norm.", "fc_norm."))
+    ]
     if strange or missing:
         raise ValueError(
             f"expected the weights of a {network.spec['name']}, got {len(strange)} others ({', '.join(strange[:3]) or 'none'}) and "
             f"{len(missing)} missing ({', '.join(missing[:3]) or 'none'}) in {source}"
         )
-    other = [name for name in own if name in found and name != "pos_embed" and found[name].shape != own[name].shape]
+    other = [
+        name
+        for name in own
+        if name in found and name != "pos_embed" and found[name].shape != own[name].shape
+    ]
     if other:
         here, there = (tuple(tensors[other[0]].shape) for tensors in (own, found))
-        raise ValueError(f"expected {other[0]} of shape {here}, as {network.spec['name']} has, got {there} in {source}: take other weights")
+        raise ValueError(
+            f"expected {other[0]} of shape {here}, as {network.spec['name']} has, got {there} in {source}: take other weights"
+        )
     loaded = {**own, **{name: tensor for name, tensor in found.items() if name in own}}
     if "pos_embed" in own:
-        loaded["pos_embed"] = _interpolated(found["pos_embed"], own["pos_embed"], body.patch_embed.grid_size[0], source)
+        loaded["pos_embed"] = _interpolated(
+            found["pos_embed"], own["pos_embed"], body.patch_embed.grid_size[0], source
+        )
     body.load_state_dict(loaded)
     return network
 
 
 def _depth(tensors: Mapping[str, Tensor]) -> int:
-    return 1 + max((int(own[1]) for own in (re.match(r"blocks\.(\d+)\.", name) for name in tensors) if own), default=-1)
+    return 1 + max(
+        (int(own[1]) for own in (re.match(r"blocks\.(\d+)\.", name) for name in tensors) if own),
+        default=-1,
+    )
 
 
 def _interpolated(found: Tensor, own: Tensor, grid: int, source: Path) -> Tensor:
     from timm.layers.pos_embed import resample_abs_pos_embed
 
     if found.ndim != 3 or found.shape[-1] != own.shape[-1]:
-        raise ValueError(f"expected pos_embed of width {own.shape[-1]}, got shape {tuple(found.shape)} in {source}: take other weights")
+        raise ValueError(
+            f"expected pos_embed of width {own.shape[-1]}, got shape {tuple(found.shape)} in {source}: take other weights"
+        )
     prefix = own.shape[1] - grid * grid
     side = round(max(found.shape[1] - prefix, 0) ** 0.5)
     if side * side + prefix != found.shape[1] or not side:
@@ -175,15 +234,28 @@ def _interpolated(found: Tensor, own: Tensor, grid: int, source: Path) -> Tensor
             f"expected positions of a square grid and {prefix} tokens before it, got {found.shape[1]} positions in {source}: "
             "take a network with the same class and register tokens"
         )
-    positions: Tensor = resample_abs_pos_embed(found, [grid, grid], [side, side], num_prefix_tokens=prefix)
+    positions: Tensor = resample_abs_pos_embed(
+        found, [grid, grid], [side, side], num_prefix_tokens=prefix
+    )
     return positions
 
 
 def write_weights(folder: Path, weights: Weights) -> None:
     """Write weights into a folder where `read_weights` finds them, with all that is known of them."""
     with whole(folder / "model.safetensors") as part:
-        save_file({name: own.clone(memory_format=torch.contiguous_format) for name, own in weights.tensors.items()}, part)
-    about = {"format": FORMAT, "network": weights.spec or weights.statistics, "data": weights.data, "minutes": weights.minutes}
+        save_file(
+            {
+                name: own.clone(memory_format=torch.contiguous_format)
+                for name, own in weights.tensors.items()
+            },
+            part,
+        )
+    about = {
+        "format": FORMAT,
+        "network": weights.spec or weights.statistics,
+        "data": weights.data,
+        "minutes": weights.minutes,
+    }
     write_json(folder / "spec.json", about)  # last: a folder that has it is whole
 
 
@@ -197,14 +269,22 @@ def timm_layout(network: Network) -> dict[str, Tensor]:
     if not isinstance(network, Classifier):
         return {name: own.detach().cpu() for name, own in transformer(network).state_dict().items()}
     if not isinstance(network.head, Linear):
-        raise ValueError(f"expected a linear head, which timm has, got {network.head.spec['name']}: export the network alone")
+        raise ValueError(
+            f"expected a linear head, which timm has, got {network.head.spec['name']}: export the network alone"
+        )
     ((weight, bias),) = linear_parts(network)
-    return {**timm_layout(network.network), "head.weight": weight.detach().cpu(), "head.bias": bias.detach().cpu()}
+    return {
+        **timm_layout(network.network),
+        "head.weight": weight.detach().cpu(),
+        "head.bias": bias.detach().cpu(),
+    }
 
 
 def mae_layout(autoencoder: MaskedAutoencoder) -> dict[str, Tensor]:
     """The weights of encoder and decoder under the names of the public MAE and LiVT checkpoints (their entry "model")."""
-    decoder = {_renamed(name): own.detach().cpu() for name, own in autoencoder.decoder.state_dict().items()}
+    decoder = {
+        _renamed(name): own.detach().cpu() for name, own in autoencoder.decoder.state_dict().items()
+    }
     return {**timm_layout(autoencoder.network), **decoder}
 
 
@@ -225,7 +305,9 @@ def load_mae(autoencoder: MaskedAutoencoder, weights: Weights) -> MaskedAutoenco
     strange = [_renamed(name) for name in found if name not in own]
     if wrong or strange:
         differences = "; ".join([*wrong, *strange][:3])
-        raise ValueError(f"expected a decoder of the same width, depth and image size, got another in {weights.source}: {differences}")
+        raise ValueError(
+            f"expected a decoder of the same width, depth and image size, got another in {weights.source}: {differences}"
+        )
     load_encoder(autoencoder.network, weights)
     autoencoder.decoder.load_state_dict(found)
     return autoencoder

@@ -50,7 +50,9 @@ class Teacher(Frozen):
         """The network's answer to images of any size."""
         (image,) = inputs
         if image.shape[-2:] != (self.size, self.size):
-            image = F.interpolate(image, size=(self.size, self.size), mode="bicubic", antialias=False)
+            image = F.interpolate(
+                image, size=(self.size, self.size), mode="bicubic", antialias=False
+            )
         return self.module(image)
 
 
@@ -87,7 +89,9 @@ class Queue(nn.Module):
         if rows.ndim != 2 or rows.shape[1] != dim:
             raise ValueError(f"expected rows (N, {dim}), got {tuple(rows.shape)}")
         if len(rows) > size:
-            raise ValueError(f"expected a queue at least as long as a batch, got a queue of {size} and {len(rows)} rows: enlarge the queue")
+            raise ValueError(
+                f"expected a queue at least as long as a batch, got a queue of {size} and {len(rows)} rows: enlarge the queue"
+            )
         places = (self.position + torch.arange(len(rows), device=rows.device)) % size
         self.stored[places] = rows.to(self.stored.dtype)
         self.position.copy_((self.position + len(rows)) % size)

@@ -42,7 +42,11 @@ class Streamed(NamedTuple):
 
     def weighted(self, losses: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Each stream's mean loss as a term, times its weight, or as a note where that is 0."""
-        terms = {name: stream.weight * losses[name] for name, stream in self.streams.items() if stream.weight != 0}
+        terms = {
+            name: stream.weight * losses[name]
+            for name, stream in self.streams.items()
+            if stream.weight != 0
+        }
         return terms, {name: losses[name].detach() for name in self.streams if name not in terms}
 
 
@@ -77,5 +81,7 @@ class PassThrough(Neck):
 def checked(neck: Neck | None) -> Neck:
     """A neck, or none, as a neck; a bare block such as BatchFormer, which makes no streams, is refused."""
     if neck is not None and not isinstance(neck, Neck):
-        raise ValueError(f"expected a neck such as Streams(BatchFormer(dim)), got {type(neck).__name__}: wrap it in Streams")
+        raise ValueError(
+            f"expected a neck such as Streams(BatchFormer(dim)), got {type(neck).__name__}: wrap it in Streams"
+        )
     return neck or PassThrough()

@@ -49,7 +49,9 @@ class Backbone(Network):
         with torch.no_grad():
             features = body(torch.zeros(1, 3, spec["size"], spec["size"]))
         if features.ndim != 2:
-            raise ValueError(f"expected features (N, dim) from {spec['name']}, got {tuple(features.shape)}: choose a model that pools")
+            raise ValueError(
+                f"expected features (N, dim) from {spec['name']}, got {tuple(features.shape)}: choose a model that pools"
+            )
         super().__init__(spec, features.shape[1])
         self.normalize = Normalize(spec["mean"], spec["std"])
         self.body = body.train()
@@ -71,14 +73,24 @@ class Classifier(Network):
     <All keys matched successfully>
     """
 
-    def __init__(self, network: Network, head: Head, *, confidence: Literal["softmax", "sigmoid"] = "softmax") -> None:
+    def __init__(
+        self, network: Network, head: Head, *, confidence: Literal["softmax", "sigmoid"] = "softmax"
+    ) -> None:
         if not isinstance(head, Head):
-            raise ValueError(f"expected a head of longtail.nn, such as Linear or Cosine, got a {type(head).__name__}, which has no spec")
+            raise ValueError(
+                f"expected a head of longtail.nn, such as Linear or Cosine, got a {type(head).__name__}, which has no spec"
+            )
         if confidence not in ("softmax", "sigmoid"):
-            raise ValueError(f"expected the confidence softmax or sigmoid, got {confidence!r}: that of a loss is one of these, too")
+            raise ValueError(
+                f"expected the confidence softmax or sigmoid, got {confidence!r}: that of a loss is one of these, too"
+            )
         if head.spec["dim"] != network.dim:
-            raise ValueError(f"expected a head for the {network.dim} features of {network.spec['name']}, got one for {head.spec['dim']}")
-        super().__init__({"name": "classifier", "network": network.spec, "head": head.spec}, head.spec["classes"])
+            raise ValueError(
+                f"expected a head for the {network.dim} features of {network.spec['name']}, got one for {head.spec['dim']}"
+            )
+        super().__init__(
+            {"name": "classifier", "network": network.spec, "head": head.spec}, head.spec["classes"]
+        )
         self.network, self.head, self.confidence = network, head, confidence
         if confidence != "softmax":
             self.spec["confidence"] = confidence
@@ -90,7 +102,9 @@ class Classifier(Network):
     def heads(self, image: Tensor) -> dict[str, Tensor]:
         """Logits as "logits" and, where the head has parts that are worth judging alone, theirs by name."""
         features = self.network(image)
-        named = self.head.named(features) if isinstance(self.head, CosineExperts | TokenHeads) else {}
+        named = (
+            self.head.named(features) if isinstance(self.head, CosineExperts | TokenHeads) else {}
+        )
         return {"logits": self.head(features), **named}
 
 
@@ -110,7 +124,9 @@ class Adjusted(Classifier):
     bias: Tensor
     temperature: Tensor
 
-    def __init__(self, network: Network, head: Head, *, bias: Tensor | None = None, temperature: float = 1.0) -> None:
+    def __init__(
+        self, network: Network, head: Head, *, bias: Tensor | None = None, temperature: float = 1.0
+    ) -> None:
         super().__init__(network, head)
         self.spec["name"] = "adjusted"
         self.register_buffer("bias", torch.zeros(self.dim) if bias is None else bias.float())
@@ -137,12 +153,24 @@ def linear_parts(network: Classifier) -> list[tuple[Tensor, Tensor]]:
     (torch.Size([2, 32]), torch.Size([2]))
     """
     head = network.head
-    parts = [head] if isinstance(head, Linear) else [head.cls, head.dist] if isinstance(head, TokenHeads) else []
-    shift, temperature = (network.bias, network.temperature) if isinstance(network, Adjusted) else (torch.tensor(0.0), torch.tensor(1.0))
+    parts = (
+        [head]
+        if isinstance(head, Linear)
+        else [head.cls, head.dist]
+        if isinstance(head, TokenHeads)
+        else []
+    )
+    shift, temperature = (
+        (network.bias, network.temperature)
+        if isinstance(network, Adjusted)
+        else (torch.tensor(0.0), torch.tensor(1.0))
+    )
     found = []
     for part in parts:
         bias = torch.zeros(part.out_features) if part.bias is None else part.bias
-        found.append((part.scale * part.weight / temperature, (part.scale * bias - shift) / temperature))
+        found.append(
+            (part.scale * part.weight / temperature, (part.scale * bias - shift) / temperature)
+        )
     return found
 
 
@@ -175,7 +203,9 @@ def build(spec: Mapping[str, Any] | str) -> Network:
     if name in ("classifier", "adjusted"):
         network, head = build(keywords["network"]), build_head(keywords["head"])
         return (
-            Adjusted(network, head) if name == "adjusted" else Classifier(network, head, confidence=keywords.get("confidence", "softmax"))
+            Adjusted(network, head)
+            if name == "adjusted"
+            else Classifier(network, head, confidence=keywords.get("confidence", "softmax"))
         )
     if name in NETWORKS:
         builder, defaults = NETWORKS[name], DEFAULTS
@@ -184,11 +214,21 @@ def build(spec: Mapping[str, Any] | str) -> Network:
         builder, defaults = partial(zoo.timm_model, model), zoo.defaults(model)
     else:
         raise unknown("network", name, NETWORKS, more=", timm:NAME")
-    own = {key: p.default for key, p in inspect.signature(builder).parameters.items() if p.kind is p.KEYWORD_ONLY}
+    own = {
+        key: p.default
+        for key, p in inspect.signature(builder).parameters.items()
+        if p.kind is p.KEYWORD_ONLY
+    }
     strange = [key for key in keywords if key not in {**defaults, **own}]
     if strange:
-        hint = "; vision transformers have them, such as vit_mini, vit_tiny and those of timm" if "pool" in strange else ""
-        raise ValueError(f"{name} has no keyword {', '.join(strange)}: known are {', '.join({**defaults, **own})}{hint}")
+        hint = (
+            "; vision transformers have them, such as vit_mini, vit_tiny and those of timm"
+            if "pool" in strange
+            else ""
+        )
+        raise ValueError(
+            f"{name} has no keyword {', '.join(strange)}: known are {', '.join({**defaults, **own})}{hint}"
+        )
     full = {**defaults, **own, **keywords}
     body = builder(full["size"], **{key: full[key] for key in own})
     architecture = {"pretrained": False} if "pretrained" in own else {}

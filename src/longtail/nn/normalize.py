@@ -23,12 +23,24 @@ class Normalize(nn.Module):
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
         if len(mean) != len(std) or min(std) <= 0:
-            raise ValueError(f"expected one mean and one positive std for each channel, got mean {list(mean)} and std {list(std)}")
-        self.register_buffer("mean", torch.tensor(mean, dtype=torch.get_default_dtype()).view(-1, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std, dtype=torch.get_default_dtype()).view(-1, 1, 1), persistent=False)
+            raise ValueError(
+                f"expected one mean and one positive std for each channel, got mean {list(mean)} and std {list(std)}"
+            )
+        self.register_buffer(
+            "mean",
+            torch.tensor(mean, dtype=torch.get_default_dtype()).view(-1, 1, 1),
+            persistent=False,
+        )
+        self.register_buffer(
+            "std",
+            torch.tensor(std, dtype=torch.get_default_dtype()).view(-1, 1, 1),
+            persistent=False,
+        )
 
     def forward(self, image: Tensor) -> Tensor:
         """Images of mean 0 and deviation 1, if `mean` and `std` are theirs."""
         if not image.is_floating_point():
-            raise ValueError(f"expected images as floats in [0, 1], got {image.dtype}: of pixels from 0 to 255, pass image / 255")
+            raise ValueError(
+                f"expected images as floats in [0, 1], got {image.dtype}: of pixels from 0 to 255, pass image / 255"
+            )
         return (image - self.mean) / self.std

@@ -65,7 +65,9 @@ def overlay(model: str) -> dict[str, Any]:
     if found is None:
         return {}
     # The hub has every model in timm's own layout; only files that others published need another reader.
-    return {"file": str(found)} | ({"custom_load": False} if found.suffix in (".safetensors", ".bin") else {})
+    return {"file": str(found)} | (
+        {"custom_load": False} if found.suffix in (".safetensors", ".bin") else {}
+    )
 
 
 def fetched(model: str, *, seconds: float) -> Path | None:
@@ -75,7 +77,10 @@ def fetched(model: str, *, seconds: float) -> Path | None:
     hang this one. `HF_HUB_OFFLINE` forbids even asking.
     """
     own = config(model)
-    if own.hf_hub_id is None or any(os.environ.get(name, "").upper() in _TRUE for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")):
+    if own.hf_hub_id is None or any(
+        os.environ.get(name, "").upper() in _TRUE
+        for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    ):
         return None
     repository, name = repr(own.hf_hub_id.partition("@")[0]), repr(_files(own)[0])
     ask = f"from huggingface_hub import get_hf_file_metadata, hf_hub_url; get_hf_file_metadata(hf_hub_url({repository}, {name}))"
@@ -88,12 +93,22 @@ def fetched(model: str, *, seconds: float) -> Path | None:
 def _files(own: Any) -> tuple[str, ...]:
     if own.hf_hub_id is None:
         return ()
-    return (own.hf_hub_filename,) if own.hf_hub_filename else ("model.safetensors", "pytorch_model.bin")
+    return (
+        (own.hf_hub_filename,)
+        if own.hf_hub_filename
+        else ("model.safetensors", "pytorch_model.bin")
+    )
 
 
 def _succeeds(code: str, seconds: float) -> bool:
     try:
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, stdin=subprocess.DEVNULL, timeout=seconds, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=seconds,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return False
     return done.returncode == 0

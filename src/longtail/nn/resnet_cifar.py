@@ -21,7 +21,10 @@ class Block(nn.Module):
         """Every second pixel, and channels of zeros around the old ones."""
         if self.stride == 1 and self.new == 0:
             return x
-        return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.new // 2, self.new - self.new // 2))
+        return F.pad(
+            x[:, :, :: self.stride, :: self.stride],
+            (0, 0, 0, 0, self.new // 2, self.new - self.new // 2),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Features at 1 / stride of the side."""
@@ -39,10 +42,19 @@ class CifarResNet(nn.Module):
 
     def __init__(self, blocks: int = 5, width: int = 16) -> None:
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()
+        )
         stages: list[nn.Module] = []
-        for before, after, stride in ((width, width, 1), (width, 2 * width, 2), (2 * width, 4 * width, 2)):
-            stages += [Block(before, after, stride=stride), *(Block(after, after, stride=1) for _ in range(blocks - 1))]
+        for before, after, stride in (
+            (width, width, 1),
+            (width, 2 * width, 2),
+            (2 * width, 4 * width, 2),
+        ):
+            stages += [
+                Block(before, after, stride=stride),
+                *(Block(after, after, stride=1) for _ in range(blocks - 1)),
+            ]
         self.stages = nn.Sequential(*stages)
         initialise(self)
 

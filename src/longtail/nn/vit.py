@@ -88,7 +88,9 @@ def _front(block: Any, tokens: Tensor, count: int) -> Tensor:
     attention, rows = block.attn, block.norm1(tokens)
     width = attention.qkv.out_features // 3
     weights = attention.qkv.weight.split([width, 2 * width])
-    biases = (None, None) if attention.qkv.bias is None else attention.qkv.bias.split([width, 2 * width])
+    biases = (
+        (None, None) if attention.qkv.bias is None else attention.qkv.bias.split([width, 2 * width])
+    )
 
     def heads(projected: Tensor) -> Tensor:
         return projected.unflatten(-1, (-1, attention.head_dim)).transpose(1, 2)  # type: ignore[no-any-return]  # (N, heads, T, head_dim)
@@ -96,7 +98,11 @@ def _front(block: Any, tokens: Tensor, count: int) -> Tensor:
     query = heads(F.linear(rows[:, :count], weights[0], biases[0]))
     key, value = (heads(part) for part in F.linear(rows, weights[1], biases[1]).chunk(2, -1))
     mixed = F.scaled_dot_product_attention(
-        attention.q_norm(query), attention.k_norm(key), value, dropout_p=attention.attn_drop.p, scale=attention.scale
+        attention.q_norm(query),
+        attention.k_norm(key),
+        value,
+        dropout_p=attention.attn_drop.p,
+        scale=attention.scale,
     )
     attended = attention.proj_drop(attention.proj(attention.norm(mixed.transpose(1, 2).flatten(2))))
     front = tokens[:, :count] + block.drop_path1(block.ls1(attended))
@@ -119,22 +125,30 @@ def vit(
     Without `patch`, its patches are the largest that leave at least 8 in a row. `drop_path` rises to its value from block to block;
     `layer_scale` is where each block's scale begins.
     """
-    from timm.models.deit import VisionTransformerDistilled  # here, because timm and torchvision take seconds to import
+    from timm.models.deit import (
+        VisionTransformerDistilled,
+    )  # here, because timm and torchvision take seconds to import
     from timm.models.vision_transformer import VisionTransformer
 
     check_drop_path(drop_path)
     if patch is None:
         patch = max((p for p in range(1, size // 8 + 1) if size % p == 0), default=1)
     if patch < 1:
-        raise ValueError(f"expected a patch of at least one pixel, got size {size} and patch {patch}: take a patch that divides {size}")
+        raise ValueError(
+            f"expected a patch of at least one pixel, got size {size} and patch {patch}: take a patch that divides {size}"
+        )
     if size % patch:
-        sizes = " or ".join(str(own) for own in (size - size % patch, size - size % patch + patch) if own)
+        sizes = " or ".join(
+            str(own) for own in (size - size % patch, size - size % patch + patch) if own
+        )
         raise ValueError(
             f"expected an image size divisible by the patch, got size {size} and patch {patch}: "
             f"take size {sizes}, or a patch that divides {size}"
         )
     if heads < 1 or width % heads:
-        raise ValueError(f"expected a width divisible by the heads, got width {width} and heads {heads}: take a divisor of {width}")
+        raise ValueError(
+            f"expected a width divisible by the heads, got width {width} and heads {heads}: take a divisor of {width}"
+        )
     distilled = pool == "tokens"
     transformer = (VisionTransformerDistilled if distilled else VisionTransformer)(
         img_size=size,
@@ -162,7 +176,16 @@ def vit_mini(
     layer_scale: float | None = None,
 ) -> nn.Module:
     """A ViT of 1.2 M parameters; 64 patches at 32 pixels, unless `patch` says otherwise."""
-    return vit(size, patch=patch, width=width, depth=depth, heads=heads, pool=pool, drop_path=drop_path, layer_scale=layer_scale)
+    return vit(
+        size,
+        patch=patch,
+        width=width,
+        depth=depth,
+        heads=heads,
+        pool=pool,
+        drop_path=drop_path,
+        layer_scale=layer_scale,
+    )
 
 
 def vit_tiny(
@@ -177,4 +200,13 @@ def vit_tiny(
     layer_scale: float | None = None,
 ) -> nn.Module:
     """ViT-Ti of DeiT (Touvron et al. 2021), 5.4 M parameters; 64 patches at 32 pixels, unless `patch` says otherwise."""
-    return vit(size, patch=patch, width=width, depth=depth, heads=heads, pool=pool, drop_path=drop_path, layer_scale=layer_scale)
+    return vit(
+        size,
+        patch=patch,
+        width=width,
+        depth=depth,
+        heads=heads,
+        pool=pool,
+        drop_path=drop_path,
+        layer_scale=layer_scale,
+    )

@@ -19,13 +19,21 @@ def defaults(model: str) -> dict[str, Any]:
 
     if not timm.is_model(model):
         close = difflib.get_close_matches(model, timm.list_models(), n=5)
-        raise ValueError(f"timm has no model {model!r}: the closest are {close or 'none'}; timm.list_models() gives all")
+        raise ValueError(
+            f"timm has no model {model!r}: the closest are {close or 'none'}; timm.list_models() gives all"
+        )
     config = weights.config(model)
     return {"size": config.input_size[-1], "mean": list(config.mean), "std": list(config.std)}
 
 
 def timm_model(
-    model: str, size: int, *, pretrained: bool = False, patch: int | None = None, pool: str | None = None, drop_path: float = 0.0
+    model: str,
+    size: int,
+    *,
+    pretrained: bool = False,
+    patch: int | None = None,
+    pool: str | None = None,
+    drop_path: float = 0.0,
 ) -> nn.Module:
     """A timm model without its classifier; `patch`, `pool` (see `vit.pooling`) and `drop_path` are its own unless given."""
     import timm
@@ -42,11 +50,15 @@ def timm_model(
         body: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=0, **keywords)
     except (TypeError, AssertionError) as error:
         if pool not in (None, "tokens"):  # which recipes ask for, not people
-            raise ValueError(f"expected a plain vision transformer, such as timm:vit_base_patch16_224, got {model}: {error}") from error
+            raise ValueError(
+                f"expected a plain vision transformer, such as timm:vit_base_patch16_224, got {model}: {error}"
+            ) from error
         asked = {"patch": patch, "pool": pool, "drop_path": drop_path or None}
         given = ", ".join(name for name, value in asked.items() if value is not None) or "a size"
         reason = str(error) or "it allows no others"
-        raise ValueError(f"expected keywords that {model} has, got {given}: {reason}. Leave them out, or take a ViT") from error
+        raise ValueError(
+            f"expected keywords that {model} has, got {given}: {reason}. Leave them out, or take a ViT"
+        ) from error
     except (OSError, RuntimeError, SafetensorError) as error:
         if not pretrained:
             raise
@@ -79,9 +91,13 @@ def timm_classifier(model: str) -> tuple[nn.Module, tuple[str, ...] | None, int]
 
     own = defaults(model)
     try:
-        body: nn.Module = timm.create_model(model, pretrained=True, pretrained_cfg_overlay=weights.overlay(model))
+        body: nn.Module = timm.create_model(
+            model, pretrained=True, pretrained_cfg_overlay=weights.overlay(model)
+        )
     except (OSError, RuntimeError, SafetensorError) as error:
-        raise ValueError(f"expected pretrained weights of {model}, got: {error} Fetch them once online, or train a teacher") from error
+        raise ValueError(
+            f"expected pretrained weights of {model}, got: {error} Fetch them once online, or train a teacher"
+        ) from error
     subset = infer_imagenet_subset(body)
     names = tuple(ImageNetInfo(subset).label_names()) if subset else None  # type: ignore[no-untyped-call]
     return nn.Sequential(Normalize(own["mean"], own["std"]), body), names, own["size"]

@@ -52,11 +52,17 @@ def adjustment(logits: NDArray[Any], target: NDArray[Any], counts: NDArray[Any])
             f"got {logits.shape}, {target.shape} and {counts.shape}"
         )
     if not np.isfinite(logits).all():
-        raise ValueError(f"expected finite logits, got {int((~np.isfinite(logits)).sum())} that are not: the network diverged")
+        raise ValueError(
+            f"expected finite logits, got {int((~np.isfinite(logits)).sum())} that are not: the network diverged"
+        )
     if target.min() < 0 or target.max() >= len(counts):
-        raise ValueError(f"expected targets 0 to {len(counts) - 1}, as there are so many counts, got {target.min()} to {target.max()}")
+        raise ValueError(
+            f"expected targets 0 to {len(counts) - 1}, as there are so many counts, got {target.min()} to {target.max()}"
+        )
     if not (counts > 0).all():
-        raise ValueError(f"expected training images in every class, got none in {int((counts <= 0).sum())}: a prior of 0 has no logarithm")
+        raise ValueError(
+            f"expected training images in every class, got none in {int((counts <= 0).sum())}: a prior of 0 has no logarithm"
+        )
     before = temperature(logits, target)
     log_prior = np.log(counts / counts.sum())
     log_prior -= log_prior.mean()
@@ -65,7 +71,13 @@ def adjustment(logits: NDArray[Any], target: NDArray[Any], counts: NDArray[Any])
     return Adjustment(tau, bias, temperature(logits - bias, target))
 
 
-def strength(logits: NDArray[Any], target: NDArray[Any], log_prior: NDArray[Any], *, taus: Sequence[float] = TAUS) -> float:
+def strength(
+    logits: NDArray[Any],
+    target: NDArray[Any],
+    log_prior: NDArray[Any],
+    *,
+    taus: Sequence[float] = TAUS,
+) -> float:
     """The tau nearest to 0 whose balanced accuracy is within one standard error of the best one's.
 
     The one-standard-error rule (Breiman et al. 1984): a few validation images that came out well do not move a boundary. The error is
@@ -81,7 +93,12 @@ def strength(logits: NDArray[Any], target: NDArray[Any], log_prior: NDArray[Any]
     weight = _balancing(target)
     nearest = sorted(taus, key=abs)
     shift = log_prior.astype(np.float32)
-    answers = {tau: np.concatenate([(logits[part] - np.float32(tau) * shift).argmax(1) for part in _parts(logits)]) for tau in nearest}
+    answers = {
+        tau: np.concatenate(
+            [(logits[part] - np.float32(tau) * shift).argmax(1) for part in _parts(logits)]
+        )
+        for tau in nearest
+    }
     correct = {tau: (answer == target).astype(np.float64) for tau, answer in answers.items()}
     best = max(nearest, key=lambda tau: weight @ correct[tau])  # the nearest to 0 among equals
 
@@ -113,7 +130,9 @@ def temperature(logits: NDArray[Any], target: NDArray[Any]) -> float:
         for part in _parts(logits):
             values = logits[part].astype(np.float32)
             values -= values.max(1, keepdims=True)
-            wanted = (1 - soft) * values[np.arange(len(values)), target[part]] + soft * values.mean(1)
+            wanted = (1 - soft) * values[np.arange(len(values)), target[part]] + soft * values.mean(
+                1
+            )
             scores = np.exp(np.float32(sharpness) * values)
             total += float(weight[part] @ ((scores * values).sum(1) / scores.sum(1) - wanted))
         return total

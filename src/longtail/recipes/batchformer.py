@@ -32,9 +32,13 @@ def neck(
                 "switch it on, or scale the plain loss with --loss-scale"
             )
         if (layers, scope) != (1, "local"):
-            raise ValueError(f"expected --batchformer on with its layers and scope, got it off with {layers} and {scope}: switch it on")
+            raise ValueError(
+                f"expected --batchformer on with its layers and scope, got it off with {layers} and {scope}: switch it on"
+            )
         return PassThrough(loss_scale)
-    batchformer = BatchFormer(dim, heads=heads, layers=layers, attention="self" if use == "self" else "batch", scope=scope)
+    batchformer = BatchFormer(
+        dim, heads=heads, layers=layers, attention="self" if use == "self" else "batch", scope=scope
+    )
     if use == "frozen":
         batchformer.requires_grad_(False)
     return Streams(batchformer, plain=loss_scale * plain, attended=loss_scale * attended)
@@ -45,5 +49,7 @@ def rates(own: Neck, rate: float, *, usual: float = 0.1) -> dict[str, float]:
     if any(p.requires_grad for p in own.parameters()):
         return {"neck": rate}
     if rate != usual:
-        raise ValueError(f"expected --batchformer-rate with a BatchFormer that learns, got {rate} with none: switch it on, or leave it out")
+        raise ValueError(
+            f"expected --batchformer-rate with a BatchFormer that learns, got {rate} with none: switch it on, or leave it out"
+        )
     return {}

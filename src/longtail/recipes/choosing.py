@@ -10,7 +10,10 @@ from typing import Any, Literal
 from longtail.recipes.signatures import read
 
 BALANCED = 1.5  # largest class over smallest, up to which there is no tail
-ENOUGH = {"random": (20, 400_000), "timm": (8, 150_000)}  # epochs, or images seen, below which smaller images are the better choice
+ENOUGH = {
+    "random": (20, 400_000),
+    "timm": (8, 150_000),
+}  # epochs, or images seen, below which smaller images are the better choice
 MOST = {"random": 200, "timm": 40}  # epochs beyond which more of them hardly help
 LARGEST = {"fast_cnn": 64}  # pixels; its features reach over a part of larger images only
 VALIDATION = 20  # images, below which nothing is adjusted on them
@@ -58,12 +61,18 @@ def choose(facts: Facts, cost: Cost, *, seconds: float) -> Choice:
     fixed = {"network": network, "weights": weights, "batch": batch}
     if batch != 128:
         fixed["lr"] = round((0.1 if weights == "random" else 0.01) * batch / 128, 5)
-    fixed = {name: value for name, value in fixed.items() if value != read(recipe).parameters[name].default}
+    fixed = {
+        name: value
+        for name, value in fixed.items()
+        if value != read(recipe).parameters[name].default
+    }
 
     def affordable(each: float) -> int:
         """Epochs, if learning from an image costs so much; validation follows each of them, with and without the average."""
         left = MARGIN * seconds - each * EVALUATION * (facts.validation + facts.test)
-        return int(min(MOST[weights], left / (each * (facts.images + 2 * EVALUATION * facts.validation))))
+        return int(
+            min(MOST[weights], left / (each * (facts.images + 2 * EVALUATION * facts.validation)))
+        )
 
     epochs, seen = ENOUGH[weights]
     enough = min(epochs, math.ceil(seen / facts.images))
@@ -78,8 +87,17 @@ def choose(facts: Facts, cost: Cost, *, seconds: float) -> Choice:
             size, each = larger, slower
             break
     epochs = max(1, affordable(each))
-    minutes = each * (epochs * (facts.images + 2 * EVALUATION * facts.validation) + EVALUATION * (facts.validation + facts.test)) / 60
-    adjust: Literal["none", "validation"] = "validation" if facts.validation >= VALIDATION else "none"
+    minutes = (
+        each
+        * (
+            epochs * (facts.images + 2 * EVALUATION * facts.validation)
+            + EVALUATION * (facts.validation + facts.test)
+        )
+        / 60
+    )
+    adjust: Literal["none", "validation"] = (
+        "validation" if facts.validation >= VALIDATION else "none"
+    )
     why = f"{_why_recipe(facts, recipe, adjust)} {_why_network(facts, network, weights, size, epochs, larger=size < sizes[-1])}"
     return Choice(recipe, {**fixed, "epochs": epochs, "size": size}, adjust, why, minutes)
 
@@ -87,14 +105,20 @@ def choose(facts: Facts, cost: Cost, *, seconds: float) -> Choice:
 def _network(facts: Facts) -> tuple[str, str]:
     if facts.pretrained:
         return f"timm:{facts.pretrained[0]}", "timm"
-    return ("timm:resnet18", "random") if facts.device != "cpu" and facts.side >= 64 else ("fast_cnn", "random")
+    return (
+        ("timm:resnet18", "random")
+        if facts.device != "cpu" and facts.side >= 64
+        else ("fast_cnn", "random")
+    )
 
 
 def _sizes(facts: Facts, network: str) -> list[int]:
     """The sides that may be chosen, ascending: the images' own and smaller ones, as far as the network can use them."""
     from longtail.data.reading import SIZES  # here, because it imports torch
 
-    least = 64 if network.startswith("timm:") else min(SIZES[0], facts.side)  # timm's networks shrink images to a 32nd
+    least = (
+        64 if network.startswith("timm:") else min(SIZES[0], facts.side)
+    )  # timm's networks shrink images to a 32nd
     most = min(max(facts.side, least), LARGEST.get(network, SIZES[-1]))
     return sorted({size for size in SIZES if least <= size <= most} | {most})
 
@@ -112,8 +136,14 @@ def _why_recipe(facts: Facts, recipe: str, adjust: str) -> str:
     return f"The classes have {counts} ({ratio:,.0f} to 1), so balanced_softmax makes rare ones count as much as frequent ones; {after}."
 
 
-def _why_network(facts: Facts, network: str, weights: str, size: int, epochs: int, *, larger: bool) -> str:
-    where = facts.device if facts.device != "cpu" else f"{facts.threads} thread{'s' if facts.threads > 1 else ''} of this CPU"
+def _why_network(
+    facts: Facts, network: str, weights: str, size: int, epochs: int, *, larger: bool
+) -> str:
+    where = (
+        facts.device
+        if facts.device != "cpu"
+        else f"{facts.threads} thread{'s' if facts.threads > 1 else ''} of this CPU"
+    )
     begun = (
         f"Pretrained weights are at hand, so {network} only has to be tuned"
         if weights == "timm"

@@ -21,12 +21,23 @@ from longtail.methods.distill_tokens import DistillTokens, Release, Taught
 from longtail.nn import Network, Teacher, TokenHeads, build
 from longtail.recipes.ldam import ldam
 from longtail.recipes.paco import paco
-from longtail.recipes.parts import Augment, Kept, kept, mixing, rate_of, training_view, unused, validation
+from longtail.recipes.parts import (
+    Augment,
+    Kept,
+    kept,
+    mixing,
+    rate_of,
+    training_view,
+    unused,
+    validation,
+)
 from longtail.recipes.teachers import teacher_of
 from longtail.schedules import Cosine, Deferred
 
 DEFER = 0.917  # epoch 1,100 of 1,200
-FLOOR = 0.04  # 1e-5 of 2.5e-4 in the released code: re-weighting begins when the rate is nearly there
+FLOOR = (
+    0.04  # 1e-5 of 2.5e-4 in the released code: re-weighting begins when the rate is nearly there
+)
 
 
 def deit_lt(
@@ -92,24 +103,47 @@ def deit_lt(
     Published: 84.8% on CIFAR-10-LT at imbalance 100, 87.5% with PaCo + SAM as teacher (teachers: 81.9% and 86.8%).
     """
     if teacher is not None:
-        training: dict[str, Any] = {"teacher_network": teacher_network, "teacher_epochs": teacher_epochs}
-        training |= {"teacher_rho": teacher_rho, "teacher_schedule": teacher_schedule}  # `teacher_method` may say what it is
+        training: dict[str, Any] = {
+            "teacher_network": teacher_network,
+            "teacher_epochs": teacher_epochs,
+        }
+        training |= {
+            "teacher_rho": teacher_rho,
+            "teacher_schedule": teacher_schedule,
+        }  # `teacher_method` may say what it is
         unused(run, deit_lt, training, beside="--teacher, which is trained already")
     if teacher_view == "weak" and (mixup or cutmix):
         raise ValueError(
             "expected --mixup 0 --cutmix 0 beside --teacher-view weak, for the teacher's class is that of the image before mixing, got "
             f"mixup {mixup} and cutmix {cutmix}"
         )
-    chosen, weights = kept(keep, ema=0.0, data=data)[1], Deferred(effective_number(data.counts), defer)
-    mix = mixing(len(data.classes), mixup=mixup, cutmix=cutmix, until=defer if mix_until is None else mix_until)
+    chosen, weights = (
+        kept(keep, ema=0.0, data=data)[1],
+        Deferred(effective_number(data.counts), defer),
+    )
+    mix = mixing(
+        len(data.classes),
+        mixup=mixup,
+        cutmix=cutmix,
+        until=defer if mix_until is None else mix_until,
+    )
     trust = constant if release is None else Release(release)
-    backbone, heads = _student(network, data, size=size, patch=patch, drop_path=drop_path, seed=run.seed)
+    backbone, heads = _student(
+        network, data, size=size, patch=patch, drop_path=drop_path, seed=run.seed
+    )
     view = training_view(augment, backbone.spec["size"], flip=data.mirror)
     if teacher_view == "weak":
-        view, mix = TwoViews(view, training_view("weak", view.size, flip=data.mirror)), teaching.Apart()
+        view, mix = (
+            TwoViews(view, training_view("weak", view.size, flip=data.mirror)),
+            teaching.Apart(),
+        )
 
     def trained(own: Run) -> Method[Any]:
-        settings: dict[str, Any] = {"network": teacher_network, "epochs": teacher_epochs, "rho": teacher_rho}
+        settings: dict[str, Any] = {
+            "network": teacher_network,
+            "epochs": teacher_epochs,
+            "rho": teacher_rho,
+        }
         settings |= {} if teacher_schedule is None else {"schedule": teacher_schedule}
         return (ldam if teacher_method == "ldam" else paco)(own, data.natively(), **settings)
 
@@ -117,9 +151,13 @@ def deit_lt(
     return _distilled(
         run,
         data,
-        DistillTokens(backbone, heads, CrossEntropy(smoothing=smoothing), weights=weights, trust=trust),
+        DistillTokens(
+            backbone, heads, CrossEntropy(smoothing=smoothing), weights=weights, trust=trust
+        ),
         taught,
-        familiar=training_view("weak", taught.size, flip=data.mirror) if teacher_view == "student" else None,
+        familiar=training_view("weak", taught.size, flip=data.mirror)
+        if teacher_view == "student"
+        else None,
         epochs=epochs,
         batch=batch,
         accumulate=accumulate,
@@ -170,12 +208,16 @@ def deit(
         training = {"teacher_network": teacher_network, "teacher_epochs": teacher_epochs}
         unused(run, deit, training, beside="--teacher, which is trained already")
     chosen = kept(keep, ema=0.0, data=data)[1]
-    backbone, heads = _student(network, data, size=size, patch=patch, drop_path=drop_path, seed=run.seed)
+    backbone, heads = _student(
+        network, data, size=size, patch=patch, drop_path=drop_path, seed=run.seed
+    )
 
     def trained(own: Run) -> Method[Any]:
         plain: dict[str, Any] = {"margin": 0.0, "defer": 1.0, "rho": 0.0}
         strong: dict[str, Any] = {"augment": "randaugment", "mixup": mixup, "cutmix": cutmix}
-        return ldam(own, data.natively(), network=teacher_network, epochs=teacher_epochs, **plain, **strong)
+        return ldam(
+            own, data.natively(), network=teacher_network, epochs=teacher_epochs, **plain, **strong
+        )
 
     return _distilled(
         run,
@@ -205,9 +247,19 @@ def _student(
             f"expected a network with a distillation token, got {network}, which has no tokens: take vit_mini, vit_tiny or one of timm's, "
             "such as timm:deit_tiny_distilled_patch16_224"
         )
-    backbone = build({"name": network, "size": size or data.size, "patch": patch, "pool": "tokens", "drop_path": drop_path})
+    backbone = build(
+        {
+            "name": network,
+            "size": size or data.size,
+            "patch": patch,
+            "pool": "tokens",
+            "drop_path": drop_path,
+        }
+    )
     heads = TokenHeads(backbone.dim, len(data.classes))
-    seed_all(seed, "start")  # a teacher that is trained in this run is the one that its own recipe trains
+    seed_all(
+        seed, "start"
+    )  # a teacher that is trained in this run is the one that its own recipe trains
     return backbone, heads
 
 
@@ -233,14 +285,34 @@ def _distilled(
 
     `familiar` is a weak view, to compare how unsure the teacher is of both, where it is not what it teaches with.
     """
-    loader = Loader(data.train, view=view, batch=batch, seed=run.view_seed, sampler=sampler, workers=run.machine.workers)
+    loader = Loader(
+        data.train,
+        view=view,
+        batch=batch,
+        seed=run.view_seed,
+        sampler=sampler,
+        workers=run.machine.workers,
+    )
     labelled: BatchTransform = teaching.AskTeacher(teacher)
-    if not run.dry and not (run.folder / "student" / "done").exists():  # a dry run measures what a first student pays
+    if (
+        not run.dry and not (run.folder / "student" / "done").exists()
+    ):  # a dry run measures what a first student pays
         determined = teaching.circumstances(
-            teacher, loader, data, mix=mix, seed=run.seed, stage="student", epochs=epochs, accumulate=accumulate
+            teacher,
+            loader,
+            data,
+            mix=mix,
+            seed=run.seed,
+            stage="student",
+            epochs=epochs,
+            accumulate=accumulate,
         )
         labelled = teaching.remembered(
-            teaching.AskTeacher(teacher), determined, epochs=epochs, draws=len(data.train), classes=len(data.classes)
+            teaching.AskTeacher(teacher),
+            determined,
+            epochs=epochs,
+            draws=len(data.train),
+            classes=len(data.classes),
         )
     student = run.fit(
         Stage(
@@ -249,7 +321,10 @@ def _distilled(
             data=loader,
             epochs=epochs,
             accumulate=accumulate,
-            optimizer=adamw(lr=rate_of(lr, data.train, batch=batch, accumulate=accumulate), weight_decay=weight_decay),
+            optimizer=adamw(
+                lr=rate_of(lr, data.train, batch=batch, accumulate=accumulate),
+                weight_decay=weight_decay,
+            ),
             schedule=Cosine(warmup, floor=FLOOR),
             mix=labelled if mix is nothing else teaching.InTurn(mix, labelled),
             evals=validation(data, view.size, workers=run.machine.workers),
@@ -261,7 +336,9 @@ def _distilled(
         with unharmed("what the tokens do was not written", "longtail.analysis.analyse_tokens"):
             analyse_tokens(student.deploy(), data, folder)
         if familiar is not None:
-            with unharmed("how unsure the teacher is was not written", "longtail.analysis.analyse_teacher"):
+            with unharmed(
+                "how unsure the teacher is was not written", "longtail.analysis.analyse_teacher"
+            ):
                 analyse_teacher(teacher, data, folder, inside=familiar, outside=view, mix=mix)
         with unharmed("how the tokens part was not written", "longtail.analysis.analyse_training"):
             analyse_training({run.folder.name: run.folder}, folder)

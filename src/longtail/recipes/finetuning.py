@@ -61,12 +61,16 @@ def finetune(
     `whole` is `BinaryCrossEntropy`'s; `scale` is a factor of the loss; a linear head begins with weights of `head_std`.
     """
     chosen = kept(keep, ema=0.0, data=data)[1]
-    function, head, weights = loss_and_head(loss, data.counts, backbone.dim, tau=tau, test_prior=test_prior, whole=whole, std=head_std)
+    function, head, weights = loss_and_head(
+        loss, data.counts, backbone.dim, tau=tau, test_prior=test_prior, whole=whole, std=head_std
+    )
     return run.fit(
         Stage(
             name=stage,
             method=Classify(backbone, head, function, neck=PassThrough(scale), weights=weights),
-            data=Loader(data.train, view=view, batch=batch, seed=run.view_seed, workers=run.machine.workers),
+            data=Loader(
+                data.train, view=view, batch=batch, seed=run.view_seed, workers=run.machine.workers
+            ),
             epochs=epochs,
             accumulate=accumulate,
             optimizer=optimizer,
@@ -94,9 +98,13 @@ def loss_and_head(
     same, and the sigmoid of a logit is then the answer for a balanced test set.
     """
     if tau != 1.0 and loss not in ("bal_bce", "bal_ce"):
-        raise ValueError(f"expected --tau with --loss bal_bce or bal_ce, which have a prior to scale, got it with {loss}: leave it out")
+        raise ValueError(
+            f"expected --tau with --loss bal_bce or bal_ce, which have a prior to scale, got it with {loss}: leave it out"
+        )
     if test_prior is not None and loss != "bal_bce":
-        raise ValueError(f"expected --test-prior with --loss bal_bce, got it with {loss}: leave it out")
+        raise ValueError(
+            f"expected --test-prior with --loss bal_bce, got it with {loss}: leave it out"
+        )
     losses: dict[Loss, Callable[[], nn.Module]] = {
         "bal_bce": lambda: BalancedBCE(counts, tau=tau, test_prior="uniform"),
         "bce": lambda: BinaryCrossEntropy(whole=whole),

@@ -71,11 +71,15 @@ def ldam(
         Stage(
             name="train",
             method=method,
-            data=Loader(data.train, view=view, batch=batch, seed=run.view_seed, workers=run.machine.workers),
+            data=Loader(
+                data.train, view=view, batch=batch, seed=run.view_seed, workers=run.machine.workers
+            ),
             epochs=epochs,
             accumulate=accumulate,
             optimizer=sam(plain, rho=rho) if rho else plain,
-            schedule=Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup) if schedule == "steps" else Cosine(warmup),
+            schedule=Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup)
+            if schedule == "steps"
+            else Cosine(warmup),
             mix=mixing(classes, mixup=mixup, cutmix=cutmix),
             averages=averages,
             evals=validation(data, size, workers=run.machine.workers),

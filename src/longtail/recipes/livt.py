@@ -72,8 +72,17 @@ def livt(
     16 heads. Published: ViT-B 60.9% on ImageNet-LT; on CIFAR-100-LT (imbalance 100) 58.2%, pretrained on ImageNet-1K.
     """
     size = size or data.size
-    first: dict[str, Any] = {"mask": mask, "decoder_width": decoder_width, "decoder_depth": decoder_depth, "decoder_heads": decoder_heads}
-    first |= {"pretrain_epochs": pretrain_epochs, "pretrain_batch": pretrain_batch, "pretrain_accumulate": pretrain_accumulate}
+    first: dict[str, Any] = {
+        "mask": mask,
+        "decoder_width": decoder_width,
+        "decoder_depth": decoder_depth,
+        "decoder_heads": decoder_heads,
+    }
+    first |= {
+        "pretrain_epochs": pretrain_epochs,
+        "pretrain_batch": pretrain_batch,
+        "pretrain_accumulate": pretrain_accumulate,
+    }
     first |= {"pretrain_lr": pretrain_lr, "pretrain_size": pretrain_size}
     if pretrained is not None:
         unused(run, livt, first, beside="--pretrained, which skips pretraining")
@@ -103,7 +112,14 @@ def livt(
         weights = Weights(run.folder, timm_layout(encoder), encoder.spec)
     if patch is None and not network.startswith("timm:"):  # timm's names say their patch
         patch = weights.patch
-    spec = {"name": network, "size": size, "patch": patch, "pool": "avg_norm", "drop_path": drop_path, **weights.statistics}
+    spec = {
+        "name": network,
+        "size": size,
+        "patch": patch,
+        "pool": "avg_norm",
+        "drop_path": drop_path,
+        **weights.statistics,
+    }
     return finetune(
         run,
         data,
@@ -113,7 +129,10 @@ def livt(
         batch=batch,
         accumulate=accumulate,
         optimizer=adamw(
-            lr=rate_of(lr, data.train, batch=batch, accumulate=accumulate), betas=BETAS, weight_decay=weight_decay, layer_decay=layer_decay
+            lr=rate_of(lr, data.train, batch=batch, accumulate=accumulate),
+            betas=BETAS,
+            weight_decay=weight_decay,
+            layer_decay=layer_decay,
         ),
         warmup=warmup,
         view=training_view(augment, size, erase=erase, flip=data.mirror),
@@ -131,13 +150,21 @@ def _given(run: Run, data: Dataset, pretrained: Path) -> Weights:
     So `--pretrained` of a run that took an encoder gives the same, and not its network, which has learnt labels since. A run that has
     learnt nothing may be asked anew, with another encoder.
     """
-    if (run.folder / "encoder" / "spec.json").exists() and (run.folder / "finetune" / "last.pt").exists():
+    if (run.folder / "encoder" / "spec.json").exists() and (
+        run.folder / "finetune" / "last.pt"
+    ).exists():
         return read_weights(run.folder)
     weights = read_weights(pretrained)
     if weights.data is None:  # encoders of ours say it themselves
         here = f"{data.name}, {data.hash[:12]}"
-        known = pretrained.is_dir() or weights.spec is not None  # a file beside its spec is one of a run
-        learnt = data_seen(str(weights.source), data, role="encoder") or here if known else f"the data of {pretrained.name}"
+        known = (
+            pretrained.is_dir() or weights.spec is not None
+        )  # a file beside its spec is one of a run
+        learnt = (
+            data_seen(str(weights.source), data, role="encoder") or here
+            if known
+            else f"the data of {pretrained.name}"
+        )
         weights = replace(weights, data=learnt, minutes=minutes_of(str(weights.source)) or None)
     if not run.dry and processes.rank() == 0:
         write_weights(run.folder / "encoder", weights)

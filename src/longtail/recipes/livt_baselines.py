@@ -57,12 +57,26 @@ def vit_scratch(
     return finetune(
         run,
         data,
-        initialise(build({"name": network, "size": size, "patch": patch, "pool": "avg_norm", "drop_path": drop_path})),
+        initialise(
+            build(
+                {
+                    "name": network,
+                    "size": size,
+                    "patch": patch,
+                    "pool": "avg_norm",
+                    "drop_path": drop_path,
+                }
+            )
+        ),
         stage="train",
         epochs=epochs,
         batch=batch,
         accumulate=accumulate,
-        optimizer=adamw(lr=rate_of(lr, data.train, batch=batch, accumulate=accumulate), betas=BETAS, weight_decay=weight_decay),
+        optimizer=adamw(
+            lr=rate_of(lr, data.train, batch=batch, accumulate=accumulate),
+            betas=BETAS,
+            weight_decay=weight_decay,
+        ),
         warmup=warmup,
         view=training_view(augment, size, erase=erase, flip=data.mirror),
         mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=smoothing),
@@ -108,8 +122,12 @@ def deit3(
     Published: ViT-B 48.4% on ImageNet-LT after 800 epochs (Xu et al. 2023, table 2).
     """
     size = size or data.size
-    scaled = {} if network.startswith("timm:") else {"layer_scale": layer_scale}  # timm's models have it by themselves, or not
-    backbone = build({"name": network, "size": size, "patch": patch, "drop_path": drop_path, **scaled})
+    scaled = (
+        {} if network.startswith("timm:") else {"layer_scale": layer_scale}
+    )  # timm's models have it by themselves, or not
+    backbone = build(
+        {"name": network, "size": size, "patch": patch, "drop_path": drop_path, **scaled}
+    )
     return finetune(
         run,
         data,

@@ -87,8 +87,12 @@ def masked_autoencoder(
     return run.fit(
         Stage(
             name="probe",
-            method=Classify(Frozen(encoder), Linear(encoder.dim, len(data.classes)), LogitAdjusted(data.counts)),
-            data=Loader(data.train, view=view, batch=batch, seed=run.view_seed, workers=run.machine.workers),
+            method=Classify(
+                Frozen(encoder), Linear(encoder.dim, len(data.classes)), LogitAdjusted(data.counts)
+            ),
+            data=Loader(
+                data.train, view=view, batch=batch, seed=run.view_seed, workers=run.machine.workers
+            ),
             epochs=probe_epochs,
             optimizer=adamw(lr=1e-2, weight_decay=0.0),
             schedule=Cosine(0.05),
@@ -122,20 +126,42 @@ def pretrained_encoder(
         Stage(
             name="pretrain",
             method=MaskedAutoencode(autoencoder),
-            data=Loader(split, view=ResizedCrop(size, flip=data.mirror), batch=batch, seed=run.view_seed, workers=run.machine.workers),
+            data=Loader(
+                split,
+                view=ResizedCrop(size, flip=data.mirror),
+                batch=batch,
+                seed=run.view_seed,
+                workers=run.machine.workers,
+            ),
             epochs=epochs,
             accumulate=accumulate,
             # Class and mask tokens decay here, as in the released code.
             optimizer=adamw(
-                lr=rate_of(lr, split, batch=batch, accumulate=accumulate), betas=BETAS, weight_decay=weight_decay, undecayed=()
+                lr=rate_of(lr, split, batch=batch, accumulate=accumulate),
+                betas=BETAS,
+                weight_decay=weight_decay,
+                undecayed=(),
             ),
             schedule=Cosine(warmup),
         )
     )
-    if not run.dry and processes.rank() == 0 and not (run.folder / "encoder" / "spec.json").exists():
-        picture(autoencoder, data.val if len(data.val) else data.train, run.folder / "analysis" / "reconstructions.png")
+    if (
+        not run.dry
+        and processes.rank() == 0
+        and not (run.folder / "encoder" / "spec.json").exists()
+    ):
+        picture(
+            autoencoder,
+            data.val if len(data.val) else data.train,
+            run.folder / "analysis" / "reconstructions.png",
+        )
         learnt = f"{data.name}, {len(split):,} images, {data.hash[:12]}"
-        write_weights(run.folder / "encoder", Weights(run.folder, timm_layout(encoder), encoder.spec, learnt, run.history[-1]["minutes"]))
+        write_weights(
+            run.folder / "encoder",
+            Weights(
+                run.folder, timm_layout(encoder), encoder.spec, learnt, run.history[-1]["minutes"]
+            ),
+        )
     return encoder
 
 
@@ -156,7 +182,9 @@ class _Some:
 def _evenly(split: Split, images: int, classes: int) -> Split:
     """So many images of a split, equally many of each class, or one more."""
     if images < classes:
-        raise ValueError(f"expected at least one image of each of {classes} classes, got {images} for all: pass --images {classes} or more")
+        raise ValueError(
+            f"expected at least one image of each of {classes} classes, got {images} for all: pass --images {classes} or more"
+        )
     counts = [images // classes + (c < images % classes) for c in range(classes)]
     have = torch.bincount(split.target, minlength=classes)
     short = [c for c in range(classes) if have[c] < counts[c]]
@@ -167,7 +195,10 @@ def _evenly(split: Split, images: int, classes: int) -> Split:
         )
     rows = tail_rows(split.target.numpy(), counts)
     return Split(
-        _Some(split.pictures, rows), split.target[torch.from_numpy(rows)], tuple(split.ids[row] for row in rows.tolist()), split.crop
+        _Some(split.pictures, rows),
+        split.target[torch.from_numpy(rows)],
+        tuple(split.ids[row] for row in rows.tolist()),
+        split.crop,
     )
 
 
@@ -184,7 +215,9 @@ def picture(autoencoder: MaskedAutoencoder, split: Split, path: Path, *, columns
     sheet = Image.new("RGB", (side * len(chosen) + gap, side * 3 + gap), "white")
     for line, row in enumerate((image, masked, painted)):
         for column, one in enumerate(row.mul(255).round().byte().permute(0, 2, 3, 1).cpu().numpy()):
-            tile = Image.fromarray(one).resize((size * larger, size * larger), Image.Resampling.NEAREST)
+            tile = Image.fromarray(one).resize(
+                (size * larger, size * larger), Image.Resampling.NEAREST
+            )
             sheet.paste(tile, (gap + column * side, gap + line * side))
     with whole(path) as part:
         sheet.save(part, "PNG")

@@ -76,18 +76,27 @@ def paco(
     loss = ParametricContrastive(data.counts, alpha=alpha, temperature=temperature)
     own = neck(backbone.dim, batchformer, plain=plain, attended=attended)
     # PaCo's code for CIFAR does not blur its second view.
-    views = TwoViews(training_view("autoaugment", size, flip=data.mirror), SimClr(size, blur=0.0, flip=data.mirror))
+    views = TwoViews(
+        training_view("autoaugment", size, flip=data.mirror),
+        SimClr(size, blur=0.0, flip=data.mirror),
+    )
     averages, chosen = kept(keep, ema=ema, data=data)
-    plain_sgd = sgd(lr=lr, weight_decay=weight_decay, nesterov=False, scales=rates(own, batchformer_rate))
+    plain_sgd = sgd(
+        lr=lr, weight_decay=weight_decay, nesterov=False, scales=rates(own, batchformer_rate)
+    )
     return run.fit(
         Stage(
             name="train",
             method=PaCo(backbone, head, loss, dim=dim, size=queue, momentum=momentum, neck=own),
-            data=Loader(data.train, view=views, batch=batch, seed=run.view_seed, workers=run.machine.workers),
+            data=Loader(
+                data.train, view=views, batch=batch, seed=run.view_seed, workers=run.machine.workers
+            ),
             epochs=epochs,
             accumulate=accumulate,
             optimizer=sam(plain_sgd, rho=rho) if rho else plain_sgd,
-            schedule=Steps((0.8, 0.9), (0.1, 0.01), warmup=warmup) if schedule == "steps" else Cosine(warmup),
+            schedule=Steps((0.8, 0.9), (0.1, 0.01), warmup=warmup)
+            if schedule == "steps"
+            else Cosine(warmup),
             averages=averages,
             evals=validation(data, size, workers=run.machine.workers),
             keep=chosen,

@@ -34,10 +34,14 @@ def beginning(run: Run, network: str, weights: Weights, *, size: int) -> Network
     if weights == "random":
         return build({"name": network, "size": size})
     if not network.startswith("timm:"):
-        raise ValueError(f"expected a network of timm for --weights timm, got {network}: pass --network timm:NAME, or leave --weights out")
+        raise ValueError(
+            f"expected a network of timm for --weights timm, got {network}: pass --network timm:NAME, or leave --weights out"
+        )
     run.pretraining = learnt_from(network.removeprefix("timm:"))
     # Once there is a checkpoint, the weights it began with are not needed, and may be gone.
-    return build({"name": network, "size": size, "pretrained": not any(run.folder.glob("*/last.pt"))})
+    return build(
+        {"name": network, "size": size, "pretrained": not any(run.folder.glob("*/last.pt"))}
+    )
 
 
 def classifying_head(network: str, backbone: Network, classes: int) -> Linear:
@@ -53,7 +57,9 @@ def kept(keep: Kept, *, ema: float, data: Dataset) -> tuple[dict[str, Average], 
     if keep == "last":
         return averages, average("ema") if ema else last
     if not len(data.val):
-        raise ValueError("--keep best needs validation images, and this data has none: use --protocol holdout, or --keep last")
+        raise ValueError(
+            "--keep best needs validation images, and this data has none: use --protocol holdout, or --keep last"
+        )
     return averages, best("ema/val/balanced" if ema else "val/balanced")
 
 
@@ -82,11 +88,21 @@ def usual_optimizer(
     """
     share = 1.0 if weights == "random" else 0.1
     if any(isinstance(own, nn.LayerNorm) for own in network.modules()):
-        return adamw(lr=1e-3 * share if lr is None else lr, weight_decay=0.05 if weight_decay is None else weight_decay, scales=scales)
-    return sgd(lr=0.1 * share if lr is None else lr, weight_decay=5e-4 if weight_decay is None else weight_decay, scales=scales)
+        return adamw(
+            lr=1e-3 * share if lr is None else lr,
+            weight_decay=0.05 if weight_decay is None else weight_decay,
+            scales=scales,
+        )
+    return sgd(
+        lr=0.1 * share if lr is None else lr,
+        weight_decay=5e-4 if weight_decay is None else weight_decay,
+        scales=scales,
+    )
 
 
-def unused(run: Run, recipe: Callable[..., Any], keywords: Mapping[str, Any], *, beside: str) -> None:
+def unused(
+    run: Run, recipe: Callable[..., Any], keywords: Mapping[str, Any], *, beside: str
+) -> None:
     """Refuse keywords that have no effect here, and keep their defaults off the row.
 
     Refused before anything is written only: a run that began under older defaults may have them.
@@ -95,32 +111,50 @@ def unused(run: Run, recipe: Callable[..., Any], keywords: Mapping[str, Any], *,
     if not run.dry:
         return
     defaults = inspect.signature(recipe).parameters
-    said = [f"--{name.replace('_', '-')} {value}" for name, value in keywords.items() if value != defaults[name].default]
+    said = [
+        f"--{name.replace('_', '-')} {value}"
+        for name, value in keywords.items()
+        if value != defaults[name].default
+    ]
     if said:
-        raise ValueError(f"expected no word about it beside {beside}, got {', '.join(said)}: leave that out")
+        raise ValueError(
+            f"expected no word about it beside {beside}, got {', '.join(said)}: leave that out"
+        )
 
 
 def training_view(augment: Augment, size: int, *, flip: bool, erase: float = ERASE) -> View:
     """A view by name; shifts and cut-out squares that are 4 and 16 pixels of 32 grow with the image. `erase` is for randaugment."""
     if erase != ERASE and augment != "randaugment":
-        raise ValueError(f"expected --erase with --augment randaugment, got {erase} with {augment}, which erases nothing: leave it out")
+        raise ValueError(
+            f"expected --erase with --augment randaugment, got {erase} with {augment}, which erases nothing: leave it out"
+        )
     pad, cutout = size // 8, size // 2
     views: dict[Augment, Any] = {
         "weak": Weak(size, pad=pad, flip=flip),
         "cutout": Weak(size, pad=pad, flip=flip, cutout=cutout),
         "autoaugment": CifarAutoAugment(size, pad=pad, flip=flip, cutout=cutout),
         "randaugment": RandAugment(size, erase=erase, flip=flip),
-        "threeaugment": ThreeAugment(size, pad=min(4, pad), flip=flip),  # 4 at 224 as well, as released
+        "threeaugment": ThreeAugment(
+            size, pad=min(4, pad), flip=flip
+        ),  # 4 at 224 as well, as released
     }
     view: View = views[augment]
     return view
 
 
-def mixing(classes: int, *, mixup: float, cutmix: float, smoothing: float = 0.0, until: float = 1.0) -> BatchTransform:
+def mixing(
+    classes: int, *, mixup: float, cutmix: float, smoothing: float = 0.0, until: float = 1.0
+) -> BatchTransform:
     """Mixup, CutMix or one of the two, where 0 switches it off, and `until` that share of training."""
     if mixup or cutmix:
         switch = 0.5 if mixup and cutmix else float(bool(cutmix))
-        mix = MixupCutMix(classes=classes, mixup=mixup or 1.0, cutmix=cutmix or 1.0, switch=switch, smoothing=smoothing)
+        mix = MixupCutMix(
+            classes=classes,
+            mixup=mixup or 1.0,
+            cutmix=cutmix or 1.0,
+            switch=switch,
+            smoothing=smoothing,
+        )
         return mix if until == 1.0 else Until(until, mix)
     return Smooth(classes, smoothing) if smoothing else nothing
 

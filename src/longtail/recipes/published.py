@@ -63,7 +63,9 @@ class Published:
     metric: Literal["top1", "balanced"] = "top1"
     seeds: tuple[int, ...] = (0, 1, 2)
     cost: str = ""  # as its authors state it
-    needs: Mapping[str, str] = field(default_factory=dict)  # keywords that only the user can give, and what they have to be
+    needs: Mapping[str, str] = field(
+        default_factory=dict
+    )  # keywords that only the user can give, and what they have to be
     differs: tuple[str, ...] = ()  # from what was published
     smoke: str | None = None
 
@@ -71,7 +73,9 @@ class Published:
         """The flags of the data and of the evaluation."""
         return {"imbalance": self.imbalance, "protocol": self.protocol, "tta": self.tta}
 
-    def verdict(self, measured: float, smoke: Smoke | None = None) -> Literal["inside", "below", "above"]:
+    def verdict(
+        self, measured: float, smoke: Smoke | None = None
+    ) -> Literal["inside", "below", "above"]:
         """Where a measured fraction lies; ends of the band are inside."""
         low, high = (self.low, self.high) if smoke is None else (smoke.low, smoke.high)
         return "below" if measured < low else "above" if measured > high else "inside"
@@ -102,12 +106,19 @@ def _comparable(own: Published, row: Row) -> bool:
         return False
     given = dict(row["keywords"])
     asked = read(own.recipe).keywords({**own.keywords, **dict.fromkeys(own.needs)})
-    own_values = {name: given.pop(name, value) for name, value in asked.items()}  # a keyword that is newer than the run had its default
-    return not given and all(own_values[name] is not None if name in own.needs else own_values[name] == asked[name] for name in asked)
+    own_values = {
+        name: given.pop(name, value) for name, value in asked.items()
+    }  # a keyword that is newer than the run had its default
+    return not given and all(
+        own_values[name] is not None if name in own.needs else own_values[name] == asked[name]
+        for name in asked
+    )
 
 
 _SELECTED = "the paper takes the epoch that is best on the test images; here the last epoch counts"
-_SUBSET = "the released code cuts the data with an unseeded draw; here it is the field's conventional cut"
+_SUBSET = (
+    "the released code cuts the data with an unseeded draw; here it is the field's conventional cut"
+)
 _POINT = "one point around the value: the paper gives no deviation"
 _DECAY = "norms and biases are not decayed, where released code mostly decays all"
 _NESTEROV = "momentum is Nesterov's"
@@ -130,7 +141,13 @@ def _row(name: str, value: float, **own: Any) -> Published:
         differs += (_NESTEROV,) if recipe in ("balanced_softmax", "ride") else ()
         differs += (_REFLECTED,) if convolutional and own["data"].startswith("cifar") else ()
         own["differs"] = differs + ((_TEACHER,) if recipe == "deit_lt" else ())
-    return Published(name=name, value=_fraction(value), low=_fraction(mean - wide), high=_fraction(mean + wide), **own)
+    return Published(
+        name=name,
+        value=_fraction(value),
+        low=_fraction(mean - wide),
+        high=_fraction(mean + wide),
+        **own,
+    )
 
 
 def _fraction(percent: float) -> float:
@@ -144,15 +161,30 @@ def _table() -> list[Published]:
 
 def _batchformer() -> list[Published]:
     # Balanced Softmax: 13,000 steps of 512 images, 800 of them warming up from 0.05 to 0.1; epochs counted in batches of the loader.
-    shared = {"network": "resnet32", "batch": 512, "warmup_start": 0.5, "augment": "autoaugment", "ema": 0.0}
-    softmax = {100.0: {**shared, "epochs": 591, "warmup": 0.0626}, 200.0: {**shared, "epochs": 685, "warmup": 0.0628}}
+    shared = {
+        "network": "resnet32",
+        "batch": 512,
+        "warmup_start": 0.5,
+        "augment": "autoaugment",
+        "ema": 0.0,
+    }
+    softmax = {
+        100.0: {**shared, "epochs": 591, "warmup": 0.0626},
+        200.0: {**shared, "epochs": 685, "warmup": 0.0628},
+    }
     paco = {"network": "resnet32", "epochs": 400, "ema": 0.0}
     scaled = {"batchformer": "on", "plain": 1.5, "attended": 1.5}
     loss = "the loss is that of the released code, three times Algorithm 1's (--plain 0.5 --attended 0.5)"
-    appendix = "there is no released code for PaCo with BatchFormer; this follows the paper's appendix"
+    appendix = (
+        "there is no released code for PaCo with BatchFormer; this follows the paper's appendix"
+    )
     rows = []
     for imbalance, values in ((100.0, (50.7, 51.7, 51.9, 52.4)), (200.0, (46.4, 47.5, 47.1, 47.8))):
-        data: dict[str, Any] = {"data": "cifar100-lt", "imbalance": imbalance, "source": _BATCHFORMER.format(1)}
+        data: dict[str, Any] = {
+            "data": "cifar100-lt",
+            "imbalance": imbalance,
+            "source": _BATCHFORMER.format(1),
+        }
         before = "cifar100-lt" if imbalance == 100.0 else "cifar100-lt-200"
         plain, attended = softmax[imbalance], {**softmax[imbalance], **scaled}
         rows += [
@@ -174,7 +206,15 @@ def _batchformer() -> list[Published]:
                 smoke="balanced-batchformer",
                 **data,
             ),
-            _row(f"{before}-paco", values[2], recipe="paco", keywords=paco, differs=(_SELECTED,), smoke="paco", **data),
+            _row(
+                f"{before}-paco",
+                values[2],
+                recipe="paco",
+                keywords=paco,
+                differs=(_SELECTED,),
+                smoke="paco",
+                **data,
+            ),
             _row(
                 f"{before}-paco-batchformer",
                 values[3],
@@ -186,9 +226,7 @@ def _batchformer() -> list[Published]:
             ),
         ]
     ride = {"network": "resnet32", "epochs": 200, "augment": "rotated", "ema": 0.0}
-    stages = (
-        "RIDE in one stage, without distillation, as the BatchFormer paper trained it; with BatchFormer it was not published for this data"
-    )
+    stages = "RIDE in one stage, without distillation, as the BatchFormer paper trained it; with BatchFormer it was not published for this data"
     rows.append(
         _row(
             "cifar100-lt-ride",
@@ -203,7 +241,15 @@ def _batchformer() -> list[Published]:
         )
     )
     # ImageNet-LT with ResNet-50: 90 epochs of 128 images, rate 0.05 along a cosine.
-    large = {"network": "timm:resnet50", "size": 224, "epochs": 90, "lr": 0.05, "warmup": 0.0, "augment": "randaugment", "ema": 0.0}
+    large = {
+        "network": "timm:resnet50",
+        "size": 224,
+        "epochs": 90,
+        "lr": 0.05,
+        "warmup": 0.0,
+        "augment": "randaugment",
+        "ema": 0.0,
+    }
     views = "the paper's views are random crops, flips and colour jitter; here they are RandAugment's, which have the crops and flips"
     for name, value, more, said in (("", 50.1, {}, ()), ("-batchformer", 51.1, scaled, (loss,))):
         rows.append(
@@ -223,13 +269,30 @@ def _batchformer() -> list[Published]:
 
 def _livt() -> list[Published]:
     # 800 epochs of 4,096 images that paint, then epochs of 1,024 that learn labels.
-    base: dict[str, Any] = {"network": "timm:vit_base_patch16_224", "batch": 128, "accumulate": 8, "lr": 1e-3}
-    painted = {"pretrain_epochs": 800, "pretrain_batch": 256, "pretrain_accumulate": 16, "pretrain_lr": 1.5e-4}
+    base: dict[str, Any] = {
+        "network": "timm:vit_base_patch16_224",
+        "batch": 128,
+        "accumulate": 8,
+        "lr": 1e-3,
+    }
+    painted = {
+        "pretrain_epochs": 800,
+        "pretrain_batch": 256,
+        "pretrain_accumulate": 16,
+        "pretrain_lr": 1.5e-4,
+    }
     painted |= {"decoder_width": 512, "decoder_depth": 8, "decoder_heads": 16}
     logs = "the authors' logs show other batches and rates than the paper for ImageNet-LT at 224 pixels; these are the paper's"
-    encoder = {"pretrained": "an encoder of ViT-B/16 that was pretrained on ImageNet-1K, such as MAE's mae_pretrain_vit_base.pth"}
+    encoder = {
+        "pretrained": "an encoder of ViT-B/16 that was pretrained on ImageNet-1K, such as MAE's mae_pretrain_vit_base.pth"
+    }
     rows = []
-    for name, value, loss in (("livt", 60.9, "bal_bce"), ("mae", 54.5, "ce"), ("livt-bal-ce", 60.1, "bal_ce"), ("livt-bce", 52.4, "bce")):
+    for name, value, loss in (
+        ("livt", 60.9, "bal_bce"),
+        ("mae", 54.5, "ce"),
+        ("livt-bal-ce", 60.1, "bal_ce"),
+        ("livt-bce", 52.4, "bce"),
+    ):
         rows.append(
             _row(
                 f"imagenet-lt-{name}",
@@ -255,8 +318,18 @@ def _livt() -> list[Published]:
         )
     )
     for name, value, size, cost in (
-        ("inaturalist18-livt", 76.1, 224, "23.5 hours on 4 GPUs for the second stage alone (the authors' log)"),
-        ("inaturalist18-livt-384", 81.0, 384, "91 hours on 2 GPUs for the second stage alone (the authors' log)"),
+        (
+            "inaturalist18-livt",
+            76.1,
+            224,
+            "23.5 hours on 4 GPUs for the second stage alone (the authors' log)",
+        ),
+        (
+            "inaturalist18-livt-384",
+            81.0,
+            384,
+            "91 hours on 2 GPUs for the second stage alone (the authors' log)",
+        ),
     ):
         rows.append(
             _row(
@@ -285,13 +358,28 @@ def _livt() -> list[Published]:
             )
         )
     # CIFAR: 64 pixels, 20 epochs of 2,048 images, of which 5 warm up.
-    small = {**base, "size": 64, "epochs": 20, "accumulate": 16, "warmup": 0.25, "layer_decay": 0.65}
+    small = {
+        **base,
+        "size": 64,
+        "epochs": 20,
+        "accumulate": 16,
+        "warmup": 0.25,
+        "layer_decay": 0.65,
+    }
     asked = "the paper names no settings for CIFAR: these are what its author answered in public, but for the second beta, 0.999 there"
     apart = {
         "cb": ("the released code runs it without mixup only; here with",),
-        "ldam": ("the released code multiplies the logits of a linear head by 30; here they are cosines, as in LDAM's own paper",),
+        "ldam": (
+            "the released code multiplies the logits of a linear head by 30; here they are cosines, as in LDAM's own paper",
+        ),
     }
-    losses = {"ce": "mae", "cb": "livt-cb", "ldam": "livt-ldam", "bal_ce": "livt-bal-ce", "bal_bce": "livt"}
+    losses = {
+        "ce": "mae",
+        "cb": "livt-cb",
+        "ldam": "livt-ldam",
+        "bal_ce": "livt-bal-ce",
+        "bal_bce": "livt",
+    }
     for data, imbalance, values in (
         ("cifar10-lt", 100.0, (79.2, 82.0, 78.6, 84.4, 86.3)),
         ("cifar10-lt", 10.0, (89.5, 89.9, 88.6, 90.7, 91.3)),
@@ -317,12 +405,22 @@ def _livt() -> list[Published]:
 
 
 def _deit_lt() -> list[Published]:
-    sets = (("cifar10-lt", 100.0), ("cifar10-lt", 50.0), ("cifar100-lt", 100.0), ("cifar100-lt", 50.0))
+    sets = (
+        ("cifar10-lt", 100.0),
+        ("cifar10-lt", 50.0),
+        ("cifar100-lt", 100.0),
+        ("cifar100-lt", 50.0),
+    )
     names = [data if imbalance == 100.0 else f"{data}-{imbalance:g}" for data, imbalance in sets]
     # The paper's standard errors over three seeds, times the root of three.
     means = ((87.3, 0.17), (89.9, 0.29), (54.8, 0.73), (60.6, 0.05))
     seeds = "one point, or three deviations of a seed if that is more, around the paper's mean over three seeds, {} (table S.3)"
-    student: dict[str, Any] = {"network": "timm:deit_base_distilled_patch16_224", "size": 224, "epochs": 1200, "batch": 128}
+    student: dict[str, Any] = {
+        "network": "timm:deit_base_distilled_patch16_224",
+        "size": 224,
+        "epochs": 1200,
+        "batch": 128,
+    }
     student |= {"accumulate": 8, "lr": 1.25e-4, "warmup": 0.0042}
     cost = "15 hours on two RTX 3090 for the student (the authors')"
     rate = "the rate is the paper's 5e-4 at 1,024 images; the released code has half of it"
@@ -334,10 +432,22 @@ def _deit_lt() -> list[Published]:
         names, sets, means, (84.8, 87.5, 52.0, 54.1), (87.5, 89.8, 55.6, 60.5), strict=True
     ):
         shared = {**own, "recipe": "deit_lt", "data": data, "imbalance": imbalance, "cost": cost}
-        taught = {**student, "teacher_network": "resnet32", "teacher_rho": 0.8, "teacher_schedule": "steps"}
+        taught = {
+            **student,
+            "teacher_network": "resnet32",
+            "teacher_rho": 0.8,
+            "teacher_schedule": "steps",
+        }
         said = (rate, users, _SELECTED) if name == "cifar100-lt" else (rate, _SELECTED)
         rows += [
-            _row(f"{name}-deit-lt-ldam", ldam, keywords={**taught, "teacher_epochs": 200}, differs=said, smoke="deit-lt-ldam", **shared),
+            _row(
+                f"{name}-deit-lt-ldam",
+                ldam,
+                keywords={**taught, "teacher_epochs": 200},
+                differs=said,
+                smoke="deit-lt-ldam",
+                **shared,
+            ),
             _row(
                 f"{name}-deit-lt-paco",
                 paco,
@@ -352,22 +462,59 @@ def _deit_lt() -> list[Published]:
     # Its baselines: convolutional ones with 200 epochs of 128 images, transformers as the student.
     convolutional = {"network": "resnet32", "epochs": 200, "schedule": "steps", "ema": 0.0}
     plain = {**student, "network": "timm:vit_base_patch16_224"}
-    third = {"network": "timm:deit3_base_patch16_224", "size": 224, "epochs": 1200, "batch": 128, "accumulate": 16}
+    third = {
+        "network": "timm:deit3_base_patch16_224",
+        "size": 224,
+        "epochs": 1200,
+        "batch": 128,
+        "accumulate": 16,
+    }
     again = "the paper says a small number of epochs for the second classifier; here 10"
     silent = "the paper names no settings; here DeiT III's own rate and batch, for as many epochs as DeiT-LT"
-    tables: tuple[tuple[str, str, Mapping[str, Any], tuple[float, ...], tuple[str, ...], str | None], ...] = (
-        ("ldam-drw", "ldam", {**convolutional, "rho": 0.0}, (77.0, 79.3, 42.0, 45.1), (_SELECTED,), "ldam"),
-        ("ldam-drw-sam", "ldam", {**convolutional, "rho": 0.8}, (81.9, 84.8, 45.4, 49.4), (_SELECTED,), "ldam-sam"),
+    tables: tuple[
+        tuple[str, str, Mapping[str, Any], tuple[float, ...], tuple[str, ...], str | None], ...
+    ] = (
+        (
+            "ldam-drw",
+            "ldam",
+            {**convolutional, "rho": 0.0},
+            (77.0, 79.3, 42.0, 45.1),
+            (_SELECTED,),
+            "ldam",
+        ),
+        (
+            "ldam-drw-sam",
+            "ldam",
+            {**convolutional, "rho": 0.8},
+            (81.9, 84.8, 45.4, 49.4),
+            (_SELECTED,),
+            "ldam-sam",
+        ),
         ("vit", "vit", plain, (62.6, 70.1, 35.0, 39.0), (_SELECTED,), "vit"),
         ("vit-crt", "vit_crt", plain, (68.9, 74.5, 38.9, 42.2), (again, _SELECTED), "vit-crt"),
         ("deit3", "deit3", third, (59.1, 68.2, 38.1, 44.1), (silent, _SELECTED), None),
     )
     for method, recipe, keywords, values, differs, smoke in tables:
         for name, (data, imbalance), value in zip(names, sets, values, strict=True):
-            settings: dict[str, Any] = {"recipe": recipe, "data": data, "imbalance": imbalance, "keywords": keywords}
-            rows.append(_row(f"{name}-{method}", value, differs=differs, smoke=smoke, **settings, **own))
+            settings: dict[str, Any] = {
+                "recipe": recipe,
+                "data": data,
+                "imbalance": imbalance,
+                "keywords": keywords,
+            }
+            rows.append(
+                _row(f"{name}-{method}", value, differs=differs, smoke=smoke, **settings, **own)
+            )
     # Large images: batches of 2,048, one of three augmentations, mixed to the end; teachers are ResNet-50.
-    large = {**student, "batch": 128, "accumulate": 16, "lr": 6.25e-5, "augment": "threeaugment", "repeats": 1, "mix_until": 1.0}
+    large = {
+        **student,
+        "batch": 128,
+        "accumulate": 16,
+        "lr": 6.25e-5,
+        "augment": "threeaugment",
+        "repeats": 1,
+        "mix_until": 1.0,
+    }
     for data, table, epochs, warmup, defer, values in (
         ("imagenet-lt", 3, 1400, 0.0036, 0.857, (55.6, 59.1)),
         ("inaturalist18", 4, 1000, 0.005, 0.9, (72.9, 75.1)),
@@ -379,10 +526,20 @@ def _deit_lt() -> list[Published]:
                     value,
                     recipe="deit_lt",
                     data=data,
-                    keywords={**large, "epochs": epochs, "warmup": warmup, "defer": defer, "teacher_method": method},
+                    keywords={
+                        **large,
+                        "epochs": epochs,
+                        "warmup": warmup,
+                        "defer": defer,
+                        "teacher_method": method,
+                    },
                     source=_DEIT_LT.format(table),
-                    needs={"teacher": f"a finished run of {method} on this data with timm:resnet50"},
-                    differs=("the released script has RandAugment, erasing and repeated augmentation; here the paper's table S.1",),
+                    needs={
+                        "teacher": f"a finished run of {method} on this data with timm:resnet50"
+                    },
+                    differs=(
+                        "the released script has RandAugment, erasing and repeated augmentation; here the paper's table S.1",
+                    ),
                     smoke=f"deit-lt-{method}",
                 )
             )
@@ -394,8 +551,24 @@ def _ours() -> list[Published]:
     rows = []
     band = "one point, or three deviations if that is more, around our mean over three seeds"
     for name, plan, arm, recipe, (mean, deviation), cost, own in (
-        ("cifar10-lt-balanced-softmax-fast-cnn", "cifar10_lt_baselines", "balanced-paper", "balanced_softmax", (81.2067, 0.2754), 1, {}),
-        ("cifar10-lt-cross-entropy-fast-cnn", "cifar10_lt_baselines", "plain-paper", "cross_entropy", (71.6, 0.13), 1, {}),
+        (
+            "cifar10-lt-balanced-softmax-fast-cnn",
+            "cifar10_lt_baselines",
+            "balanced-paper",
+            "balanced_softmax",
+            (81.2067, 0.2754),
+            1,
+            {},
+        ),
+        (
+            "cifar10-lt-cross-entropy-fast-cnn",
+            "cifar10_lt_baselines",
+            "plain-paper",
+            "cross_entropy",
+            (71.6, 0.13),
+            1,
+            {},
+        ),
         (
             "cifar10-lt-balanced-softmax-fast-cnn-holdout",
             "cifar10_lt_baselines",
@@ -414,17 +587,53 @@ def _ours() -> list[Published]:
             1,
             {"protocol": "holdout"},
         ),
-        ("digits-lt-balanced-softmax", "digits_lt_demo", "balanced", "balanced_softmax", (95.6, 0.7211), 0, {}),
-        ("digits-lt-cross-entropy", "digits_lt_demo", "plain", "cross_entropy", (91.6667, 2.0526), 0, {}),
+        (
+            "digits-lt-balanced-softmax",
+            "digits_lt_demo",
+            "balanced",
+            "balanced_softmax",
+            (95.6, 0.7211),
+            0,
+            {},
+        ),
+        (
+            "digits-lt-cross-entropy",
+            "digits_lt_demo",
+            "plain",
+            "cross_entropy",
+            (91.6667, 2.0526),
+            0,
+            {},
+        ),
     ):
-        cifar: dict[str, Any] = {"data": "cifar10-lt", "imbalance": 100.0, "tta": "flip", "smoke": "balanced"}
-        digits: dict[str, Any] = {"data": "digits-lt", "protocol": "holdout", "keywords": {"batch": 32}}
+        cifar: dict[str, Any] = {
+            "data": "cifar10-lt",
+            "imbalance": 100.0,
+            "tta": "flip",
+            "smoke": "balanced",
+        }
+        digits: dict[str, Any] = {
+            "data": "digits-lt",
+            "protocol": "holdout",
+            "keywords": {"batch": 32},
+        }
         settings = {**(cifar if cost else digits), **own}
         if cost and recipe == "cross_entropy":
             settings["smoke"] = "plain"
         said = "15 to 35 minutes a seed on one core" if cost else "half a minute a seed on one core"
         source = f"our own: benchmarks/results/{plan}/{arm}"
-        rows.append(_row(name, mean, mean=(mean, deviation), band=band, recipe=recipe, source=source, cost=said, **settings))
+        rows.append(
+            _row(
+                name,
+                mean,
+                mean=(mean, deviation),
+                band=band,
+                recipe=recipe,
+                source=source,
+                cost=said,
+                **settings,
+            )
+        )
     return rows
 
 
@@ -439,15 +648,27 @@ def _smokes() -> list[Smoke]:
     measured: tuple[tuple[str, float, Mapping[str, Any]], ...] = (
         ("plain", 68.3333, short),
         ("balanced", 79.0667, short),
-        ("balanced-batchformer", 82.4667, {**short, "batchformer": "on", "plain": 1.5, "attended": 1.5}),
+        (
+            "balanced-batchformer",
+            82.4667,
+            {**short, "batchformer": "on", "plain": 1.5, "attended": 1.5},
+        ),
         ("ride", 69.2, {**short, "augment": "rotated"}),
         ("paco", 67.6667, {"epochs": 30}),
         ("paco-batchformer", 60.0667, {"epochs": 30, "batchformer": "on"}),
         ("ldam", 83.2667, {"epochs": 20, "schedule": "steps", "rho": 0.0}),
         ("ldam-sam", 72.6, {"epochs": 20, "schedule": "steps", "rho": 0.8}),
         ("livt", 48.3333, {**tokens, "pretrain_epochs": 10, "pretrain_batch": 32, "erase": 0.0}),
-        ("deit-lt-ldam", 55.3333, {**student, "teacher_epochs": 60, "teacher_rho": 0.8, "teacher_schedule": "steps"}),
-        ("deit-lt-paco", 57.8, {**student, "teacher_method": "paco", "teacher_epochs": 100, "teacher_rho": 0.0}),
+        (
+            "deit-lt-ldam",
+            55.3333,
+            {**student, "teacher_epochs": 60, "teacher_rho": 0.8, "teacher_schedule": "steps"},
+        ),
+        (
+            "deit-lt-paco",
+            57.8,
+            {**student, "teacher_method": "paco", "teacher_epochs": 100, "teacher_rho": 0.0},
+        ),
         ("vit", 51.1333, student),
         ("vit-crt", 48.7333, {**student, "retrain_epochs": 20}),
     )

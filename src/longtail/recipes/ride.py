@@ -37,7 +37,9 @@ def ride(
     defer: float = 0.8,
     diversity: float = -0.45,
     heat: float = 0.05,
-    augment: Literal["weak", "cutout", "autoaugment", "randaugment", "threeaugment", "rotated"] = "cutout",
+    augment: Literal[
+        "weak", "cutout", "autoaugment", "randaugment", "threeaugment", "rotated"
+    ] = "cutout",
     batchformer: Literal["off", "on", "frozen", "self"] = "off",
     plain: float = 0.5,
     attended: float = 0.5,
@@ -86,7 +88,9 @@ def ride(
         temperature=Deferred(expert_temperature(data.counts, heat), defer),
         teacher=None if teacher is None else read_teacher(str(teacher), data),
     )
-    falling: Schedule = Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup) if schedule == "steps" else Cosine(warmup)
+    falling: Schedule = (
+        Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup) if schedule == "steps" else Cosine(warmup)
+    )
     averages, chosen = kept(keep, ema=ema, data=data)
     view: View = Rotated(size, pad=size // 8, flip=data.mirror)
     if augment != "rotated":
@@ -95,10 +99,14 @@ def ride(
         Stage(
             name="train",
             method=method,
-            data=Loader(data.train, view=view, batch=batch, seed=run.view_seed, workers=run.machine.workers),
+            data=Loader(
+                data.train, view=view, batch=batch, seed=run.view_seed, workers=run.machine.workers
+            ),
             epochs=epochs,
             accumulate=accumulate,
-            optimizer=sgd(lr=lr, weight_decay=weight_decay, scales=rates(own, batchformer_rate, usual=1.0)),
+            optimizer=sgd(
+                lr=lr, weight_decay=weight_decay, scales=rates(own, batchformer_rate, usual=1.0)
+            ),
             schedule=falling,
             averages=averages,
             evals=validation(data, size, workers=run.machine.workers),

@@ -18,7 +18,19 @@ from longtail.recipes import RECIPES
 RESERVED = frozenset(
     {"recipe", "data", "out", "debug", "help"}
     | {"root", "imbalance", "profile", "protocol", "split_seed", "on_bad_image", "mirror"}
-    | {"seed", "view_seed", "device", "precision", "threads", "workers", "save_every", "dry_run", "tta", "adjust", "tensorboard"}
+    | {
+        "seed",
+        "view_seed",
+        "device",
+        "precision",
+        "threads",
+        "workers",
+        "save_every",
+        "dry_run",
+        "tta",
+        "adjust",
+        "tensorboard",
+    }
     | {"compile", "sync_batchnorm"}
 )
 """The names of the data and run flags; no recipe may use them for a keyword."""
@@ -68,12 +80,22 @@ class Parameter:
             if not any(item == choice and type(item) is type(choice) for choice in self.choices):
                 raise self._wrong(whole)
             return item
-        kinds = {"bool": bool, "int": int, "float": int | float, "str": str | Path, "Path": str | Path}
-        if not isinstance(item, kinds[self.scalar]) or (isinstance(item, bool) and self.scalar != "bool"):
+        kinds = {
+            "bool": bool,
+            "int": int,
+            "float": int | float,
+            "str": str | Path,
+            "Path": str | Path,
+        }
+        if not isinstance(item, kinds[self.scalar]) or (
+            isinstance(item, bool) and self.scalar != "bool"
+        ):
             raise self._wrong(whole)
         if isinstance(item, float) and not math.isfinite(item):
             raise self._wrong(whole)
-        return float(item) if self.scalar == "float" else str(item) if isinstance(item, Path) else item
+        return (
+            float(item) if self.scalar == "float" else str(item) if isinstance(item, Path) else item
+        )
 
     def _scalar(self, text: str, whole: str) -> Any:
         if self.choices:
@@ -86,7 +108,13 @@ class Parameter:
                 raise self._wrong(whole)
             return text.lower() == "true"
         try:
-            read = int(text) if self.scalar == "int" else float(text) if self.scalar == "float" else text
+            read = (
+                int(text)
+                if self.scalar == "int"
+                else float(text)
+                if self.scalar == "float"
+                else text
+            )
         except ValueError:
             raise self._wrong(whole) from None
         if isinstance(read, float) and not math.isfinite(read):
@@ -95,7 +123,10 @@ class Parameter:
 
     def _wrong(self, value: object) -> ValueError:
         guess = meant(str(value), map(str, self.choices))
-        return ValueError(f"expected {self.name} to be {self.kind}, got {value!r}" + (f": {guess}" if guess else ""))
+        return ValueError(
+            f"expected {self.name} to be {self.kind}, got {value!r}"
+            + (f": {guess}" if guess else "")
+        )
 
 
 @dataclass(frozen=True)
@@ -119,22 +150,35 @@ class Recipe:
         for name in given:
             if name not in self.parameters:
                 raise unknown(f"keyword of {self.name}", name, self.parameters)
-        missing = [name for name, parameter in self.parameters.items() if parameter.required and name not in given]
+        missing = [
+            name
+            for name, parameter in self.parameters.items()
+            if parameter.required and name not in given
+        ]
         if missing:
-            raise ValueError(f"{self.name} expects {', '.join(missing)}, got nothing for it: pass --{missing[0].replace('_', '-')} VALUE")
-        return {name: own.check(given[name]) if name in given else own.default for name, own in self.parameters.items()}
+            raise ValueError(
+                f"{self.name} expects {', '.join(missing)}, got nothing for it: pass --{missing[0].replace('_', '-')} VALUE"
+            )
+        return {
+            name: own.check(given[name]) if name in given else own.default
+            for name, own in self.parameters.items()
+        }
 
 
 def read(name: str) -> Recipe:
     """Read a recipe's source by its name in `RECIPES`, or as `package.module:function`."""
     if name not in RECIPES and ":" not in name:
-        raise unknown("recipe", name, RECIPES, more="; for a recipe of your own pass package.module:function")
+        raise unknown(
+            "recipe", name, RECIPES, more="; for a recipe of your own pass package.module:function"
+        )
     target = RECIPES.get(name, name)
     module, _, function = target.partition(":")
     text, tree = _parsed(module)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     if function not in functions:
-        raise unknown(f"function in {module}", function, (own for own in functions if not own.startswith("_")))
+        raise unknown(
+            f"function in {module}", function, (own for own in functions if not own.startswith("_"))
+        )
     node = functions[function]
     return Recipe(
         name=function if target in RECIPES.values() else target,
@@ -162,7 +206,9 @@ def _meaning(name: str, module: str) -> tuple[ast.expr, str] | None:
         elif isinstance(node, ast.ImportFrom):
             for own in node.names:
                 if name == (own.asname or own.name):
-                    origin = importlib.util.resolve_name("." * node.level + (node.module or ""), _package(module))
+                    origin = importlib.util.resolve_name(
+                        "." * node.level + (node.module or ""), _package(module)
+                    )
                     return _meaning(own.name, origin) if _file(origin) else None
     return None
 
@@ -170,7 +216,9 @@ def _meaning(name: str, module: str) -> tuple[ast.expr, str] | None:
 def _source(module: str) -> str:
     path = _file(module)
     if path is None:
-        raise ValueError(f"expected a Python module with recipes, got {module!r}, which is not found: run from its folder, or install it")
+        raise ValueError(
+            f"expected a Python module with recipes, got {module!r}, which is not found: run from its folder, or install it"
+        )
     return path.read_text(encoding="utf-8")
 
 
@@ -187,22 +235,38 @@ def _file(module: str) -> Path | None:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
         spec = None
-    return Path(spec.origin) if spec is not None and spec.origin is not None and spec.origin.endswith(".py") else None
+    return (
+        Path(spec.origin)
+        if spec is not None and spec.origin is not None and spec.origin.endswith(".py")
+        else None
+    )
 
 
 def _parameters(node: ast.FunctionDef, module: str, target: str) -> dict[str, Parameter]:
     if len(node.args.posonlyargs) + len(node.args.args) != 2 or node.args.vararg or node.args.kwarg:
-        raise ValueError(f"expected a recipe `(run, data, *, keywords)`, got other parameters in {target}: keep two, then keywords only")
+        raise ValueError(
+            f"expected a recipe `(run, data, *, keywords)`, got other parameters in {target}: keep two, then keywords only"
+        )
     parameters = {}
     for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
         if argument.arg in RESERVED:
-            raise ValueError(f"expected keywords that are not data or run flags, got {argument.arg!r} in {target}: rename it")
+            raise ValueError(
+                f"expected keywords that are not data or run flags, got {argument.arg!r} in {target}: rename it"
+            )
         where = f"{argument.arg} of {target}"
         if argument.annotation is None:
-            raise ValueError(f"expected a type for {where}, got none: annotate it, for instance as int")
+            raise ValueError(
+                f"expected a type for {where}, got none: annotate it, for instance as int"
+            )
         scalar, choices, many, optional = _type(argument.annotation, module, where)
         parameters[argument.arg] = Parameter(
-            argument.arg, scalar, _value(default, module, where), required=default is None, choices=choices, many=many, optional=optional
+            argument.arg,
+            scalar,
+            _value(default, module, where),
+            required=default is None,
+            choices=choices,
+            many=many,
+            optional=optional,
         )
     return parameters
 
@@ -215,7 +279,9 @@ def _value(node: ast.expr | None, module: str, where: str) -> Any:
     try:
         value = ast.literal_eval(node)
     except ValueError:
-        raise ValueError(f"expected a literal as default for {where}, got {ast.unparse(node)}: write the value itself") from None
+        raise ValueError(
+            f"expected a literal as default for {where}, got {ast.unparse(node)}: write the value itself"
+        ) from None
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -223,7 +289,12 @@ def _type(node: ast.expr, module: str, where: str) -> tuple[str, tuple[Any, ...]
     """Scalar, choices, many, optional."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         node = ast.parse(node.value, mode="eval").body
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr) and isinstance(node.right, ast.Constant) and node.right.value is None:
+    if (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.BitOr)
+        and isinstance(node.right, ast.Constant)
+        and node.right.value is None
+    ):
         scalar, choices, many, _ = _type(node.left, module, where)
         return scalar, choices, many, True
     if isinstance(node, ast.Name) and node.id in _SCALARS:

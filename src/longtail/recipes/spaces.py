@@ -55,7 +55,10 @@ def space(recipe: Recipe, name: str, text: str) -> Range | Choices:
     ends = text.removeprefix("log:").split("..")
     if text.startswith("log:") or (len(ends) == 2 and parameter.scalar in ("int", "float")):
         return _range(parameter, text, ends)
-    texts = tuple(part.strip() for part in (text.split("|") if "|" in text else text.split(";" if parameter.many else ",")))
+    texts = tuple(
+        part.strip()
+        for part in (text.split("|") if "|" in text else text.split(";" if parameter.many else ","))
+    )
     if len(set(texts)) < 2 or len(set(texts)) < len(texts):
         raise ValueError(
             f"expected LOW..HIGH or two values or more for {name}, each once, got {text!r}: fix one value with --set {name}={text}"
@@ -68,13 +71,19 @@ def space(recipe: Recipe, name: str, text: str) -> Range | Choices:
 def _range(parameter: Parameter, text: str, ends: Sequence[str]) -> Range:
     name, log, whole = parameter.name, text.startswith("log:"), parameter.scalar == "int"
     if parameter.many or parameter.scalar not in ("int", "float"):
-        raise ValueError(f"expected values of {name}, which is {parameter.kind}, got the range {text!r}: write --search {name}=VALUE,VALUE")
+        raise ValueError(
+            f"expected values of {name}, which is {parameter.kind}, got the range {text!r}: write --search {name}=VALUE,VALUE"
+        )
     try:
         low, high = (int(end) if whole else float(end) for end in ends)
     except ValueError:
-        raise ValueError(f"expected {name}=LOW..HIGH with two of {parameter.scalar}, got {text!r}") from None
+        raise ValueError(
+            f"expected {name}=LOW..HIGH with two of {parameter.scalar}, got {text!r}"
+        ) from None
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ValueError(f"expected {name}=LOW..HIGH with LOW below HIGH, got {text!r}")
     if log and low <= 0:
-        raise ValueError(f"expected a positive LOW in {name}=log:LOW..HIGH, got {text!r}: zero has no logarithm")
+        raise ValueError(
+            f"expected a positive LOW in {name}=log:LOW..HIGH, got {text!r}: zero has no logarithm"
+        )
     return Range(low, high, log, whole)

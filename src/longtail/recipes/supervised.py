@@ -7,7 +7,13 @@ from typing import Literal
 from longtail.core import Labelled, Method, Stage
 from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader
-from longtail.data.samplers import ClassBalanced, Instance, ProgressivelyBalanced, Sampler, SquareRoot
+from longtail.data.samplers import (
+    ClassBalanced,
+    Instance,
+    ProgressivelyBalanced,
+    Sampler,
+    SquareRoot,
+)
 from longtail.engine.run import Run
 from longtail.losses import LogitAdjusted
 from longtail.methods.classify import Classify
@@ -158,10 +164,23 @@ def balanced_softmax(
         Stage(
             name="train",
             method=Classify(backbone, head, loss, neck=own),
-            data=Loader(data.train, view=view, batch=batch, seed=run.view_seed, sampler=samplers[sampling], workers=run.machine.workers),
+            data=Loader(
+                data.train,
+                view=view,
+                batch=batch,
+                seed=run.view_seed,
+                sampler=samplers[sampling],
+                workers=run.machine.workers,
+            ),
             epochs=epochs,
             accumulate=accumulate,
-            optimizer=usual_optimizer(backbone, weights, lr=lr, weight_decay=weight_decay, scales=rates(own, batchformer_rate)),
+            optimizer=usual_optimizer(
+                backbone,
+                weights,
+                lr=lr,
+                weight_decay=weight_decay,
+                scales=rates(own, batchformer_rate),
+            ),
             schedule=Cosine(warmup, start=warmup_start),
             mix=mixing(classes, mixup=mixup, cutmix=0.0),
             averages=averages,

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_CIFAR100 = {"data": "cifar100-lt", "seeds": (0, 1, 2), "with": {"imbalance": 100.0, "protocol": "paper"}}
+_CIFAR100 = {
+    "data": "cifar100-lt",
+    "seeds": (0, 1, 2),
+    "with": {"imbalance": 100.0, "protocol": "paper"},
+}
 
 # Balanced Softmax's settings for CIFAR-100-LT: 591 epochs of 21 steps, 37 of them warming up from 0.05 to 0.1.
 _HOU_2022 = {
@@ -31,7 +35,14 @@ _TEACHERS: Mapping[str, Any] = {
     "sharp": {"recipe": "ldam", "set": {"rho": 0.0}},
     "strong": {
         "recipe": "ldam",
-        "set": {"margin": 0.0, "defer": 1.0, "rho": 0.0, "augment": "randaugment", "mixup": 0.8, "cutmix": 1.0},
+        "set": {
+            "margin": 0.0,
+            "defer": 1.0,
+            "rho": 0.0,
+            "augment": "randaugment",
+            "mixup": 0.8,
+            "cutmix": 1.0,
+        },
     },
 }
 _DEIT_LT: Mapping[str, Any] = {
@@ -48,7 +59,11 @@ _SHORT: Mapping[str, Any] = {"epochs": (30,), "repeats": (1,), "mix_until": (0.8
 _REWEIGHTED: Mapping[str, Any] = {**_SHORT, "defer": (0.8,)}
 
 SWEEPS: Mapping[str, Mapping[str, Any]] = {
-    "plain-against-balanced": {"recipes": ("cross_entropy", "balanced_softmax"), "data": "digits-lt", "seeds": (0, 1, 2)},
+    "plain-against-balanced": {
+        "recipes": ("cross_entropy", "balanced_softmax"),
+        "data": "digits-lt",
+        "seeds": (0, 1, 2),
+    },
     # Table 1: the baseline, Algorithm 1, and the loss of the released code with the baseline that has its scale.
     "batchformer-paper": {
         "recipes": ("balanced_softmax",),
@@ -107,7 +122,12 @@ SWEEPS: Mapping[str, Mapping[str, Any]] = {
     "batchformer-without-paco-loss": {
         "recipes": ("balanced_softmax",),
         **_CIFAR100,
-        "set": {"epochs": (30,), "augment": ("autoaugment",), "lr": (0.05,), "batchformer": ("off", "on")},
+        "set": {
+            "epochs": (30,),
+            "augment": ("autoaugment",),
+            "lr": (0.05,),
+            "batchformer": ("off", "on"),
+        },
     },
     # Tables 1 and 2: every baseline with and without.
     "batchformer-baselines": {
@@ -125,17 +145,29 @@ SWEEPS: Mapping[str, Mapping[str, Any]] = {
         },
     },
     # Theorem 2, as released, against equation 10, as printed.
-    "livt-test-prior": {**_LIVT, "set": {"pretrained": ("{mgp}",), "epochs": (20,), "test_prior": (None, "uniform")}},
+    "livt-test-prior": {
+        **_LIVT,
+        "set": {"pretrained": ("{mgp}",), "epochs": (20,), "test_prior": (None, "uniform")},
+    },
     # Figure 3: tau times the bias of equation 10. Of theorem 2's it would also move where training begins.
     "livt-tau": {
         **_LIVT,
-        "set": {"pretrained": ("{mgp}",), "epochs": (20,), "test_prior": ("uniform",), "tau": (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)},
+        "set": {
+            "pretrained": ("{mgp}",),
+            "epochs": (20,),
+            "test_prior": ("uniform",),
+            "tau": (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5),
+        },
         "plot": {"x": "tau"},
     },
     # Figure 2.
     "livt-convergence": {
         **_LIVT,
-        "set": {"pretrained": ("{mgp}",), "epochs": (20,), "loss": ("ce", "bal_ce", "bce", "bal_bce")},
+        "set": {
+            "pretrained": ("{mgp}",),
+            "epochs": (20,),
+            "loss": ("ce", "bal_ce", "bce", "bal_bce"),
+        },
         "plot": {"x": "epoch", "lines": "loss"},
     },
     # Table 5: pretraining on long-tailed and on balanced data, equally many images, none of which is learnt from afterwards.
@@ -145,8 +177,17 @@ SWEEPS: Mapping[str, Mapping[str, Any]] = {
         "seeds": (0, 1, 2),
         "first": {
             # 9,754 are the images of the first, whatever flags the arms have.
-            "lt": {"recipe": "masked_autoencoder", "data": "cifar100-lt", "with": {"imbalance": 100.0, **_PINNED}},
-            "bal": {"recipe": "masked_autoencoder", "data": "cifar100", "set": {"images": 9754}, "with": {"imbalance": None, **_PINNED}},
+            "lt": {
+                "recipe": "masked_autoencoder",
+                "data": "cifar100-lt",
+                "with": {"imbalance": 100.0, **_PINNED},
+            },
+            "bal": {
+                "recipe": "masked_autoencoder",
+                "data": "cifar100",
+                "set": {"images": 9754},
+                "with": {"imbalance": None, **_PINNED},
+            },
         },
         "set": {"pretrained": ("{lt}", "{bal}"), "epochs": (20,), "loss": ("ce", "bal_bce")},
         "across": ("pretraining",),
@@ -158,7 +199,11 @@ SWEEPS: Mapping[str, Mapping[str, Any]] = {
         "data": "cifar100-lt",
         "seeds": (0, 1, 2),
         "set": {"loss": ("ce",)},
-        "own": {"vit_scratch": {"epochs": 300}, "deit3": {"epochs": 300}, "livt": {"pretrain_epochs": 200, "epochs": 100}},
+        "own": {
+            "vit_scratch": {"epochs": 300},
+            "deit3": {"epochs": 300},
+            "livt": {"pretrain_epochs": 200, "epochs": 100},
+        },
     },
     # DeiT-LT as it was published for CIFAR, with both teachers: ViT-B at 224 pixels, an effective batch of 1,024. Not for a CPU.
     "deit-lt-paper": {
@@ -178,7 +223,10 @@ SWEEPS: Mapping[str, Mapping[str, Any]] = {
             "teacher_rho": (0.8,),
             "teacher_schedule": ("steps",),
         },
-        "each": ({"teacher_method": "ldam", "teacher_epochs": 200}, {"teacher_method": "paco", "teacher_epochs": 400}),
+        "each": (
+            {"teacher_method": "ldam", "teacher_epochs": 200},
+            {"teacher_method": "paco", "teacher_epochs": 400},
+        ),
     },
     # Table 1: what the teacher sees. Without re-weighting; the first teacher was trained on the student's own views.
     "deit-lt-augmentation": {
@@ -203,7 +251,10 @@ SWEEPS: Mapping[str, Mapping[str, Any]] = {
         ),
     },
     # Table 6, at 32 pixels; the paper's are timm:deit_tiny, deit_small and deit_base_distilled_patch16_224 at 224.
-    "deit-lt-students": {**_DEIT_LT, "set": {**_REWEIGHTED, "teacher": ("{flat}",), "network": ("vit_mini", "vit_tiny")}},
+    "deit-lt-students": {
+        **_DEIT_LT,
+        "set": {**_REWEIGHTED, "teacher": ("{flat}",), "network": ("vit_mini", "vit_tiny")},
+    },
     # Table 2.
     "deit-lt-baselines": {
         "recipes": ("vit", "vit_crt", "deit", "deit3", "deit_lt"),
@@ -225,7 +276,10 @@ SWEEPS: Mapping[str, Mapping[str, Any]] = {
         "plot": {"x": "epoch", "lines": "teacher_rho"},
     },
     # Beyond the paper: from some point of training on, the distillation token learns the labels more and more.
-    "deit-lt-release": {**_DEIT_LT, "set": {**_REWEIGHTED, "teacher": ("{flat}",), "release": (None, 0.75, 0.5, 0.25)}},
+    "deit-lt-release": {
+        **_DEIT_LT,
+        "set": {**_REWEIGHTED, "teacher": ("{flat}",), "release": (None, 0.75, 0.5, 0.25)},
+    },
 }
 """Ablations by name, run by `longtail sweep --name`: `recipes`, `data`, `seeds`, `set` (keyword -> values, in every combination),
 `each` (keywords that change together), `own` (keywords of one recipe alone) and `with` (data flags). Runs under `first`, one for each

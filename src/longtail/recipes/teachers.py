@@ -32,7 +32,9 @@ class _Named(Run):
         return super().fit(replace(stage, name=self.name))
 
 
-def teacher_of(run: Run, data: Dataset, asked: str | None, train: Callable[[Run], Method[Any]]) -> Teacher:
+def teacher_of(
+    run: Run, data: Dataset, asked: str | None, train: Callable[[Run], Method[Any]]
+) -> Teacher:
     """The teacher that was asked for, or one that is trained here and left in `teacher/model`."""
     if asked is not None:
         teacher = read_teacher(asked, data)
@@ -83,7 +85,9 @@ def read_teacher(asked: str, data: Dataset) -> Teacher:
     if not folder.is_dir() or (folder / "recipe.json").exists():
         read_row(folder)  # refuses a run that is not finished
     elif not (folder / "model" / "spec.json").exists():
-        raise ValueError(f"expected a finished teacher, got an unfinished one or none at {folder}: finish the run that trains it")
+        raise ValueError(
+            f"expected a finished teacher, got an unfinished one or none at {folder}: finish the run that trains it"
+        )
     saved = files.read(folder / "model")
     check_classes(asked, saved.classes, data)
     return Teacher(saved.network, size=saved.size)
@@ -91,7 +95,9 @@ def read_teacher(asked: str, data: Dataset) -> Teacher:
 
 def begin_with(run: Run, earlier: str, data: Dataset, *, role: str = "teacher") -> None:
     """Say of a run that it begins with the weights of another: what other data they have seen, and how long they were trained."""
-    run.pretraining = "; ".join(filter(None, (run.pretraining, data_seen(earlier, data, role=role)))) or None
+    run.pretraining = (
+        "; ".join(filter(None, (run.pretraining, data_seen(earlier, data, role=role)))) or None
+    )
     run.minutes_before[str(Path(earlier).resolve())] = minutes_of(earlier)
 
 
@@ -109,14 +115,20 @@ def data_seen(teacher: str, data: Dataset, *, role: str = "teacher") -> str | No
     if teacher.startswith("timm:"):
         return f"{teacher} ({role})"
     place = Path(teacher).resolve()  # of "." the parent is elsewhere
-    records = [folder / "recipe.json" for folder in (place, place.parent) if (folder / "recipe.json").exists()]
+    records = [
+        folder / "recipe.json"
+        for folder in (place, place.parent)
+        if (folder / "recipe.json").exists()
+    ]
     if not records:
         return f"unknown data ({role})"
     learnt = json.loads(records[0].read_text(encoding="utf-8"))["data"]
     if learnt["hash"] != data.hash:
         return f"{learnt['name']}, {learnt['hash'][:12]} ({role})"
     row = records[0].with_name("row.json")
-    before = json.loads(row.read_text(encoding="utf-8")).get("pretraining") if row.exists() else None
+    before = (
+        json.loads(row.read_text(encoding="utf-8")).get("pretraining") if row.exists() else None
+    )
     return f"{before} ({role})" if before else None
 
 
@@ -125,7 +137,11 @@ def check_classes(teacher: str, names: Sequence[str] | None, data: Dataset) -> N
     if names is None or tuple(names) == data.classes:
         return
     if sorted(names) == sorted(data.classes):
-        first = next(i for i, (own, other) in enumerate(zip(names, data.classes, strict=True)) if own != other)
+        first = next(
+            i
+            for i, (own, other) in enumerate(zip(names, data.classes, strict=True))
+            if own != other
+        )
         raise ValueError(
             f"expected a teacher with the classes of {data.name} in their order, got another order: class {first} is "
             f"{data.classes[first]!r} in the data and {names[first]!r} for {teacher}. Train it on this data"

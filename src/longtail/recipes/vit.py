@@ -56,17 +56,31 @@ def vit(
     Published: 62.6% with ViT-B on CIFAR-10-LT at imbalance 100 (Rangwani et al. 2024).
     """
     size = size or data.size
-    backbone = build({"name": network, "size": size, "patch": patch, "pool": "token", "drop_path": drop_path})
+    backbone = build(
+        {"name": network, "size": size, "patch": patch, "pool": "token", "drop_path": drop_path}
+    )
     sampler: Sampler = RepeatedAugmentation(repeats) if repeats != 1 else Instance()
     view = training_view("randaugment", size, flip=data.mirror)
     return run.fit(
         Stage(
             name="train",
-            method=Classify(backbone, Linear(backbone.dim, len(data.classes)), CrossEntropy(smoothing=smoothing)),
-            data=Loader(data.train, view=view, batch=batch, seed=run.view_seed, sampler=sampler, workers=run.machine.workers),
+            method=Classify(
+                backbone, Linear(backbone.dim, len(data.classes)), CrossEntropy(smoothing=smoothing)
+            ),
+            data=Loader(
+                data.train,
+                view=view,
+                batch=batch,
+                seed=run.view_seed,
+                sampler=sampler,
+                workers=run.machine.workers,
+            ),
             epochs=epochs,
             accumulate=accumulate,
-            optimizer=adamw(lr=rate_of(lr, data.train, batch=batch, accumulate=accumulate), weight_decay=weight_decay),
+            optimizer=adamw(
+                lr=rate_of(lr, data.train, batch=batch, accumulate=accumulate),
+                weight_decay=weight_decay,
+            ),
             schedule=Cosine(warmup, floor=FLOOR),
             mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, until=mix_until),
             evals=validation(data, size, workers=run.machine.workers),
@@ -112,8 +126,20 @@ def vit_crt(
     """
     chosen = kept(keep, ema=0.0, data=data)[1]
     if trained is not None:
-        first: dict[str, Any] = {"network": network, "epochs": epochs, "warmup": warmup, "drop_path": drop_path, "repeats": repeats}
-        first |= {"mixup": mixup, "cutmix": cutmix, "mix_until": mix_until, "patch": patch, "size": size}
+        first: dict[str, Any] = {
+            "network": network,
+            "epochs": epochs,
+            "warmup": warmup,
+            "drop_path": drop_path,
+            "repeats": repeats,
+        }
+        first |= {
+            "mixup": mixup,
+            "cutmix": cutmix,
+            "mix_until": mix_until,
+            "patch": patch,
+            "size": size,
+        }
         unused(run, vit_crt, first, beside="--trained, whose network is trained already")
         read_row(trained)  # refuses a run that is not finished
         saved = files.read(trained / "model")
@@ -148,11 +174,25 @@ def vit_crt(
     return run.fit(
         Stage(
             name="retrain",
-            method=Classify(Frozen(backbone), Linear(backbone.dim, len(data.classes)), CrossEntropy(smoothing=smoothing)),
-            data=Loader(data.train, view=view, batch=batch, seed=run.view_seed, sampler=ClassBalanced(), workers=run.machine.workers),
+            method=Classify(
+                Frozen(backbone),
+                Linear(backbone.dim, len(data.classes)),
+                CrossEntropy(smoothing=smoothing),
+            ),
+            data=Loader(
+                data.train,
+                view=view,
+                batch=batch,
+                seed=run.view_seed,
+                sampler=ClassBalanced(),
+                workers=run.machine.workers,
+            ),
             epochs=retrain_epochs,
             accumulate=accumulate,
-            optimizer=adamw(lr=rate_of(lr, data.train, batch=batch, accumulate=accumulate), weight_decay=weight_decay),
+            optimizer=adamw(
+                lr=rate_of(lr, data.train, batch=batch, accumulate=accumulate),
+                weight_decay=weight_decay,
+            ),
             schedule=Cosine(),
             evals=validation(data, size, workers=run.machine.workers),
             keep=chosen,

@@ -50,12 +50,20 @@ def judged(row: Row) -> Judged | None:
     predictions, ids = read_predictions(path)
     images = tested(row)["images"]
     if len(ids) != images:
-        raise ValueError(f"expected {images} test images as in row.json, got {len(ids)} in {path}: evaluate the run again")
+        raise ValueError(
+            f"expected {images} test images as in row.json, got {len(ids)} in {path}: evaluate the run again"
+        )
     order = np.argsort(ids, kind="stable")
-    return Judged(ids[order], predictions.target[order], (predictions.logits["logits"].argmax(axis=1) == predictions.target)[order])
+    return Judged(
+        ids[order],
+        predictions.target[order],
+        (predictions.logits["logits"].argmax(axis=1) == predictions.target)[order],
+    )
 
 
-def fields_of(rows: Sequence[Row], answers: Sequence[Judged | None]) -> dict[str, list[tuple[str, str]]]:
+def fields_of(
+    rows: Sequence[Row], answers: Sequence[Judged | None]
+) -> dict[str, list[tuple[str, str]]]:
     """For every field and row: what must be equal, and how it is shown."""
     one_split = len({row["data"]["hash"] for row in rows}) == 1
     known = all(own is not None for own in answers)
@@ -83,7 +91,9 @@ def fields_of(rows: Sequence[Row], answers: Sequence[Judged | None]) -> dict[str
     }
 
 
-def refuse_unlike(rows: Sequence[Row], fields: Mapping[str, Sequence[tuple[str, str]]], across: Sequence[str]) -> None:
+def refuse_unlike(
+    rows: Sequence[Row], fields: Mapping[str, Sequence[tuple[str, str]]], across: Sequence[str]
+) -> None:
     """Name every field in which rows differ and may not, who has what, and how to let it differ."""
     problems = []
     for name, values in fields.items():
@@ -93,9 +103,14 @@ def refuse_unlike(rows: Sequence[Row], fields: Mapping[str, Sequence[tuple[str, 
         for row, (identity, text) in zip(rows, values, strict=True):
             holders.setdefault(identity, (text, []))[1].append(where(row))
         found = "; ".join(f"{text!r} in {', '.join(folders)}" for text, folders in holders.values())
-        problems.append(f"  {name} ({MUST_AGREE[name]}): {found}\n    show it as a column with --across {name}")
+        problems.append(
+            f"  {name} ({MUST_AGREE[name]}): {found}\n    show it as a column with --across {name}"
+        )
     if problems:
-        raise ValueError("expected runs that can be ranked, got runs that differ in more than the method:\n" + "\n".join(problems))
+        raise ValueError(
+            "expected runs that can be ranked, got runs that differ in more than the method:\n"
+            + "\n".join(problems)
+        )
 
 
 def refuse_twins(rows: Sequence[Row]) -> None:

@@ -9,7 +9,17 @@ from xml.sax.saxutils import escape
 Line = Sequence[tuple[float, float]]
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 400, 60, 150, 24, 50
-COLOURS = ("#1f5fa8", "#b3541e", "#2a7d4f", "#7b3fa0", "#9a7d0a", "#4d4d4d", "#c2185b", "#00838f", "#5d4037")
+COLOURS = (
+    "#1f5fa8",
+    "#b3541e",
+    "#2a7d4f",
+    "#7b3fa0",
+    "#9a7d0a",
+    "#4d4d4d",
+    "#c2185b",
+    "#00838f",
+    "#5d4037",
+)
 
 
 def chart(lines: Mapping[str, Line], *, x: str, y: str) -> str:
@@ -24,7 +34,9 @@ def chart(lines: Mapping[str, Line], *, x: str, y: str) -> str:
 
     def place(px: float, py: float) -> tuple[float, float]:
         wide, tall = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-        return LEFT + wide * (px - xs[0]) / (xs[-1] - xs[0]), HEIGHT - BOTTOM - tall * (py - ys[0]) / (ys[-1] - ys[0])
+        return LEFT + wide * (px - xs[0]) / (xs[-1] - xs[0]), HEIGHT - BOTTOM - tall * (
+            py - ys[0]
+        ) / (ys[-1] - ys[0])
 
     def parts() -> Iterator[str]:
         yield f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="system-ui, sans-serif" font-size="13"'
@@ -60,9 +72,14 @@ def ticks(low: float, high: float) -> list[float]:
     if high <= low:
         low, high = low - 0.5, high + 0.5
     power = 10.0 ** math.floor(math.log10((high - low) / 4))
-    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if (high - low) / (power * factor) <= 6.5)
+    step = next(
+        power * factor for factor in (1, 2, 2.5, 5, 10) if (high - low) / (power * factor) <= 6.5
+    )
     step = int(step) if step == int(step) else step
-    return [step * number for number in range(math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9) + 1)]
+    return [
+        step * number
+        for number in range(math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9) + 1)
+    ]
 
 
 def _colours() -> Iterator[str]:
@@ -70,6 +87,8 @@ def _colours() -> Iterator[str]:
         yield from COLOURS
 
 
-def text(x: float, y: float, words: str, *, anchor: str = "middle", colour: str = "#333", down: float = 0) -> str:
+def text(
+    x: float, y: float, words: str, *, anchor: str = "middle", colour: str = "#333", down: float = 0
+) -> str:
     """Words of a picture."""
     return f'<text x="{x:.1f}" y="{y + down:.1f}" text-anchor="{anchor}" fill="{colour}">{escape(words)}</text>'

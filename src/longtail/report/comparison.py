@@ -15,7 +15,17 @@ import numpy as np
 from longtail.metrics.intervals import Interval, paired
 from longtail.metrics.row import Row, Summary, mirrored
 from longtail.recipes.signatures import read
-from longtail.report.agreement import MUST_AGREE, Judged, check_across, fields_of, judged, refuse_twins, refuse_unlike, tested, where
+from longtail.report.agreement import (
+    MUST_AGREE,
+    Judged,
+    check_across,
+    fields_of,
+    judged,
+    refuse_twins,
+    refuse_unlike,
+    tested,
+    where,
+)
 
 SCORES: Mapping[str, Callable[[Summary], float | None]] = {
     "overall": lambda test: test["top1"],
@@ -43,7 +53,9 @@ class Line:
     label: str
     across: Mapping[str, str]  # the columns that `across` asked for
     scores: Mapping[str, Score | None]  # None: nothing to measure, such as an empty group
-    difference: Interval | None  # in balanced accuracy over the reference; None for itself and where there is nothing to pair
+    difference: (
+        Interval | None
+    )  # in balanced accuracy over the reference; None for itself and where there is nothing to pair
     parameters: tuple[int, ...]  # distinct values; normally one
     epochs: tuple[str, ...]  # distinct values; normally one
     minutes: float  # the mean
@@ -64,7 +76,16 @@ class Comparison:
     def columns(self) -> tuple[str, ...]:
         """The headings of `cells`."""
         difference = (f"balanced over {self.reference} [95%]",) if len(self.lines) > 1 else ()
-        return ("method", *self.lines[0].across, *SCORES, *difference, "parameters", "epochs", "minutes", "seeds")
+        return (
+            "method",
+            *self.lines[0].across,
+            *SCORES,
+            *difference,
+            "parameters",
+            "epochs",
+            "minutes",
+            "seeds",
+        )
 
     def cells(self) -> tuple[tuple[str, ...], ...]:
         """The table as text, one tuple for each line."""
@@ -76,7 +97,8 @@ class Comparison:
                 *((_interval(line.difference),) if len(self.lines) > 1 else ()),
                 " / ".join(f"{count:,}" for count in line.parameters),
                 " / ".join(line.epochs),
-                f"{line.minutes:.1f}" + (f" + {line.minutes_before:.1f}" if line.minutes_before else ""),
+                f"{line.minutes:.1f}"
+                + (f" + {line.minutes_before:.1f}" if line.minutes_before else ""),
                 ", ".join(map(str, line.seeds)),
             )
             for line in self.lines
@@ -94,14 +116,20 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
     check_across(across)
     untested = [where(row) for row in rows if row["test"] is None]
     if untested:
-        raise ValueError(f"expected runs with test results, got none in {', '.join(untested)}: leave them out")
+        raise ValueError(
+            f"expected runs with test results, got none in {', '.join(untested)}: leave them out"
+        )
     answers = [judged(row) for row in rows]
     fields = fields_of(rows, answers)
     refuse_unlike(rows, fields, across)
 
     members: dict[str, list[int]] = {}
     for position, row in enumerate(rows):
-        identity = [row["recipe"], _keywords(row), [values[position][0] for values in fields.values()]]
+        identity = [
+            row["recipe"],
+            _keywords(row),
+            [values[position][0] for values in fields.values()],
+        ]
         members.setdefault(json.dumps(identity, sort_keys=True), []).append(position)
     groups = list(members.values())
     for group in groups:
@@ -116,8 +144,13 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
             Line(
                 label=label,
                 across={name: fields[name][group[0]][1] for name in shown},
-                scores={name: _score([score(tested(row)) for row in own]) for name, score in SCORES.items()},
-                difference=None if group is groups[0] else _difference(groups[0], group, rows=rows, answers=answers),
+                scores={
+                    name: _score([score(tested(row)) for row in own])
+                    for name, score in SCORES.items()
+                },
+                difference=None
+                if group is groups[0]
+                else _difference(groups[0], group, rows=rows, answers=answers),
                 parameters=tuple(sorted({row["parameters"] for row in own})),
                 epochs=tuple(sorted({_epochs(row["epochs"]) for row in own})),
                 minutes=statistics.fmean(row["minutes"] for row in own),
@@ -158,16 +191,27 @@ def _keywords(row: Row) -> dict[str, Any]:
     as one.
     """
     own = re.compile(rf"(?<![a-z])(seed[=_-]?){row['seed']}(?=[/\\]|$)")
-    defaults = {name: value for name, value in _defaults(row["recipe"]).items() if name not in row.get("unused", ())}
+    defaults = {
+        name: value
+        for name, value in _defaults(row["recipe"]).items()
+        if name not in row.get("unused", ())
+    }
     keywords = {**defaults, **row["keywords"], "mirror": mirrored(row)}
-    return {name: own.sub(r"\1*", value) if isinstance(value, str) else value for name, value in keywords.items()}
+    return {
+        name: own.sub(r"\1*", value) if isinstance(value, str) else value
+        for name, value in keywords.items()
+    }
 
 
 @cache
 def _defaults(recipe: str) -> Mapping[str, Any]:
     """What the keywords of a recipe are unless given; nothing for a recipe that is not here."""
     try:
-        return {name: known.default for name, known in read(recipe).parameters.items() if not known.required}
+        return {
+            name: known.default
+            for name, known in read(recipe).parameters.items()
+            if not known.required
+        }
     except ValueError:
         return {}
 
@@ -179,7 +223,11 @@ def _labels(rows: Sequence[Row]) -> list[str]:
     for name in dict.fromkeys(name for text in texts for name in text):
         recipes = {row["recipe"] for row, text in zip(rows, texts, strict=True) if name in text}
         # A keyword that another recipe does not have, or that had no effect, tells nothing; one that was not given was left at its default.
-        asked = [(row, text) for row, text in zip(rows, texts, strict=True) if name not in row.get("unused", ())]
+        asked = [
+            (row, text)
+            for row, text in zip(rows, texts, strict=True)
+            if name not in row.get("unused", ())
+        ]
         values = {text.get(name) for row, text in asked if row["recipe"] in recipes}
         if len(values) > 1:
             telling.append(name)
@@ -188,7 +236,13 @@ def _labels(rows: Sequence[Row]) -> list[str]:
 
 
 def _word(value: Any) -> str:
-    return value if isinstance(value, str) else "none" if value is None else json.dumps(value, sort_keys=True)
+    return (
+        value
+        if isinstance(value, str)
+        else "none"
+        if value is None
+        else json.dumps(value, sort_keys=True)
+    )
 
 
 def _score(values: Sequence[float | None]) -> Score | None:
@@ -198,52 +252,97 @@ def _score(values: Sequence[float | None]) -> Score | None:
     return Score(statistics.fmean(numbers), statistics.stdev(numbers) if len(numbers) > 1 else None)
 
 
-def _pairs(first: Sequence[int], second: Sequence[int], rows: Sequence[Row]) -> tuple[list[int], list[int]]:
+def _pairs(
+    first: Sequence[int], second: Sequence[int], rows: Sequence[Row]
+) -> tuple[list[int], list[int]]:
     """The runs of two lines that share their seeds; all of them when none do."""
-    seeds = [{(rows[position]["seed"], rows[position]["view_seed"]): position for position in group} for group in (first, second)]
+    seeds = [
+        {(rows[position]["seed"], rows[position]["view_seed"]): position for position in group}
+        for group in (first, second)
+    ]
     shared = sorted(seeds[0].keys() & seeds[1].keys())
-    return ([seeds[0][seed] for seed in shared], [seeds[1][seed] for seed in shared]) if shared else (list(first), list(second))
+    return (
+        ([seeds[0][seed] for seed in shared], [seeds[1][seed] for seed in shared])
+        if shared
+        else (list(first), list(second))
+    )
 
 
-def _difference(first: Sequence[int], second: Sequence[int], *, rows: Sequence[Row], answers: Sequence[Judged | None]) -> Interval | None:
-    before, after = ([answers[position] for position in group] for group in _pairs(first, second, rows))
-    left, right = [own for own in before if own is not None], [own for own in after if own is not None]
+def _difference(
+    first: Sequence[int],
+    second: Sequence[int],
+    *,
+    rows: Sequence[Row],
+    answers: Sequence[Judged | None],
+) -> Interval | None:
+    before, after = (
+        [answers[position] for position in group] for group in _pairs(first, second, rows)
+    )
+    left, right = (
+        [own for own in before if own is not None],
+        [own for own in after if own is not None],
+    )
     whole = len(left) == len(before) and len(right) == len(after)
     if not whole or len({own.digest() for own in (*left, *right)}) > 1:
         return None
-    return paired(np.mean([own.correct for own in left], axis=0), np.mean([own.correct for own in right], axis=0), left[0].target)
+    return paired(
+        np.mean([own.correct for own in left], axis=0),
+        np.mean([own.correct for own in right], axis=0),
+        left[0].target,
+    )
 
 
-def _notes(rows: Sequence[Row], groups: Sequence[Sequence[int]], answers: Sequence[Judged | None]) -> list[str]:
+def _notes(
+    rows: Sequence[Row], groups: Sequence[Sequence[int]], answers: Sequence[Judged | None]
+) -> list[str]:
     notes = []
     for mark in dict.fromkeys(mark for row in rows for mark in row["data"]["marks"]):
         marked = [where(row) for row in rows if mark in row["data"]["marks"]]
         notes.append(f"{mark}: {'all runs' if len(marked) == len(rows) else ', '.join(marked)}.")
     without = sorted({tested(row)["classes_without_test"]["count"] for row in rows} - {0})
     if without:
-        notes.append(f"Classes without test images, on which no number speaks: {' / '.join(map(str, without))}.")
-    lonely = sorted({int((np.bincount(own.target) == 1).sum()) for own in answers if own is not None} - {0})
+        notes.append(
+            f"Classes without test images, on which no number speaks: {' / '.join(map(str, without))}."
+        )
+    lonely = sorted(
+        {int((np.bincount(own.target) == 1).sum()) for own in answers if own is not None} - {0}
+    )
     if len(groups) > 1 and lonely:
-        notes.append(f"Classes with a single test image, about which intervals know little: {' / '.join(map(str, lonely))}.")
-    calibrations = sorted({f"{tested(row)['confidence']}, {tested(row)['bins']} bins" for row in rows})
+        notes.append(
+            f"Classes with a single test image, about which intervals know little: {' / '.join(map(str, lonely))}."
+        )
+    calibrations = sorted(
+        {f"{tested(row)['confidence']}, {tested(row)['bins']} bins" for row in rows}
+    )
     if len(calibrations) > 1:
         notes.append(f"ece is not comparable between {' and '.join(calibrations)}.")
     lost = [where(row) for row, own in zip(rows, answers, strict=True) if own is None]
     if len(groups) > 1 and lost:
-        notes.append(f"No paired difference and no check of the test images, for want of predictions/test.npz: {', '.join(lost)}.")
-    seeds = {tuple(sorted((rows[position]["seed"], rows[position]["view_seed"]) for position in group)) for group in groups}
+        notes.append(
+            f"No paired difference and no check of the test images, for want of predictions/test.npz: {', '.join(lost)}."
+        )
+    seeds = {
+        tuple(sorted((rows[position]["seed"], rows[position]["view_seed"]) for position in group))
+        for group in groups
+    }
     if len(seeds) > 1:
-        notes.append("Lines have different seeds; differences pair the seeds that two lines share, or all when they share none.")
+        notes.append(
+            "Lines have different seeds; differences pair the seeds that two lines share, or all when they share none."
+        )
     return notes
 
 
 def _percent(score: Score | None) -> str:
     if score is None:
         return "-"
-    return f"{100 * score.mean:.1f}" + ("" if score.deviation is None else f" ± {100 * score.deviation:.1f}")
+    return f"{100 * score.mean:.1f}" + (
+        "" if score.deviation is None else f" ± {100 * score.deviation:.1f}"
+    )
 
 
 def _interval(difference: Interval | None) -> str:
     if difference is None:
         return "-"
-    return f"{100 * difference.value:+.1f} [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
+    return (
+        f"{100 * difference.value:+.1f} [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
+    )

@@ -21,35 +21,76 @@ def curves(run: Finished, stage: str) -> list[Markup]:
     dense = epochs if len(epochs) > 2 else lines
     prefix = judged_prefix(run, stage)
 
-    def line(name: str, over: Sequence[Mapping[str, Any]], scale: float = 1.0) -> list[tuple[float, float]]:
-        return [(own["step"] / steps, scale * own[name]) for own in over if name in own and np.isfinite(own[name])]
+    def line(
+        name: str, over: Sequence[Mapping[str, Any]], scale: float = 1.0
+    ) -> list[tuple[float, float]]:
+        return [
+            (own["step"] / steps, scale * own[name])
+            for own in over
+            if name in own and np.isfinite(own[name])
+        ]
 
     def named(start: str, over: Sequence[Mapping[str, Any]]) -> list[str]:
-        return [name for name in dict.fromkeys(key for own in over for key in own) if name.startswith(start)]
+        return [
+            name
+            for name in dict.fromkeys(key for own in over for key in own)
+            if name.startswith(start)
+        ]
 
     shown = []
     terms = {name.removeprefix("terms/"): line(name, dense) for name in named("terms/", dense)}
     if any(terms.values()):
         title = "Training loss" if len(terms) == 1 else "Training loss by term"
-        shown.append(drawings.lines({own: line for own, line in terms.items() if line}, title=title, x="epoch", y=title.lower()))
+        shown.append(
+            drawings.lines(
+                {own: line for own, line in terms.items() if line},
+                title=title,
+                x="epoch",
+                y=title.lower(),
+            )
+        )
     judged = {name: line(f"{prefix}val/{name}", epochs, 100.0) for name in GROUPS}
     judged = {name: own for name, own in judged.items() if own}
     if judged:
-        shown.append(drawings.lines(judged, title="Validation accuracy by group", x="epoch", y="validation accuracy, %", styles=GROUPS))
+        shown.append(
+            drawings.lines(
+                judged,
+                title="Validation accuracy by group",
+                x="epoch",
+                y="validation accuracy, %",
+                styles=GROUPS,
+            )
+        )
     heads = {
         name.split("/")[-2]: line(name, epochs, 100.0)
         for name in named(f"{prefix}val/", epochs)
         if name.endswith("/balanced") and name != f"{prefix}val/balanced"
     }
     if heads:
-        shown.append(drawings.lines(heads, title="Validation accuracy by head", x="epoch", y="balanced accuracy, %"))
+        shown.append(
+            drawings.lines(
+                heads, title="Validation accuracy by head", x="epoch", y="balanced accuracy, %"
+            )
+        )
     rate = line("rate", lines)
     if rate:
-        shown.append(drawings.lines({"rate": rate}, title="Learning rate", x="epoch", y="learning rate", styles={"rate": "s0"}))
+        shown.append(
+            drawings.lines(
+                {"rate": rate},
+                title="Learning rate",
+                x="epoch",
+                y="learning rate",
+                styles={"rate": "s0"},
+            )
+        )
     for name in named("notes/", dense):
         if own := line(name, dense):
             short = name.removeprefix("notes/")
-            shown.append(drawings.lines({short: own}, title=f"Note: {short}", x="epoch", y=short, styles={short: "s0"}))
+            shown.append(
+                drawings.lines(
+                    {short: own}, title=f"Note: {short}", x="epoch", y=short, styles={short: "s0"}
+                )
+            )
     return shown
 
 

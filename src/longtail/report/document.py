@@ -43,13 +43,21 @@ def build(folders: Sequence[Path], *, across: Sequence[str] = ()) -> tuple[str, 
     sections = [section(run) for run in runs]
     missing = [f"{run.folder}: {own}" for run in runs for own in run.missing]
     if len(runs) == 1:
-        return render("report.html", runs=sections, title=sections[0]["title"], comparison=None, refused=None), missing
+        return render(
+            "report.html", runs=sections, title=sections[0]["title"], comparison=None, refused=None
+        ), missing
     try:
         found = compare([run.row for run in runs], across=across)
     except ValueError as error:
-        page = render("report.html", runs=sections, title=_title(runs), comparison=None, refused=str(error))
+        page = render(
+            "report.html", runs=sections, title=_title(runs), comparison=None, refused=str(error)
+        )
         return page, [*missing, str(error)]
-    letters = {folder: letter for line, letter in zip(found.lines, _letters(), strict=False) for folder in line.folders}
+    letters = {
+        folder: letter
+        for line, letter in zip(found.lines, _letters(), strict=False)
+        for folder in line.folders
+    }
     for run, own in zip(runs, sections, strict=True):
         own["letter"] = letters[str(run.folder)]
     order = sorted(range(len(runs)), key=lambda own: [*letters].index(str(runs[own].folder)))
@@ -69,7 +77,14 @@ def _title(runs: Sequence[Finished]) -> str:
 
 
 def _letters() -> list[str]:
-    return [*string.ascii_uppercase, *(f"{first}{second}" for first in string.ascii_uppercase for second in string.ascii_uppercase)]
+    return [
+        *string.ascii_uppercase,
+        *(
+            f"{first}{second}"
+            for first in string.ascii_uppercase
+            for second in string.ascii_uppercase
+        ),
+    ]
 
 
 def _comparison(found: Comparison, runs: Mapping[str, Finished]) -> dict[str, Any]:
@@ -85,8 +100,19 @@ def _comparison(found: Comparison, runs: Mapping[str, Finished]) -> dict[str, An
                 continue
             mean, spread = 100 * score.mean, 100 * (score.deviation or 0.0)
             text = f"{mean:.1f}" + (f" ± {spread:.1f}" if score.deviation is not None else "")
-            own.append(Bar(letter, mean, text, mean - spread if spread else None, mean + spread if spread else None, style))
-        bars.append(drawings.bars(own, title=f"{name}, % of test images", unit="percent", width=240))
+            own.append(
+                Bar(
+                    letter,
+                    mean,
+                    text,
+                    mean - spread if spread else None,
+                    mean + spread if spread else None,
+                    style,
+                )
+            )
+        bars.append(
+            drawings.bars(own, title=f"{name}, % of test images", unit="percent", width=240)
+        )
     return {
         "sentence": _sentence(found),
         "tables": _tables(found, letters),
@@ -94,7 +120,11 @@ def _comparison(found: Comparison, runs: Mapping[str, Finished]) -> dict[str, An
         "notes": found.notes,
         "bars": bars,
         "legend": list(zip(letters, styles, _labels(found), strict=True)),
-        "full": [(letter, line.label) for letter, line in zip(letters, found.lines, strict=True) if " " in line.label],
+        "full": [
+            (letter, line.label)
+            for letter, line in zip(letters, found.lines, strict=True)
+            if " " in line.label
+        ],
         "curves": _overlaid(found, runs, dict(zip(letters, styles, strict=True))),
     }
 
@@ -102,16 +132,24 @@ def _comparison(found: Comparison, runs: Mapping[str, Finished]) -> dict[str, An
 def _methods(found: Comparison) -> list[str]:
     """What the lines are called on the page: the recipe alone where no other line has it, for keywords are many and pages narrow."""
     recipes = [line.label.partition(" ")[0] for line in found.lines]
-    return [recipe if recipes.count(recipe) == 1 else line.label for recipe, line in zip(recipes, found.lines, strict=True)]
+    return [
+        recipe if recipes.count(recipe) == 1 else line.label
+        for recipe, line in zip(recipes, found.lines, strict=True)
+    ]
 
 
 def _labels(found: Comparison) -> list[str]:
-    return [", ".join([method, *line.across.values()]) for method, line in zip(_methods(found), found.lines, strict=True)]
+    return [
+        ", ".join([method, *line.across.values()])
+        for method, line in zip(_methods(found), found.lines, strict=True)
+    ]
 
 
 def _reference(found: Comparison) -> int:
     """The line that differences are over."""
-    return [", ".join([line.label, *line.across.values()]) for line in found.lines].index(found.reference)
+    return [", ".join([line.label, *line.across.values()]) for line in found.lines].index(
+        found.reference
+    )
 
 
 def _sentence(found: Comparison) -> str:
@@ -124,8 +162,16 @@ def _sentence(found: Comparison) -> str:
     interval = best.difference if reference else found.lines[1].difference
     if interval is None:
         return f"{words}."
-    value, low, high = (interval.value, interval.low, interval.high) if reference else (-interval.value, -interval.high, -interval.low)
-    sure = "more than other test images of these classes would change" if low > 0 else "no more than other test images could change"
+    value, low, high = (
+        (interval.value, interval.low, interval.high)
+        if reference
+        else (-interval.value, -interval.high, -interval.low)
+    )
+    sure = (
+        "more than other test images of these classes would change"
+        if low > 0
+        else "no more than other test images could change"
+    )
     over = labels[reference or 1]
     return f"{words}: {100 * value:+.1f} points over {over} (95% interval {100 * low:+.1f} to {100 * high:+.1f}), {sure}."
 
@@ -133,13 +179,24 @@ def _sentence(found: Comparison) -> str:
 def _tables(found: Comparison, letters: Sequence[str]) -> list[dict[str, Any]]:
     """The comparison as two tables, for a page is not as wide as all its columns: what was reached, and what it cost."""
     across, reached = len(found.lines[0].across), len(SCORES) + (len(found.lines) > 1)
-    columns = [name.replace(found.reference, _labels(found)[_reference(found)]) for name in found.columns()]
+    columns = [
+        name.replace(found.reference, _labels(found)[_reference(found)]) for name in found.columns()
+    ]
     first: list[list[Cell]] = []
     second: list[list[Cell]] = []
-    for letter, method, line, cells in zip(letters, _methods(found), found.lines, found.cells(), strict=True):
-        values: list[float | None] = [score.mean if score else None for score in line.scores.values()]
-        values += [line.difference.value if line.difference else None] if len(found.lines) > 1 else []
-        values += [line.parameters[0], float(sum(int(own) for own in line.epochs[0].split(" + ") if own))]
+    for letter, method, line, cells in zip(
+        letters, _methods(found), found.lines, found.cells(), strict=True
+    ):
+        values: list[float | None] = [
+            score.mean if score else None for score in line.scores.values()
+        ]
+        values += (
+            [line.difference.value if line.difference else None] if len(found.lines) > 1 else []
+        )
+        values += [
+            line.parameters[0],
+            float(sum(int(own) for own in line.epochs[0].split(" + ") if own)),
+        ]
         values += [line.minutes + line.minutes_before, len(line.seeds)]
         numbers = list(zip(cells[1 + across :], values, strict=True))
         named = f"{letter}\u00a0 {method}"
@@ -147,25 +204,47 @@ def _tables(found: Comparison, letters: Sequence[str]) -> list[dict[str, Any]]:
         second.append([named, *numbers[reached:]])
     cut = 1 + across + reached
     return [
-        {"columns": columns[:cut], "rows": first, "numbers": [*range(1 + across, cut)], "sorted": columns.index("balanced")},
-        {"columns": [columns[0], *columns[cut:]], "rows": second, "numbers": [*range(1, 1 + len(columns) - cut)]},
+        {
+            "columns": columns[:cut],
+            "rows": first,
+            "numbers": [*range(1 + across, cut)],
+            "sorted": columns.index("balanced"),
+        },
+        {
+            "columns": [columns[0], *columns[cut:]],
+            "rows": second,
+            "numbers": [*range(1, 1 + len(columns) - cut)],
+        },
     ]
 
 
-def _overlaid(found: Comparison, runs: Mapping[str, Finished], styles: Mapping[str, str]) -> list[Markup]:
+def _overlaid(
+    found: Comparison, runs: Mapping[str, Finished], styles: Mapping[str, str]
+) -> list[Markup]:
     """Validation accuracy and training loss over the epochs of the last stage: a line for each method, the mean over its seeds."""
     shown = []
     for key, title, y, scale in (
-        ("val/balanced", "Validation: balanced accuracy", "balanced accuracy on validation, %", 100.0),
+        (
+            "val/balanced",
+            "Validation: balanced accuracy",
+            "balanced accuracy on validation, %",
+            100.0,
+        ),
         ("val/few", "Validation: the rarest classes", "accuracy on few, validation, %", 100.0),
         ("loss", "Training loss", "training loss", 1.0),
     ):
         curves = {}
         for letter, line in zip(styles, found.lines, strict=True):
             curves[letter] = _mean([over_epochs(runs[folder], key) for folder in line.folders])
-        drawn = {letter: [(x, scale * value) for x, value in line] for letter, line in curves.items() if line}
+        drawn = {
+            letter: [(x, scale * value) for x, value in line]
+            for letter, line in curves.items()
+            if line
+        }
         if drawn:
-            shown.append(drawings.lines(drawn, title=title, x="epoch of the last stage", y=y, styles=styles))
+            shown.append(
+                drawings.lines(drawn, title=title, x="epoch of the last stage", y=y, styles=styles)
+            )
     return shown
 
 

@@ -57,7 +57,9 @@ class _Axes:
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         wide, tall = self.width - self.left - self.right, self.height - TOP - BOTTOM
-        return self.left + wide * (x - self.x[0]) / (self.x[-1] - self.x[0]), TOP + tall * (self.y[-1] - y) / (self.y[-1] - self.y[0])
+        return self.left + wide * (x - self.x[0]) / (self.x[-1] - self.x[0]), TOP + tall * (
+            self.y[-1] - y
+        ) / (self.y[-1] - self.y[0])
 
     def grid(self, *, x: str, y: str, whole: bool = False) -> Iterator[str]:
         """Lines with their numbers; `whole` leaves out numbers along the bottom that are not whole, such as half an epoch."""
@@ -67,8 +69,15 @@ class _Axes:
             yield _text(left - 7, height + 4, f"{value:g}", anchor="end", style="faint")
         for value in self.x:
             if not whole or value == int(value):
-                yield _text(self.at(value, self.y[0])[0], self.height - BOTTOM + 17, f"{value:g}", style="faint")
-        yield _text(self.left + (self.width - self.left - self.right) / 2, self.height - 6, x, style="faint")
+                yield _text(
+                    self.at(value, self.y[0])[0],
+                    self.height - BOTTOM + 17,
+                    f"{value:g}",
+                    style="faint",
+                )
+        yield _text(
+            self.left + (self.width - self.left - self.right) / 2, self.height - 6, x, style="faint"
+        )
         yield _text(2, 13, y, anchor="start", style="faint")
 
 
@@ -91,7 +100,9 @@ def lines(
     up = [py for line in found.values() for _, py in line]
     right = max(RIGHT, 14 + 7.2 * max(map(len, found)))
     low, high = within or (min(up), max(up))
-    low = 0.0 if low == high > 0 else low  # a single number stands above zero, not in the middle of nowhere
+    low = (
+        0.0 if low == high > 0 else low
+    )  # a single number stands above zero, not in the middle of nowhere
     axes = _Axes(ticks(min(across), max(across)), ticks(low, high), right=right)
 
     def parts() -> Iterator[str]:
@@ -109,13 +120,20 @@ def lines(
             yield f'<polyline class="line {style}" points="{" ".join(f"{px:.1f},{py:.1f}" for px, py in places)}"/>'
             ends.append((places[-1][1], name, style))
         for height, name, style in _apart(ends):
-            yield _text(axes.width - right + 8, height + 4, name, anchor="start", style=f"label {style}")
+            yield _text(
+                axes.width - right + 8, height + 4, name, anchor="start", style=f"label {style}"
+            )
 
-    words = "; ".join(f"{name} goes from {_short(line[0][1])} to {_short(line[-1][1])}" for name, line in found.items())
+    words = "; ".join(
+        f"{name} goes from {_short(line[0][1])} to {_short(line[-1][1])}"
+        for name, line in found.items()
+    )
     return _svg(parts(), title=title, words=f"{y} over {x}: {words}.")
 
 
-def bars(found: Sequence[Bar], *, title: str, unit: str, highest: float = 100.0, width: float = WIDTH) -> Markup:
+def bars(
+    found: Sequence[Bar], *, title: str, unit: str, highest: float = 100.0, width: float = WIDTH
+) -> Markup:
     """Bars to the right, one below the other, with their numbers behind them.
 
     >>> "A: 61.0" in bars([Bar("A", 61.0, "61.0", 60.0, 62.0)], title="few", unit="%")
@@ -137,13 +155,21 @@ def bars(found: Sequence[Bar], *, title: str, unit: str, highest: float = 100.0,
             wide = max(end - left, 0.5)
             yield f'<rect class="solid {bar.style}" x="{left:.1f}" y="{y + 3}" width="{wide:.1f}" height="14" rx="1" opacity=".55"/>'
             if bar.low is not None and bar.high is not None:
-                low, high = (left + scale * min(max(0.0, bound), highest) for bound in (bar.low, bar.high))
+                low, high = (
+                    left + scale * min(max(0.0, bound), highest) for bound in (bar.low, bar.high)
+                )
                 yield f'<path class="whisker {bar.style}" d="M{low:.1f} {y + 10}H{high:.1f}M{low:.1f} {y + 6}v8M{high:.1f} {y + 6}v8"/>'
                 end = max(end, high)
             yield _text(end + 6, y + 14, bar.text, anchor="start")
 
     words = "; ".join(f"{bar.name}: {bar.text}" for bar in found)
-    return _svg(parts(), title=title, words=f"In {unit}. {words}.", width=width, height=top + row * len(found) + 4)
+    return _svg(
+        parts(),
+        title=title,
+        words=f"In {unit}. {words}.",
+        width=width,
+        height=top + row * len(found) + 4,
+    )
 
 
 def band(measured: float, published: float, *, low: float, high: float, title: str) -> Markup:
@@ -167,7 +193,13 @@ def band(measured: float, published: float, *, low: float, high: float, title: s
         yield f'<line class="whisker s0" x1="{at(published):.1f}" x2="{at(published):.1f}" y1="42" y2="72"/>'
         yield f'<circle class="solid s1" cx="{at(measured):.1f}" cy="59" r="5.5"/>'
         near = at(measured) > WIDTH / 2
-        yield _text(at(measured), 36, f"this run {measured:.1f}", anchor="end" if near else "start", style="label s1")
+        yield _text(
+            at(measured),
+            36,
+            f"this run {measured:.1f}",
+            anchor="end" if near else "start",
+            style="label s1",
+        )
 
     words = f"In percent: this run {measured:.1f}, published {published:.1f}, band {low:.1f} to {high:.1f}."
     return _svg(parts(), title=title, words=words, height=96)
@@ -191,10 +223,16 @@ def classes(found: Sequence[Spot], *, title: str) -> Markup:
         return split - (split - TOP) * share
 
     def down(count: int) -> float:  # logarithmic: the tail would vanish otherwise
-        return bottom - (bottom - split - 34) * (0.06 + 0.94 * math.log(count) / math.log(most)) if count else bottom
+        return (
+            bottom - (bottom - split - 34) * (0.06 + 0.94 * math.log(count) / math.log(most))
+            if count
+            else bottom
+        )
 
     def parts() -> Iterator[str]:
-        yield _text(2, 13, "recall on each class, %, with its 95% interval", anchor="start", style="faint")
+        yield _text(
+            2, 13, "recall on each class, %, with its 95% interval", anchor="start", style="faint"
+        )
         yield _text(2, split + 24, "training images, logarithmic", anchor="start", style="faint")
         for share in (0, 0.25, 0.5, 0.75, 1):
             yield f'<line class="grid" x1="{left}" x2="{width - 14:g}" y1="{up(share):.1f}" y2="{up(share):.1f}"/>'
@@ -222,12 +260,20 @@ def classes(found: Sequence[Spot], *, title: str) -> Markup:
                 yield _text(x, bottom + 16, _cut(spot.name, 14))
 
     seen = [spot for spot in found if spot.recall is not None]
-    words = "; ".join(_sentence(spot) for spot in (seen if len(seen) <= 12 else [*seen[:3], *seen[-3:]]))
+    words = "; ".join(
+        _sentence(spot) for spot in (seen if len(seen) <= 12 else [*seen[:3], *seen[-3:]])
+    )
     words = f"From the most frequent class to the rarest. {words}. The table of classes has all the numbers."
     return _svg(parts(), title=title, words=words, width=width, height=height)
 
 
-def reliability(confidence: Sequence[float | None], accuracy: Sequence[float | None], images: Sequence[int], *, title: str) -> Markup:
+def reliability(
+    confidence: Sequence[float | None],
+    accuracy: Sequence[float | None],
+    images: Sequence[int],
+    *,
+    title: str,
+) -> Markup:
     """How often answers of a certain confidence are right: on the diagonal confidence is honest, below it too high.
 
     >>> "of 10 answers with a confidence near 90%, 50% are right" in reliability([None, 0.9], [None, 0.5], [0, 10], title="few")
@@ -251,7 +297,13 @@ def reliability(confidence: Sequence[float | None], accuracy: Sequence[float | N
             yield f"<title>{_safe(_bin(sure, share, count))}</title></circle>"
 
     words = "; ".join(_bin(*own) for own in sorted(bins, key=lambda own: -own[2])[:4])
-    return _svg(parts(), title=f"Reliability: {title}", words=f"Most answers: {words}.", width=240, height=240)
+    return _svg(
+        parts(),
+        title=f"Reliability: {title}",
+        words=f"Most answers: {words}.",
+        width=240,
+        height=240,
+    )
 
 
 def series(number: int) -> str:
@@ -263,7 +315,9 @@ def series(number: int) -> str:
     return f"s{number % 9 + 1}" + ("", " d2", " d3")[number // 9 % 3]
 
 
-def _svg(parts: Iterable[str], *, title: str, words: str, width: float = WIDTH, height: float = HEIGHT) -> Markup:
+def _svg(
+    parts: Iterable[str], *, title: str, words: str, width: float = WIDTH, height: float = HEIGHT
+) -> Markup:
     name, body = _safe(title), "".join(parts)
     # Nothing in `parts` comes from outside but through _safe.
     named = f'role="img" aria-label="{name}"><title>{name}</title><desc>{_safe(words)}</desc>'
@@ -271,9 +325,7 @@ def _svg(parts: Iterable[str], *, title: str, words: str, width: float = WIDTH, 
 
 
 def _text(x: float, y: float, words: str, *, anchor: str = "middle", style: str = "") -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{f" class={chr(34)}{style}{chr(34)}" if style else ""}>{_safe(words)}</text>'
-    )
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{f" class={chr(34)}{style}{chr(34)}" if style else ""}>{_safe(words)}</text>'
 
 
 def _safe(words: str) -> str:
@@ -289,8 +341,14 @@ def _mark(group: str, x: float, y: float, size: float) -> str:
 
 
 def _sentence(spot: Spot) -> str:
-    known = "" if spot.low is None or spot.high is None else f", known to lie between {spot.low:.0%} and {spot.high:.0%}"
-    recall = "no images to judge it by" if spot.recall is None else f"recall {spot.recall:.0%}{known}"
+    known = (
+        ""
+        if spot.low is None or spot.high is None
+        else f", known to lie between {spot.low:.0%} and {spot.high:.0%}"
+    )
+    recall = (
+        "no images to judge it by" if spot.recall is None else f"recall {spot.recall:.0%}{known}"
+    )
     return f"{spot.name}: {recall}; {spot.images:,} training images, {spot.group}"
 
 

@@ -64,50 +64,88 @@ def read_folder(folder: Path) -> Finished:
     request = _json(folder / "recipe.json")
     groups = request.get("data", {}).get("groups", {}).get("members", {})
     members = {name: tuple(own) for name, own in groups.items()}
-    names = _json(folder / "model" / "spec.json").get("classes") if (folder / "model" / "spec.json").exists() else None
+    names = (
+        _json(folder / "model" / "spec.json").get("classes")
+        if (folder / "model" / "spec.json").exists()
+        else None
+    )
     if names is None:
-        missing.append("The names of the classes: model/spec.json is not in the folder, so classes are numbered.")
+        missing.append(
+            "The names of the classes: model/spec.json is not in the folder, so classes are numbered."
+        )
     again = f"longtail eval {folder} --rewrite"
     answers = None
     if summary is not None and (folder / "predictions" / f"{split}.npz").exists():
         found, _ = read_predictions(folder / "predictions" / f"{split}.npz")
         logits = found.logits["logits"]
         answers = Answers(found.target, logits.argmax(axis=1))
-        if "reliability" not in summary and members:  # the row of an earlier version: all of it follows from the predictions
+        if (
+            "reliability" not in summary and members
+        ):  # the row of an earlier version: all of it follows from the predictions
             known: Any = SimpleNamespace(rule=summary["group_rule"], members=members)
             counts = np.array(row["data"]["counts_after"])
-            fuller = detailed(logits, found.target, groups=known, counts=counts, confidence=summary["confidence"], bins=summary["bins"])
+            fuller = detailed(
+                logits,
+                found.target,
+                groups=known,
+                counts=counts,
+                confidence=summary["confidence"],
+                bins=summary["bins"],
+            )
             summary = {**fuller, **summary}
     elif summary is not None:
-        missing.append(f"Confusions, reliability and intervals: predictions/{split}.npz is not in the folder. `{again}` writes it.")
-    examples = read_arrays(folder / "analysis" / "examples.npz") if (folder / "analysis" / "examples.npz").exists() else None
+        missing.append(
+            f"Confusions, reliability and intervals: predictions/{split}.npz is not in the folder. `{again}` writes it."
+        )
+    examples = (
+        read_arrays(folder / "analysis" / "examples.npz")
+        if (folder / "analysis" / "examples.npz").exists()
+        else None
+    )
     if examples is None and answers is not None and _wrong_in_the_tail(answers, members):
-        missing.append(f"Example images and where the network looks: analysis/examples.npz is not in the folder. `{again}` writes it.")
+        missing.append(
+            f"Example images and where the network looks: analysis/examples.npz is not in the folder. `{again}` writes it."
+        )
     journals = {
-        stage: read_lines(folder / stage / "journal.jsonl") for stage in row["epochs"] if (folder / stage / "journal.jsonl").exists()
+        stage: read_lines(folder / stage / "journal.jsonl")
+        for stage in row["epochs"]
+        if (folder / stage / "journal.jsonl").exists()
     }
     missing += [
-        f"The curves of stage {stage}: {stage}/journal.jsonl is not in the folder." for stage in row["epochs"] if stage not in journals
+        f"The curves of stage {stage}: {stage}/journal.jsonl is not in the folder."
+        for stage in row["epochs"]
+        if stage not in journals
     ]
     return Finished(
         folder=folder,
         row=row,
         request=request,
-        classes=tuple(map(str, names or (f"class {number}" for number in range(row["data"]["classes"])))),
+        classes=tuple(
+            map(str, names or (f"class {number}" for number in range(row["data"]["classes"])))
+        ),
         members=members,
         journals=journals,
         split=split,
         summary=summary,
         answers=answers,
         examples=examples,
-        analyses=tuple(sorted(own for own in (folder / "analysis").glob("*") if own.name != "examples.npz" and own.is_file())),
+        analyses=tuple(
+            sorted(
+                own
+                for own in (folder / "analysis").glob("*")
+                if own.name != "examples.npz" and own.is_file()
+            )
+        ),
         missing=tuple(missing),
     )
 
 
 def _wrong_in_the_tail(answers: Answers, members: Mapping[str, Sequence[int]]) -> bool:
     """Whether there is a mistake to show among the rarest classes that have images, or anywhere where groups are not known."""
-    tail = next((own for own in reversed([*members.values()]) if np.isin(own, answers.target).any()), answers.target)
+    tail = next(
+        (own for own in reversed([*members.values()]) if np.isin(own, answers.target).any()),
+        answers.target,
+    )
     return bool((answers.answer != answers.target)[np.isin(answers.target, tail)].any())
 
 
@@ -126,7 +164,9 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"expected JSON, got something else or a part of it in {path} ({error})") from error
+        raise ValueError(
+            f"expected JSON, got something else or a part of it in {path} ({error})"
+        ) from error
     if not isinstance(content, dict):
         raise ValueError(f"expected a JSON object, got a {type(content).__name__} in {path}")
     return content

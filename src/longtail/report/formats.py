@@ -18,7 +18,11 @@ def to_markdown(comparison: Comparison) -> str:
     rule = [":--" if position < left else "--:" for position in range(len(columns))]
     table = [_markdown(cells) for cells in (columns, rule, *comparison.cells())]
     agreed = "; ".join(f"{name}: {value}" for name, value in comparison.agreed.items())
-    notes = ["Percent; mean ± sample standard deviation over seeds.", f"The same for all: {agreed or 'nothing'}.", *comparison.notes]
+    notes = [
+        "Percent; mean ± sample standard deviation over seeds.",
+        f"The same for all: {agreed or 'nothing'}.",
+        *comparison.notes,
+    ]
     return "\n".join([*table, "", *(f"- {note}" for note in notes)]) + "\n"
 
 
@@ -29,14 +33,24 @@ def to_csv(comparison: Comparison) -> str:
     scores = [heading for name in SCORES for heading in (name, f"{name}_deviation")]
     difference = ["difference", "difference_low", "difference_high", "reference"]
     cost = ["parameters", "epochs", "minutes", "minutes_before"]
-    write(["method", *comparison.lines[0].across, *scores, *difference, *cost, "seeds", "n", "runs"])
+    write(
+        ["method", *comparison.lines[0].across, *scores, *difference, *cost, "seeds", "n", "runs"]
+    )
     for line in comparison.lines:
         write(
             [
                 line.label,
                 *line.across.values(),
-                *(value for score in line.scores.values() for value in ((score.mean, score.deviation) if score else (None, None))),
-                *((line.difference.value, line.difference.low, line.difference.high) if line.difference else (None, None, None)),
+                *(
+                    value
+                    for score in line.scores.values()
+                    for value in ((score.mean, score.deviation) if score else (None, None))
+                ),
+                *(
+                    (line.difference.value, line.difference.low, line.difference.high)
+                    if line.difference
+                    else (None, None, None)
+                ),
                 comparison.reference,
                 " ".join(map(str, line.parameters)),
                 " / ".join(line.epochs),
@@ -62,7 +76,11 @@ def to_latex(comparison: Comparison) -> str:
                 shown[position] = rf"\textbf{{{shown[position]}}}"
         body.append(shown)
     agreed = "; ".join(f"{name}: {value}" for name, value in comparison.agreed.items())
-    notes = ["Percent; mean and sample standard deviation over seeds.", f"The same for all: {agreed or 'nothing'}.", *comparison.notes]
+    notes = [
+        "Percent; mean and sample standard deviation over seeds.",
+        f"The same for all: {agreed or 'nothing'}.",
+        *comparison.notes,
+    ]
     return "\n".join(
         [
             r"% \usepackage{booktabs}",
@@ -79,7 +97,11 @@ def to_latex(comparison: Comparison) -> str:
     )
 
 
-FORMATS: Mapping[str, Callable[[Comparison], str]] = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}
+FORMATS: Mapping[str, Callable[[Comparison], str]] = {
+    "markdown": to_markdown,
+    "csv": to_csv,
+    "latex": to_latex,
+}
 SUFFIXES = {".md": "markdown", ".csv": "csv", ".tex": "latex", ".txt": "markdown"}
 
 
@@ -87,16 +109,22 @@ def write(comparison: Comparison, path: Path, *, format: str | None = None) -> N
     """Write a comparison to a file, in the format that its suffix names unless given; Markdown where it names none."""
     suffix = path.suffix.lower()
     if format is None and suffix and suffix not in SUFFIXES:
-        raise ValueError(f"expected a file that ends in {', '.join(SUFFIXES)}, got {path}: choose one, or say --format")
+        raise ValueError(
+            f"expected a file that ends in {', '.join(SUFFIXES)}, got {path}: choose one, or say --format"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(FORMATS[format or SUFFIXES.get(suffix, "markdown")](comparison), encoding="utf-8")
+    path.write_text(
+        FORMATS[format or SUFFIXES.get(suffix, "markdown")](comparison), encoding="utf-8"
+    )
 
 
 def _best(comparison: Comparison) -> dict[str, str]:
     """The best of each score as it is shown, so that what looks equal is bold alike; nothing where there is nothing to choose."""
     found = {}
     for name in SCORES:
-        means = [score.mean for line in comparison.lines if (score := line.scores[name]) is not None]
+        means = [
+            score.mean for line in comparison.lines if (score := line.scores[name]) is not None
+        ]
         wanted = min if name == "ece" else max
         found[name] = f"{100 * wanted(means):.1f}" if len(means) > 1 else ""
     return found
@@ -108,7 +136,12 @@ def _markdown(cells: Sequence[str]) -> str:
 
 def _latex(text: str) -> str:
     """Text that LaTeX prints as it is."""
-    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
+    special = {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "±": r"$\pm$",
+    }
     special |= {sign: rf"\{sign}" for sign in "&%$#_{}"}
     escaped = re.sub(r"[\\~^±&%$#_{}]", lambda found: special[found[0]], text)
     return re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)  # a minus, not a hyphen

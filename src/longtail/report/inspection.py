@@ -26,25 +26,35 @@ def page(found: Mapping[str, Any], pictures: Mapping[str, NDArray[np.uint8]]) ->
         "inspection.html",
         found=found,
         drawing=histogram(ordered),
-        groups=[(name, own, STYLES.get(name, "s1")) for name, own in found["groups"]["members"].items()],
+        groups=[
+            (name, own, STYLES.get(name, "s1")) for name, own in found["groups"]["members"].items()
+        ],
         classes=[
             [
                 own["name"],
                 *((f"{own[split]:,}", own[split]) for split in ("source", "train", "val", "test")),
                 own["group"],
-                ("unknown", None) if own["known_to"] is None else (f"±{own['known_to']:.2f}", own["known_to"]),
+                ("unknown", None)
+                if own["known_to"] is None
+                else (f"±{own['known_to']:.2f}", own["known_to"]),
             ]
             for own in ordered
         ],
         sizes=[] if files is None else _sizes(files),
-        duplicates=[] if twice is None else [_group(own, shown) for own in twice["groups"] if _shown(own["images"], shown)],
+        duplicates=[]
+        if twice is None
+        else [_group(own, shown) for own in twice["groups"] if _shown(own["images"], shown)],
         examples=[(name, _shown(images, shown)) for name, images in found["examples"].items()],
-        unusual=[] if files is None else [(name, own, _shown(own["images"], shown)) for name, own in files["unusual"].items()],
+        unusual=[]
+        if files is None
+        else [(name, own, _shown(own["images"], shown)) for name, own in files["unusual"].items()],
         unreadable=found["unreadable"][:NOT_READ],
     )
 
 
-def histogram(ordered: Sequence[Mapping[str, Any]], *, width: float = 700, height: float = 240) -> Markup:
+def histogram(
+    ordered: Sequence[Mapping[str, Any]], *, width: float = 700, height: float = 240
+) -> Markup:
     """Bars of the classes from the largest to the smallest, on a logarithmic scale: the tail would vanish on another.
 
     >>> histogram([{"name": "a", "source": 90, "group": "many"}, {"name": "b", "source": 3, "group": "few"}])[:4]
@@ -75,7 +85,9 @@ def histogram(ordered: Sequence[Mapping[str, Any]], *, width: float = 700, heigh
 
     words = f"Images per class, from {ordered[0]['name']} with {most:,} to {ordered[-1]['name']} with {ordered[-1]['source']:,}."
     inside = "".join(parts())
-    return Markup(f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(words)}">{inside}</svg>')
+    return Markup(
+        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(words)}">{inside}</svg>'
+    )
 
 
 def _sizes(files: Mapping[str, Any]) -> list[list[str]]:
@@ -85,7 +97,11 @@ def _sizes(files: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _group(own: Mapping[str, Any], shown: Mapping[str, str]) -> dict[str, Any]:
-    marks = [text for text, true in (("two labels", own["conflict"]), ("across splits", own["across"])) if true]
+    marks = [
+        text
+        for text, true in (("two labels", own["conflict"]), ("across splits", own["across"]))
+        if true
+    ]
     kind = "exact copy" if own["exact"] else f"alike by {own['likeness']:.3f}"
     return {
         "title": ", ".join([*marks, kind]),
@@ -95,7 +111,9 @@ def _group(own: Mapping[str, Any], shown: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _shown(images: Sequence[Mapping[str, Any]], shown: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:
+def _shown(
+    images: Sequence[Mapping[str, Any]], shown: Mapping[str, str]
+) -> list[tuple[str, Mapping[str, Any]]]:
     return [(shown[_place(one)], one) for one in images if _place(one) in shown]
 
 

@@ -26,14 +26,22 @@ def render(template: str, **values: Any) -> str:
         "style": Markup(_read("page.css")),
         "script": Markup(script),
         "script_hash": Markup(f"sha256-{digest}"),
-        "version": sys.modules["longtail"].__version__,  # an import would stand for all that the package offers, torch included
+        "version": sys.modules[
+            "longtail"
+        ].__version__,  # an import would stand for all that the package offers, torch included
     }
     return _templates().get_template(template).render(**shell, **values)
 
 
 @cache
 def _templates() -> Environment:
-    return Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
 
 
 def _read(name: str) -> str:

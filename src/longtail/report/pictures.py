@@ -47,7 +47,9 @@ def heat(values: NDArray[Any]) -> str:
     known = values[np.isfinite(values)]
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
     share = np.nan_to_num((values - low) / max(high - low, 1e-12))[..., None]
-    pixels = np.where(np.isfinite(values)[..., None], 255 + share * (np.array([18, 62, 120]) - 255), 190).astype(np.uint8)
+    pixels = np.where(
+        np.isfinite(values)[..., None], 255 + share * (np.array([18, 62, 120]) - 255), 190
+    ).astype(np.uint8)
     times = max(1, -(-240 // max(values.shape)))  # large enough to be seen
     return _address(Image.fromarray(pixels.repeat(times, 0).repeat(times, 1)), "PNG")
 
@@ -61,7 +63,11 @@ def _coarse(values: NDArray[Any]) -> NDArray[Any]:
     times = -(-max(values.shape) // 512)
     if times == 1:
         return values
-    padded = np.pad(values.astype(np.float32), [(0, -side % times) for side in values.shape], constant_values=np.nan)
+    padded = np.pad(
+        values.astype(np.float32),
+        [(0, -side % times) for side in values.shape],
+        constant_values=np.nan,
+    )
     blocks = padded.reshape(padded.shape[0] // times, times, padded.shape[1] // times, times)
     known = np.isfinite(blocks)
     with np.errstate(invalid="ignore"):
@@ -76,9 +82,14 @@ def file(path: Path) -> str:
         with Image.open(path) as opened:
             picture = opened.convert("RGB")
     except (OSError, Image.DecompressionBombError) as error:
-        raise ValueError(f"expected a picture, got something else or a part of it in {path} ({error}): delete it") from error
+        raise ValueError(
+            f"expected a picture, got something else or a part of it in {path} ({error}): delete it"
+        ) from error
     if picture.width > WIDEST:
-        picture = picture.resize((WIDEST, max(1, round(picture.height * WIDEST / picture.width))), Image.Resampling.LANCZOS)
+        picture = picture.resize(
+            (WIDEST, max(1, round(picture.height * WIDEST / picture.width))),
+            Image.Resampling.LANCZOS,
+        )
     return min((_address(picture, kind) for kind in ("PNG", "JPEG")), key=len)
 
 

@@ -44,7 +44,9 @@ def section(run: Finished) -> dict[str, Any]:
         "images": "test images" if run.split == "test" else "validation images",
         "headline": _headline(run, run.summary),
         "sentences": _sentences(run, run.summary),
-        "classes": drawings.classes(_spots(run, run.summary), title="Recall and training images of each class"),
+        "classes": drawings.classes(
+            _spots(run, run.summary), title="Recall and training images of each class"
+        ),
         "class_table": _class_table(run, run.summary),
         "worst": _worst(run, run.summary),
         "maps": _maps(run),
@@ -72,9 +74,17 @@ def percent(value: float | None, digits: int = 1) -> str:
 def _lede(run: Finished) -> str:
     row = run.row
     counts = row["data"]["counts_after"]
-    epochs = " + ".join(f"{own} ({name})" for name, own in row["epochs"].items()) if len(row["epochs"]) > 1 else ""
+    epochs = (
+        " + ".join(f"{own} ({name})" for name, own in row["epochs"].items())
+        if len(row["epochs"]) > 1
+        else ""
+    )
     epochs = epochs or f"{sum(row['epochs'].values())}"
-    before = f" after {_duration(row['minutes_before'])} of other runs" if row.get("minutes_before") else ""
+    before = (
+        f" after {_duration(row['minutes_before'])} of other runs"
+        if row.get("minutes_before")
+        else ""
+    )
     return (
         f"{row['data']['classes']} classes, {row['data']['train_images']:,} training images: {max(counts):,} of the most frequent class, "
         f"{min(counts):,} of the rarest. "
@@ -83,16 +93,38 @@ def _lede(run: Finished) -> str:
 
 
 def _duration(minutes: float) -> str:
-    return f"{60 * minutes:.0f} seconds" if minutes < 2 else f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.1f} hours"
+    return (
+        f"{60 * minutes:.0f} seconds"
+        if minutes < 2
+        else f"{minutes:.0f} minutes"
+        if minutes < 120
+        else f"{minutes / 60:.1f} hours"
+    )
 
 
 def _headline(run: Finished, summary: Summary) -> list[tuple[str, str, str]]:
     """The name, the number and what stands small beside it."""
-    numbers = [("balanced accuracy", percent(summary["balanced"]), _interval(run)), ("overall accuracy", percent(summary["top1"]), "")]
+    numbers = [
+        ("balanced accuracy", percent(summary["balanced"]), _interval(run)),
+        ("overall accuracy", percent(summary["top1"]), ""),
+    ]
     for name, value in summary["groups"].items():
         size = len(run.members.get(name, ()))
-        numbers.append((f"{name} ({size} class{'' if size == 1 else 'es'})" if run.members else name, percent(value), ""))
-    return [*numbers, ("calibration error (ECE), points", f"{100 * summary['ece']:.1f}", f"by {summary['confidence']}")]
+        numbers.append(
+            (
+                f"{name} ({size} class{'' if size == 1 else 'es'})" if run.members else name,
+                percent(value),
+                "",
+            )
+        )
+    return [
+        *numbers,
+        (
+            "calibration error (ECE), points",
+            f"{100 * summary['ece']:.1f}",
+            f"by {summary['confidence']}",
+        ),
+    ]
 
 
 def _interval(run: Finished) -> str:
@@ -115,7 +147,11 @@ def _sentences(run: Finished, summary: Summary) -> list[str]:
         words.append(
             f"Of the {len(run.members['few'])} rarest classes (few) it recognises {percent(known['few'])}, of the "
             f"{len(run.members['many'])} most frequent (many) {percent(known['many'])}: "
-            + (f"the tail is {gap:.1f} points behind." if gap > 0 else f"the tail is not behind, but {-gap:.1f} points ahead.")
+            + (
+                f"the tail is {gap:.1f} points behind."
+                if gap > 0
+                else f"the tail is not behind, but {-gap:.1f} points ahead."
+            )
         )
     adjusted = run.row.get("adjusting")
     before = adjusted and adjusted["test" if run.split == "test" else "val"]
@@ -125,10 +161,14 @@ def _sentences(run: Finished, summary: Summary) -> list[str]:
             f"{adjusted['temperature']:g}); without that, the balanced accuracy is {percent(before['balanced'])}."
         )
     if run.split == "val":
-        words.append("There are no test images: these numbers are of the validation images, which may have chosen the weights.")
+        words.append(
+            "There are no test images: these numbers are of the validation images, which may have chosen the weights."
+        )
     without = summary["classes_without_test"]["count"]
     if without:
-        words.append(f"{without} of {run.row['data']['classes']} classes have no {of} images; no number here speaks of them.")
+        words.append(
+            f"{without} of {run.row['data']['classes']} classes have no {of} images; no number here speaks of them."
+        )
     if (zero := summary.get("zero_recall", 0)) > 0:
         words.append(f"{zero} class{' is' if zero == 1 else 'es are'} never recognised.")
     return words
@@ -139,15 +179,25 @@ def _published(run: Finished) -> dict[str, Any] | None:
     if found is None or run.row["test"] is None:
         return None
     measured = run.row["test"][found.metric]
-    where = {"inside": "inside the band", "below": "below the band", "above": "above the band"}[found.verdict(measured)]
+    where = {"inside": "inside the band", "below": "below the band", "above": "above the band"}[
+        found.verdict(measured)
+    ]
     kind = "overall accuracy" if found.metric == "top1" else "balanced accuracy"
     return {
         "words": f"This run has {percent(measured)} {kind}; the number to reproduce is {percent(found.value)} ({found.source}). "
         f"That is {where}, {percent(found.low)} to {percent(found.high)} ({found.band}).",
         "name": found.name,
         "differs": found.differs,
-        "heading": "Against our own benchmark" if found.source.startswith("our own") else "Against the published number",
-        "drawing": drawings.band(100 * measured, 100 * found.value, low=100 * found.low, high=100 * found.high, title=kind),
+        "heading": "Against our own benchmark"
+        if found.source.startswith("our own")
+        else "Against the published number",
+        "drawing": drawings.band(
+            100 * measured,
+            100 * found.value,
+            low=100 * found.low,
+            high=100 * found.high,
+            title=kind,
+        ),
     }
 
 
@@ -161,38 +211,69 @@ def _spots(run: Finished, summary: Summary) -> list[Spot]:
     low, high = summary.get("recall_low", nothing), summary.get("recall_high", nothing)
     order = sorted(range(len(counts)), key=lambda own: (-counts[own], own))
     if len(order) <= MARKS:
-        return [Spot(run.classes[own], run.group(own), counts[own], recalls[own], low[own], high[own]) for own in order]
+        return [
+            Spot(run.classes[own], run.group(own), counts[own], recalls[own], low[own], high[own])
+            for own in order
+        ]
     spots = []
     for part in np.array_split(np.array(order), MARKS):
         known = [value for own in part if (value := recalls[own]) is not None]
         name = f"mean of {len(part)} classes, {run.classes[part[0]]} to {run.classes[part[-1]]}"
         images = round(float(np.mean([counts[own] for own in part])))
-        spots.append(Spot(name, run.group(int(part[len(part) // 2])), images, float(np.mean(known)) if known else None, None, None))
+        spots.append(
+            Spot(
+                name,
+                run.group(int(part[len(part) // 2])),
+                images,
+                float(np.mean(known)) if known else None,
+                None,
+                None,
+            )
+        )
     return spots
 
 
 def _class_table(run: Finished, summary: Summary) -> dict[str, Any]:
-    counts, recalls, tested = run.row["data"]["counts_after"], summary["recall"], summary.get("tested")
+    counts, recalls, tested = (
+        run.row["data"]["counts_after"],
+        summary["recall"],
+        summary.get("tested"),
+    )
     eater, eaten = summary.get("eater"), summary.get("eaten")
     low, high = summary.get("recall_low"), summary.get("recall_high")
     columns = ["class", "group", "training images", "recall, %"]
     columns += ["95% interval"] * (low is not None) + [f"{run.split} images"] * (tested is not None)
     numbers = list(range(2, len(columns)))
     columns += ["most often taken for"] * (eater is not None)
-    worst = sorted(range(len(counts)), key=lambda own: (recalls[own] is None, recalls[own], own))[:ROWS]
+    worst = sorted(range(len(counts)), key=lambda own: (recalls[own] is None, recalls[own], own))[
+        :ROWS
+    ]
     rows = []
     for own in sorted(worst, key=lambda own: (-counts[own], own)):
-        row: list[Cell] = [run.classes[own], run.group(own), (f"{counts[own]:,}", counts[own]), _number(recalls[own])]
+        row: list[Cell] = [
+            run.classes[own],
+            run.group(own),
+            (f"{counts[own]:,}", counts[own]),
+            _number(recalls[own]),
+        ]
         if low is not None and high is not None:
             first, last = low[own], high[own]
-            row.append(("-", None) if first is None or last is None else (f"{100 * first:.0f} to {100 * last:.0f}", last - first))
+            row.append(
+                ("-", None)
+                if first is None or last is None
+                else (f"{100 * first:.0f} to {100 * last:.0f}", last - first)
+            )
         if tested is not None:
             row.append((f"{tested[own]:,}", tested[own]))
         if eater is not None and eaten is not None:
             taker, share = eater[own], eaten[own]
             row.append("-" if taker is None else f"{run.classes[taker]} ({percent(share, 0)})")
         rows.append(row)
-    which = "All classes" if len(rows) == len(counts) else f"The {len(rows)} classes with the lowest recall of {len(counts):,}"
+    which = (
+        "All classes"
+        if len(rows) == len(counts)
+        else f"The {len(rows)} classes with the lowest recall of {len(counts):,}"
+    )
     return {"columns": columns, "rows": rows, "numbers": numbers, "which": which}
 
 
@@ -203,13 +284,27 @@ def _number(value: float | None) -> tuple[str, float | None]:
 def _worst(run: Finished, summary: Summary) -> list[dict[str, Any]]:
     """The classes of the tail that are recognised worst: the group of the rarest classes that has images to judge by."""
     recalls = summary["recall"]
-    tails = [[own for own in members if recalls[own] is not None] for members in run.members.values()]
+    tails = [
+        [own for own in members if recalls[own] is not None] for members in run.members.values()
+    ]
     tail = next((own for own in reversed(tails) if own), [])
     found = []
     for own in sorted(tail, key=lambda own: (recalls[own], own))[:WORST]:
-        tested, low, high = summary.get("tested"), summary.get("recall_low"), summary.get("recall_high")
-        bounds = "" if not low or not high else f" (95% interval {percent(low[own], 0)} to {percent(high[own], 0)})"
-        judged = "" if not tested else f", judged by {tested[own]:,} {run.split} image{'' if tested[own] == 1 else 's'}"
+        tested, low, high = (
+            summary.get("tested"),
+            summary.get("recall_low"),
+            summary.get("recall_high"),
+        )
+        bounds = (
+            ""
+            if not low or not high
+            else f" (95% interval {percent(low[own], 0)} to {percent(high[own], 0)})"
+        )
+        judged = (
+            ""
+            if not tested
+            else f", judged by {tested[own]:,} {run.split} image{'' if tested[own] == 1 else 's'}"
+        )
         found.append(
             {
                 "name": run.classes[own],
@@ -226,8 +321,13 @@ def _confusions(run: Finished, own: int) -> str:
         return ""
     answers = run.answers.answer[run.answers.target == own]
     wrong = np.bincount(answers[answers != own], minlength=len(run.classes))
-    takers = [int(taker) for taker in np.argsort(-wrong, kind="stable")[:CONFUSIONS] if wrong[taker]]
-    shown = [f"{run.classes[taker]} ({wrong[taker]:,} of {len(answers):,}; {run.group(taker)})" for taker in takers]
+    takers = [
+        int(taker) for taker in np.argsort(-wrong, kind="stable")[:CONFUSIONS] if wrong[taker]
+    ]
+    shown = [
+        f"{run.classes[taker]} ({wrong[taker]:,} of {len(answers):,}; {run.group(taker)})"
+        for taker in takers
+    ]
     rest = int(wrong.sum() - wrong[takers].sum())
     return ", ".join(shown) + (f", others ({rest})" if rest else "")
 
@@ -237,7 +337,10 @@ def _examples(run: Finished, own: int) -> list[dict[str, str]]:
         return []
     found, arrays = [], run.examples
     for number in np.flatnonzero(arrays["target"] == own):
-        answer, sure = run.classes[int(arrays["answer"][number])], percent(float(arrays["confidence"][number]), 0)
+        answer, sure = (
+            run.classes[int(arrays["answer"][number])],
+            percent(float(arrays["confidence"][number]), 0),
+        )
         pixels = arrays["image"][number]
         example = {
             "image": pictures.encoded(pixels),
@@ -257,7 +360,11 @@ def _maps(run: Finished) -> str:
         return ""
     if "map" not in run.examples:
         return f"There are no pictures of where the network looks ({run.examples['kind']})."
-    meant = "what speaks for its answer" if str(run.examples["kind"]) == "Grad-CAM" else "what reaches the tokens that answer"
+    meant = (
+        "what speaks for its answer"
+        if str(run.examples["kind"]) == "Grad-CAM"
+        else "what reaches the tokens that answer"
+    )
     return f"The surest mistakes of each class. The darkened copy shows where the network looks, {meant}: {run.examples['kind']}."
 
 
@@ -266,7 +373,12 @@ def _maps(run: Finished) -> str:
 
 def _reliability(summary: Summary) -> list[Any]:
     return [
-        drawings.reliability(own["confidence"], own["accuracy"], own["images"], title=f"{name} ({sum(own['images']):,} images)")
+        drawings.reliability(
+            own["confidence"],
+            own["accuracy"],
+            own["images"],
+            title=f"{name} ({sum(own['images']):,} images)",
+        )
         for name, own in summary.get("reliability", {}).items()
         if own is not None
     ]
@@ -277,9 +389,20 @@ def _calibration(summary: Summary) -> dict[str, Any] | None:
     rows: list[list[Cell]] = []
     for name, own in bins.items():
         if own is not None:
-            by_class = None if classwise is None else classwise["mean"] if name == "all" else classwise["groups"].get(name)
+            by_class = (
+                None
+                if classwise is None
+                else classwise["mean"]
+                if name == "all"
+                else classwise["groups"].get(name)
+            )
             rows.append(
-                [name, _number(own["ece"]), _number(own["mce"]), ("-", None) if by_class is None else (f"{100 * by_class:.2f}", by_class)]
+                [
+                    name,
+                    _number(own["ece"]),
+                    _number(own["mce"]),
+                    ("-", None) if by_class is None else (f"{100 * by_class:.2f}", by_class),
+                ]
             )
     columns = ["images of", "ECE, points", "MCE, points", "class-wise ECE, points"]
     return {"columns": columns, "rows": rows, "numbers": [1, 2, 3]} if rows else None
@@ -303,39 +426,77 @@ def _priors(summary: Summary) -> Any:
     found = summary.get("priors")
     if not found:
         return None
-    looks = {"forward": ("head × ", "s0"), "uniform": ("even ", "s6"), "backward": ("tail × ", "s1")}
+    looks = {
+        "forward": ("head × ", "s0"),
+        "uniform": ("even ", "s6"),
+        "backward": ("tail × ", "s1"),
+    }
     bars = []
     for own in found:
         name, style = looks[own["direction"]]
         text = f"{100 * own['accuracy']:.1f} ({100 * own['known']:.1f})"
-        bars.append(Bar(f"{name}{own['k']}" if own["k"] > 1 else name.strip(), 100 * own["accuracy"], text, style=style))
-    return drawings.bars(bars, title="Accuracy, %, where classes are frequent otherwise", unit="percent")
+        bars.append(
+            Bar(
+                f"{name}{own['k']}" if own["k"] > 1 else name.strip(),
+                100 * own["accuracy"],
+                text,
+                style=style,
+            )
+        )
+    return drawings.bars(
+        bars, title="Accuracy, %, where classes are frequent otherwise", unit="percent"
+    )
 
 
 def _conformal(run: Finished, summary: Summary) -> list[tuple[str, str]] | None:
     found = summary.get("conformal")
     if found is None:
         return None
-    groups = ", ".join(f"{name} {percent(value)}" for name, value in found["groups"].items() if value is not None)
-    sizes = ", ".join(f"{name} {value:.1f}" for name, value in found["size_groups"].items() if value is not None)
+    groups = ", ".join(
+        f"{name} {percent(value)}" for name, value in found["groups"].items() if value is not None
+    )
+    sizes = ", ".join(
+        f"{name} {value:.1f}" for name, value in found["size_groups"].items() if value is not None
+    )
     worst = found["worst"]
     return [
-        ("asked for", f"the true class is in the set with a probability of at least {percent(found['level'], 0)}"),
-        ("found", f"{percent(found['coverage'])} of the images; mean over classes {percent(found['balanced'])} ({groups})"),
+        (
+            "asked for",
+            f"the true class is in the set with a probability of at least {percent(found['level'], 0)}",
+        ),
+        (
+            "found",
+            f"{percent(found['coverage'])} of the images; mean over classes {percent(found['balanced'])} ({groups})",
+        ),
         ("classes in a set", f"{found['size']:.2f} on average ({sizes})"),
-        ("abstain", f"{percent(found['several'])} of the images have more than one class in their set, {percent(found['empty'])} none"),
-        ("worst class", f"{run.classes[worst['index']]}: {percent(worst['coverage'])} of {worst['images']:,} images"),
+        (
+            "abstain",
+            f"{percent(found['several'])} of the images have more than one class in their set, {percent(found['empty'])} none",
+        ),
+        (
+            "worst class",
+            f"{run.classes[worst['index']]}: {percent(worst['coverage'])} of {worst['images']:,} images",
+        ),
     ]
 
 
 def _more(summary: Summary) -> list[tuple[str, str]]:
     top5 = summary["top5"]
     pairs = [("top-5 accuracy", percent(top5))] if top5 is not None else []
-    for key, name in (("macro_f1", "macro F1"), ("g_mean", "geometric mean of the recalls"), ("h_mean", "harmonic mean of the recalls")):
+    for key, name in (
+        ("macro_f1", "macro F1"),
+        ("g_mean", "geometric mean of the recalls"),
+        ("h_mean", "harmonic mean of the recalls"),
+    ):
         if key in summary:
             pairs.append((name, percent(summary[key])))  # type: ignore[literal-required]
     for head, own in summary.get("heads", {}).items():
-        pairs.append((f"head {head} alone", f"balanced {percent(own['balanced'])}, few {percent(own['groups'].get('few'))}"))
+        pairs.append(
+            (
+                f"head {head} alone",
+                f"balanced {percent(own['balanced'])}, few {percent(own['groups'].get('few'))}",
+            )
+        )
     return pairs
 
 
@@ -343,11 +504,22 @@ def _reproduce(run: Finished) -> dict[str, Any]:
     row = run.row
     best = row["best_validation"]
     pairs = [
-        ("data", f"{row['data']['name']}, split {row['data']['hash']}, split seed {row['split_seed']}, protocol {row['data']['protocol']}"),
-        ("seeds", f"{row['seed']} (weights, mixing, masks), {row['view_seed']} (order and views of the images)"),
+        (
+            "data",
+            f"{row['data']['name']}, split {row['data']['hash']}, split seed {row['split_seed']}, protocol {row['data']['protocol']}",
+        ),
+        (
+            "seeds",
+            f"{row['seed']} (weights, mixing, masks), {row['view_seed']} (order and views of the images)",
+        ),
         (
             "weights tested",
-            row["selection"] + (f"; best on validation: epoch {best['epoch']}, {percent(best['balanced'])}" if best else ""),
+            row["selection"]
+            + (
+                f"; best on validation: epoch {best['epoch']}, {percent(best['balanced'])}"
+                if best
+                else ""
+            ),
         ),
         ("test-time averaging", row["tta"]),
         ("image size", f"{row['size']} pixels"),
@@ -356,9 +528,17 @@ def _reproduce(run: Finished) -> dict[str, Any]:
         ("versions", ", ".join(f"{name} {value}" for name, value in row["versions"].items())),
         (
             "hardware",
-            ", ".join(name if value is True else f"{name} {value}" for name, value in row["hardware"].items() if value is not False),
+            ", ".join(
+                name if value is True else f"{name} {value}"
+                for name, value in row["hardware"].items()
+                if value is not False
+            ),
         ),
     ]
-    keywords = [[name, "none" if value is None else str(value)] for name, value in row["keywords"].items()]
-    command = run.request.get("command", f"longtail train {row['recipe']} --out {shlex.quote(str(run.folder))}")
+    keywords = [
+        [name, "none" if value is None else str(value)] for name, value in row["keywords"].items()
+    ]
+    command = run.request.get(
+        "command", f"longtail train {row['recipe']} --out {shlex.quote(str(run.folder))}"
+    )
     return {"command": command, "pairs": pairs, "keywords": keywords}

@@ -47,7 +47,9 @@ def slices(panels: Sequence[Panel], *, y: str) -> str:
                 yield f'<line x1="{left}" x2="{left + WIDTH}" y1="{level(value):.1f}" y2="{level(value):.1f}" stroke="#e3e6ea"/>'
             yield text(left + WIDTH / 2, HEIGHT - 8, panel.name)
             places, labels = _across(panel)
-            yield from (text(left + WIDTH * place, HEIGHT - BOTTOM + 18, label) for label, place in labels)
+            yield from (
+                text(left + WIDTH * place, HEIGHT - BOTTOM + 18, label) for label, place in labels
+            )
             for place, (_, height) in zip(places, panel.points, strict=True):
                 colour = COLOURS[1] if height == best else COLOURS[0]
                 yield f'<circle cx="{left + WIDTH * place:.1f}" cy="{level(height):.1f}" r="4" fill="{colour}" fill-opacity="0.75"/>'

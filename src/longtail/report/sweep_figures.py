@@ -23,10 +23,19 @@ def write(plot: Mapping[str, str], folders: Sequence[Path], path: Path) -> list[
     rows = read_rows(folders)
     if plot["x"] == "epoch":
         # Balanced, because validation images are held out of the training images, and are as long-tailed as those.
-        accuracy, beside = over_epochs(rows, plot["lines"], "val/balanced", scale=100), over_epochs(rows, plot["lines"], "loss")
-        drawn = {"": (accuracy, "balanced validation accuracy, %"), "-loss": (beside, "training loss")}
+        accuracy, beside = (
+            over_epochs(rows, plot["lines"], "val/balanced", scale=100),
+            over_epochs(rows, plot["lines"], "loss"),
+        )
+        drawn = {
+            "": (accuracy, "balanced validation accuracy, %"),
+            "-loss": (beside, "training loss"),
+        }
     else:
-        drawn = {"": (over_keyword(rows, plot["x"]), "test accuracy, %"), "-ece": (calibration(rows, plot["x"]), "ECE on test images")}
+        drawn = {
+            "": (over_keyword(rows, plot["x"]), "test accuracy, %"),
+            "-ece": (calibration(rows, plot["x"]), "ECE on test images"),
+        }
     path.parent.mkdir(parents=True, exist_ok=True)
     written = []
     for suffix, (lines, y) in drawn.items():
@@ -49,10 +58,17 @@ def over_keyword(rows: Sequence[Row], keyword: str) -> dict[str, Line]:
 
 def calibration(rows: Sequence[Row], keyword: str) -> dict[str, Line]:
     """The expected calibration error on test images over the values of a keyword, by the confidence that the rows name."""
-    return _means([(_test(row)["confidence"], float(row["keywords"][keyword]), _test(row)["ece"]) for row in rows])
+    return _means(
+        [
+            (_test(row)["confidence"], float(row["keywords"][keyword]), _test(row)["ece"])
+            for row in rows
+        ]
+    )
 
 
-def over_epochs(rows: Sequence[Row], keyword: str, key: str, *, scale: float = 1.0) -> dict[str, Line]:
+def over_epochs(
+    rows: Sequence[Row], keyword: str, key: str, *, scale: float = 1.0
+) -> dict[str, Line]:
     """A number over the epochs of the last stage (see `curves.over_epochs`), a line for each value of a keyword: the mean over its runs."""
     points = [
         (str(row["keywords"][keyword]), epoch, scale * value)
@@ -73,4 +89,7 @@ def _means(points: Iterable[tuple[str, float, float]]) -> dict[str, Line]:
     found: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for name, x, value in points:
         found[name][x].append(value)
-    return {name: [(x, statistics.fmean(values)) for x, values in sorted(own.items())] for name, own in found.items()}
+    return {
+        name: [(x, statistics.fmean(values)) for x, values in sorted(own.items())]
+        for name, own in found.items()
+    }

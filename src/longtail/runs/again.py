@@ -16,7 +16,9 @@ from longtail.runs.identity import Asked, own_data, read_record
 from longtail.runs.training import follow
 
 
-def again(run: str | Path, *, root: str | Path | None = None, device: str = "cpu") -> tuple[Method[Any], Dataset]:
+def again(
+    run: str | Path, *, root: str | Path | None = None, device: str = "cpu"
+) -> tuple[Method[Any], Dataset]:
     """Give the trained method of a finished run and its data: the recipe is followed once more, and its stages load.
 
     `load` gives the deployed network, which is all that answers need; this also has necks, momentum copies and losses.
@@ -25,9 +27,25 @@ def again(run: str | Path, *, root: str | Path | None = None, device: str = "cpu
     read_row(folder)  # refuses a run that is not finished
     record, machine = read_record(folder), choose(device=device, precision="fp32")
     recipe, (name, flags) = read(record["recipe"]), own_data(record, root=root)
-    asked = Asked(recipe, recipe.keywords(record["keywords"]), name, flags, record["seed"], record["view_seed"], record["tta"])
+    asked = Asked(
+        recipe,
+        recipe.keywords(record["keywords"]),
+        name,
+        flags,
+        record["seed"],
+        record["view_seed"],
+        record["tta"],
+    )
     dataset = opened(asked.data, flags, machine, size=asked.keywords.get("size"))
     if dataset.hash != record["data"]["hash"]:
-        raise ValueError(f"expected the data of the run ({record['data']['hash'][:12]}), got other images or labels ({dataset.hash[:12]})")
-    following = Run(folder, seed=asked.seed, view_seed=asked.view_seed, machine=machine, command=asked.command(folder))
+        raise ValueError(
+            f"expected the data of the run ({record['data']['hash'][:12]}), got other images or labels ({dataset.hash[:12]})"
+        )
+    following = Run(
+        folder,
+        seed=asked.seed,
+        view_seed=asked.view_seed,
+        machine=machine,
+        command=asked.command(folder),
+    )
     return follow(asked, dataset, following), dataset

@@ -22,7 +22,9 @@ def read_thresholds(path: Path, *, classes: int) -> Thresholds | None:
     try:
         found = conformal.from_json(content)
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"expected level, score and thresholds, got something else or a part of it in {path} ({error})") from error
+        raise ValueError(
+            f"expected level, score and thresholds, got something else or a part of it in {path} ({error})"
+        ) from error
     if found.values.shape != (classes,):
         raise ValueError(
             f"expected {classes} thresholds, one for each class, got {found.values.shape} in {path}: delete it or calibrate again"
@@ -37,9 +39,13 @@ class Answers:
     probabilities: Tensor  # (N, C)
     labels: tuple[str, ...]  # the most probable class of each
     classes: tuple[str, ...]  # the names of the columns
-    sets: tuple[tuple[str, ...], ...] | None  # the prediction set of each; None where the run was not calibrated for them
+    sets: (
+        tuple[tuple[str, ...], ...] | None
+    )  # the prediction set of each; None where the run was not calibrated for them
     level: float | None  # how probably a set holds the true class
-    abstain: tuple[bool, ...]  # where a person should look: the set has not exactly one class, or the probability is too low
+    abstain: tuple[
+        bool, ...
+    ]  # where a person should look: the set has not exactly one class, or the probability is too low
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -49,7 +55,9 @@ class Answers:
         found: list[dict[str, Any]] = []
         for number, best in enumerate(self.top(top)):
             named = [{"class": name, "probability": round(value, 6)} for name, value in best]
-            sets = {} if self.sets is None else {"set": list(self.sets[number]), "level": self.level}
+            sets = (
+                {} if self.sets is None else {"set": list(self.sets[number]), "level": self.level}
+            )
             found.append({**named[0], "abstain": self.abstain[number], **sets, "top": named})
         return found
 
@@ -59,10 +67,19 @@ class Answers:
             raise ValueError(f"expected at least one class to show, got {count}")
         values, order = self.probabilities.sort(dim=1, descending=True, stable=True)
         rows = zip(order[:, :count].tolist(), values[:, :count].tolist(), strict=True)
-        return [[(self.classes[index], value) for index, value in zip(*row, strict=True)] for row in rows]
+        return [
+            [(self.classes[index], value) for index, value in zip(*row, strict=True)]
+            for row in rows
+        ]
 
 
-def answered(logits: Tensor, *, classes: tuple[str, ...], thresholds: Thresholds | None, abstain_below: float | None) -> Answers:
+def answered(
+    logits: Tensor,
+    *,
+    classes: tuple[str, ...],
+    thresholds: Thresholds | None,
+    abstain_below: float | None,
+) -> Answers:
     """Turn logits (N, C) into answers. It abstains where the prediction set has not one class, or the probability is below the bound.
 
     >>> found = answered(torch.tensor([[2.0, 0.0], [0.1, 0.0]]), classes=("cat", "dog"), thresholds=None, abstain_below=0.6)
@@ -72,9 +89,13 @@ def answered(logits: Tensor, *, classes: tuple[str, ...], thresholds: Thresholds
     if abstain_below is not None and not 0 <= abstain_below <= 1:
         raise ValueError(f"expected a probability in [0, 1] to abstain below, got {abstain_below}")
     if logits.shape[1] != len(classes):
-        raise ValueError(f"expected a classifier of {len(classes)} classes, got a network that gives {logits.shape[1]} numbers")
+        raise ValueError(
+            f"expected a classifier of {len(classes)} classes, got a network that gives {logits.shape[1]} numbers"
+        )
     if not torch.isfinite(logits).all():
-        raise ValueError("expected finite logits, got others: the weights of this run are broken, or its training diverged")
+        raise ValueError(
+            "expected finite logits, got others: the weights of this run are broken, or its training diverged"
+        )
     probabilities = logits.softmax(dim=1)
     best, index = probabilities.max(dim=1)
     unsure = best < (0.0 if abstain_below is None else abstain_below)
@@ -83,5 +104,15 @@ def answered(logits: Tensor, *, classes: tuple[str, ...], thresholds: Thresholds
         inside = conformal.sets(logits.numpy(), thresholds.values)
         unsure = unsure | torch.from_numpy(inside.sum(axis=1) != 1)
         level = thresholds.level
-        sets = tuple(tuple(name for name, own in zip(classes, row, strict=True) if own) for row in inside.tolist())
-    return Answers(probabilities, tuple(classes[own] for own in index.tolist()), classes, sets, level, tuple(unsure.tolist()))
+        sets = tuple(
+            tuple(name for name, own in zip(classes, row, strict=True) if own)
+            for row in inside.tolist()
+        )
+    return Answers(
+        probabilities,
+        tuple(classes[own] for own in index.tolist()),
+        classes,
+        sets,
+        level,
+        tuple(unsure.tolist()),
+    )

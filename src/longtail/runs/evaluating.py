@@ -54,15 +54,23 @@ def _in_turn(opening: Callable[[], Dataset], machine: Machine) -> Dataset:
 def warn_of_mirroring(tta: Tta, name: str, *, mirror: bool) -> None:
     """Say so where test-time averaging shows the network images that are of no class."""
     if tta == "flip" and not mirror and processes.rank() == 0:
-        print(f"warning: --tta flip mirrors images, and mirrored images of {name} are not of their class", file=sys.stderr)
+        print(
+            f"warning: --tta flip mirrors images, and mirrored images of {name} are not of their class",
+            file=sys.stderr,
+        )
 
 
-def answers(method: Method[Any], split: Split, *, size: int, tta: Tta, machine: Machine) -> Predictions:
+def answers(
+    method: Method[Any], split: Split, *, size: int, tta: Tta, machine: Machine
+) -> Predictions:
     """A method's answers for a split, with test-time averaging."""
     if tta not in ("none", "flip"):
         raise ValueError(f"expected test-time averaging none or flip, got {tta!r}")
     predict = predictor(method, machine)
-    return collect(InOrder(split, size=size, batch=BATCH, workers=machine.workers), flipped(predict) if tta == "flip" else predict)
+    return collect(
+        InOrder(split, size=size, batch=BATCH, workers=machine.workers),
+        flipped(predict) if tta == "flip" else predict,
+    )
 
 
 def confidence_of(network: nn.Module) -> str:
@@ -70,10 +78,14 @@ def confidence_of(network: nn.Module) -> str:
     return network.confidence if isinstance(network, Classifier) else "softmax"
 
 
-def summary(predictions: Predictions, *, classes: int, groups: Groups, confidence: str = "softmax") -> Summary:
+def summary(
+    predictions: Predictions, *, classes: int, groups: Groups, confidence: str = "softmax"
+) -> Summary:
     """The headline numbers of the main head and, as `heads`, those of every other one."""
     each = {
-        name: summarise(logits, predictions.target, classes=classes, groups=groups, confidence=confidence)
+        name: summarise(
+            logits, predictions.target, classes=classes, groups=groups, confidence=confidence
+        )
         for name, logits in predictions.logits.items()
     }
     main = each.pop("logits")
@@ -82,7 +94,11 @@ def summary(predictions: Predictions, *, classes: int, groups: Groups, confidenc
 
 def calibrated(found: Mapping[str, Predictions], *, groups: Groups) -> Thresholds | None:
     """The thresholds of prediction sets, by the answers for "val"; None without."""
-    return calibrate(found["val"].logits["logits"], found["val"].target, groups=groups) if "val" in found else None
+    return (
+        calibrate(found["val"].logits["logits"], found["val"].target, groups=groups)
+        if "val" in found
+        else None
+    )
 
 
 def judged(
@@ -103,7 +119,9 @@ def judged(
     for name, own in found.items():
         tried = thresholds if name == "test" else None
         heads = {
-            head: summarise(logits, own.target, classes=len(counts), groups=groups, confidence=confidence)
+            head: summarise(
+                logits, own.target, classes=len(counts), groups=groups, confidence=confidence
+            )
             for head, logits in own.logits.items()
             if head != "logits"
         }
@@ -142,7 +160,11 @@ class _Deployed(Method[Any]):
         return cast(Tensor, self.network(image))
 
     def heads(self, image: Tensor) -> Mapping[str, Tensor]:
-        return self.network.heads(image) if isinstance(self.network, Classifier) else {"logits": self.predict(image)}
+        return (
+            self.network.heads(image)
+            if isinstance(self.network, Classifier)
+            else {"logits": self.predict(image)}
+        )
 
     def deploy(self) -> nn.Module:
         return self.network
@@ -180,7 +202,9 @@ def evaluate(
         )
     if data is None:
         name, flags = own_data(record, root=root)
-        dataset = opened(name, flags, machine, size=record["keywords"].get("size"))  # as in training
+        dataset = opened(
+            name, flags, machine, size=record["keywords"].get("size")
+        )  # as in training
     else:
         before = data_flags(record)
 
@@ -203,34 +227,72 @@ def evaluate(
         )
     warn_of_mirroring(tta, dataset.name, mirror=record["data"].get("mirror", dataset.mirror))
     renumbered = _renumbered(dataset.classes, loaded.classes)
-    groups = Groups(record["data"]["groups"]["rule"], {name: tuple(own) for name, own in record["data"]["groups"]["members"].items()})
-    splits = {name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if len(split)}
+    groups = Groups(
+        record["data"]["groups"]["rule"],
+        {name: tuple(own) for name, own in record["data"]["groups"]["members"].items()},
+    )
+    splits = {
+        name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if len(split)
+    }
 
     def asked(tta: Tta) -> dict[str, Predictions]:
         own = {
-            name: answers(_Deployed(loaded.network), split, size=loaded.size, tta=tta, machine=machine) for name, split in splits.items()
+            name: answers(
+                _Deployed(loaded.network), split, size=loaded.size, tta=tta, machine=machine
+            )
+            for name, split in splits.items()
         }
-        return {name: replace(answer, target=renumbered[answer.target].numpy()) for name, answer in own.items()}
+        return {
+            name: replace(answer, target=renumbered[answer.target].numpy())
+            for name, answer in own.items()
+        }
 
     found = asked(tta)
     once = found if tta == "none" else asked("none")
     # Other data is asked whether it keeps what was promised on the run's own: nothing is calibrated on it.
     thresholds = calibrated(once, groups=groups) if data is None else loaded.thresholds
     counts = np.array(loaded.row["data"]["counts_after"])
-    summaries = judged(found, once=once, groups=groups, counts=counts, confidence=confidence_of(loaded.network), thresholds=thresholds)
+    summaries = judged(
+        found,
+        once=once,
+        groups=groups,
+        counts=counts,
+        confidence=confidence_of(loaded.network),
+        thresholds=thresholds,
+    )
     if rewrite:
         for name, own in found.items():
             write_predictions(folder / "predictions" / f"{name}.npz", own, splits[name].ids)
         write_sets(folder / "model", thresholds)
-        write_json(folder / "row.json", {name: value for name, value in {**loaded.row, **summaries}.items() if name != "folder"})
+        write_json(
+            folder / "row.json",
+            {
+                name: value
+                for name, value in {**loaded.row, **summaries}.items()
+                if name != "folder"
+            },
+        )
         with unharmed("no example images were written", "the same command"):
-            write_examples(folder, loaded.network, dataset, size=loaded.size, confidence=confidence_of(loaded.network))
+            write_examples(
+                folder,
+                loaded.network,
+                dataset,
+                size=loaded.size,
+                confidence=confidence_of(loaded.network),
+            )
         with unharmed("no report was written", f"longtail report {folder}"):
             write_report([folder], folder / "report.html")
     else:
         named = "".join(letter if letter.isalnum() else "-" for letter in Path(dataset.name).name)
         named += "" if data is None else f"-{dataset.hash[:8]}"  # two folders may have one name
-        numbers = {"format": FORMAT, "data": dataset.name, "hash": dataset.hash, "tta": tta, **summaries, "versions": versions()}
+        numbers = {
+            "format": FORMAT,
+            "data": dataset.name,
+            "hash": dataset.hash,
+            "tta": tta,
+            **summaries,
+            "versions": versions(),
+        }
         try:
             write_json(folder / f"eval-{named}-{tta}.json", numbers)
         except OSError as error:  # a run that may be read only: the numbers are given all the same

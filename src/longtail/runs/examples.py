@@ -23,7 +23,9 @@ CLASSES, EACH, SIDE = 5, 4, 64
 """So many classes, images of each, and pixels of a side at most: 20 pictures of 12 kB."""
 
 
-def write_examples(folder: Path, network: nn.Module, dataset: Dataset, *, size: int, confidence: str = "softmax") -> Path | None:
+def write_examples(
+    folder: Path, network: nn.Module, dataset: Dataset, *, size: int, confidence: str = "softmax"
+) -> Path | None:
     """Write wrongly answered images of the worst classes of the tail, from the run's own predictions; None where there are none.
 
     The tail is the group of the rarest classes that has images to judge by. Of each class, the surest mistakes come first.
@@ -33,7 +35,9 @@ def write_examples(folder: Path, network: nn.Module, dataset: Dataset, *, size: 
         return None
     found, ids = read_predictions(folder / "predictions" / f"{name}.npz")
     logits, target = found.logits["logits"], found.target
-    members = next(own for own in reversed([*dataset.groups.members.values()]) if np.isin(own, target).any())
+    members = next(
+        own for own in reversed([*dataset.groups.members.values()]) if np.isin(own, target).any()
+    )
     sure = confidence_of(logits, confidence)
     rows = chosen(logits, target, members=members, sure=sure)
     if not len(rows):
@@ -42,7 +46,9 @@ def write_examples(folder: Path, network: nn.Module, dataset: Dataset, *, size: 
     answer = logits[rows].argmax(1)
     maps, kind = where_it_looks(network, image, answer=torch.from_numpy(answer))
     arrays: dict[str, Any] = {
-        "image": _bytes(F.interpolate(image, SIDE, mode="area") if size > SIDE else image).permute(0, 2, 3, 1).numpy(),
+        "image": _bytes(F.interpolate(image, SIDE, mode="area") if size > SIDE else image)
+        .permute(0, 2, 3, 1)
+        .numpy(),
         "target": target[rows],
         "answer": answer,
         "confidence": sure[rows].astype(np.float32),
@@ -51,14 +57,18 @@ def write_examples(folder: Path, network: nn.Module, dataset: Dataset, *, size: 
         "kind": np.array(kind),
     }
     if maps is not None:
-        arrays["map"] = _bytes(maps / maps.amax((1, 2), keepdim=True).clamp_min(torch.finfo(maps.dtype).tiny)).numpy()
+        arrays["map"] = _bytes(
+            maps / maps.amax((1, 2), keepdim=True).clamp_min(torch.finfo(maps.dtype).tiny)
+        ).numpy()
     path = folder / "analysis" / "examples.npz"
     with whole(path) as part, part.open("wb") as file:
         np.savez_compressed(file, **arrays)
     return path
 
 
-def chosen(logits: NDArray[Any], target: NDArray[Any], *, members: tuple[int, ...], sure: NDArray[Any]) -> NDArray[np.int64]:
+def chosen(
+    logits: NDArray[Any], target: NDArray[Any], *, members: tuple[int, ...], sure: NDArray[Any]
+) -> NDArray[np.int64]:
     """The rows to show: of the worst classes among `members` the mistakes, the surest first.
 
     >>> logits = np.array([[2.0, 1.0], [4.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
@@ -66,7 +76,9 @@ def chosen(logits: NDArray[Any], target: NDArray[Any], *, members: tuple[int, ..
     [1, 0]
     """
     recalls, answer = recall(logits, target, logits.shape[1]), logits.argmax(1)
-    missed = [own for own in members if recalls[own] < 1]  # also leaves out what has no images: its recall is nan
+    missed = [
+        own for own in members if recalls[own] < 1
+    ]  # also leaves out what has no images: its recall is nan
     worst = sorted(missed, key=lambda own: (recalls[own], own))[:CLASSES]
     rows = []
     for own in worst:

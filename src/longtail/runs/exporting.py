@@ -35,7 +35,9 @@ IMAGES = 1000
 WRITTEN = {"model.onnx", "model.onnx.data", "model.pt2", "model.safetensors", "config.json"}
 """The files of all kinds of export."""
 
-_SINGLE_FILE = 1 << 30  # bytes of weights up to which ONNX keeps them in the file itself: a message cannot be larger than 2 GB
+_SINGLE_FILE = (
+    1 << 30
+)  # bytes of weights up to which ONNX keeps them in the file itself: a message cannot be larger than 2 GB
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,14 @@ class Exported:
     agreement: Agreement
 
 
-def export(run: str | Path, to: Target, *, out: str | Path | None = None, root: str | Path | None = None, images: int = IMAGES) -> Exported:
+def export(
+    run: str | Path,
+    to: Target,
+    *,
+    out: str | Path | None = None,
+    root: str | Path | None = None,
+    images: int = IMAGES,
+) -> Exported:
     """Write a finished run's network for use without longtail, into `out` or the run's folder `export/TO`.
 
     What only training needs (BatchFormer, teacher, decoder, momentum copies) is not in it. The written files are loaded and asked about
@@ -78,8 +87,14 @@ def export(run: str | Path, to: Target, *, out: str | Path | None = None, root: 
         part, about = Path(place), _about(loaded, to)
         write(part, loaded)
         agreement = agreed(loaded, read(part), *_images(loaded, root, images))
-        about["check"] = {"images": agreement.images, "source": agreement.source, "difference": agreement.difference}
-        (part / "model.json").write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        about["check"] = {
+            "images": agreement.images,
+            "source": agreement.source,
+            "difference": agreement.difference,
+        }
+        (part / "model.json").write_text(
+            json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
         (part / "README.md").write_text(_readme(readme, loaded), encoding="utf-8")
         folder.mkdir(exist_ok=True)
         files = tuple(sorted(own.name for own in part.iterdir()))
@@ -91,11 +106,15 @@ def export(run: str | Path, to: Target, *, out: str | Path | None = None, root: 
 
 
 @torch.inference_mode()
-def agreed(loaded: Loaded, exported: Callable[[Tensor], Tensor], image: Tensor, source: str) -> Agreement:
+def agreed(
+    loaded: Loaded, exported: Callable[[Tensor], Tensor], image: Tensor, source: str
+) -> Agreement:
     """Compare an exported network's logits with ours, image by image; refuse one that is not the same."""
     ours = torch.cat([loaded.network(part) for part in image.split(BATCH)])
     # One image alone first: the number of images must not matter.
-    theirs = torch.cat([exported(image[:1]), *(exported(part) for part in image[1:].split(BATCH) if len(part))])
+    theirs = torch.cat(
+        [exported(image[:1]), *(exported(part) for part in image[1:].split(BATCH) if len(part))]
+    )
     if theirs.shape != ours.shape or not torch.isfinite(theirs).all():
         raise ValueError(
             f"expected finite logits {tuple(ours.shape)} from the exported network, got {tuple(theirs.shape)}: use another --to"
@@ -109,7 +128,9 @@ def agreed(loaded: Loaded, exported: Callable[[Tensor], Tensor], image: Tensor, 
             f"expected the exported network to agree with ours to {TOLERANCE:g} of the largest logit, got {difference:.2g} on "
             f"{len(ours)} {source} and {int((lost > TOLERANCE * largest).sum())} other answers: nothing was written; use another --to"
         )
-    return Agreement(len(ours), source, difference, int((ours.argmax(dim=1) != theirs.argmax(dim=1)).sum()))
+    return Agreement(
+        len(ours), source, difference, int((ours.argmax(dim=1) != theirs.argmax(dim=1)).sum())
+    )
 
 
 def _images(loaded: Loaded, root: str | Path | None, count: int) -> tuple[Tensor, str]:
@@ -117,14 +138,24 @@ def _images(loaded: Loaded, root: str | Path | None, count: int) -> tuple[Tensor
     try:
         record = read_record(loaded.folder)
         name, flags = own_data(record, root=root)
-        dataset = opened(name, flags, choose(device="cpu", precision="fp32"), size=record["keywords"].get("size"))
+        dataset = opened(
+            name, flags, choose(device="cpu", precision="fp32"), size=record["keywords"].get("size")
+        )
     except (ValueError, OSError, KeyError, ModuleNotFoundError):
         if root is not None:
             raise
-        return torch.rand(count, 3, loaded.size, loaded.size, generator=torch.Generator().manual_seed(0)), "random images"
-    for name, split in (("test", dataset.test), ("validation", dataset.val), ("training", dataset.train)):
+        return torch.rand(
+            count, 3, loaded.size, loaded.size, generator=torch.Generator().manual_seed(0)
+        ), "random images"
+    for name, split in (
+        ("test", dataset.test),
+        ("validation", dataset.val),
+        ("training", dataset.train),
+    ):
         if len(split):
-            rows = np.unique(np.linspace(0, len(split) - 1, min(count, len(split))).round().astype(np.int64))
+            rows = np.unique(
+                np.linspace(0, len(split) - 1, min(count, len(split))).round().astype(np.int64)
+            )
             return seen(split, rows.tolist(), loaded.size), f"{name} images"
     raise AssertionError("a dataset has training images")
 
@@ -133,13 +164,21 @@ def _free(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"expected a folder for --out, got a file at {folder}: choose another")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / "model.json").exists():
-        raise ValueError(f"expected an empty folder or an earlier export at {folder}, got other files: choose another --out")
+        raise ValueError(
+            f"expected an empty folder or an earlier export at {folder}, got other files: choose another --out"
+        )
 
 
 def _need(to: Target) -> None:
-    missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
+    missing = [
+        name
+        for name in ("onnx", "onnxscript", "onnxruntime")
+        if importlib.util.find_spec(name) is None
+    ]
     if to == "onnx" and missing:
-        raise ModuleNotFoundError(f"expected {', '.join(missing)} for ONNX, got none: run pip install 'longtail[export]'")
+        raise ModuleNotFoundError(
+            f"expected {', '.join(missing)} for ONNX, got none: run pip install 'longtail[export]'"
+        )
 
 
 def _about(loaded: Loaded, to: Target) -> dict[str, Any]:
@@ -149,12 +188,27 @@ def _about(loaded: Loaded, to: Target) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "classes": list(loaded.classes),
-        "input": {"name": "image", "shape": ["batch", 3, size, size], "type": "float32", "channels": "RGB", "range": [0, 1]},
+        "input": {
+            "name": "image",
+            "shape": ["batch", 3, size, size],
+            "type": "float32",
+            "channels": "RGB",
+            "range": [0, 1],
+        },
         "preprocessing": f"upright RGB, {loaded.fit}, divided by 255",
         "normalisation": outside if to == "timm" else "inside the network",
-        "output": {"name": "logits", "shape": ["batch", len(loaded.classes)], "probabilities": "softmax"},
+        "output": {
+            "name": "logits",
+            "shape": ["batch", len(loaded.classes)],
+            "probabilities": "softmax",
+        },
         "abstain": None if loaded.thresholds is None else loaded.thresholds.to_json(),
-        "run": {"recipe": row["recipe"], "data": row["data"]["name"], "seed": row["seed"], "longtail": longtail.__version__},
+        "run": {
+            "recipe": row["recipe"],
+            "data": row["data"]["name"],
+            "seed": row["seed"],
+            "longtail": longtail.__version__,
+        },
     }
 
 
@@ -166,9 +220,20 @@ def _example(loaded: Loaded) -> tuple[tuple[Tensor], Any]:
 def _write_onnx(folder: Path, loaded: Loaded) -> None:
     images, free = _example(loaded)
     program: Any = torch.onnx.export(
-        loaded.network, images, dynamo=True, input_names=["image"], output_names=["logits"], dynamic_shapes=free, verbose=False
+        loaded.network,
+        images,
+        dynamo=True,
+        input_names=["image"],
+        output_names=["logits"],
+        dynamic_shapes=free,
+        verbose=False,
     )
-    program.model.metadata_props.update({name: json.dumps(value, ensure_ascii=False) for name, value in _about(loaded, "onnx").items()})
+    program.model.metadata_props.update(
+        {
+            name: json.dumps(value, ensure_ascii=False)
+            for name, value in _about(loaded, "onnx").items()
+        }
+    )
     weights = sum(own.numel() * own.element_size() for own in loaded.network.state_dict().values())
     program.save(str(folder / "model.onnx"), external_data=weights > _SINGLE_FILE)
 
@@ -176,14 +241,20 @@ def _write_onnx(folder: Path, loaded: Loaded) -> None:
 def _read_onnx(folder: Path) -> Callable[[Tensor], Tensor]:
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        folder / "model.onnx", providers=["CPUExecutionProvider"]
+    )
     return lambda image: torch.from_numpy(session.run(["logits"], {"image": image.numpy()})[0])
 
 
 def _write_torch(folder: Path, loaded: Loaded) -> None:
     images, free = _example(loaded)
     program = torch.export.export(loaded.network, images, dynamic_shapes=free)
-    torch.export.save(program, folder / "model.pt2", extra_files={"model.json": json.dumps(_about(loaded, "torch"), ensure_ascii=False)})
+    torch.export.save(
+        program,
+        folder / "model.pt2",
+        extra_files={"model.json": json.dumps(_about(loaded, "torch"), ensure_ascii=False)},
+    )
 
 
 def _read_torch(folder: Path) -> Callable[[Tensor], Tensor]:
@@ -212,7 +283,9 @@ logits = model(transform(Image.open("image.png").convert("RGB"))[None])
 print(model.pretrained_cfg["label_names"][logits[0].argmax()])""",
 }
 
-_WRITERS: dict[str, tuple[Callable[[Path, Loaded], None], Callable[[Path], Callable[[Tensor], Tensor]], str]] = {
+_WRITERS: dict[
+    str, tuple[Callable[[Path, Loaded], None], Callable[[Path], Callable[[Tensor], Tensor]], str]
+] = {
     "onnx": (_write_onnx, _read_onnx, _READMES["onnx"]),
     "torch": (_write_torch, _read_torch, _READMES["torch"]),
     "timm": (write_timm, read_timm, _READMES["timm"]),

@@ -51,20 +51,43 @@ class Asked:
     def command(self, out: Path) -> str:
         """The command that starts or continues this run; what has its default is left out."""
         words = ["longtail", "train", self.recipe.name, "--data", self.data, "--out", str(out)]
-        given = {**self.flags, "seed": self.seed, "view_seed": self.view_seed, "tta": self.tta, "adjust": self.adjust, **self.keywords}
-        usual = {**DATA_DEFAULTS, "seed": 0, "view_seed": self.seed, "tta": "none", "adjust": "none"}
+        given = {
+            **self.flags,
+            "seed": self.seed,
+            "view_seed": self.view_seed,
+            "tta": self.tta,
+            "adjust": self.adjust,
+            **self.keywords,
+        }
+        usual = {
+            **DATA_DEFAULTS,
+            "seed": 0,
+            "view_seed": self.seed,
+            "tta": "none",
+            "adjust": "none",
+        }
         usual |= {name: own.default for name, own in self.recipe.parameters.items()}
         for name, value in given.items():
             flag = name.replace("_", "-")
             if isinstance(value, bool) and value != usual[name]:
                 words.append(f"--{flag}" if value else f"--no-{flag}")
             elif value != usual[name]:
-                words += [f"--{flag}", ",".join(map(str, value)) if isinstance(value, list) else "none" if value is None else str(value)]
+                words += [
+                    f"--{flag}",
+                    ",".join(map(str, value))
+                    if isinstance(value, list)
+                    else "none"
+                    if value is None
+                    else str(value),
+                ]
         return shlex.join(words)
 
     def record(self, dataset: Dataset, machine: Machine, out: Path) -> dict[str, Any]:
         """The content of recipe.json."""
-        groups = {"rule": dataset.groups.rule, "members": {name: list(own) for name, own in dataset.groups.members.items()}}
+        groups = {
+            "rule": dataset.groups.rule,
+            "members": {name: list(own) for name, own in dataset.groups.members.items()},
+        }
         return {
             "format": FORMAT,
             "command": self.command(out),
@@ -98,7 +121,9 @@ def data_flags(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: record["data"].get(name, usual) for name, usual in DATA_DEFAULTS.items()}
 
 
-def own_data(record: Mapping[str, Any], *, root: str | Path | None = None) -> tuple[str, dict[str, Any]]:
+def own_data(
+    record: Mapping[str, Any], *, root: str | Path | None = None
+) -> tuple[str, dict[str, Any]]:
     """The name and the flags of the data that a run was asked for, with another root if one is given.
 
     Where the data was a folder of images, the root is that folder, wherever it lies now.
@@ -125,14 +150,24 @@ def check_identity(out: Path, record: Mapping[str, Any]) -> None:
     if not (out / "recipe.json").exists():
         # auto.json and recipe.py are written first: alone, they are the trace of a run killed before it began.
         early = ("auto.json", "recipe.py")
-        others = sorted(own.name for own in out.iterdir() if own.name not in early and own.suffix != ".part") if out.exists() else []
+        others = (
+            sorted(
+                own.name for own in out.iterdir() if own.name not in early and own.suffix != ".part"
+            )
+            if out.exists()
+            else []
+        )
         if others:
-            raise ValueError(f"expected an empty folder or a run at {out}, got other files ({', '.join(others[:3])}): choose another --out")
+            raise ValueError(
+                f"expected an empty folder or a run at {out}, got other files ({', '.join(others[:3])}): choose another --out"
+            )
         return
     differences = list(_differences(read_record(out), record))
     if differences and begun(out):
         lines = "\n".join(f"  {line}" for line in differences)
-        raise ValueError(f"expected the run that {out} holds, got another:\n{lines}\nchoose another --out, or ask for the same")
+        raise ValueError(
+            f"expected the run that {out} holds, got another:\n{lines}\nchoose another --out, or ask for the same"
+        )
 
 
 def check_outside(out: Path, data: str) -> None:
@@ -162,7 +197,11 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterable[
         # A keyword that is newer than the folder had its default when there was none.
         usual = {name: own.default for name, own in read(here["target"]).parameters.items()}
         for name in sorted({*there["keywords"], *here["keywords"]}):
-            yield from said(name, there["keywords"].get(name, usual.get(name)), here["keywords"].get(name, "(unknown)"))
+            yield from said(
+                name,
+                there["keywords"].get(name, usual.get(name)),
+                here["keywords"].get(name, "(unknown)"),
+            )
     following = there["view_seed"] == there["seed"] and here["view_seed"] == here["seed"]
     for name in ("seed", "tta") if following else ("seed", "view_seed", "tta"):
         yield from said(name, there[name], here[name])
@@ -178,11 +217,20 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterable[
 
 def versions() -> dict[str, str]:
     """The versions that a number may depend on."""
-    named = {name: importlib.metadata.version(name) for name in ("torch", "torchvision", "timm", "numpy", "pillow")}
+    named = {
+        name: importlib.metadata.version(name)
+        for name in ("torch", "torchvision", "timm", "numpy", "pillow")
+    }
     return {"longtail": longtail.__version__, "python": platform.python_version(), **named}
 
 
 def hardware(machine: Machine) -> dict[str, Any]:
     """What a run computes on."""
     kind = torch.cuda.get_device_name() if machine.device.startswith("cuda") else platform.machine()
-    return {**asdict(machine), "kind": kind, "cores": os.cpu_count(), "processes": processes.world(), "system": platform.system()}
+    return {
+        **asdict(machine),
+        "kind": kind,
+        "cores": os.cpu_count(),
+        "processes": processes.world(),
+        "system": platform.system(),
+    }

@@ -29,7 +29,10 @@ def load(run: str | Path, *, device: str = "auto") -> Loaded:
     folder = Path(run)
     row = read_row(folder)
     spec = read_json(folder / "model" / "spec.json")
-    network, machine = filled(build(spec["network"]), folder / "model" / "model.safetensors"), choose(device=device, precision="fp32")
+    network, machine = (
+        filled(build(spec["network"]), folder / "model" / "model.safetensors"),
+        choose(device=device, precision="fp32"),
+    )
     machine.place(network.eval().requires_grad_(False))
     classes, size = tuple(spec["classes"]), int(spec["size"])
     # Runs of earlier versions do not say how their pictures were fitted: nearly all were padded.
@@ -42,7 +45,9 @@ def spec_of(network: nn.Module) -> Mapping[str, Any]:
     """The spec that a deployed network was built from."""
     spec = getattr(network, "spec", None)
     if not isinstance(spec, Mapping):
-        raise ValueError(f"expected `deploy()` to give a network with the spec it was built from, got a {type(network).__name__} without")
+        raise ValueError(
+            f"expected `deploy()` to give a network with the spec it was built from, got a {type(network).__name__} without"
+        )
     return spec
 
 
@@ -51,7 +56,9 @@ def deployed(method: Method[Any], dataset: Dataset) -> nn.Module:
     network = method.eval().deploy()
     spec_of(network)
     if isinstance(network, Classifier) and network.dim != len(dataset.classes):
-        raise ValueError(f"expected logits of the {len(dataset.classes)} classes of {dataset.name}, got a network for {network.dim}")
+        raise ValueError(
+            f"expected logits of the {len(dataset.classes)} classes of {dataset.name}, got a network for {network.dim}"
+        )
     return network
 
 
@@ -59,7 +66,11 @@ def check_rebuilt(network: nn.Module) -> None:
     """Refuse a network that its spec does not bring back: it could be trained and saved, and never be loaded."""
     again = build(spec_of(network)).state_dict()
     own = network.state_dict()
-    differ = [name for name in {**own, **again} if name not in own or name not in again or own[name].shape != again[name].shape]
+    differ = [
+        name
+        for name in {**own, **again}
+        if name not in own or name not in again or own[name].shape != again[name].shape
+    ]
     if differ:
         raise ValueError(
             f"expected a network that its spec rebuilds, got a {type(network).__name__} that has another {differ[0]}: "
@@ -72,7 +83,12 @@ def write_model(folder: Path, network: nn.Module, dataset: Dataset, row: Row) ->
     with whole(folder / "model.safetensors") as part:
         save_model(network, str(part))
     fit = Fit.of(dataset, row["size"])
-    spec = {"format": FORMAT, "network": spec_of(network), "classes": list(dataset.classes), "size": row["size"]}
+    spec = {
+        "format": FORMAT,
+        "network": spec_of(network),
+        "classes": list(dataset.classes),
+        "size": row["size"],
+    }
     spec["fit"] = {"kept": fit.kept, "crop": fit.crop}
     write_json(folder / "spec.json", spec)
     write_text(folder / "README.md", _card(dataset, row))
@@ -81,7 +97,11 @@ def write_model(folder: Path, network: nn.Module, dataset: Dataset, row: Row) ->
 def _by_softmax(test: Summary) -> str:
     """The calibration error of the probabilities that `predict` and exports give, where the row's is that of others."""
     other = test["calibration"]["softmax"]["ece"]
-    return "" if test["confidence"] == "softmax" else f"; by softmax, as probabilities are given, {other:.3f}"
+    return (
+        ""
+        if test["confidence"] == "softmax"
+        else f"; by softmax, as probabilities are given, {other:.3f}"
+    )
 
 
 def _card(dataset: Dataset, row: Row) -> str:
@@ -89,7 +109,10 @@ def _card(dataset: Dataset, row: Row) -> str:
     if test is None:
         tested = "It was never tested: the data has no test images."
     else:
-        groups = ", ".join(f"{name} {'-' if value is None else f'{value:.1%}'}" for name, value in test["groups"].items())
+        groups = ", ".join(
+            f"{name} {'-' if value is None else f'{value:.1%}'}"
+            for name, value in test["groups"].items()
+        )
         tested = (
             f"Test ({test['images']:,} images; test-time averaging: {row['tta']}): top-1 {test['top1']:.1%}, "
             f"balanced {test['balanced']:.1%}, {groups} ({test['group_rule']}); "

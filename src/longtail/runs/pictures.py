@@ -41,7 +41,11 @@ class Fit:
     @staticmethod
     def of(dataset: Dataset, size: int) -> Fit:
         """The fit of a network of this size that was trained on this data."""
-        return Fit(size, None if isinstance(dataset.train.pictures, Files | Blobs) else dataset.size, dataset.train.crop)
+        return Fit(
+            size,
+            None if isinstance(dataset.train.pictures, Files | Blobs) else dataset.size,
+            dataset.train.crop,
+        )
 
     def __call__(self, image: Image.Image) -> Tensor:
         """An RGB picture as uint8 (3, size, size)."""
@@ -64,23 +68,43 @@ def opened(picture: Picture) -> Image.Image:
     except FileNotFoundError:
         raise ValueError(f"expected an image, got no file at {picture}") from None
     except IsADirectoryError:
-        raise ValueError(f'expected an image, got the folder {picture}: pass its files, as of Path(...).glob("*.jpg")') from None
+        raise ValueError(
+            f'expected an image, got the folder {picture}: pass its files, as of Path(...).glob("*.jpg")'
+        ) from None
     except (OSError, ValueError) as error:
-        raise ValueError(f"expected an image, got something else or a part of it at {picture} ({error})") from error
-    if isinstance(picture, np.ndarray) and picture.dtype == np.uint8 and picture.ndim == 3 and picture.shape[2] == 3 and picture.size:
+        raise ValueError(
+            f"expected an image, got something else or a part of it at {picture} ({error})"
+        ) from error
+    if (
+        isinstance(picture, np.ndarray)
+        and picture.dtype == np.uint8
+        and picture.ndim == 3
+        and picture.shape[2] == 3
+        and picture.size
+    ):
         return Image.fromarray(np.ascontiguousarray(picture))
-    got = f"{picture.dtype} {picture.shape}" if isinstance(picture, np.ndarray) else type(picture).__name__
-    raise ValueError(f"expected each image as a path, a PIL image or an array of uint8 (H, W, 3), got {got}")
+    got = (
+        f"{picture.dtype} {picture.shape}"
+        if isinstance(picture, np.ndarray)
+        else type(picture).__name__
+    )
+    raise ValueError(
+        f"expected each image as a path, a PIL image or an array of uint8 (H, W, 3), got {got}"
+    )
 
 
 def listed(images: Any) -> Tensor | list[Any]:
     """One image or several, as a tensor of floats (N, 3, H, W) or as a list of pictures."""
     if isinstance(images, Tensor):
         return images[None] if images.ndim == 3 else images
-    if isinstance(images, str | Path | Image.Image) or (isinstance(images, np.ndarray) and images.ndim != 4):
+    if isinstance(images, str | Path | Image.Image) or (
+        isinstance(images, np.ndarray) and images.ndim != 4
+    ):
         return [images]
     if not isinstance(images, Iterable):
-        raise ValueError(f"expected images, got {type(images).__name__}: give paths, PIL images, an array or a tensor")
+        raise ValueError(
+            f"expected images, got {type(images).__name__}: give paths, PIL images, an array or a tensor"
+        )
     several = list(images)
     if not several:
         raise ValueError("expected at least one image, got none")
@@ -93,7 +117,12 @@ def listed(images: Any) -> Tensor | list[Any]:
 
 def checked(batch: Tensor, size: int) -> Tensor:
     """Refuse tensors that are not images of this size as floats in [0, 1]."""
-    right = batch.ndim == 4 and len(batch) and batch.shape[1:] == (3, size, size) and batch.is_floating_point()
+    right = (
+        batch.ndim == 4
+        and len(batch)
+        and batch.shape[1:] == (3, size, size)
+        and batch.is_floating_point()
+    )
     if not right or not 0 <= batch.min() <= batch.max() <= 1:
         values = f" in [{batch.min():g}, {batch.max():g}]" if batch.numel() else ""
         raise ValueError(
@@ -119,11 +148,17 @@ def images_at(places: Sequence[str | Path]) -> Found:
         if place.is_dir():
             before = len(found)
             for folder, visible in walked(place):
-                images = [Path(folder, own) for own in visible if os.path.splitext(own)[1].lower() in SUFFIXES]
+                images = [
+                    Path(folder, own)
+                    for own in visible
+                    if os.path.splitext(own)[1].lower() in SUFFIXES
+                ]
                 found += images
                 others += len(visible) - len(images)
             if len(found) == before:
-                raise ValueError(f"expected a folder with images ({' '.join(sorted(SUFFIXES))}), got none in {place}")
+                raise ValueError(
+                    f"expected a folder with images ({' '.join(sorted(SUFFIXES))}), got none in {place}"
+                )
         elif place.exists():
             found.append(place)
         else:

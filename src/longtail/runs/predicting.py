@@ -93,7 +93,9 @@ class Loaded:
         """The probability of each class for each image, (N, C); the columns are `classes`."""
         return np.asarray(self._logits(images).softmax(dim=1).numpy())
 
-    def score(self, images: Pictures, targets: Sequence[str] | Sequence[int] | NDArray[Any] | Tensor) -> float:
+    def score(
+        self, images: Pictures, targets: Sequence[str] | Sequence[int] | NDArray[Any] | Tensor
+    ) -> float:
         """Balanced accuracy: the share of images that are recognised, averaged over the classes of `targets` (names or numbers).
 
         Not the plain accuracy of scikit-learn's classifiers, which forgets the rare classes; it is `balanced_accuracy_score` there.
@@ -101,19 +103,25 @@ class Loaded:
         wanted = torch.tensor(self._numbers(targets))
         logits = self._logits(images)
         if len(wanted) != len(logits):
-            raise ValueError(f"expected a target for each of {len(logits)} images, got {len(wanted)}")
+            raise ValueError(
+                f"expected a target for each of {len(logits)} images, got {len(wanted)}"
+            )
         right = (logits.argmax(dim=1) == wanted).double()
         return float(torch.stack([right[wanted == own].mean() for own in wanted.unique()]).mean())
 
     def each(self, paths: Sequence[Path], *, abstain_below: float | None = None) -> Iterator[Part]:
         """Classify files, some at a time and in their order. Files that cannot be read are named in the part, and the rest goes on."""
         threads = self._threads(paths)
-        for several, good, bad in ahead(self._read, batches(paths, threads=threads), threads=threads):
+        for several, good, bad in ahead(
+            self._read, batches(paths, threads=threads), threads=threads
+        ):
             answers = self._answers(self._ask(torch.stack(good)), abstain_below) if good else None
             failed = {path for path, _ in bad}
             yield Part(tuple(path for path in several if path not in failed), answers, tuple(bad))
 
-    def _read(self, paths: Sequence[Path]) -> tuple[Sequence[Path], list[Tensor], list[tuple[Path, str]]]:
+    def _read(
+        self, paths: Sequence[Path]
+    ) -> tuple[Sequence[Path], list[Tensor], list[tuple[Path, str]]]:
         good, bad = [], []
         for path in paths:
             try:
@@ -127,7 +135,14 @@ class Loaded:
         if isinstance(several, Tensor):
             return torch.cat([self._ask(part) for part in checked(several, self.size).split(BATCH)])
         threads = self._threads(several)
-        return torch.cat([self._ask(pixels) for pixels in ahead(self._pixels, batches(several, threads=threads), threads=threads)])
+        return torch.cat(
+            [
+                self._ask(pixels)
+                for pixels in ahead(
+                    self._pixels, batches(several, threads=threads), threads=threads
+                )
+            ]
+        )
 
     def _threads(self, pictures: Sequence[Picture]) -> int:
         """Threads that decode. Beside a network that computes on all cores, small files are best decoded in its pauses."""
@@ -146,13 +161,23 @@ class Loaded:
         return logits.float().cpu()
 
     def _answers(self, logits: Tensor, abstain_below: float | None) -> Answers:
-        return answered(logits, classes=self.classes, thresholds=self.thresholds, abstain_below=abstain_below)
+        return answered(
+            logits, classes=self.classes, thresholds=self.thresholds, abstain_below=abstain_below
+        )
 
     def _numbers(self, targets: Sequence[str] | Sequence[int] | NDArray[Any] | Tensor) -> list[int]:
-        given: list[Any] = targets.tolist() if isinstance(targets, Tensor | np.ndarray) else list(targets)
+        given: list[Any] = (
+            targets.tolist() if isinstance(targets, Tensor | np.ndarray) else list(targets)
+        )
         numbers = {name: number for number, name in enumerate(self.classes)}
-        strange = [own for own in given if own not in (numbers if isinstance(own, str) else range(len(self.classes)))]
+        strange = [
+            own
+            for own in given
+            if own not in (numbers if isinstance(own, str) else range(len(self.classes)))
+        ]
         if strange:
             known = f"{', '.join(self.classes[:5])}{', ...' if len(self.classes) > 5 else ''}"
-            raise ValueError(f"expected classes of the run ({known}) or their numbers from 0 on, got {strange[0]!r}")
+            raise ValueError(
+                f"expected classes of the run ({known}) or their numbers from 0 on, got {strange[0]!r}"
+            )
         return [numbers[own] if isinstance(own, str) else int(own) for own in given]

@@ -29,21 +29,32 @@ def write_timm(folder: Path, loaded: Loaded) -> None:
     body: Any = network.network.body
     body = body.transformer if isinstance(body, Tokens) else body
     if not (heads := linear_parts(network)):
-        raise ValueError(f"expected a linear head, which timm has, got {network.head.spec['name']}: {ELSE}")
+        raise ValueError(
+            f"expected a linear head, which timm has, got {network.head.spec['name']}: {ELSE}"
+        )
     architecture, keywords = _entry(network.network.spec, body)
     model: Any = timm.create_model(architecture, num_classes=len(loaded.classes), **keywords)
     classifier = model.pretrained_cfg.get("classifier") or ()
     names = [classifier] if isinstance(classifier, str) else list(classifier)
     if not names or len(heads) > len(names):
-        raise ValueError(f"expected a timm model with {len(heads)} classifiers, got {architecture} with {len(names)}: {ELSE}")
+        raise ValueError(
+            f"expected a timm model with {len(heads)} classifiers, got {architecture} with {len(names)}: {ELSE}"
+        )
     own, state = model.state_dict(), dict(body.state_dict())
-    for name, (weight, bias) in zip(names, heads * len(names), strict=False):  # one head for two: timm takes the mean of both
+    for name, (weight, bias) in zip(
+        names, heads * len(names), strict=False
+    ):  # one head for two: timm takes the mean of both
         state[f"{name}.weight"] = weight.reshape(own[f"{name}.weight"].shape)
         state[f"{name}.bias"] = bias
     model.load_state_dict(state)
-    save_file({name: tensor.cpu().contiguous().clone() for name, tensor in model.state_dict().items()}, folder / "model.safetensors")
+    save_file(
+        {name: tensor.cpu().contiguous().clone() for name, tensor in model.state_dict().items()},
+        folder / "model.safetensors",
+    )
     content = _config(architecture, keywords, loaded, features=int(model.num_features))
-    (folder / "config.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / "config.json").write_text(
+        json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
 
 
 def read_timm(folder: Path) -> nn.Module:
@@ -51,7 +62,9 @@ def read_timm(folder: Path) -> nn.Module:
     import timm
 
     model: Any = timm.create_model(f"local-dir:{folder}", pretrained=True)
-    return nn.Sequential(Normalize(model.pretrained_cfg["mean"], model.pretrained_cfg["std"]), model).eval()
+    return nn.Sequential(
+        Normalize(model.pretrained_cfg["mean"], model.pretrained_cfg["std"]), model
+    ).eval()
 
 
 def _entry(spec: Mapping[str, Any], body: Any) -> tuple[str, dict[str, Any]]:
@@ -61,17 +74,28 @@ def _entry(spec: Mapping[str, Any], body: Any) -> tuple[str, dict[str, Any]]:
         model = name.removeprefix("timm:")
         keywords = {} if spec["patch"] is None else {"patch_size": spec["patch"]}
         keywords |= {"img_size": spec["size"]} if pretrained.config(model).fixed_input_size else {}
-        return model.partition(".")[0], keywords | ({} if pool in (None, "tokens") else pooling(str(pool)))
+        return model.partition(".")[0], keywords | (
+            {} if pool in (None, "tokens") else pooling(str(pool))
+        )
     if name not in ("vit_mini", "vit_tiny"):
-        raise ValueError(f"expected a network that timm has (vit_mini, vit_tiny, timm:NAME), got {name}: {ELSE}")
+        raise ValueError(
+            f"expected a network that timm has (vit_mini, vit_tiny, timm:NAME), got {name}: {ELSE}"
+        )
     keywords = {"img_size": spec["size"], "patch_size": body.patch_embed.patch_size[0]}
-    keywords |= {"embed_dim": spec["width"], "depth": spec["depth"], "num_heads": spec["heads"], "init_values": spec["layer_scale"]}
+    keywords |= {
+        "embed_dim": spec["width"],
+        "depth": spec["depth"],
+        "num_heads": spec["heads"],
+        "init_values": spec["layer_scale"],
+    }
     if pool == "tokens":
         return "deit_tiny_distilled_patch16_224", keywords
     return "vit_tiny_patch16_224", keywords | pooling(str(pool))
 
 
-def _config(architecture: str, keywords: Mapping[str, Any], loaded: Loaded, *, features: int) -> dict[str, Any]:
+def _config(
+    architecture: str, keywords: Mapping[str, Any], loaded: Loaded, *, features: int
+) -> dict[str, Any]:
     spec: Any = loaded.network.spec
     padded = loaded.fit.kept is not None
     return {

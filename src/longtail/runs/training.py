@@ -31,9 +31,27 @@ from longtail.nn.networks import size_of
 from longtail.posthoc import Adjustment, adjustment
 from longtail.recipes.signatures import Recipe, read
 from longtail.report.document import write as write_report
-from longtail.runs.evaluating import answers, calibrated, confidence_of, judged, opened, summary, warn_of_mirroring, write_sets
+from longtail.runs.evaluating import (
+    answers,
+    calibrated,
+    confidence_of,
+    judged,
+    opened,
+    summary,
+    warn_of_mirroring,
+    write_sets,
+)
 from longtail.runs.examples import write_examples
-from longtail.runs.identity import Adjust, Asked, Tta, begun, check_identity, check_outside, hardware, versions
+from longtail.runs.identity import (
+    Adjust,
+    Asked,
+    Tta,
+    begun,
+    check_identity,
+    check_outside,
+    hardware,
+    versions,
+)
 from longtail.runs.lock import held
 from longtail.runs.model import check_rebuilt, deployed, spec_of, write_model
 
@@ -85,8 +103,13 @@ def train(
     (`longtail.posthoc.adjusting`); the row has the numbers without it beside.
     """
     if not isinstance(data, str | Path):
-        raise ValueError(f"expected the name or the place of data, got a {type(data).__name__}: pass what `open_data` was given")
-    known, out = read(recipe if isinstance(recipe, str) else f"{recipe.__module__}:{recipe.__qualname__}"), Path(out)
+        raise ValueError(
+            f"expected the name or the place of data, got a {type(data).__name__}: pass what `open_data` was given"
+        )
+    known, out = (
+        read(recipe if isinstance(recipe, str) else f"{recipe.__module__}:{recipe.__qualname__}"),
+        Path(out),
+    )
     check_outside(out, str(data))
     asked = Asked(
         recipe=known,
@@ -106,7 +129,14 @@ def train(
         tta=tta,
         adjust=adjust,
     )
-    machine = choose(device=device, precision=precision, threads=threads, workers=workers, compile=compile, sync_batchnorm=sync_batchnorm)
+    machine = choose(
+        device=device,
+        precision=precision,
+        threads=threads,
+        workers=workers,
+        compile=compile,
+        sync_batchnorm=sync_batchnorm,
+    )
     with started(machine), ExitStack() as alone:
         # Images are kept at the size that the recipe will ask for, where it says so: resizing twice loses detail.
         dataset = opened(asked.data, asked.flags, machine, size=asked.keywords.get("size"))
@@ -118,7 +148,13 @@ def train(
         warn_of_mirroring(tta, dataset.name, mirror=dataset.mirror)
         if dry_run:
             with tempfile.TemporaryDirectory() as folder:
-                run = Run(Path(folder), seed=seed, view_seed=asked.view_seed, machine=machine, dry="estimate")
+                run = Run(
+                    Path(folder),
+                    seed=seed,
+                    view_seed=asked.view_seed,
+                    machine=machine,
+                    dry="estimate",
+                )
                 deployed(follow(asked, dataset, run), dataset)
             return Result(out, None)
         record, first = asked.record(dataset, machine, out), processes.rank() == 0
@@ -128,7 +164,9 @@ def train(
         if (out / "row.json").exists():
             return Result(out, read_row(out), fresh=False)
         if not begun(out):
-            rehearsal = Run(out, seed=seed, view_seed=asked.view_seed, machine=machine, dry="rehearse")
+            rehearsal = Run(
+                out, seed=seed, view_seed=asked.view_seed, machine=machine, dry="rehearse"
+            )
             check_rebuilt(deployed(follow(asked, dataset, rehearsal), dataset))
         if first:
             alone.enter_context(held(out))
@@ -159,7 +197,8 @@ def follow(asked: Asked, dataset: Dataset, run: Run) -> Method[Any]:
     """Call the recipe."""
     module, _, function = asked.recipe.target.partition(":")
     keywords = {
-        name: _as_path(value) if asked.recipe.parameters[name].scalar == "Path" else value for name, value in asked.keywords.items()
+        name: _as_path(value) if asked.recipe.parameters[name].scalar == "Path" else value
+        for name, value in asked.keywords.items()
     }
     method = getattr(importlib.import_module(module), function)(run, dataset, **keywords)
     if not isinstance(method, Method):
@@ -172,44 +211,85 @@ def follow(asked: Asked, dataset: Dataset, run: Run) -> Method[Any]:
 def _warn_of_edits(out: Path, recipe: Recipe) -> None:
     """Say so where a recipe of one's own is not what a run was begun with: keywords alone would not tell."""
     source = out / "recipe.py"
-    if ":" in recipe.name and source.exists() and source.read_text(encoding="utf-8") != recipe.module_source:
+    if (
+        ":" in recipe.name
+        and source.exists()
+        and source.read_text(encoding="utf-8") != recipe.module_source
+    ):
         said = f"the source of {recipe.name} is not what {out} was begun with ({source}): choose another --out to train it anew"
         print(f"warning: {said}", file=sys.stderr)
 
 
 def _as_path(value: Any) -> Any:
-    return None if value is None else [Path(item) for item in value] if isinstance(value, list) else Path(value)
+    return (
+        None
+        if value is None
+        else [Path(item) for item in value]
+        if isinstance(value, list)
+        else Path(value)
+    )
 
 
 def _note_session(out: Path, machine: Machine) -> None:
     """Add to sessions.jsonl when and on what this run was worked on: machines may change when it is resumed."""
-    line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "hardware": hardware(machine), "versions": versions()}
+    line = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "hardware": hardware(machine),
+        "versions": versions(),
+    }
     with (out / "sessions.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 
 
-def _conclude(asked: Asked, dataset: Dataset, machine: Machine, method: Method[Any], run: Run) -> Row:
+def _conclude(
+    asked: Asked, dataset: Dataset, machine: Machine, method: Method[Any], run: Run
+) -> Row:
     """Evaluate, write predictions and model, and sum up. The test images are looked at here and nowhere else."""
     first, network = processes.rank() == 0, deployed(method, dataset)
     out, history = run.folder, run.history
     size = size_of(spec_of(network))
-    splits = {name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if len(split)}
-    found = {name: answers(method, split, size=size, tta=asked.tta, machine=machine) for name, split in splits.items()}
+    splits = {
+        name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if len(split)
+    }
+    found = {
+        name: answers(method, split, size=size, tta=asked.tta, machine=machine)
+        for name, split in splits.items()
+    }
     once = found  # for a network that is used, without test-time averaging: it is adjusted and calibrated for that
     if asked.tta != "none":
-        once = {name: answers(method, split, size=size, tta="none", machine=machine) for name, split in splits.items()}
-    before = _summaries(found, dataset, confidence_of(network)) if asked.adjust == "validation" else None
+        once = {
+            name: answers(method, split, size=size, tta="none", machine=machine)
+            for name, split in splits.items()
+        }
+    before = (
+        _summaries(found, dataset, confidence_of(network)) if asked.adjust == "validation" else None
+    )
     adjusting: Adjusting | None = None
     if before is not None:
         network, chosen = _adjusted(network, once["val"], dataset)
         both = [
-            {name: replace(own, logits={head: chosen(rows) for head, rows in own.logits.items()}) for name, own in either.items()}
+            {
+                name: replace(own, logits={head: chosen(rows) for head, rows in own.logits.items()})
+                for name, own in either.items()
+            }
             for either in ([found] if once is found else [found, once])
         ]
         found, once = both[0], both[-1]
-        adjusting = {"tau": chosen.tau, "temperature": chosen.temperature, "val": before["val"], "test": before["test"]}
+        adjusting = {
+            "tau": chosen.tau,
+            "temperature": chosen.temperature,
+            "val": before["val"],
+            "test": before["test"],
+        }
     thresholds, confidence = calibrated(once, groups=dataset.groups), confidence_of(network)
-    summaries = judged(found, once=once, groups=dataset.groups, counts=dataset.counts.numpy(), confidence=confidence, thresholds=thresholds)
+    summaries = judged(
+        found,
+        once=once,
+        groups=dataset.groups,
+        counts=dataset.counts.numpy(),
+        confidence=confidence,
+        thresholds=thresholds,
+    )
     if first:
         for name, own in found.items():
             write_predictions(out / "predictions" / f"{name}.npz", own, splits[name].ids)
@@ -217,7 +297,9 @@ def _conclude(asked: Asked, dataset: Dataset, machine: Machine, method: Method[A
     row: Row = {
         "format": FORMAT,
         "recipe": asked.recipe.name,
-        "keywords": {name: value for name, value in asked.keywords.items() if name not in run.unused},
+        "keywords": {
+            name: value for name, value in asked.keywords.items() if name not in run.unused
+        },
         "data": {
             "name": dataset.name,
             "hash": dataset.hash,
@@ -260,20 +342,35 @@ def _conclude(asked: Asked, dataset: Dataset, machine: Machine, method: Method[A
     return row
 
 
-def _summaries(found: Mapping[str, Predictions], dataset: Dataset, confidence: str) -> dict[str, Summary | None]:
+def _summaries(
+    found: Mapping[str, Predictions], dataset: Dataset, confidence: str
+) -> dict[str, Summary | None]:
     return {
-        name: summary(found[name], classes=len(dataset.classes), groups=dataset.groups, confidence=confidence) if name in found else None
+        name: summary(
+            found[name], classes=len(dataset.classes), groups=dataset.groups, confidence=confidence
+        )
+        if name in found
+        else None
         for name in ("val", "test")
     }
 
 
-def _adjusted(network: nn.Module, seen: Predictions, dataset: Dataset) -> tuple[Adjusted, Adjustment]:
+def _adjusted(
+    network: nn.Module, seen: Predictions, dataset: Dataset
+) -> tuple[Adjusted, Adjustment]:
     """The network with what its answers for the validation images ask for; every part of its head is adjusted like the whole."""
     if not isinstance(network, Classifier):
-        raise ValueError(f"expected a classifier to adjust, got a {type(network).__name__}, which has no logits: use --adjust none")
+        raise ValueError(
+            f"expected a classifier to adjust, got a {type(network).__name__}, which has no logits: use --adjust none"
+        )
     chosen = adjustment(seen.logits["logits"], seen.target, dataset.counts.numpy())
     device = next(network.parameters()).device
-    adjusted = Adjusted(network.network, network.head, bias=torch.from_numpy(chosen.bias), temperature=chosen.temperature)
+    adjusted = Adjusted(
+        network.network,
+        network.head,
+        bias=torch.from_numpy(chosen.bias),
+        temperature=chosen.temperature,
+    )
     return adjusted.to(device).eval(), chosen
 
 

@@ -59,7 +59,9 @@ def create(loaded: Loaded, *, megabytes: float = MEGABYTES) -> FastAPI:
     app.add_middleware(_Bounded, limit=limit + _FORM, sentence=_too_big(limit))
 
     @app.middleware("http")
-    async def guarded(request: Request, proceed: Callable[[Request], Awaitable[Response]]) -> Response:
+    async def guarded(
+        request: Request, proceed: Callable[[Request], Awaitable[Response]]
+    ) -> Response:
         response = await proceed(request)
         response.headers.update(_HEADERS)
         return response
@@ -67,7 +69,10 @@ def create(loaded: Loaded, *, megabytes: float = MEGABYTES) -> FastAPI:
     @app.exception_handler(RequestValidationError)
     async def explain(request: Request, error: RequestValidationError) -> JSONResponse:
         wrong = "; ".join(f"{own['loc'][-1]}: {own['msg']}" for own in error.errors())
-        return JSONResponse({"detail": f"expected a form with a file called image, got something else ({wrong})"}, status_code=422)
+        return JSONResponse(
+            {"detail": f"expected a form with a file called image, got something else ({wrong})"},
+            status_code=422,
+        )
 
     @app.get("/health")
     def health() -> dict[str, Any]:
@@ -85,7 +90,9 @@ def create(loaded: Loaded, *, megabytes: float = MEGABYTES) -> FastAPI:
         }
 
     @app.post("/predict")
-    def predict(image: UploadFile, top: Annotated[int, Query(ge=1, le=1000)] = 5, map: bool = False) -> dict[str, Any]:
+    def predict(
+        image: UploadFile, top: Annotated[int, Query(ge=1, le=1000)] = 5, map: bool = False
+    ) -> dict[str, Any]:
         """Classify the uploaded image (form field `image`).
 
         Answers with `class` and `probability`, the `top` classes, whether to `abstain`, and the prediction `set` where the run was
@@ -99,7 +106,9 @@ def create(loaded: Loaded, *, megabytes: float = MEGABYTES) -> FastAPI:
             answers = loaded.predict(picture)
             found: dict[str, Any] = answers.records(top)[0]
             if map:
-                found["map"], found["map_kind"] = _looked(loaded, picture, loaded.classes.index(answers.labels[0]))
+                found["map"], found["map_kind"] = _looked(
+                    loaded, picture, loaded.classes.index(answers.labels[0])
+                )
         return found
 
     for path, name in (("/", "page.html"), ("/page.css", "page.css"), ("/page.js", "page.js")):
@@ -148,20 +157,33 @@ def _decoded(content: bytes) -> Image.Image:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             pixels = image.width * image.height
     except UnidentifiedImageError:
-        raise HTTPException(415, f"expected an image ({', '.join(FORMATS)}), got something else: choose another file") from None
+        raise HTTPException(
+            415,
+            f"expected an image ({', '.join(FORMATS)}), got something else: choose another file",
+        ) from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         pixels = PIXELS + 1
     except Exception as error:  # decoders fail with many types
-        raise HTTPException(422, f"expected a whole image, got one that cannot be read ({error}): choose another file") from None
+        raise HTTPException(
+            422,
+            f"expected a whole image, got one that cannot be read ({error}): choose another file",
+        ) from None
     if pixels > PIXELS:
-        raise HTTPException(422, f"expected an image of at most {PIXELS:,} pixels, got more: make it smaller")
+        raise HTTPException(
+            422, f"expected an image of at most {PIXELS:,} pixels, got more: make it smaller"
+        )
     try:
         return decode(content)
     except ValueError as error:
-        raise HTTPException(422, f"expected a whole image, got one that cannot be read ({error}): choose another file") from None
+        raise HTTPException(
+            422,
+            f"expected a whole image, got one that cannot be read ({error}): choose another file",
+        ) from None
 
 
-_HEAT = np.array([[13, 8, 135], [156, 23, 158], [237, 121, 83], [240, 249, 33]], dtype=np.float64)  # dark blue, purple, orange, yellow
+_HEAT = np.array(
+    [[13, 8, 135], [156, 23, 158], [237, 121, 83], [240, 249, 33]], dtype=np.float64
+)  # dark blue, purple, orange, yellow
 
 
 def _looked(loaded: Loaded, picture: Image.Image, answer: int) -> tuple[str | None, str]:
@@ -171,11 +193,29 @@ def _looked(loaded: Loaded, picture: Image.Image, answer: int) -> tuple[str | No
     if maps is None:
         return None, kind
     low, high = maps.aminmax()  # rollout is far from 0 everywhere, so its least counts as nothing
-    heat = ((maps[0] - low) / (high - low).clamp_min(torch.finfo(maps.dtype).tiny)).mul(255).byte().numpy()
-    large = np.asarray(Image.fromarray(heat).resize((SIDE, SIDE), Image.Resampling.BICUBIC)).astype(np.float64) / 255
-    colour = np.stack([np.interp(large, np.linspace(0, 1, len(_HEAT)), channel) for channel in _HEAT.T], axis=2)
-    shown = Fit(SIDE, None if loaded.fit.kept is None else SIDE, loaded.fit.crop)(picture).permute(1, 2, 0).numpy()
+    heat = (
+        ((maps[0] - low) / (high - low).clamp_min(torch.finfo(maps.dtype).tiny))
+        .mul(255)
+        .byte()
+        .numpy()
+    )
+    large = (
+        np.asarray(Image.fromarray(heat).resize((SIDE, SIDE), Image.Resampling.BICUBIC)).astype(
+            np.float64
+        )
+        / 255
+    )
+    colour = np.stack(
+        [np.interp(large, np.linspace(0, 1, len(_HEAT)), channel) for channel in _HEAT.T], axis=2
+    )
+    shown = (
+        Fit(SIDE, None if loaded.fit.kept is None else SIDE, loaded.fit.crop)(picture)
+        .permute(1, 2, 0)
+        .numpy()
+    )
     share = 0.25 + 0.45 * large[:, :, None]
     buffer = io.BytesIO()
-    Image.fromarray(((1 - share) * shown + share * colour).round().astype(np.uint8)).save(buffer, "PNG")
+    Image.fromarray(((1 - share) * shown + share * colour).round().astype(np.uint8)).save(
+        buffer, "PNG"
+    )
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode(), kind
