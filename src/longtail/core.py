@@ -12,6 +12,8 @@ from typing import Any, Generic, Protocol, TypedDict, TypeVar
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from longtail.errors import LongtailError
+
 
 class Images(TypedDict):
     """Images as floats in [0, 1], with each row's position in the epoch's order (`draw`)."""
@@ -83,7 +85,7 @@ class Outcome:
                 if not self.terms
                 else f"{strange[0]!r}, which is {_shape(self.terms[strange[0]])}"
             )
-            raise ValueError(
+            raise LongtailError(
                 f"expected the terms of a loss as tensors of one number each, got {got}: give the mean over rows by a name"
             )
 

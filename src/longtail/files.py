@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from longtail.errors import LongtailError
+
 FORMAT = 1
 """Of recipe.json, model/spec.json and the like; raised when an older longtail would misread them."""
 
@@ -57,20 +59,20 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ValueError(
+        raise LongtailError(
             f"expected a run folder with {path.name}, got none at {path.parent}: pass the folder given as --out"
         ) from None
     except ValueError as error:
-        raise ValueError(
+        raise LongtailError(
             f"expected JSON, got something else or a part of it in {path} ({error})"
         ) from error
     if not isinstance(content, dict) or not isinstance(content.get("format"), int):
-        raise ValueError(
+        raise LongtailError(
             f"expected a format version in {path}, got none: this file was not written by longtail"
         )
     if content["format"] > FORMAT:
         got = content["format"]
-        raise ValueError(
+        raise LongtailError(
             f"expected format {FORMAT} or older, got {got} in {path}: a newer longtail wrote it, upgrade this one"
         )
     return content
@@ -93,7 +95,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
             lines.append(json.loads(text))
         except ValueError as error:
             if number < len(texts) - 1:
-                raise ValueError(
+                raise LongtailError(
                     f"expected JSON lines, got something else in line {number + 1} of {path} ({error})"
                 ) from error
     return lines

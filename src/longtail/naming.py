@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from longtail.errors import LongtailError
+
 
 def meant(name: str, known: Iterable[str], *, most: int = 1) -> str:
     """A guess at what was meant, as a question, or nothing.
@@ -16,7 +18,7 @@ def meant(name: str, known: Iterable[str], *, most: int = 1) -> str:
     return f"did you mean {' or '.join(close)}?" if close else ""
 
 
-def unknown(kind: str, name: str, known: Iterable[str], *, more: str = "") -> ValueError:
+def unknown(kind: str, name: str, known: Iterable[str], *, more: str = "") -> LongtailError:
     """The error for a name nobody knows.
 
     >>> str(unknown("recipe", "balanced", ["cross_entropy", "balanced_softmax"]))
@@ -24,6 +26,6 @@ def unknown(kind: str, name: str, known: Iterable[str], *, more: str = "") -> Va
     """
     names = sorted(known)
     guess = meant(name, names, most=3)
-    return ValueError(
+    return LongtailError(
         f"unknown {kind} {name!r}{f': {guess}' if guess else '.'} Known: {', '.join(names) or 'none'}{more}"
     )

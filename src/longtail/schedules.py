@@ -13,11 +13,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from longtail.core import BatchTransform, Clock
+from longtail.errors import LongtailError
 
 
 def _fraction(name: str, value: float) -> None:
     if not 0.0 <= value <= 1.0:
-        raise ValueError(
+        raise LongtailError(
             f"{name} must be a fraction of training in [0, 1], got {value}: for epoch e of E, pass e / E"
         )
 
@@ -63,11 +64,11 @@ class Steps:
 
     def __post_init__(self) -> None:
         if len(self.at) != len(self.factors):
-            raise ValueError(
+            raise LongtailError(
                 f"expected one factor for each point, got {len(self.at)} points and {len(self.factors)} factors"
             )
         if list(self.at) != sorted(self.at):
-            raise ValueError(f"points must rise, got {list(self.at)}")
+            raise LongtailError(f"points must rise, got {list(self.at)}")
         for point in (*self.at, self.warmup):
             _fraction("a point", point)
 

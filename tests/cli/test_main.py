@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from longtail.cli import main, tables
+from longtail.errors import LongtailError
 from longtail.recipes import RECIPES
 from longtail.recipes.signatures import read
 
@@ -252,7 +253,8 @@ def test_our_own_mistakes_are_not_dressed_up() -> None:
 
     assert main.explained(KeyError("x")) is None
     assert main.explained(Stopped("stopped; continue with x")) == ("stopped; continue with x", 130)
-    assert main.explained(ValueError("x")) == ("error: x", 2)
+    assert main.explained(LongtailError("x")) == ("error: x", 2)
+    assert main.explained(ValueError("x")) is None
 
 
 def test_sweep_is_a_grid_that_resumes(longtail: Any, tmp_path: Path) -> None:

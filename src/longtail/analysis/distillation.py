@@ -29,6 +29,7 @@ from longtail.core import BatchTransform, Clock, nothing
 from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader, seen
 from longtail.data.views import View
+from longtail.errors import LongtailError
 from longtail.files import read_lines
 from longtail.nn.networks import size_of
 
@@ -62,7 +63,7 @@ def analyse_tokens(
             "few",
         )
     if group not in data.groups.members:
-        raise ValueError(f"expected a group of {', '.join(data.groups.members)}, got {group!r}")
+        raise LongtailError(f"expected a group of {', '.join(data.groups.members)}, got {group!r}")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     spec: Any = network.spec
@@ -147,7 +148,7 @@ def analyse_teacher(
     the class that has most of it. Also writes the share of images whose class it finds, in and out (the teacher's accuracy of table 1).
     """
     if teacher.training:
-        raise ValueError(
+        raise LongtailError(
             "expected a teacher in evaluation mode, got one that still trains: call teacher.eval() first"
         )
     folder = Path(folder)
@@ -176,7 +177,7 @@ def curves(run: str | Path, *, stage: str = "student") -> dict[str, NDArray[np.f
     """
     path = Path(run) / stage / "journal.jsonl"
     if not path.exists():
-        raise ValueError(f"expected a run with a stage {stage!r}, got no journal at {path}")
+        raise LongtailError(f"expected a run with a stage {stage!r}, got no journal at {path}")
     lines = [own for own in read_lines(path) if own["kind"] == "epoch"]
     names = dict.fromkeys(
         name for line in lines for name, value in line.items() if isinstance(value, int | float)

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from longtail.errors import LongtailError, MissingExtra
+
 
 def draw(folder: str | Path) -> list[Path]:
     """Draw whatever arrays a folder `analysis/` holds, as SVG files beside them; convergence only where there were validation images."""
@@ -22,7 +24,7 @@ def draw(folder: str | Path) -> list[Path]:
     }
     found = [name for name in known if (folder / name).exists()]
     if not found:
-        raise ValueError(
+        raise LongtailError(
             f"expected {' or '.join(known)}, got neither at {folder}: longtail.analysis writes them"
         )
     drawn = []
@@ -201,7 +203,7 @@ def _figure(width: float, height: float) -> Any:
             Figure,
         )  # here, because it takes half a second, and not everyone has it
     except ModuleNotFoundError:
-        raise ModuleNotFoundError(
+        raise MissingExtra(
             "figures need matplotlib, which is not here: pip install 'longtail[plot]'"
         ) from None
     return Figure(figsize=(width, height), dpi=150)

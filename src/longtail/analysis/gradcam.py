@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from longtail.errors import LongtailError
+
 
 def grad_cam(
     network: nn.Module,
@@ -45,7 +47,7 @@ def grad_cam(
         handle.remove()
         network.train(training)
     if len(seen) != 1:
-        raise ValueError(
+        raise LongtailError(
             f"expected a layer that is used once, got one used {len(seen)} times: pass another as `layer`"
         )
     chosen = logits.argmax(1) if target is None else target
@@ -59,7 +61,7 @@ def _as_maps(tokens: Tensor, prefix: int | None) -> Tensor:
     if tokens.ndim == 4:
         return tokens
     if tokens.ndim != 3:
-        raise ValueError(
+        raise LongtailError(
             f"expected a layer that gives maps (N, C, H, W) or tokens (N, T, C), got {tuple(tokens.shape)}"
         )
     side = math.isqrt(tokens.shape[1] - (prefix or 0))
@@ -84,7 +86,7 @@ def last_map(network: nn.Module, image: Tensor) -> nn.Module:
         for handle in handles:
             handle.remove()
     if not found:
-        raise ValueError(
+        raise LongtailError(
             "expected a network with maps (N, C, H, W), got none: pass `layer`, such as network.body.blocks[-1].norm1 of a ViT"
         )
     return found[-1]

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from longtail.analysis.gradcam import grad_cam, last_map
 from longtail.analysis.transformers import answering, look, rollout, transformer_of
+from longtail.errors import LongtailError
 from longtail.nn.experts import Experts
 
 
@@ -21,7 +22,7 @@ def where_it_looks(
     device = next(network.parameters()).device
     try:
         transformer = transformer_of(network)
-    except ValueError:
+    except LongtailError:
         transformer = None
     try:
         if transformer is None:
@@ -44,7 +45,7 @@ def where_it_looks(
         return grad_cam(
             network, image.to(device), target=answer.to(device), layer=layer, prefix=prefix
         ).cpu(), "Grad-CAM"
-    except ValueError as error:
+    except LongtailError as error:
         return None, f"no maps: {error}"
 
 
@@ -57,6 +58,6 @@ def _check_channels_first(network: nn.Module, layer: nn.Module, image: Tensor) -
     finally:
         handle.remove()
     if shapes[0][2] != shapes[0][3]:  # images are square
-        raise ValueError(
+        raise LongtailError(
             f"expected maps (N, C, H, W) for Grad-CAM, got {tuple(shapes[0])} from this network"
         )

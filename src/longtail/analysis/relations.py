@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from longtail.core import Method
+from longtail.errors import LongtailError
 from longtail.methods.classify import Classify
 from longtail.nn import BatchFormer, Streams
 
@@ -53,7 +54,7 @@ def cross_gradients(losses: Tensor, inputs: Tensor) -> Tensor:
     [[5.0, 0.0], [0.0, 1.0]]
     """
     if losses.ndim != 1 or len(losses) != len(inputs):
-        raise ValueError(
+        raise LongtailError(
             f"expected one loss for each of {len(inputs)} inputs, got shape {tuple(losses.shape)}"
         )
     rows = [
@@ -118,11 +119,11 @@ def relations(
     Everything is without dropout. Batches should be shuffled, and all of one size.
     """
     if not isinstance(method, Classify) or not isinstance(method.neck, Streams):
-        raise ValueError(
+        raise LongtailError(
             "expected a classifier that was trained with BatchFormer, got another method: train with --batchformer on"
         )
     if at not in ("features", "image"):
-        raise ValueError(f"expected the gradient at features or at image, got {at!r}")
+        raise LongtailError(f"expected the gradient at features or at image, got {at!r}")
     batchformer, method = method.neck.batchformer, method.eval()
     gradient, looking = ByClass(classes), ByClass(classes)
     oneself, sizes = (np.zeros(classes), np.zeros(classes)), []
@@ -152,7 +153,7 @@ def relations(
         np.add.at(oneself[1], target.numpy(), 1)
         sizes.append(len(target))
     if not sizes:
-        raise ValueError("expected at least one batch, got none")
+        raise LongtailError("expected at least one batch, got none")
     return {
         "gradient": gradient.rows(),
         "gradient_pairs": gradient.matrix(),

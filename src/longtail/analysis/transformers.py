@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from longtail.errors import LongtailError
+
 
 class Seen(NamedTuple):
     """One look of a transformer at images."""
@@ -28,7 +30,7 @@ def transformer_of(network: nn.Module) -> Any:
 
     found = [module for module in network.modules() if isinstance(module, VisionTransformer)]
     if len(found) != 1:
-        raise ValueError(
+        raise LongtailError(
             f"expected a network with one vision transformer inside, got {len(found)} in {type(network).__name__}"
         )
     return found[0]
@@ -121,7 +123,7 @@ def attention_distance(attention: Tensor, *, prefix: int, patch: int) -> Tensor:
 def _side(patches: int) -> int:
     side = math.isqrt(patches)
     if side * side != patches:
-        raise ValueError(
+        raise LongtailError(
             f"expected a square of patches, got {patches}: give `prefix`, the number of tokens in front"
         )
     return side
@@ -144,11 +146,11 @@ def feature_rank(everyone: NDArray[Any], tail: NDArray[Any], *, tolerance: float
         or not len(everyone)
         or not len(tail)
     ):
-        raise ValueError(
+        raise LongtailError(
             f"expected features (images, dim) of all and of the tail, got {everyone.shape} and {tail.shape}"
         )
     if not 0 < tolerance < 1:
-        raise ValueError(f"expected a tolerance between 0 and 1, got {tolerance}")
+        raise LongtailError(f"expected a tolerance between 0 and 1, got {tolerance}")
     mean = everyone.astype(np.float64).mean(0)
     directions = np.linalg.svd(everyone - mean, full_matrices=False)[2]
     rest = tail - mean

@@ -21,6 +21,7 @@ from longtail.core import Method
 from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader, seen
 from longtail.data.views import Plain
+from longtail.errors import LongtailError
 from longtail.files import whole
 from longtail.methods.classify import Classify
 from longtail.nn import Streams
@@ -58,15 +59,17 @@ def analyse(
     """
     split = data.test if len(data.test) else data.val
     if not len(split):
-        raise ValueError(f"expected test or validation images to analyse, got none in {data.name}")
+        raise LongtailError(
+            f"expected test or validation images to analyse, got none in {data.name}"
+        )
     if group not in data.groups.members:
-        raise ValueError(f"expected a group of {', '.join(data.groups.members)}, got {group!r}")
+        raise LongtailError(f"expected a group of {', '.join(data.groups.members)}, got {group!r}")
     shown = first_rows(split.target, data.groups.members[group])[:images]
     if not shown:
         having = [
             name for name, own in data.groups.members.items() if first_rows(split.target, own)
         ]
-        raise ValueError(
+        raise LongtailError(
             f"expected a test or validation image of group {group}, got none in {data.name}: take {' or '.join(having)}"
         )
     folder = Path(folder)
@@ -120,7 +123,7 @@ def _looks(method: Method[Any], data: Dataset, rows: list[int]) -> dict[str, Any
         answer = network.eval()(image.to(next(network.parameters()).device)).argmax(1).cpu()
     maps, kind = where_it_looks(network, image, answer=target)
     if maps is None:
-        raise ValueError(f"expected a network that shows where it looks, got one with {kind}")
+        raise LongtailError(f"expected a network that shows where it looks, got one with {kind}")
     return {
         "image": image.numpy(),
         "map": enlarged(maps, size).numpy(),

@@ -14,6 +14,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from longtail.cli import flags, tables
+from longtail.errors import LongtailError
 from longtail.recipes.choosing import Choice, Facts, choose
 from longtail.recipes.signatures import read
 
@@ -45,9 +46,11 @@ def perform(**values: Any) -> None:
 
     began, minutes = time.monotonic(), values["minutes"]
     if not minutes > 0:
-        raise ValueError(f"expected some minutes, got {minutes:g}: pass --minutes 45, for instance")
+        raise LongtailError(
+            f"expected some minutes, got {minutes:g}: pass --minutes 45, for instance"
+        )
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ValueError(
+        raise LongtailError(
             "expected one process to choose, got several: choose with --dry-run in one, then train the line that it prints"
         )
     shared = {name: values[name] for name in flags.SHARED}
@@ -68,7 +71,7 @@ def perform(**values: Any) -> None:
         tables.say(stored["command"])
     else:
         if (out / "recipe.json").exists():
-            raise ValueError(
+            raise LongtailError(
                 f"expected an empty folder or a run of auto at {out}, got another run: choose another --out, or continue it with "
                 f"{read_json(out / 'recipe.json')['command']}"
             )

@@ -12,6 +12,7 @@ from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 from longtail.cli import tables
+from longtail.errors import LongtailError
 from longtail.recipes import RECIPES
 from longtail.recipes.keywords import KEYWORDS, meanings
 from longtail.recipes.signatures import Parameter, Recipe, read
@@ -271,7 +272,7 @@ def advising(advice: str) -> type[TyperCommand]:
                 )
                 if name not in KEYWORDS:
                     raise
-                raise ValueError(advice.format(name=name)) from None
+                raise LongtailError(advice.format(name=name)) from None
 
     return Advising
 
@@ -312,7 +313,7 @@ def recipe_group(
 
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             if args and args[0].startswith("-") and args[0] != "--help":
-                raise ValueError(
+                raise LongtailError(
                     f"expected the recipe first, got {args[0]}: write `longtail train RECIPE {args[0]} ...`"
                 )
             return super().parse_args(ctx, args)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from longtail.cli import tables
+from longtail.errors import LongtailError
 from longtail.recipes.signatures import Recipe
 
 Item = TypeVar("Item")
@@ -54,7 +55,7 @@ class Job:
 def machine(flags: Mapping[str, Any], at_once: int) -> dict[str, Any]:
     """The flags of each of so many runs at once: beside others, a run has one thread unless it was given more."""
     if at_once < 1:
-        raise ValueError(f"expected --jobs of at least 1, got {at_once}")
+        raise LongtailError(f"expected --jobs of at least 1, got {at_once}")
     return {**flags, "threads": 1 if at_once > 1 and flags["threads"] is None else flags["threads"]}
 
 
@@ -198,7 +199,7 @@ def _apart(job: Job) -> str | None:
         raise Stopped(_continue(job))
     said_all = f"{job.folder} failed: {last.removeprefix('error: ')} (all it said is in {log})"
     # Anything else, such as no memory, no disk or a kill, is no fault of its keywords.
-    raise ValueError(said_all) if code == REFUSED else ChildProcessError(said_all)
+    raise LongtailError(said_all) if code == REFUSED else ChildProcessError(said_all)
 
 
 def _child() -> None:
@@ -220,7 +221,7 @@ def _child() -> None:
             DIVERGED
             if isinstance(error, NonFinite)
             else REFUSED
-            if isinstance(error, ValueError)
+            if isinstance(error, LongtailError)
             else message[1]
         )
 

@@ -23,6 +23,7 @@ from longtail.cli.report import ACROSS, report
 from longtail.cli.reproduce import reproduce
 from longtail.cli.serve import serve
 from longtail.cli.sweep import sweep
+from longtail.errors import LongtailError
 from longtail.recipes import RECIPES
 from longtail.recipes.citations import CITATIONS
 from longtail.recipes.signatures import Recipe, read
@@ -88,7 +89,7 @@ def explained(error: Exception) -> tuple[str, int] | None:
     name = type(error).__name__  # by name: importing the classes would import torch
     if name == "Stopped":
         return str(error), 130
-    if isinstance(error, ValueError | OSError | ModuleNotFoundError) or name == "NonFinite":
+    if isinstance(error, LongtailError | OSError) or name == "NonFinite":
         return f"error: {error}", 2
     return None
 
@@ -214,7 +215,7 @@ def _to_compare(folder: Path, row: Row) -> Path | None:
             ):
                 return other
         except (
-            ValueError
+            LongtailError
         ):  # it has no test images, is broken, or differs in what would make the ranking unfair
             continue
     return None
@@ -257,7 +258,7 @@ def eval_(
     from longtail.runs import evaluate
 
     if on_bad_image != "refuse" and data is None:
-        raise ValueError(
+        raise LongtailError(
             "expected --on-bad-image with --data, got it alone: the run's own images are read as they were in training"
         )
     found = evaluate(

@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from longtail.cli import flags, tables
+from longtail.errors import LongtailError
 from longtail.files import whole
 
 
@@ -73,7 +74,7 @@ def predict(
                 write.rows({"path": str(path)} | record for path, record in records)
             advance(len(part.paths) + len(part.bad))
         if not good:
-            raise ValueError(
+            raise LongtailError(
                 f"expected at least one readable image, got {bad:,} that cannot be read"
             )
         write.end()
@@ -143,7 +144,7 @@ def written(out: Path | None) -> Iterator[TextIO]:
         yield sys.stdout
         return
     if out.is_dir():
-        raise ValueError(f"expected a file for --out, got a folder at {out}")
+        raise LongtailError(f"expected a file for --out, got a folder at {out}")
     if out.exists() and (out.is_symlink() or not out.is_file()):
         with out.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             yield file

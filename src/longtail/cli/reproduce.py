@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longtail.cli import flags, tables
+from longtail.errors import LongtailError
 from longtail.naming import meant, unknown
 from longtail.recipes.signatures import read
 
@@ -64,7 +65,7 @@ def reproduce(
         return
     if name not in PUBLISHED:
         guess = meant(name, PUBLISHED, most=5)
-        raise ValueError(
+        raise LongtailError(
             f"unknown published row {name!r}{f': {guess}' if guess else '.'} `longtail reproduce` lists all"
         )
     row = PUBLISHED[name]
@@ -156,7 +157,7 @@ def plan(
                 if row.data == "digits-lt"
                 else "which has none: its recipe learns too slowly for one"
             )
-            raise ValueError(
+            raise LongtailError(
                 f"expected --smoke with a row that has one, got {row.name}, {why}: leave it out"
             )
         small = SMOKES[row.smoke]
@@ -167,7 +168,7 @@ def plan(
         changed[name] = recipe.parameters[name].parse(text)
     missing = [name for name in row.needs if changed.get(name) is None and not smoke]
     if missing:
-        raise ValueError(
+        raise LongtailError(
             f"{row.name} needs {missing[0]}: {row.needs[missing[0]]}. Pass --set {missing[0]}=PATH, or try --smoke"
         )
     keywords = recipe.keywords({**(row.keywords if small is None else small.keywords), **changed})

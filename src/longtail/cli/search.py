@@ -21,6 +21,7 @@ from longtail.cli.flags import usual_out
 from longtail.cli.jobs import Job, do, each
 from longtail.cli.jobs import perform as train_all
 from longtail.cli.sweep import integers, pairs, shared_flags
+from longtail.errors import LongtailError, MissingExtra
 from longtail.naming import unknown
 from longtail.recipes.signatures import Recipe, read
 from longtail.recipes.spaces import Choices, Range, Space, space
@@ -85,14 +86,14 @@ class Search:
         """What is maximised. Reads validation and nothing else."""
         summary, name = row["val"], self.metric.partition("/")[2]
         if summary is None:
-            raise ValueError(
+            raise LongtailError(
                 f"expected validation images to search on, got none in {self.data}: it is too small, or has no room for any"
             )
         value = {"top1": summary["top1"], "balanced": summary["balanced"], **summary["groups"]}.get(
             name
         )
         if value is None:
-            raise ValueError(
+            raise LongtailError(
                 f"expected validation images for {self.metric}, got none in that group: take val/balanced"
             )
         return value
@@ -113,23 +114,23 @@ def plan(values: Mapping[str, Any]) -> Search:
 
     names = (values["recipes"] or "").split(",")
     if values["name"] is not None or len(names) != 1 or not names[0] or not values["data"]:
-        raise ValueError(
+        raise LongtailError(
             "expected one recipe and its data to search, got others: write `longtail sweep RECIPE --data DATA --search ...`"
         )
     if values["protocol"] == "paper":
-        raise ValueError(
+        raise LongtailError(
             "expected --protocol holdout to search, got paper, which has no validation images: what would choose is the test set. "
             "Search with holdout, then train what it finds with paper"
         )
     metric = values["metric"] or METRICS[0]
     if metric not in METRICS:
-        raise ValueError(
+        raise LongtailError(
             f"expected --metric {', '.join(METRICS)}, got {metric!r}"
             + ": the test set must not choose" * ("test" in metric)
         )
     trials = TRIALS if values["trials"] is None else values["trials"]
     if trials < 1:
-        raise ValueError(f"expected --trials of at least 1, got {trials}")
+        raise LongtailError(f"expected --trials of at least 1, got {trials}")
     recipe = read(names[0])
     fixed = {}
     for name, text in pairs(values["set"] or [], "--set KEYWORD=VALUE").items():
@@ -137,14 +138,14 @@ def plan(values: Mapping[str, Any]) -> Search:
             raise unknown(f"keyword of {recipe.name}", name, recipe.parameters)
         parameter = recipe.parameters[name]
         if not parameter.many and "," in text:
-            raise ValueError(
+            raise LongtailError(
                 f"expected one value in --set {name}={text} beside --search, got several: write --search {name}={text}"
             )
         fixed[name] = parameter.parse(text)
     asked = pairs(values["search"], "--search KEYWORD=LOW..HIGH or KEYWORD=VALUE,VALUE")
     for name in asked:
         if name in fixed:
-            raise ValueError(
+            raise LongtailError(
                 f"expected {name} in --set or in --search, got it in both: leave one out"
             )
     out = values["out"] or usual_out(f"search-{recipe.name.rpartition(':')[2]}", values["data"])
@@ -169,7 +170,7 @@ def opened(search: Search) -> Study:
     try:
         import optuna
     except ModuleNotFoundError:
-        raise ModuleNotFoundError(
+        raise MissingExtra(
             "--search needs the package optuna: pip install 'longtail[sweep]'"
         ) from None
     from optuna.storages import JournalStorage
@@ -199,7 +200,7 @@ def opened(search: Search) -> Study:
             if there.get(name) != value
         ]
         if changed:
-            raise ValueError(
+            raise LongtailError(
                 f"expected the search that {search.folder} holds, got another:\n  "
                 + "\n  ".join(changed)
                 + "\nchoose another --out"
@@ -220,7 +221,7 @@ def _searched(search: Search, study: Study) -> FrozenTrial:
 
     from longtail.metrics.row import read_row
 
-    lock, refused = threading.Lock(), list[ValueError]()
+    lock, refused = threading.Lock(), list[LongtailError]()
     before = study.get_trials(deepcopy=False)
     for trial in before:  # killed between two draws: there is no run to continue
         if trial.state == TrialState.RUNNING and set(trial.params) != set(search.space):
@@ -252,7 +253,7 @@ def _searched(search: Search, study: Study) -> FrozenTrial:
         )
         try:
             reason = None if twin else do(job, apart=search.jobs > 1)
-        except ValueError as error:
+        except LongtailError as error:
             if any(
                 job.folder.glob("*/last.pt")
             ):  # it has learnt something: an image that cannot be read any more, say
@@ -278,7 +279,7 @@ def _searched(search: Search, study: Study) -> FrozenTrial:
     if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
         if refused:
             raise refused[-1]
-        raise ValueError(
+        raise LongtailError(
             f"expected a trial that learns, got {search.trials} that diverged: search lower rates"
         )
     return winner(study)

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from longtail.cli import flags, tables
+from longtail.errors import LongtailError, MissingExtra
 
 
 def serve(
@@ -32,7 +33,7 @@ def serve(
         if importlib.util.find_spec(name) is None
     ]
     if missing:
-        raise ModuleNotFoundError(
+        raise MissingExtra(
             f"expected {', '.join(missing)} to serve, got none: run pip install 'longtail[serve]'"
         )
     listening = _socket(host, port)
@@ -66,7 +67,7 @@ def _socket(host: str, port: int) -> socket.socket:
             (host, port), family=family
         )  # already listening: whoever is early waits, and is not refused
     except OSError as error:
-        raise ValueError(
+        raise LongtailError(
             f"expected a free port at {host}, got {port} ({error.strerror}): pass another --port"
         ) from error
 

@@ -13,6 +13,7 @@ import typer
 
 from longtail.cli import flags, tables
 from longtail.cli.jobs import FIRST, Job, machine, perform
+from longtail.errors import LongtailError
 from longtail.naming import unknown
 from longtail.recipes.signatures import Recipe, read
 from longtail.recipes.sweeps import SWEEPS
@@ -35,7 +36,7 @@ def sweep(context: typer.Context, **values: Any) -> None:
         return
     for name in ("trials", "metric"):
         if values[name] is not None:
-            raise ValueError(
+            raise LongtailError(
                 f"expected --{name} with --search, got it alone: add --search KEYWORD=LOW..HIGH, or leave it out"
             )
     from longtail.metrics.row import read_row
@@ -96,7 +97,7 @@ def plan(values: Mapping[str, Any], *, typed: Collection[str] = ()) -> list[Job]
     names = values["recipes"].split(",") if values["recipes"] else spec["recipes"]
     data = values["data"] or spec["data"]
     if not names or not data:
-        raise ValueError(
+        raise LongtailError(
             f"expected {'data' if names else 'recipes'} to sweep over, got none: write `longtail sweep RECIPE,RECIPE --data DATA`"
         )
     seeds = integers(values["seeds"]) if values["seeds"] else list(spec["seeds"])
@@ -173,7 +174,7 @@ def plan(values: Mapping[str, Any], *, typed: Collection[str] = ()) -> list[Job]
                 jobs.append(Job(recipe, data, seed, folder / inner, begun, shared))
     twice = [own for own, number in Counter(str(job.folder) for job in jobs).items() if number > 1]
     if twice:
-        raise ValueError(
+        raise LongtailError(
             f"expected every run once, got {', '.join(twice[:3])} more than once: leave out what is the same"
         )
     return jobs
@@ -217,7 +218,7 @@ def _first(
             }
             chosen = {key: _values(recipe, key, value) for key, value in theirs.items()}
             if several_of := [key for key, value in chosen.items() if len(value) > 1]:
-                raise ValueError(
+                raise LongtailError(
                     f"expected one {several_of[0]} for {name}, which all arms begin with, got several: sweep them apart"
                 )
             # What tells such runs apart is not for --set: a sharp and a flat teacher would become one.
@@ -267,9 +268,9 @@ def integers(text: str) -> list[int]:
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
-        raise ValueError(f"expected seeds such as 0,1,2, got {text!r}") from None
+        raise LongtailError(f"expected seeds such as 0,1,2, got {text!r}") from None
     if len(set(numbers)) < len(numbers):
-        raise ValueError(f"expected each seed once, got {text}")
+        raise LongtailError(f"expected each seed once, got {text}")
     return numbers
 
 
@@ -279,9 +280,9 @@ def pairs(given: Sequence[str], expected: str) -> dict[str, str]:
     for pair in given:
         name, equals, values = pair.partition("=")
         if not equals or not name or not values:
-            raise ValueError(f"expected {expected}, got {pair!r}")
+            raise LongtailError(f"expected {expected}, got {pair!r}")
         if name.replace("-", "_") in found:
-            raise ValueError(
+            raise LongtailError(
                 f"expected {name} once, got it twice: write all its values in one, {name}=VALUE,VALUE"
             )
         found[name.replace("-", "_")] = values

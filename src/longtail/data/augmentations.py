@@ -23,6 +23,7 @@ from torchvision import transforms
 from torchvision.transforms import v2
 
 from longtail.data.views import Array, Weak, check_size, fitted, to_tensor
+from longtail.errors import LongtailError
 
 _MEAN, _DEVIATION = (
     torch.tensor(IMAGENET_DEFAULT_MEAN)[:, None, None],
@@ -147,7 +148,7 @@ class Rotated(Seeded):
     def __post_init__(self) -> None:
         Weak(self.size, pad=self.pad)  # the same limits
         if not 0 <= self.degrees <= 180:
-            raise ValueError(f"degrees must be in [0, 180], got {self.degrees}")
+            raise LongtailError(f"degrees must be in [0, 180], got {self.degrees}")
 
     def look(self, image: Image.Image) -> Tensor:
         """The image as uint8 (3, size, size); draws from the global generators."""
@@ -190,11 +191,11 @@ class RandAugment(Seeded):
     def __post_init__(self) -> None:
         check_size(self.size)
         if not self.ops.startswith("rand-"):
-            raise ValueError(
+            raise LongtailError(
                 f"ops must be in timm's spelling, such as 'rand-m9-mstd0.5-inc1', got {self.ops!r}"
             )
         if not 0 <= self.erase <= 1:
-            raise ValueError(f"erase must be a probability, got {self.erase}")
+            raise LongtailError(f"erase must be a probability, got {self.erase}")
         _rand_augment(self.ops, self.size)  # a misspelt part fails here and not in a loader worker
 
     def look(self, image: Image.Image) -> Tensor:
@@ -264,7 +265,7 @@ class SimClr(Seeded):
     def __post_init__(self) -> None:
         check_size(self.size)
         if not 0 <= self.blur <= 1:
-            raise ValueError(f"blur must be a probability, got {self.blur}")
+            raise LongtailError(f"blur must be a probability, got {self.blur}")
 
     def look(self, image: Image.Image) -> Tensor:
         """The image as uint8 (3, size, size); draws from the global generators."""

@@ -23,6 +23,7 @@ from longtail.data.decoding import Blobs
 from longtail.data.parquet import open_shards, parquet_files
 from longtail.data.source import Rows, Source
 from longtail.data.splits import Profile, rank_groups, tail_counts, tail_rows, threshold_groups
+from longtail.errors import LongtailError
 
 CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
 CIFAR100 = """
@@ -116,7 +117,7 @@ def _find(kind: Kind, root: Path) -> tuple[Part, Part, bool]:
     try:
         return *_torchvision(kind, root, download=True), True
     except OSError as error:  # what urllib raises without a network
-        raise ValueError(
+        raise LongtailError(
             f"expected {kind.name} under {root.resolve()}, got no copy there and no download ({error}). Put torchvision's folder "
             f"{kind.folder} or the Hub's train-*.parquet and test-*.parquet into {root / kind.name}, or give their place with --root."
         ) from error
@@ -131,7 +132,7 @@ def _torchvision(kind: Kind, folder: Path, *, download: bool) -> tuple[Part, Par
             # torchvision compares the files with their known checksums before it unpickles them
             whole = getattr(datasets, kind.name.upper())(folder, train=train, download=download)
         except RuntimeError as error:
-            raise ValueError(
+            raise LongtailError(
                 f"expected torchvision's files of {kind.name} in {folder / kind.folder}, but they are incomplete or altered ({error}). "
                 "Remove this folder to download it again."
             ) from error
@@ -145,7 +146,7 @@ def _parquet(kind: Kind, files: list[Path]) -> Part:
     target = np.array(shards.labels(), dtype=np.int64)
     labels, counts = np.unique(target, return_counts=True)
     if labels.tolist() != list(range(len(kind.classes))) or counts.min() != counts.max():
-        raise ValueError(
+        raise LongtailError(
             f"expected {kind.name} with labels 0 to {len(kind.classes) - 1}, equally often, in {files[0]}; got {len(labels)} labels with "
             f"{counts.min()} to {counts.max()} rows in column {shards.label!r}. Give the folder of {kind.name} with --root."
         )

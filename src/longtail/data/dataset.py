@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from longtail.core import Groups
+from longtail.errors import LongtailError
 
 
 class Pictures(Protocol):
@@ -41,7 +42,7 @@ class Memory:
 
     def __post_init__(self) -> None:
         if self.pixels.dtype != torch.uint8 or self.pixels.ndim != 4 or self.pixels.shape[1] != 3:
-            raise ValueError(
+            raise LongtailError(
                 f"expected pixels as uint8 (N, 3, H, W), got {self.pixels.dtype} {tuple(self.pixels.shape)}"
             )
 
@@ -72,7 +73,7 @@ class Split:
     def __post_init__(self) -> None:
         if not len(self.pictures) == len(self.target) == len(self.ids):
             numbers = f"{len(self.pictures)}, {len(self.target)} and {len(self.ids)}"
-            raise ValueError(f"expected as many pictures as targets and ids, got {numbers}")
+            raise LongtailError(f"expected as many pictures as targets and ids, got {numbers}")
 
     def __len__(self) -> int:
         return len(self.target)

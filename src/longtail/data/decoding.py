@@ -19,6 +19,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from longtail.data.dataset import Memory
+from longtail.errors import LongtailError
 
 LONGEST = 8192  # pixels of a side that is padded to a square
 
@@ -30,7 +31,7 @@ def decode(content: bytes) -> Image.Image:
     except (
         Exception
     ) as error:  # decoders fail with many types: OSError, SyntaxError, struct.error, EOFError, ...
-        raise ValueError(why_not(error)) from error
+        raise LongtailError(why_not(error)) from error
 
 
 def check(content: bytes) -> None:
@@ -42,7 +43,7 @@ def check(content: bytes) -> None:
         )  # a JPEG is then decoded at an eighth of its size, but still to its last byte
         upright(image)
     except Exception as error:
-        raise ValueError(why_not(error)) from error
+        raise LongtailError(why_not(error)) from error
 
 
 def why_not(error: Exception) -> str:
@@ -91,7 +92,7 @@ class Files:
         try:
             return decode(self.content(index))
         except (OSError, ValueError) as error:
-            raise ValueError(
+            raise LongtailError(
                 f"expected an image, but {self.paths[index]} cannot be read ({error}). It was good when the data was opened: "
                 "restore it, or start again with --on-bad-image skip."
             ) from error
@@ -119,7 +120,7 @@ class Blobs:
         try:
             return decode(self.blobs[index])
         except ValueError as error:
-            raise ValueError(
+            raise LongtailError(
                 f"expected an image in row {index}, but it cannot be read ({error}). Get the file again."
             ) from error
 
@@ -177,7 +178,7 @@ def opened(content: bytes) -> Image.Image:
     image = Image.open(io.BytesIO(content))
     limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and image.width * image.height > limit:
-        raise ValueError(
+        raise LongtailError(
             f"{image.width} x {image.height} pixels are more than the {limit:,} that are safe to unpack"
         )
     return image
@@ -195,7 +196,7 @@ def upright(image: Image.Image) -> Image.Image:
     elif image.mode == "F":
         values = np.asarray(image)
         if not (values.min() >= 0 and values.max() <= 1):
-            raise ValueError(
+            raise LongtailError(
                 f"pixels are real numbers from {values.min():g} to {values.max():g}: save them as 8 or 16 bits, or in [0, 1]"
             )
         image = Image.fromarray(np.round(values * 255).astype(np.uint8))
@@ -209,7 +210,7 @@ def upright(image: Image.Image) -> Image.Image:
 def _eight_bits(values: NDArray[Any], mode: str) -> Image.Image:
     # Pillow opens some 16-bit files as 32-bit integers: only larger values show that a file really has 32 bits.
     if values.min() < 0:
-        raise ValueError(
+        raise LongtailError(
             f"pixels of mode {mode} are negative: save them as 8 or 16 bits without sign"
         )
     top = 65535.0 if values.max() <= 65535 else 2.0**31 - 1

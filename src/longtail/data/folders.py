@@ -11,6 +11,7 @@ import numpy as np
 from longtail.data.decoding import Files
 from longtail.data.source import Rows, Source, several, split_named
 from longtail.data.splits import natural_groups
+from longtail.errors import LongtailError
 
 SUFFIXES = {
     ".jpg",
@@ -38,7 +39,7 @@ def folder(path: Path, *, least: int = 2) -> Source:
     parts, known = {"train": path}, {split_named(name) for name in above}
     if "train" in known and len(known - {None}) > 1 and None in known:
         strangers = several(name for name in above if split_named(name) is None)
-        raise ValueError(
+        raise LongtailError(
             f"{path}: expected either splits (train, val, test) or classes, got both: {strangers} beside "
             f"{several(name for name in above if split_named(name))}. "
             "Move what is not a split elsewhere, or rename classes that are called like splits."
@@ -49,13 +50,13 @@ def folder(path: Path, *, least: int = 2) -> Source:
             split = split_named(name)
             assert split is not None
             if split in parts:
-                raise ValueError(
+                raise LongtailError(
                     f"{path}: expected one folder for {split}, got {parts[split].name} and {name}. Merge or rename them."
                 )
             parts[split] = path / name
     names = {split: _folders(place) for split, place in parts.items()}
     if not names["train"]:
-        raise ValueError(
+        raise LongtailError(
             f"{parts['train']}: expected a folder of class folders, got none in it. Put each class's images into a folder of its name."
         )
     classes = tuple(sorted({name for part in names.values() for name in part}))
@@ -71,7 +72,7 @@ def folder(path: Path, *, least: int = 2) -> Source:
             if not images:
                 empty.append(name)
         if split == "train" and empty:
-            raise ValueError(
+            raise LongtailError(
                 f"{place}: expected at least one training image in every class, got none in {several(empty, shown=20)} "
                 f"(of the kinds {' '.join(sorted(SUFFIXES))}). Add images or remove the folder."
             )
@@ -85,7 +86,7 @@ def folder(path: Path, *, least: int = 2) -> Source:
         if entry.is_file() and _is_image(entry.name)
     ]
     if len(classes) < least:
-        raise ValueError(
+        raise LongtailError(
             f"{path}: expected at least two class folders, got only {classes[0]}. If the classes are inside it, give {path / classes[0]}."
         )
     warnings = []
@@ -113,7 +114,7 @@ def _folders(path: Path) -> list[str]:
     if (
         strange
     ):  # names of files may be anything, but that of a class is written into files and pages
-        raise ValueError(
+        raise LongtailError(
             f"{path}: expected class folders with names in UTF-8, got {several(map(ascii, strange))}. Rename them."
         )
     return names

@@ -13,6 +13,7 @@ from longtail.data.decoding import Files
 from longtail.data.parquet import named_targets
 from longtail.data.source import Rows, Source, numbered_classes, several, split_named
 from longtail.data.splits import natural_groups, threshold_groups
+from longtail.errors import LongtailError
 
 Entry = tuple[str, str, str]  # path, label, split
 NAMES = "classes.txt"
@@ -81,7 +82,7 @@ def published(name: str, *, root: Path | None = None) -> Source:
     lists = {split: root / file for split, file in files.items() if file is not None}
     missing = [file.name for file in lists.values() if not file.is_file()]
     if missing:
-        raise ValueError(
+        raise LongtailError(
             f"expected the list files {', '.join(file.name for file in lists.values())} of {name} in {root.resolve()}, "
             f"got no {', '.join(missing)}. "
             "Put the field's lists there (lines of `path label`) beside the images they name, or give their folder with --root. "
@@ -141,12 +142,12 @@ def _source(
     warnings: list[str],
 ) -> Source:
     if not any(split == "train" for *_, split in entries):
-        raise ValueError(
+        raise LongtailError(
             f"{where}: expected training images, got none among {len(entries)} lines. A line is `path label`, or path,label in a .csv."
         )
     missing = [path for path, _, _ in entries if not os.path.isfile(root / path)]
     if missing:
-        raise ValueError(
+        raise LongtailError(
             f"{where}: expected every listed image under {root.resolve()}, "
             f"got {len(missing):,} of {len(entries):,} missing: {several(missing)}. "
             "Give the folder that the paths are relative to with --root, or correct the list."
@@ -168,12 +169,12 @@ def _source(
             numbers = {word: number for number, word in enumerate(names)}
             if len(numbers) < len(names):
                 same = next(word for number, word in enumerate(names) if numbers[word] != number)
-                raise ValueError(
+                raise LongtailError(
                     f"{where}: expected each label once in classes.txt, got {same!r} twice. Correct it, or use numbers as labels."
                 )
             unnamed = sorted(set(classes) - set(numbers))
             if unnamed:
-                raise ValueError(
+                raise LongtailError(
                     f"{where}: expected labels that classes.txt names, got {several(unnamed)}. Add them there or correct the list."
                 )
             order = np.array([numbers[word] for word in classes], dtype=np.int64)
@@ -201,7 +202,7 @@ def _text(path: Path) -> list[Entry]:
             continue
         parts = line.strip().rsplit(maxsplit=1)
         if len(parts) != 2:
-            raise ValueError(
+            raise LongtailError(
                 f"{path}, line {number}: expected `path label`, got {line.strip()!r}. Give every image a label."
             )
         entries.append((parts[0], parts[1], "train"))
@@ -225,7 +226,7 @@ def _csv(path: Path) -> list[Entry]:
         cells = {name: row[column] for name, column in columns.items() if column < len(row)}
         split = split_named(cells.get("split") or "train")
         if not cells.get("path") or not cells.get("label") or split is None:
-            raise ValueError(
+            raise LongtailError(
                 f"{path}, line {number}: expected path,label or path,label,split (train, val or test), got {','.join(row)!r}. "
                 "Name the columns in a first line `path,label` if there are others."
             )

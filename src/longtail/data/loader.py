@@ -24,6 +24,7 @@ from longtail.core import B_co, Labelled, LabelledViews
 from longtail.data.dataset import Memory, Pictures, Split
 from longtail.data.samplers import Instance, Sampler
 from longtail.data.views import Array, Batched, Plain, TwoViews, View
+from longtail.errors import LongtailError
 
 _INSTANCE = Instance()
 
@@ -137,7 +138,7 @@ class _Epoch(TorchDataset[dict[str, Tensor]]):
 def _positive(**values: int) -> None:
     for name, value in values.items():
         if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+            raise LongtailError(f"{name} must be at least 1, got {value}")
 
 
 class Loader(Generic[B_co]):
@@ -182,11 +183,11 @@ class Loader(Generic[B_co]):
     ) -> None:
         _positive(batch=batch)
         if seed < 0 or workers < 0:
-            raise ValueError(
+            raise LongtailError(
                 f"seed and workers must not be negative, got seed {seed} and workers {workers}"
             )
         if not len(split):
-            raise ValueError("expected at least one image to train on, got a split with none")
+            raise LongtailError("expected at least one image to train on, got a split with none")
         self.split, self.view, self.batch, self.seed, self.sampler, self.workers = (
             split,
             view,
@@ -202,11 +203,11 @@ class Loader(Generic[B_co]):
         world = processes.world()
         if self.batch % world:
             near = self.batch // world * world or world
-            raise ValueError(
+            raise LongtailError(
                 f"batch is shared by {world} processes and must be a multiple of that, got {self.batch}: try {near}"
             )
         if len(self.split) < world:
-            raise ValueError(
+            raise LongtailError(
                 f"expected at least one image for each of {world} processes, got {len(self.split)}: start fewer processes"
             )
         return min(self.batch, len(self.split) // world * world)
@@ -219,7 +220,7 @@ class Loader(Generic[B_co]):
         """The batches of an epoch, from batch `start` on: the same rows and views whatever came before."""
         order = self.sampler.order(self.split.target, epoch=index, seed=self.seed)
         if len(order) != len(self.split):
-            raise ValueError(
+            raise LongtailError(
                 f"{self.sampler} must give an order as long as the split ({len(self.split)} rows), got {len(order)}"
             )
         rows, world = self._rows(), processes.world()

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longtail.core import Clock, Labelled
+from longtail.errors import LongtailError
 
 
 def _soft(target: Tensor, classes: int, smoothing: float) -> Tensor:
@@ -41,18 +42,18 @@ def _cut_images(image: Tensor, lam: float) -> tuple[Tensor, float]:
 def _positive(**values: float) -> None:
     for name, value in values.items():
         if not value > 0:
-            raise ValueError(f"expected {name} above 0, got {value}")
+            raise LongtailError(f"expected {name} above 0, got {value}")
 
 
 def _probability(**values: float) -> None:
     for name, value in values.items():
         if not 0 <= value <= 1:
-            raise ValueError(f"{name} must be in [0, 1], got {value}")
+            raise LongtailError(f"{name} must be in [0, 1], got {value}")
 
 
 def _smoothing(value: float) -> None:
     if not 0 <= value < 1:
-        raise ValueError(
+        raise LongtailError(
             f"expected a smoothing in [0, 1), got {value}: with 1, no target would be left"
         )
 

@@ -21,6 +21,7 @@ from longtail.data.parquet import parquet, parquet_files
 from longtail.data.reading import OnBadImage, read
 from longtail.data.source import Rows, Source, several
 from longtail.data.splits import Profile, hold_out, shared, split_hash
+from longtail.errors import LongtailError
 from longtail.naming import unknown
 
 Protocol = Literal["holdout", "paper"]
@@ -59,9 +60,9 @@ def open_data(
     """
     check_asked(protocol=protocol, profile=profile, split_seed=split_seed)
     if on_bad_image not in ("refuse", "skip"):
-        raise ValueError(f"expected --on-bad-image refuse or skip, got {on_bad_image!r}.")
+        raise LongtailError(f"expected --on-bad-image refuse or skip, got {on_bad_image!r}.")
     if size is not None and size < 1:
-        raise ValueError(f"expected a size of at least 1 pixel, got {size}.")
+        raise LongtailError(f"expected a size of at least 1 pixel, got {size}.")
     source = find(name, root=root, imbalance=imbalance, profile=profile)
     if mirror is not None:
         source = replace(source, mirror=mirror)
@@ -120,9 +121,9 @@ def check_asked(*, protocol: Protocol, profile: Profile, split_seed: int) -> Non
         ("profile", profile, ("exp", "step", "pareto")),
     ):
         if value not in choices:
-            raise ValueError(f"expected --{what} {' or '.join(choices)}, got {value!r}.")
+            raise LongtailError(f"expected --{what} {' or '.join(choices)}, got {value!r}.")
     if split_seed < 0:
-        raise ValueError(f"expected a split seed of 0 or more, got {split_seed}.")
+        raise LongtailError(f"expected a split seed of 0 or more, got {split_seed}.")
 
 
 def find(
@@ -139,7 +140,7 @@ def find(
         "cifar10-lt",
         "cifar100-lt",
     ):
-        raise ValueError(
+        raise LongtailError(
             f"expected --imbalance and --profile only with digits-lt, cifar10-lt or cifar100-lt, which are cut; got them with {name}."
         )
     root = None if root is None else Path(root)
@@ -155,12 +156,14 @@ def find(
             return image_list(path, root=root)
         if path.suffix.lower() == ".parquet":
             return parquet(path)
-        raise ValueError(f"expected a folder, a .txt or .csv list, or a .parquet file, got {path}.")
+        raise LongtailError(
+            f"expected a folder, a .txt or .csv list, or a .parquet file, got {path}."
+        )
     if not path.is_dir():
         other = "or the path of a folder of class folders, of a .txt or .csv list, or of parquet files: there is none of that name here"
         raise unknown("dataset", name, KNOWN, more=f"; {other}")
     if root is not None:
-        raise ValueError(
+        raise LongtailError(
             f"expected --root only with a known name or a list, got it with the folder {path}. Leave it out."
         )
     return parquet(path) if parquet_files(path) else folder(path, least=least)
@@ -221,7 +224,7 @@ def _classes_to_learn(source: Source) -> Source:
         alike[name.casefold()].append(name)
     clashes = [" and ".join(names) for names in alike.values() if len(names) > 1]
     if clashes:
-        raise ValueError(
+        raise LongtailError(
             f"{source.name}: expected class names that differ in more than case, got {several(clashes)}. Rename or merge them."
         )
 
@@ -233,7 +236,7 @@ def _classes_to_learn(source: Source) -> Source:
         elsewhere[rows.target] = True
     empty = [source.classes[i] for i in np.flatnonzero(~elsewhere)]
     if empty:
-        raise ValueError(
+        raise LongtailError(
             f"{source.name}: expected a training image in every class, got none in {several(empty, shown=20)}. Add images or remove them."
         )
     index = np.cumsum(trained) - 1

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from longtail.data.decoding import Blobs
 from longtail.data.source import Rows, Source, numbered_classes, several, split_named
 from longtail.data.splits import natural_groups
+from longtail.errors import LongtailError
 
 LARGEST = 4 << 30  # bytes of shards: they are held in memory as encoded images
 
@@ -44,7 +45,7 @@ class Shards:
         ]
         empty = [row for row, blob in enumerate(blobs) if not blob]
         if empty:
-            raise ValueError(
+            raise LongtailError(
                 f"{self.files[0].parent}: expected image bytes in column {self.image!r}, got none in row {several(empty)}."
             )
         return blobs, [
@@ -66,7 +67,7 @@ def parquet_files(path: Path) -> dict[str, list[Path]]:
         unnamed = found.pop(None, [])
         if unnamed and found:
             named = several(file.name for own in found.values() for file in own)
-            raise ValueError(
+            raise LongtailError(
                 f"{folder}: expected every parquet file to begin with its split (train, val, test) or none, got "
                 f"{several(file.name for file in unnamed)} beside {named}. Rename them."
             )
@@ -83,7 +84,7 @@ def open_shards(files: Sequence[Path]) -> Shards:
     image = next((name for name in ("img", "image") if name in schema.names), None)
     label = next((name for name in ("label", "fine_label") if name in schema.names), None)
     if image is None or label is None:
-        raise ValueError(
+        raise LongtailError(
             f"{files[0]}: expected a column img or image and a column label or fine_label, got {several(schema.names, shown=20)}."
         )
     stored = (schema.metadata or {}).get(b"huggingface")
@@ -96,12 +97,12 @@ def parquet(path: Path) -> Source:
     """Images from a parquet file, or from a folder of shards such as `train-00000-of-00001.parquet`."""
     files = parquet_files(path)
     if "train" not in files:
-        raise ValueError(
+        raise LongtailError(
             f"{path}: expected parquet files of a training split (train-*.parquet), got only {several(files)}."
         )
     bytes_ = sum(file.stat().st_size for part in files.values() for file in part)
     if bytes_ > LARGEST:
-        raise ValueError(
+        raise LongtailError(
             f"{path}: expected at most {LARGEST >> 30} GB of parquet files, which are held in memory, got {bytes_ / 2**30:.1f} GB. "
             "Unpack the images into a folder of class folders, which is streamed."
         )
@@ -109,7 +110,7 @@ def parquet(path: Path) -> Source:
     labels = {split: part.labels() for split, part in shards.items()}
     for split, own in labels.items():
         if missing := [row for row, label in enumerate(own) if label is None]:
-            raise ValueError(
+            raise LongtailError(
                 f"{path}: expected a label for every image, got none in row {several(missing)} of {split}. Label or remove them."
             )
     if all(isinstance(label, int) for part in labels.values() for label in part):
@@ -141,7 +142,7 @@ def _pyarrow() -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise ValueError(
+        raise LongtailError(
             "expected pyarrow, which reads parquet files, got none. Do: pip install 'longtail[data]'"
         ) from error
     return pyarrow.parquet

@@ -18,6 +18,7 @@ from longtail.data.dataset import Memory
 from longtail.data.decoding import Blobs, Files, Padded, Resized, check, decode, square
 from longtail.data.progress import each
 from longtail.data.source import Rows, Source, several
+from longtail.errors import LongtailError
 
 OnBadImage = Literal["refuse", "skip"]
 MEMORY = 1 << 30  # bytes of decoded pixels up to which a dataset lives in memory
@@ -53,7 +54,7 @@ def read(
             splits[split] = rows
     warnings = source.warnings
     if bad and on_bad_image == "refuse":
-        raise ValueError(
+        raise LongtailError(
             f"expected images that can be read, got {len(bad):,} that cannot:\n"
             + "\n".join(f"  {name}: {reason}" for name, reason in bad)
             + "\nRepair or remove them, or leave them out with --on-bad-image skip."
@@ -64,7 +65,7 @@ def read(
         )
         if emptied:
             names = several(source.classes[label] for label in emptied)
-            raise ValueError(
+            raise LongtailError(
                 f"expected a training image in every class, got none that can be read in {names}. Repair or remove these classes."
             )
         warnings = (

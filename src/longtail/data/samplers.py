@@ -21,6 +21,8 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
+from longtail.errors import LongtailError
+
 Array = np.ndarray[Any, np.dtype[Any]]
 Labels = Tensor | Array | Sequence[int]
 
@@ -50,7 +52,7 @@ def _by_class(
     """Rows with class shares (1 - balance) n_c^power / sum + balance / C, over the classes that have images."""
     target = np.asarray(targets)
     if target.ndim != 1 or not len(target):
-        raise ValueError(
+        raise LongtailError(
             f"expected a class for each of some rows, (N,), got shape {target.shape}: pass class indices, not distributions"
         )
     classes, counts = np.unique(target, return_counts=True)
@@ -100,7 +102,7 @@ class ProgressivelyBalanced:
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
-            raise ValueError(
+            raise LongtailError(
                 f"epochs must be the number of epochs of the stage, at least 1, got {self.epochs}"
             )
 
@@ -124,7 +126,7 @@ class RepeatedAugmentation:
 
     def __post_init__(self) -> None:
         if self.repeats < 1:
-            raise ValueError(f"repeats must be at least 1, got {self.repeats}")
+            raise LongtailError(f"repeats must be at least 1, got {self.repeats}")
 
     def order(self, targets: Labels, *, epoch: int, seed: int) -> Array:
         """Rows of the epoch's images, each `repeats` times in a row; the last one less often if N is no multiple."""
@@ -148,7 +150,7 @@ class PerDomain:
         """Rows whose domains go round: any D rows in a row hold each of the D domains once."""
         domains = np.asarray(self.domains)
         if len(domains) != len(targets):
-            raise ValueError(
+            raise LongtailError(
                 f"expected a domain for each of the {len(targets)} rows, got {len(domains)}: pass one per row of this split"
             )
         rng, rows = _generator(seed, epoch), len(targets)

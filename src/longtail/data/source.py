@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from longtail.core import Groups
 from longtail.data.dataset import Store
+from longtail.errors import LongtailError
 
 
 @dataclass(frozen=True)
@@ -85,20 +86,20 @@ def numbered_classes(
     used = np.unique(np.concatenate(list(labels.values())))
     below = used[used < 0]
     if len(below):
-        raise ValueError(
+        raise LongtailError(
             f"{where}: expected labels from 0 on, got {several(below)}. Number the classes 0, 1, 2, ..."
         )
     if names is not None:
         above = used[used >= len(names)]
         if len(above):
-            raise ValueError(
+            raise LongtailError(
                 f"{where}: expected labels 0 to {len(names) - 1} ({len(names)} classes are named), got {several(above)}. "
                 "Correct the labels or the class names."
             )
         return tuple(names)
     missing = sorted(set(range(int(used[-1]) + 1)) - set(used.tolist()))
     if missing:
-        raise ValueError(
+        raise LongtailError(
             f"{where}: expected labels 0 to {int(used[-1])} without gaps, got no image of label {several(missing)}. "
             "Number the classes 0, 1, 2, ... or use class names as labels in a .csv."
         )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from longtail.core import Groups
 from longtail.data.source import Rows, several
+from longtail.errors import LongtailError
 
 Profile = Literal["exp", "step", "pareto"]
 
@@ -33,7 +34,7 @@ def tail_counts(
     [5000, 2864, 1997, 1464, 1086, 795, 560, 363, 196, 50]
     """
     if not 1 <= imbalance < float("inf"):
-        raise ValueError(
+        raise LongtailError(
             f"expected an imbalance of at least 1 (largest class / smallest class), got {imbalance}. The field uses 10 to 200."
         )
     share = 1 / imbalance
@@ -50,9 +51,9 @@ def tail_counts(
             int(largest * (share + (1 - share) * (q - quantiles[-1]) / spread)) for q in quantiles
         ]
     else:
-        raise ValueError(f"expected the profile exp, step or pareto, got {profile!r}.")
+        raise LongtailError(f"expected the profile exp, step or pareto, got {profile!r}.")
     if counts[-1] < 1:
-        raise ValueError(
+        raise LongtailError(
             f"expected at least one training image in every class, got none at imbalance {imbalance:g}. Use at most {largest:g}."
         )
     return counts
@@ -121,7 +122,7 @@ def rank_groups(counts: Sequence[int], cuts: tuple[int, int, int]) -> Groups:
     {'many': (1,), 'medium': (2, 3), 'few': (0,)}
     """
     if sum(cuts) != len(counts):
-        raise ValueError(f"expected cuts that sum to {len(counts)} classes, got {cuts}.")
+        raise LongtailError(f"expected cuts that sum to {len(counts)} classes, got {cuts}.")
     ranked = sorted(range(len(counts)), key=lambda i: (-counts[i], i))
     many, medium, _ = cuts
     parts = {

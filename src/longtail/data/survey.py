@@ -17,6 +17,7 @@ from longtail.data.decoding import Blobs, Files, opened, upright, why_not
 from longtail.data.progress import each
 from longtail.data.reading import natural_size
 from longtail.data.source import Rows, Source, several
+from longtail.errors import LongtailError
 
 KINDS = ("grey", "palette", "CMYK", "16 bits", "transparent", "rotated by EXIF", "animated")
 LOOK = np.dtype(
@@ -100,7 +101,7 @@ def survey(source: Source) -> Survey:
         )
     if not len(splits["train"]):
         shown = several(f"{own['image']} ({own['reason']})" for own in unreadable)
-        raise ValueError(
+        raise LongtailError(
             f"expected training images that can be read, got none among {len(unreadable):,} files: {shown}. Repair them."
         )
     trained = set(splits["train"].target.tolist())

@@ -27,6 +27,7 @@ from longtail import processes
 from longtail.core import BatchTransform, Clock, nothing
 from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader
+from longtail.errors import LongtailError
 from longtail.files import cache_folder
 
 
@@ -71,7 +72,7 @@ class AskTeacher:
         if isinstance(self.teacher, nn.Module) and any(
             module.training for module in self.teacher.modules()
         ):
-            raise ValueError(
+            raise LongtailError(
                 "expected a teacher that is never in train mode, got one that is: wrap it in longtail.nn.Teacher"
             )
         with torch.no_grad():
@@ -91,7 +92,7 @@ class LabelFile:
 
     def __init__(self, path: Path, *, epochs: int, draws: int, classes: int) -> None:
         if epochs < 1 or draws < 1 or not 1 <= classes < 65535:
-            raise ValueError(
+            raise LongtailError(
                 f"expected epochs, draws and up to 65,534 classes, got {epochs}, {draws} and {classes}"
             )
         kind = np.uint8 if classes < 255 else np.uint16
@@ -276,6 +277,6 @@ def described(part: Any) -> Any:
         }
     if callable(part) and "<" not in getattr(part, "__qualname__", "<"):
         return f"{part.__module__}.{part.__qualname__}"
-    raise ValueError(
+    raise LongtailError(
         f"expected parts that say what they are, got {type(part).__name__} {part!r}: make it a dataclass, or use AskTeacher without memory"
     )

@@ -15,6 +15,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from PIL import Image
 from torch import Tensor
 
+from longtail.errors import LongtailError
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -73,7 +75,7 @@ def fitted(image: Image.Image, size: int, resize: int) -> Image.Image:
 def check_size(size: int) -> None:
     """Refuse a side without pixels."""
     if size < 1:
-        raise ValueError(f"size must be at least 1 pixel, got {size}")
+        raise LongtailError(f"size must be at least 1 pixel, got {size}")
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Plain:
     def __post_init__(self) -> None:
         check_size(self.size)
         if not 0 < self.crop <= 1:
-            raise ValueError(f"crop must be a share of the image in (0, 1], got {self.crop}")
+            raise LongtailError(f"crop must be a share of the image in (0, 1], got {self.crop}")
 
     def parameters(self, rng: np.random.Generator, rows: int) -> Array:
         """Nothing is drawn."""
@@ -126,11 +128,13 @@ class Weak:
     def __post_init__(self) -> None:
         check_size(self.size)
         if not 0 <= self.pad < self.size:
-            raise ValueError(
+            raise LongtailError(
                 f"pad must be in [0, size) because pixels are reflected, got pad {self.pad} and size {self.size}"
             )
         if self.cutout < 0:
-            raise ValueError(f"cutout must be a side in pixels, or 0 for none, got {self.cutout}")
+            raise LongtailError(
+                f"cutout must be a side in pixels, or 0 for none, got {self.cutout}"
+            )
 
     def parameters(self, rng: np.random.Generator, rows: int) -> Array:
         """Columns: top and left of the crop, flipped or not, row and column of the cut-out square's centre."""
@@ -177,7 +181,7 @@ class TwoViews:
 
     def __post_init__(self) -> None:
         if self.first.size != self.second.size:
-            raise ValueError(
+            raise LongtailError(
                 f"both views must have one size, got {self.first.size} and {self.second.size}"
             )
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from longtail.core import Clock
+from longtail.errors import LongtailError
 
 
 def averaged_tensors(method: nn.Module) -> dict[str, Tensor]:
@@ -63,7 +64,7 @@ class EMA(_Average):
     def __init__(self, decay: float) -> None:
         super().__init__()
         if not 0.0 < decay < 1.0:
-            raise ValueError(f"expected a decay in (0, 1), got {decay}")
+            raise LongtailError(f"expected a decay in (0, 1), got {decay}")
         self.decay = decay
 
     @torch.no_grad()
@@ -79,7 +80,7 @@ class Uniform(_Average):
     def __init__(self, *, start: float = 0.5, end: float = 1.0) -> None:
         super().__init__()
         if not 0.0 <= start < end <= 1.0:
-            raise ValueError(
+            raise LongtailError(
                 f"expected 0 <= start < end <= 1 as fractions of training, got start {start} and end {end}"
             )
         self.start, self.end, self.seen = start, end, 0

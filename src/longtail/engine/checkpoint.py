@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from longtail.errors import LongtailError
 from longtail.files import whole
 
 FORMAT = 1
@@ -30,12 +31,12 @@ def load(path: Path) -> dict[str, Any]:
     except (OSError, MemoryError):
         raise
     except Exception as error:
-        raise ValueError(
+        raise LongtailError(
             f"expected a whole checkpoint in {path}, got one that cannot be read ({type(error).__name__}: {str(error).splitlines()[0]}): "
             f"delete {path.parent} to train this stage again"
         ) from error
     if state.get("format", 0) > FORMAT:
-        raise ValueError(
+        raise LongtailError(
             f"{path} has checkpoint format {state['format']}, this version reads up to {FORMAT}: update longtail"
         )
     return state
@@ -53,7 +54,7 @@ def restore(method: nn.Module, weights: Mapping[str, Any], source: Path) -> None
     ]
     if differences:
         more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
-        raise ValueError(
+        raise LongtailError(
             f"{source} was made with another network: {'; '.join(differences[:3])}{more}. "
             "Use the keywords it was trained with, or another --out"
         )

@@ -16,6 +16,7 @@ from longtail.core import Clock, Outcome, Stage
 from longtail.engine.distributed import Look
 from longtail.engine.machine import Machine
 from longtail.engine.seeding import seed_all
+from longtail.errors import LongtailError
 
 
 @dataclass(frozen=True)
@@ -89,12 +90,12 @@ def promised(stage: Stage[Any], epoch: int, *, start: int) -> Iterator[Any]:
                 if isinstance(batch, Mapping)
                 else f"a {type(batch).__name__}"
             )
-            raise ValueError(
+            raise LongtailError(
                 f"stage {stage.name!r}: expected batches as dictionaries with `draw`, one number for each row, got {got}"
             )
         yield batch
     if seen != length:
-        raise ValueError(
+        raise LongtailError(
             f"stage {stage.name!r}: expected {length} batches in epoch {epoch + 1}, as the length of its data says, got "
             f"{'more' if seen > length else seen}: its `epoch` has to yield as many"
         )
@@ -112,7 +113,7 @@ def gradient(fitting: Fitting, batches: Sequence[Any], clock: Clock) -> Outcome:
             with fitting.machine.autocast():
                 outcome = fitting.look(batch, clock)
             if not isinstance(outcome, Outcome):
-                raise ValueError(
+                raise LongtailError(
                     f"stage {fitting.stage.name!r}: expected `forward` of {type(fitting.stage.method).__name__} to return an Outcome, "
                     f'got a {type(outcome).__name__}: return longtail.core.Outcome({{"class": loss}})'
                 )

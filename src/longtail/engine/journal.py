@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from longtail.core import Clock, NonFinite, Outcome
+from longtail.errors import LongtailError
 
 
 def diverged(what: str, clock: Clock, shown: str) -> NonFinite:
@@ -81,7 +82,7 @@ class Journal:
             try:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError as error:
-                raise ValueError(
+                raise LongtailError(
                     "TensorBoard files need the package tensorboard: pip install 'longtail[track]'"
                 ) from error
             self._board = SummaryWriter(str(tensorboard))

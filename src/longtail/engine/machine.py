@@ -13,6 +13,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from longtail.errors import LongtailError
+
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["auto", "fp32", "bf16"]
 
@@ -115,19 +117,19 @@ def choose(
     """Choose a machine: the fastest device, and bf16 where it is both safe and fast (CUDA), unless told otherwise."""
     kind = devices()[0] if device == "auto" else device
     if kind.partition(":")[0] not in devices():
-        raise ValueError(
+        raise LongtailError(
             f"expected a device that is here ({', '.join(devices())}), got {kind!r}: choose one of them or 'auto'"
         )
     if threads is not None and threads < 1:
-        raise ValueError(f"expected at least one thread, got {threads}")
+        raise LongtailError(f"expected at least one thread, got {threads}")
     if workers < 0:
-        raise ValueError(f"expected 0 or more loader workers, got {workers}")
+        raise LongtailError(f"expected 0 or more loader workers, got {workers}")
     if precision == "bf16" and not bf16_works(kind):
-        raise ValueError(
+        raise LongtailError(
             f"bf16 products fail on this {kind} (tried in a child process): use --precision fp32"
         )
     if sync_batchnorm and kind.partition(":")[0] != "cuda":
-        raise ValueError(
+        raise LongtailError(
             f"torch has SyncBatchNorm on cuda only, got {kind}: leave --sync-batchnorm out"
         )
     mixed = precision == "bf16" or (

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from longtail.errors import LongtailError
+
 Build = Callable[[nn.Module], Optimizer]
 
 TOKENS = ("pos_embed", "cls_token", "dist_token", "reg_token")
@@ -30,21 +32,21 @@ def parameter_groups(
     first d ** n, the embedding d ** (n + 1) and what follows the blocks 1 (LiVT, BEiT).
     """
     if not weight_decay >= 0:
-        raise ValueError(f"expected a weight decay of 0 or more, got {weight_decay}")
+        raise LongtailError(f"expected a weight decay of 0 or more, got {weight_decay}")
     if not 0 < layer_decay <= 1:
-        raise ValueError(
+        raise LongtailError(
             f"expected a decay of rates over layers in (0, 1], got {layer_decay}: 1 is one rate for all"
         )
     named = [(name, p) for name, p in method.named_parameters() if p.requires_grad]
     if not named:
-        raise ValueError(
+        raise LongtailError(
             "expected a method with something to train, got no parameter that requires a gradient"
         )
     scales = scales or {}
     for prefix in scales:
         if not any(_within(name, prefix) for name, _ in named):
             known = sorted({name.partition(".")[0] for name, _ in named})
-            raise ValueError(
+            raise LongtailError(
                 f"expected a trainable part of the method in `scales`, got {prefix!r}: known are {', '.join(known)}"
             )
     depth = 1 + max((_block(name) for name, _ in named), default=-1)
@@ -52,7 +54,7 @@ def parameter_groups(
         depth
         and any(re.search(r"(?:^|\.)patch_embed\.", name) for name, _ in method.named_parameters())
     ):
-        raise ValueError(
+        raise LongtailError(
             f"expected a vision transformer for a decay of rates over layers, got {layer_decay} for something else: leave it at 1"
         )
     groups: dict[tuple[float, float], dict[str, Any]] = {}
@@ -201,7 +203,7 @@ class Clipped(Wrapper):
 def clipped(build: Build, *, norm: float) -> Build:
     """Clip the gradient's global norm to `norm` before every step."""
     if norm <= 0:
-        raise ValueError(f"expected a positive norm to clip to, got {norm}")
+        raise LongtailError(f"expected a positive norm to clip to, got {norm}")
 
     def wrap(method: nn.Module) -> Optimizer:
         return Clipped(build(method), norm)

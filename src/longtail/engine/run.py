@@ -20,6 +20,7 @@ from longtail.engine.fit import Fitting, train
 from longtail.engine.machine import Machine, compile_parts
 from longtail.engine.seeding import seed_all
 from longtail.engine.session import Session, announce
+from longtail.errors import LongtailError
 
 
 class Run:
@@ -66,16 +67,16 @@ class Run:
     def fit(self, stage: Stage[B]) -> Method[B]:
         """Train a stage to its end, or load it if that has happened; returns its method with the kept weights."""
         if stage.epochs < 1 or len(stage.data) < 1 or stage.accumulate < 1:
-            raise ValueError(
+            raise LongtailError(
                 f"stage {stage.name!r}: expected at least one epoch, batch and accumulated batch, "
                 f"got {stage.epochs}, {len(stage.data)} and {stage.accumulate}"
             )
         if stage.keep.average is not None and stage.keep.average not in stage.averages:
-            raise ValueError(
+            raise LongtailError(
                 f"stage {stage.name!r} keeps the average {stage.keep.average!r}, but has only {sorted(stage.averages)}"
             )
         if stage.name in self._begun:
-            raise ValueError(
+            raise LongtailError(
                 f"expected stages of different names, for each has its folder, got two called {stage.name!r}: rename one"
             )
         self._begun.add(stage.name)
@@ -100,7 +101,7 @@ class Run:
         if saved is not None:
             checkpoint.restore(stage.method, saved["method"], folder / "last.pt")
         elif (folder / "done").exists():
-            raise ValueError(
+            raise LongtailError(
                 f"expected the weights of the finished stage {stage.name!r}, got no {folder / 'last.pt'}: bring it back, "
                 f"or delete {folder} to train the stage again"
             )

@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from longtail.engine.optim import Build, Wrapper
+from longtail.errors import LongtailError
 
 
 @contextlib.contextmanager
@@ -41,7 +42,7 @@ class SAM(Wrapper):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         if closure is None:
-            raise ValueError(
+            raise LongtailError(
                 "SAM looks twice at a batch and needs a closure that computes the gradient: pass one to step"
             )
         with torch.enable_grad():
@@ -63,7 +64,7 @@ class SAM(Wrapper):
 def sam(build: Build, *, rho: float) -> Build:
     """Seek flat minima: wrap any optimizer with sharpness-aware minimisation of radius `rho`."""
     if rho <= 0:
-        raise ValueError(f"expected a positive radius rho, got {rho}")
+        raise LongtailError(f"expected a positive radius rho, got {rho}")
 
     def wrap(method: nn.Module) -> Optimizer:
         return SAM(build(method), method, rho)

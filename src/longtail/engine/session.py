@@ -22,6 +22,7 @@ from longtail.engine.fit import Fitting, train
 from longtail.engine.journal import Journal, Meter, diverged
 from longtail.engine.predicting import predictor
 from longtail.engine.stopping import Stopped, listening
+from longtail.errors import LongtailError
 from longtail.files import write_text
 
 JOURNAL_EVERY = 100  # steps between two lines within an epoch
@@ -176,7 +177,7 @@ class Session:
         if metric is None or not results or (name and not self.stage.averages[name].weights()):
             return  # nothing was judged, or the average has not begun
         if metric not in results:
-            raise ValueError(
+            raise LongtailError(
                 f"stage {self.stage.name!r} keeps the best {metric!r}, but its evaluations are: {', '.join(results)}"
             )
         if results[metric] > (
@@ -227,7 +228,7 @@ class Session:
                 if keep.average
                 else f"{keep.best!r} was never measured"
             )
-            raise ValueError(
+            raise LongtailError(
                 f"stage {self.stage.name!r} keeps {keep.name}, but {never}: train for more epochs, or keep the last"
             )
         best = (

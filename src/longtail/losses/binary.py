@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from longtail.errors import LongtailError
 from longtail.losses.reduction import (
     check_classes,
     check_smoothing,
@@ -38,7 +39,7 @@ class BinaryCrossEntropy(nn.Module):
         super().__init__()
         check_smoothing(smoothing)
         if whole and smoothing:
-            raise ValueError(
+            raise LongtailError(
                 f"expected no smoothing with `whole`, which would answer yes for every class, got {smoothing}"
             )
         self.smoothing, self.whole = smoothing, whole
@@ -104,14 +105,14 @@ class BalancedBCE(BinaryCrossEntropy):
                 or not inside
                 or abs(float(test_prior.sum()) - 1) > 1e-4
             ):
-                raise ValueError(
+                raise LongtailError(
                     f"expected a test prior of {len(counts)} numbers in (0, 1) that sum to 1, got {test_prior.tolist()}"
                 )
             bias = bias - test_prior.double().logit()
         elif isinstance(test_prior, str) and test_prior == "uniform":
             bias = bias - torch.full_like(bias, 1 / len(counts)).logit()
         elif test_prior is not None:
-            raise ValueError(
+            raise LongtailError(
                 f'expected None, "uniform" or a distribution, as a tensor, as the test prior, got {test_prior!r}'
             )
         if (

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from longtail.errors import LongtailError
 from longtail.losses.reduction import full, prior
 
 
@@ -29,7 +30,7 @@ class Diversity(nn.Module):
     def forward(self, logits: Tensor, *, temperature: Tensor | None = None) -> Tensor:
         """For logits (experts, N, C)."""
         if logits.ndim != 3 or len(logits) < 2:
-            raise ValueError(
+            raise LongtailError(
                 f"expected logits (experts, N, C) of at least two experts, got {tuple(logits.shape)}"
             )
         return self.factor * sum_of_divergences(
@@ -66,7 +67,7 @@ def expert_temperature(counts: Tensor, factor: float = 0.05) -> Tensor:
     [1.0, 0.6000000238418579]
     """
     if not 0 <= factor < 1:
-        raise ValueError(
+        raise LongtailError(
             f"expected a factor in [0, 1), got {factor}: 0 gives every class the temperature 1"
         )
     raw = factor * len(counts) * prior(counts) + 1 - factor

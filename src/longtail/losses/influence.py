@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from longtail.errors import LongtailError
 from longtail.losses.reduction import check_classes, distribution, full, prior, weighted_mean
 
 
@@ -46,7 +47,7 @@ class InfluenceBalanced(nn.Module):
         """The mean over rows; see `longtail.losses.reduction` for `weight` and `rows`. `features` (N, dim) are needed."""
         if features is None or len(features) != len(logits):
             got = "none" if features is None else f"{len(features)} rows"
-            raise ValueError(
+            raise LongtailError(
                 f"expected the features of {len(logits)} rows, which the head turned into logits, got {got}: pass features="
             )
         check_classes(logits, self.columns)

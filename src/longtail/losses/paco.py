@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from longtail.errors import LongtailError
 from longtail.losses.reduction import check_classes, full, prior
 
 
@@ -40,11 +41,11 @@ class ParametricContrastive(nn.Module):
     ) -> None:
         super().__init__()
         if alpha < 0 or beta <= 0 or gamma < 0:
-            raise ValueError(
+            raise LongtailError(
                 f"expected alpha and gamma of at least 0 and a positive beta, got {alpha}, {gamma} and {beta}"
             )
         if temperature <= 0 or centre_temperature <= 0:
-            raise ValueError(
+            raise LongtailError(
                 f"expected positive temperatures, got {temperature} and {centre_temperature}"
             )
         self.register_buffer(
@@ -64,7 +65,7 @@ class ParametricContrastive(nn.Module):
             sizes = (
                 f"{len(logits)}, {len(target)}, {len(anchors)}, and {len(others)}, {len(labels)}"
             )
-            raise ValueError(
+            raise LongtailError(
                 f"expected logits, target and anchors of one length, and others and labels of one length, got {sizes}"
             )
         check_classes(logits, self.bias)

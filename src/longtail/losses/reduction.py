@@ -16,6 +16,8 @@ import math
 import torch
 from torch import Tensor
 
+from longtail.errors import LongtailError
+
 
 def full(logits: Tensor) -> Tensor:
     """Logits in at least 32 bits: a sum over classes of half-precision exponentials is noise."""
@@ -43,16 +45,16 @@ def distribution(target: Tensor, logits: Tensor, *, smoothing: float = 0.0) -> T
             raise _no_classes(target, classes) from error
     elif target.shape != logits.shape:
         expected = f"({len(logits)},) or {tuple(logits.shape)}"
-        raise ValueError(
+        raise LongtailError(
             f"expected a target of shape {expected} for logits {tuple(logits.shape)}, got {tuple(target.shape)}"
         )
     target = target.to(logits.dtype)
     return target if smoothing == 0 else (1 - smoothing) * target + smoothing / classes
 
 
-def _no_classes(target: Tensor, classes: int) -> ValueError:
+def _no_classes(target: Tensor, classes: int) -> LongtailError:
     got = f"{target.min().item()} to {target.max().item()} as {target.dtype}"
-    return ValueError(
+    return LongtailError(
         f"expected targets 0 to {classes - 1} as int64 for logits of {classes} classes, got {got}"
     )
 
@@ -68,7 +70,7 @@ def weighted_mean(
     """
     if weight is not None:
         if weight.shape != target.shape[1:]:
-            raise ValueError(
+            raise LongtailError(
                 f"expected one weight for each of {target.shape[1]} classes, got shape {tuple(weight.shape)}"
             )
         target = target * weight
@@ -76,7 +78,7 @@ def weighted_mean(
     each = (target * losses.where(target != 0, 0.0)).sum(1)
     if rows is not None:
         if rows.shape != each.shape:
-            raise ValueError(
+            raise LongtailError(
                 f"expected one factor for each of {len(each)} rows, got shape {tuple(rows.shape)}"
             )
         each = each * rows
@@ -90,16 +92,16 @@ def prior(counts: Tensor) -> Tensor:
     [0.75, 0.25]
     """
     if not isinstance(counts, Tensor):
-        raise ValueError(
+        raise LongtailError(
             f"expected counts as a tensor, got a {type(counts).__name__}: pass torch.tensor(counts)"
         )
     if counts.ndim != 1 or len(counts) < 2:
-        raise ValueError(
+        raise LongtailError(
             f"expected counts (C,) of at least two classes, got shape {tuple(counts.shape)}"
         )
     empty = (~(counts > 0)).nonzero().flatten().tolist()
     if empty:
-        raise ValueError(
+        raise LongtailError(
             f"expected training images in every class, got none in class {', '.join(map(str, empty))}: leave out such classes"
         )
     return counts.double() / counts.double().sum()
@@ -108,7 +110,7 @@ def prior(counts: Tensor) -> Tensor:
 def check_classes(logits: Tensor, own: Tensor) -> None:
     """Refuse logits of other classes than a loss has counts of; `own` (C,) is what it made of them."""
     if logits.shape[1:] != own.shape:
-        raise ValueError(
+        raise LongtailError(
             f"expected logits (N, {len(own)}), as the loss has counts of {len(own)} classes, got {tuple(logits.shape)}"
         )
 
@@ -116,10 +118,10 @@ def check_classes(logits: Tensor, own: Tensor) -> None:
 def check_smoothing(smoothing: float) -> None:
     """Refuse a smoothing outside [0, 1)."""
     if not 0 <= smoothing < 1:
-        raise ValueError(f"expected a smoothing in [0, 1), got {smoothing}")
+        raise LongtailError(f"expected a smoothing in [0, 1), got {smoothing}")
 
 
 def check_tau(tau: float) -> None:
     """Refuse a factor of the prior that is infinite or not a number."""
     if not math.isfinite(tau):
-        raise ValueError(f"expected a finite tau, got {tau}: 1 is the whole prior, 0 none of it")
+        raise LongtailError(f"expected a finite tau, got {tau}: 1 is the whole prior, 0 none of it")

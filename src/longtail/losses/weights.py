@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from longtail.errors import LongtailError
 from longtail.losses.reduction import prior
 
 
@@ -17,7 +18,7 @@ def effective_number(counts: Tensor, beta: float = 0.9999) -> Tensor:
     [0.800000011920929, 1.2000000476837158]
     """
     if not 0 <= beta < 1:
-        raise ValueError(
+        raise LongtailError(
             f"expected beta in [0, 1), got {beta}: 0 weights all classes alike, towards 1 by inverse counts"
         )
     prior(counts)  # refuses empty classes

@@ -7,6 +7,7 @@ import inspect
 from torch import Tensor, nn
 
 from longtail.core import Clock, Labelled, Method, Outcome
+from longtail.errors import LongtailError
 from longtail.nn import Classifier, Frozen, Head, Neck, Network, Streamed
 from longtail.nn.neck import checked
 
@@ -41,7 +42,7 @@ class Classify(Method[Labelled]):
         if not {"weight", "features"} <= {*named} and not any(
             own.kind is own.VAR_KEYWORD for own in named.values()
         ):
-            raise ValueError(
+            raise LongtailError(
                 f"expected a loss (logits, target, *, weight, rows, features), got {type(loss).__name__}, which takes {', '.join(named)}: "
                 "take one of longtail.losses, such as CrossEntropy"
             )
@@ -68,7 +69,7 @@ class Classify(Method[Labelled]):
         """The network and the head, sharing their weights with this method."""
         network = self.network.module if isinstance(self.network, Frozen) else self.network
         if not isinstance(network, Network):
-            raise ValueError(
+            raise LongtailError(
                 f"expected a network built from a spec, got {type(network).__name__}: use longtail.nn.build"
             )
         return Classifier(

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longtail.core import Clock, Labelled, Method, Outcome, Schedule, constant
+from longtail.errors import LongtailError
 from longtail.losses import CrossEntropy
 from longtail.losses.reduction import distribution, full
 from longtail.nn import Classifier, Network, TokenHeads
@@ -35,7 +36,7 @@ class Release:
 
     def __post_init__(self) -> None:
         if not 0 <= self.start < self.end <= 1:
-            raise ValueError(
+            raise LongtailError(
                 f"expected fractions of training with 0 <= start < end <= 1, got start {self.start} and end {self.end}"
             )
 
@@ -74,12 +75,12 @@ class DistillTokens(Method[Taught]):
     ) -> None:
         super().__init__()
         if network.spec.get("pool") != "tokens":
-            raise ValueError(
+            raise LongtailError(
                 f"expected a network with a distillation token, got {network.spec['name']} without: build it with pool='tokens', "
                 "which vit_mini, vit_tiny and timm's deit_*_distilled_* know"
             )
         if network.dim != head.spec["dim"]:
-            raise ValueError(
+            raise LongtailError(
                 f"expected heads for the {network.dim} features of the network, got heads for {head.spec['dim']}"
             )
         self.network, self.head, self.loss, self.imitation = network, head, loss, CrossEntropy()
@@ -88,7 +89,7 @@ class DistillTokens(Method[Taught]):
     def forward(self, batch: Taught, clock: Clock) -> Outcome:
         """Two terms, "cls" and "dist"."""
         if "teacher_target" not in batch:
-            raise ValueError(
+            raise LongtailError(
                 "expected the teacher's classes in the batch, got none: put longtail.data.teaching.AskTeacher into the stage's mix"
             )
         features = self.network(batch["image"])

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longtail.core import Clock, LabelledViews, Method, Outcome
+from longtail.errors import LongtailError
 from longtail.losses.paco import ParametricContrastive
 from longtail.nn import Classifier, Linear, Neck, Network, Queue, Streamed
 from longtail.nn.neck import checked
@@ -64,7 +65,7 @@ class PaCo(Method[LabelledViews]):
     ) -> None:
         super().__init__()
         if not 0 <= momentum < 1:
-            raise ValueError(f"expected a momentum in [0, 1), got {momentum}")
+            raise LongtailError(f"expected a momentum in [0, 1), got {momentum}")
         self.query, self.head, self.loss = Projected(network, dim), head, loss
         self.key = copy.deepcopy(self.query).requires_grad_(False)
         self.queue, self.labels = Queue(dim, size), Queue(1, size)

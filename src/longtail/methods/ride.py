@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from longtail.core import Clock, Labelled, Method, Outcome
+from longtail.errors import LongtailError
 from longtail.losses.experts import Diversity, sum_of_divergences
 from longtail.nn import Classifier, CosineExperts, Frozen, Neck, Network
 from longtail.nn.neck import checked
@@ -49,7 +50,7 @@ class Ride(Method[Labelled]):
     ) -> None:
         super().__init__()
         if network.dim != head.spec["dim"]:
-            raise ValueError(
+            raise LongtailError(
                 f"expected a head for the {network.dim} features of the network, got one for {head.spec['dim']}"
             )
         self.network, self.head, self.loss, self.diversity = network, head, loss, diversity

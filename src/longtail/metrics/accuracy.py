@@ -8,6 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.errors import LongtailError
+
 
 class Grouped(Protocol):
     """Classes by how often they were seen in training, and the rule that says so: `core.Groups`, without its torch."""
@@ -28,28 +30,28 @@ def check(logits: NDArray[Any], target: NDArray[Any]) -> None:
 
     >>> check(np.array([[0.0, np.nan]]), np.array([1]))
     Traceback (most recent call last):
-    ValueError: expected numbers, got NaN or infinity in 1 of 1 rows of logits: training diverged, lower the rate
+    longtail.errors.LongtailError: expected numbers, got NaN or infinity in 1 of 1 rows of logits: training diverged, lower the rate
     """
     if logits.ndim != 2 or target.shape != logits.shape[:1]:
-        raise ValueError(
+        raise LongtailError(
             f"expected logits (N, C) and target (N,), got {logits.shape} and {target.shape}: pass one row for each image"
         )
     if not len(target):
-        raise ValueError(
+        raise LongtailError(
             "expected at least one image, got none: an accuracy over nothing is not a number"
         )
     if not np.issubdtype(target.dtype, np.integer):
-        raise ValueError(
+        raise LongtailError(
             f"expected class indices as target, got {target.dtype}: use argmax(axis=1) if these are distributions"
         )
     if target.min() < 0 or target.max() >= logits.shape[1]:
         got = f"{target.min()}..{target.max()}"
-        raise ValueError(
+        raise LongtailError(
             f"expected targets in 0..{logits.shape[1] - 1}, got {got}: logits and target must speak of the same classes"
         )
     amount = broken(logits)
     if amount:
-        raise ValueError(
+        raise LongtailError(
             f"expected numbers, got NaN or infinity in {amount} of {len(logits)} rows of logits: training diverged, lower the rate"
         )
 
@@ -84,7 +86,7 @@ def hits(logits: NDArray[Any], target: NDArray[Any], *, k: int = 1) -> NDArray[n
     """
     check(logits, target)
     if k < 1:
-        raise ValueError(f"expected k of at least 1, got {k}")
+        raise LongtailError(f"expected k of at least 1, got {k}")
     found = np.empty(len(target), dtype=bool)
     for rows, some in blocks(logits):
         wanted = target[rows, None]
@@ -111,7 +113,7 @@ def recall(logits: NDArray[Any], target: NDArray[Any], classes: int) -> NDArray[
     [1.0, 0.5, nan]
     """
     if logits.ndim == 2 and logits.shape[1] != classes:
-        raise ValueError(
+        raise LongtailError(
             f"expected {classes} logits for each image, got {logits.shape[1]}: build the network for these classes"
         )
     return recall_of(hits(logits, target), target, classes)
@@ -153,7 +155,7 @@ def group_of(groups: Grouped, classes: int) -> NDArray[np.int64]:
         if not 0 <= index < classes
     )
     if unknown:
-        raise ValueError(
+        raise LongtailError(
             f"expected groups over classes 0..{classes - 1}, got classes {unknown}: pass groups of the same classes"
         )
     position = np.full(classes, -1)
@@ -231,7 +233,7 @@ def macro_f1(logits: NDArray[Any], target: NDArray[Any]) -> float:
 def _seen(recalls: NDArray[Any]) -> NDArray[np.float64]:
     seen = recalls[~np.isnan(recalls)]
     if not len(seen):
-        raise ValueError(
+        raise LongtailError(
             "expected at least one class with images, got none: a mean over no class is not defined"
         )
     return np.asarray(seen, dtype=np.float64)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.errors import LongtailError
 from longtail.metrics.accuracy import blocks, check
 from longtail.metrics.row import Reliability
 from longtail.naming import unknown
@@ -93,7 +94,7 @@ def classwise_ece(
     """
     check(logits, target)
     if bins < 1:
-        raise ValueError(f"expected at least 1 bin, got {bins}")
+        raise LongtailError(f"expected at least 1 bin, got {bins}")
     edges, classes = np.linspace(0, 1, bins + 1), logits.shape[1]
     images, sure, right = (np.zeros(classes * bins) for _ in range(3))
     total = np.zeros(classes)
@@ -118,14 +119,14 @@ def _binned(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """For each bin: its images, the sum of their confidences, and how many of them are right."""
     if bins < 1:
-        raise ValueError(f"expected at least 1 bin, got {bins}")
+        raise LongtailError(f"expected at least 1 bin, got {bins}")
     if confidence.ndim != 1 or confidence.shape != correct.shape or not len(confidence):
-        raise ValueError(
+        raise LongtailError(
             f"expected one confidence and one correct for each image, got shapes {confidence.shape} and {correct.shape}"
         )
     if not ((confidence >= 0) & (confidence <= 1)).all():
         got = f"{confidence.min()}..{confidence.max()}"
-        raise ValueError(
+        raise LongtailError(
             f"expected confidences in [0, 1], got {got}: turn logits into probabilities with softmax or sigmoid"
         )
     edges = np.linspace(0, 1, bins + 1)

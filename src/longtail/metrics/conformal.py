@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.errors import LongtailError
 from longtail.metrics.accuracy import Grouped, balanced, blocks, by_group, check, group_of
 from longtail.metrics.calibration import softmax
 from longtail.metrics.row import Conformal
@@ -48,7 +49,7 @@ def from_json(content: Mapping[str, Any]) -> Thresholds:
     [0.5, 1.0]
     """
     if content.get("score") != SCORE:
-        raise ValueError(
+        raise LongtailError(
             f"expected thresholds for the score {SCORE!r}, got {content.get('score')!r}: evaluate the run again with --rewrite"
         )
     values = np.asarray(content["thresholds"], dtype=np.float64)
@@ -89,7 +90,7 @@ def calibrate(
     """
     check(logits, target)
     if not 0 < level < 1:
-        raise ValueError(
+        raise LongtailError(
             f"expected a level between 0 and 1, got {level}: 0.9 promises that 9 of 10 sets hold the class"
         )
     classes = logits.shape[1]
@@ -133,7 +134,7 @@ def sets(logits: NDArray[Any], thresholds: NDArray[Any]) -> NDArray[np.bool_]:
     [[True, False], [True, True]]
     """
     if logits.ndim != 2 or thresholds.shape != logits.shape[1:]:
-        raise ValueError(
+        raise LongtailError(
             f"expected a threshold for each class, got {thresholds.shape} for logits {logits.shape}"
         )
     return np.asarray(1 - softmax(logits) <= thresholds)

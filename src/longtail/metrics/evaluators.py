@@ -13,6 +13,7 @@ from torch import Tensor
 
 from longtail import processes
 from longtail.core import Batches, Groups, NonFinite, Predict
+from longtail.errors import LongtailError
 from longtail.metrics.accuracy import balanced, broken, by_group, recall_of
 from longtail.metrics.files import Predictions
 
@@ -39,7 +40,7 @@ def _gathered(
         answers = predict(batch["image"])
         clash = {"target", "index"} & set(answers)
         if clash:
-            raise ValueError(
+            raise LongtailError(
                 f"expected heads under names of their own, got {sorted(clash)}: rename them in `predict`"
             )
         seen.append(
@@ -52,8 +53,8 @@ def _gathered(
     # Asked together, so that no process waits in vain for the rows of one that stopped here.
     if processes.anyone(not seen):
         if processes.world() == 1:
-            raise ValueError("expected images to evaluate, got none: this split is empty")
-        raise ValueError(
+            raise LongtailError("expected images to evaluate, got none: this split is empty")
+        raise LongtailError(
             f"expected images in each of {processes.world()} processes, got none in some: evaluate with fewer processes"
         )
     # One head after the other, its parts let go: the logits of thousands of classes do not fit into memory many times.
@@ -120,7 +121,7 @@ class Accuracy:
     def _answer(self, logits: Tensor) -> Tensor:
         """The class of each row, -1 where it is no answer: all logits of many images and classes would fill the memory."""
         if logits.shape[1] != self.classes:
-            raise ValueError(
+            raise LongtailError(
                 f"expected {self.classes} logits for each image, got {logits.shape[1]}: build the network for these classes"
             )
         values = logits.numpy()

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
+from longtail.errors import LongtailError
 from longtail.files import whole
 
 
@@ -26,7 +27,7 @@ class Predictions:
 
     def __post_init__(self) -> None:
         if "logits" not in self.logits:
-            raise ValueError(
+            raise LongtailError(
                 f'expected an answer called "logits", got {sorted(self.logits)}: `predict` names its main head so'
             )
 
@@ -44,7 +45,7 @@ def write_predictions(path: Path, predictions: Predictions, ids: Sequence[str]) 
     ['cat/1.png', 'dog/7.png']
     """
     if len(predictions.index) and int(predictions.index.max()) >= len(ids):
-        raise ValueError(
+        raise LongtailError(
             f"expected a name for image {predictions.index.max()}, got {len(ids)} names: pass the ids of the same split"
         )
     arrays: dict[str, NDArray[Any]] = {
@@ -66,15 +67,15 @@ def read_predictions(path: Path) -> tuple[Predictions, NDArray[np.str_]]:
         with path.open("rb") as file:  # numpy leaves a broken file open
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, NpzFile):
-                raise ValueError("a single array")
+                raise LongtailError("a single array")
             arrays = {name: archive[name] for name in archive.files}
     except (BadZipFile, zlib.error, ValueError, EOFError) as error:
-        raise ValueError(
+        raise LongtailError(
             f"expected predictions, got something else in {path} ({error}): evaluate the run again"
         ) from error
     missing = [name for name in ("logits", "target", "index", "ids") if name not in arrays]
     if missing:
-        raise ValueError(
+        raise LongtailError(
             f"expected logits, target, index and ids in {path}, missing {', '.join(missing)}: evaluate the run again"
         )
     heads = {

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.errors import LongtailError
+
 Z = 1.959963984540054  # deviations of a normal distribution that hold 95%
 
 
@@ -34,11 +36,11 @@ def paired(
     Interval(value=0.5, low=0.5, high=0.5)
     """
     if not first.shape == second.shape == target.shape or target.ndim != 1 or not len(target):
-        raise ValueError(
+        raise LongtailError(
             f"expected the same images for both, got shapes {first.shape}, {second.shape} and {target.shape}"
         )
     if resamples < 1:
-        raise ValueError(f"expected at least 1 resample, got {resamples}")
+        raise LongtailError(f"expected at least 1 resample, got {resamples}")
     rng = np.random.default_rng(0)
     gain = second.astype(np.float64) - first.astype(np.float64)
     images = np.unique(target, return_counts=True)[1]
@@ -77,7 +79,7 @@ def balanced(right: NDArray[Any], target: NDArray[Any]) -> Interval:
     (0.67, 0.13, 1.0)
     """
     if right.shape != target.shape or target.ndim != 1 or not len(target):
-        raise ValueError(
+        raise LongtailError(
             f"expected an answer for each image, got shapes {right.shape} and {target.shape}"
         )
     _, place, images = np.unique(target, return_inverse=True, return_counts=True)
@@ -99,7 +101,7 @@ def wilson(
     ([0.44, 0.0], [1.0, 0.28])
     """
     if right.shape != images.shape or bool((right < 0).any()) or bool((right > images).any()):
-        raise ValueError(
+        raise LongtailError(
             f"expected 0 <= right <= images, in equal shapes, got shapes {right.shape} and {images.shape}, or more right"
         )
     number = np.where(images > 0, images, np.nan).astype(np.float64)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.errors import LongtailError
 from longtail.metrics.accuracy import blocks, check, recall, recall_of
 from longtail.metrics.row import Prior
 
@@ -28,13 +29,13 @@ def shifted(
     [0.571, 0.143, 0.286]
     """
     if counts.ndim != 1 or not len(counts):
-        raise ValueError(f"expected the training images of each class, got shape {counts.shape}")
+        raise LongtailError(f"expected the training images of each class, got shape {counts.shape}")
     if k < 1:
-        raise ValueError(
+        raise LongtailError(
             f"expected k of at least 1, got {k}: a prior that favours the other end is the other direction"
         )
     if direction not in ("forward", "backward"):
-        raise ValueError(f"expected forward or backward, got {direction!r}")
+        raise LongtailError(f"expected forward or backward, got {direction!r}")
     rank = np.empty(len(counts))
     rank[np.argsort(-counts.astype(np.float64), kind="stable")] = np.arange(len(counts))
     if direction == "backward":
@@ -53,16 +54,18 @@ def accuracy_under(recalls: NDArray[Any], prior: NDArray[Any]) -> float:
     0.875
     """
     if recalls.shape != prior.shape:
-        raise ValueError(
+        raise LongtailError(
             f"expected one probability for each of {len(recalls)} classes, got shape {prior.shape}"
         )
     if not ((prior >= 0).all() and np.isclose(prior.sum(), 1)):
-        raise ValueError(
+        raise LongtailError(
             f"expected a prior that sums to 1, got a sum of {prior.sum():g}: divide by it"
         )
     seen = ~np.isnan(recalls)
     if not prior[seen].sum():
-        raise ValueError("expected images in at least one class that this prior allows, got none")
+        raise LongtailError(
+            "expected images in at least one class that this prior allows, got none"
+        )
     return float(recalls[seen] @ prior[seen] / prior[seen].sum())
 
 
@@ -77,7 +80,7 @@ def told(logits: NDArray[Any], target: NDArray[Any], prior: NDArray[Any]) -> NDA
     """
     check(logits, target)
     if prior.shape != logits.shape[1:] or not (prior > 0).all():
-        raise ValueError(
+        raise LongtailError(
             f"expected a positive probability for each of {logits.shape[1]} classes, got shape {prior.shape}"
         )
     bias = np.log(prior)
@@ -93,7 +96,7 @@ def sweep(logits: NDArray[Any], target: NDArray[Any], *, counts: NDArray[Any]) -
     [('forward', 50, 0.98), ('uniform', 1, 0.5), ('backward', 50, 0.02)]
     """
     if counts.shape != logits.shape[1:]:
-        raise ValueError(
+        raise LongtailError(
             f"expected the training images of {logits.shape[1]} classes, got shape {counts.shape}"
         )
     recalls = recall(logits, target, logits.shape[1])

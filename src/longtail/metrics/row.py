@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, cast, get_origin, get_type_hints
 
+from longtail.errors import LongtailError
+
 FORMAT = 1
 """Raised when a reader of the old row would misread the new one."""
 
@@ -226,24 +228,24 @@ def read_row(folder: Path) -> Row:
     path = folder / "row.json"
     if not folder.is_dir():
         got = "a file" if folder.exists() else "nothing"
-        raise ValueError(
+        raise LongtailError(
             f"expected a run folder, got {got} at {folder}: pass the folder that `longtail train` was given as --out"
         )
     if not path.exists():
-        raise ValueError(_why_no_row(folder))
+        raise LongtailError(_why_no_row(folder))
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(
+        raise LongtailError(
             f"expected JSON, got something else in {path} ({error}): delete it and run the same `longtail train` command again"
         ) from error
     if not isinstance(content, dict) or not isinstance(content.get("format"), int):
-        raise ValueError(
+        raise LongtailError(
             f"expected a row with its format version, got none in {path}: this file was not written by longtail"
         )
     if content["format"] > FORMAT:
         got = content["format"]
-        raise ValueError(
+        raise LongtailError(
             f"expected a row of format {FORMAT} or older, got {got} in {path}: a newer longtail wrote it, upgrade this one"
         )
     kinds = get_type_hints(Row, include_extras=True)
@@ -253,7 +255,7 @@ def read_row(folder: Path) -> Row:
         if name not in content and get_origin(kind) is not NotRequired
     ]
     if missing:
-        raise ValueError(
+        raise LongtailError(
             f"expected a whole row, missing {', '.join(missing)} in {path}: delete it and run the same `longtail train` command again"
         )
     return cast(Row, content | {"folder": str(folder)})

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from longtail.errors import LongtailError
 from longtail.nn.neck import Neck, PassThrough, Stream, Streamed
 from longtail.processes import gather, rank, world
 
@@ -42,13 +43,13 @@ class BatchFormer(nn.Module):
     ) -> None:
         super().__init__()
         if dim % heads:
-            raise ValueError(
+            raise LongtailError(
                 f"expected a dim divisible by heads, got dim {dim} and heads {heads}: take a divisor of {dim}"
             )
         if layers < 1:
-            raise ValueError(f"expected at least one layer, got {layers}")
+            raise LongtailError(f"expected at least one layer, got {layers}")
         if attention not in ("batch", "self") or scope not in ("local", "global"):
-            raise ValueError(
+            raise LongtailError(
                 f"expected attention batch or self and scope local or global, got {attention!r} and {scope!r}"
             )
         # Not nn.TransformerEncoder: it copies one layer, so that all would start equal.
@@ -76,10 +77,10 @@ class BatchFormer(nn.Module):
     def forward(self, features: Tensor, *aligned: Tensor) -> tuple[Tensor, ...]:
         """Double the rows in training: plain first, then attended. Leave everything as it is in eval."""
         if features.ndim != 2 or features.shape[1] != self.dim:
-            raise ValueError(f"expected features (N, {self.dim}), got {tuple(features.shape)}")
+            raise LongtailError(f"expected features (N, {self.dim}), got {tuple(features.shape)}")
         for tensor in aligned:
             if tensor.ndim == 0 or len(tensor) != len(features):
-                raise ValueError(
+                raise LongtailError(
                     f"expected aligned tensors of {len(features)} rows, as the features, got shape {tuple(tensor.shape)}"
                 )
         if not self.training:
@@ -107,7 +108,7 @@ class Streams(Neck):
     ) -> None:
         super().__init__()
         if min(plain, attended) < 0 or plain + attended == 0:
-            raise ValueError(
+            raise LongtailError(
                 f"expected weights of at least 0, one of them positive, got plain {plain} and attended {attended}"
             )
         self.batchformer, self.plain, self.attended = batchformer, plain, attended

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from longtail.errors import LongtailError
 from longtail.nn import fast_cnn, resnet_cifar
 
 
@@ -62,11 +63,11 @@ def fast_cnn_experts(
 
 def _slimmed(experts: int, slim: float, *widths: int) -> list[int]:
     if experts < 2:
-        raise ValueError(
+        raise LongtailError(
             f"expected at least two experts, got {experts}: one alone is the plain network"
         )
     if not 0 < slim <= 1:
-        raise ValueError(
+        raise LongtailError(
             f"expected experts of a width in (0, 1] of the plain network's, got slim {slim}"
         )
     return [max(1, round(slim * width)) for width in widths]

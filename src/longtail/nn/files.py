@@ -9,6 +9,7 @@ from typing import NamedTuple
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 
+from longtail.errors import LongtailError
 from longtail.files import FORMAT, read_json, whole, write_json
 from longtail.nn.networks import Network, build
 
@@ -24,7 +25,7 @@ class Saved(NamedTuple):
 def read(folder: Path) -> Saved:
     """Read a finished run's folder `model/`."""
     if not (folder / "spec.json").exists():
-        raise ValueError(
+        raise LongtailError(
             f"expected a finished run, got no network at {folder}: pass the folder that a run was given as --out"
         )
     spec = read_json(folder / "spec.json")
@@ -48,14 +49,14 @@ def write(folder: Path, network: Network, *, classes: Sequence[str], size: int) 
 def filled(network: Network, weights: Path) -> Network:
     """Give a network the weights in a file, which must be all of its own and no others."""
     if not weights.exists():
-        raise ValueError(
+        raise LongtailError(
             f"expected the weights of the run, got nothing at {weights}: train it again into another folder"
         )
     try:
         load_model(network, weights)
     except (SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise ValueError(
+        raise LongtailError(
             f"expected whole weights of the network in spec.json, got others or a part in {weights}: {reason}"
         ) from error
     return network

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from longtail.errors import LongtailError
 from longtail.naming import unknown
 
 
@@ -83,11 +84,11 @@ class CosineExperts(nn.Module):
     def __init__(self, dim: int, classes: int, *, experts: int = 3, scale: float = 30.0) -> None:
         super().__init__()
         if experts < 2:
-            raise ValueError(
+            raise LongtailError(
                 f"expected at least two experts, got {experts}: one alone is a Cosine head"
             )
         if dim % experts:
-            raise ValueError(
+            raise LongtailError(
                 f"expected features of {experts} experts side by side, got dim {dim}, which {experts} does not divide"
             )
         self.parts = nn.ModuleList(
@@ -130,7 +131,7 @@ class TokenHeads(nn.Module):
     def __init__(self, dim: int, classes: int, *, scale: float = 1.0) -> None:
         super().__init__()
         if dim % 2:
-            raise ValueError(
+            raise LongtailError(
                 f"expected the features of two tokens side by side, got dim {dim}, which 2 does not divide"
             )
         self.cls, self.dist = (

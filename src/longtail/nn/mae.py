@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from longtail.errors import LongtailError
 from longtail.nn.networks import Backbone, Network
 
 
@@ -21,7 +22,7 @@ def sincos_positions(width: int, grid: int, *, prefix: int = 1) -> Tensor:
     """
     if width % 4:
         near = max(4, round(width / 4) * 4)
-        raise ValueError(
+        raise LongtailError(
             f"expected a width divisible by 4 for positions in two dimensions, got {width}: take {near}"
         )
     rates = 10000.0 ** (-torch.arange(width // 4, dtype=torch.float64) / (width // 4))
@@ -50,12 +51,12 @@ def visible_patches(patches: int, ratio: float) -> int:
     (16, 1)
     """
     if not 0 < ratio < 1:
-        raise ValueError(
+        raise LongtailError(
             f"expected a mask ratio between 0 and 1, got {ratio}: masked autoencoders hide 0.75"
         )
     visible = int(patches * (1 - ratio) + 1e-9)  # 10 * (1 - 0.9) is a little less than 1
     if not 0 < visible < patches:
-        raise ValueError(
+        raise LongtailError(
             f"expected a mask ratio that hides some of {patches} patches and not all, got {ratio}: take smaller patches"
         )
     return visible
@@ -109,7 +110,7 @@ def transformer(network: Network) -> Any:
 
     if not isinstance(network, Backbone) or not isinstance(network.body, VisionTransformer):
         name = network.spec.get("name") if isinstance(network, Network) else type(network).__name__
-        raise ValueError(
+        raise LongtailError(
             f"expected a vision transformer, got {name}: take vit_mini, vit_tiny or timm's, such as timm:vit_base_patch16_224"
         )
     return network.body
@@ -120,7 +121,7 @@ def check_patches(network: Network) -> None:
     embed = transformer(network).patch_embed
     grid, patch, size = embed.grid_size[0], embed.patch_size[0], embed.img_size[0]
     if grid * patch != size or not isinstance(embed.proj, nn.Conv2d):
-        raise ValueError(
+        raise LongtailError(
             f"expected an encoder whose patches are pieces of the image, got {network.spec.get('name')} with {grid} patches of "
             f"{patch} in a row of {size} pixels: take a plain one, such as timm:vit_base_patch16_224"
         )
@@ -190,11 +191,11 @@ class Decoder(nn.Module):
         if (
             depth < 1 or width < 1
         ):  # without a block hidden patches see nothing of the image, and the encoder would learn nothing
-            raise ValueError(
+            raise LongtailError(
                 f"expected a decoder of at least one block and a positive width, got depth {depth} and width {width}"
             )
         if heads < 1 or width % heads:
-            raise ValueError(
+            raise LongtailError(
                 f"expected a decoder width divisible by its heads, got width {width} and heads {heads}: take a divisor of {width}"
             )
         norm: Any = partial(nn.LayerNorm, eps=1e-6)
@@ -259,7 +260,7 @@ class MaskedAutoencoder(nn.Module):
         body = transformer(network)
         if not isinstance(body.fc_norm, nn.Identity):
             pool = network.spec.get("pool")
-            raise ValueError(
+            raise LongtailError(
                 f"expected an encoder whose norm follows its blocks, got pool {pool!r}: build it with pool 'avg' or 'token'"
             )
         check_patches(network)

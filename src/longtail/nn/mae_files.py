@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from longtail.errors import LongtailError
 from longtail.files import FORMAT, read_json, whole, write_json
 from longtail.nn.heads import Linear
 from longtail.nn.mae import MaskedAutoencoder, transformer
@@ -70,7 +71,7 @@ def read_weights(source: str | Path) -> Weights:
                 return Weights(
                     source, _bare(_tensors(folder / "model.safetensors"), source), *_about(folder)
                 )
-        raise ValueError(
+        raise LongtailError(
             f"expected a run with an encoder or a trained network, got none at {source}: pass a finished run's folder"
         )
     if source.name == "model.safetensors" and any(
@@ -78,7 +79,7 @@ def read_weights(source: str | Path) -> Weights:
     ):
         return read_weights(source.parent)  # what is beside it knows more
     if not source.exists():
-        raise ValueError(f"expected a run or a file of weights, got nothing at {source}")
+        raise LongtailError(f"expected a run or a file of weights, got nothing at {source}")
     return Weights(source, _bare(_tensors(source), source))
 
 
@@ -97,7 +98,7 @@ def _about(folder: Path) -> tuple[Mapping[str, Any] | None, str | None, float | 
         else {}
     )
     if not config and folder.name in ("encoder", "model"):
-        raise ValueError(
+        raise LongtailError(
             f"expected spec.json in {folder}, which is written last, got weights alone: let that run finish, or pass another"
         )
     known = config.get("pretrained_cfg", config)
@@ -125,11 +126,11 @@ def _tensors(path: Path) -> Mapping[str, Tensor]:
             ]
         )
         if found := re.search(r"GLOBAL (\S+)", reason):
-            raise ValueError(
+            raise LongtailError(
                 f"expected tensors and numbers, got {found[1]} as well in {path}, and nothing in it is executed: if you trust it, load it "
                 'with torch and save its state dict alone, torch.save({"model": state_dict}, path)'
             ) from error
-        raise ValueError(
+        raise LongtailError(
             f"expected weights, got something else or a part of it in {path} ({reason}): copy it again, or pass another"
         ) from error
     for key in ("model", "state_dict"):
@@ -138,7 +139,7 @@ def _tensors(path: Path) -> Mapping[str, Tensor]:
     if not isinstance(content, Mapping) or not all(
         isinstance(own, Tensor) for own in content.values()
     ):
-        raise ValueError(
+        raise LongtailError(
             f"expected a state dict, or a checkpoint with one under 'model' or 'state_dict', got neither in {path}"
         )
     return content
@@ -148,7 +149,7 @@ def _bare(tensors: Mapping[str, Tensor], source: Path) -> dict[str, Tensor]:
     """The tensors without what a wrapper wrote in front of their names; a classifier's head is no part of a transformer."""
     found = [name.removesuffix(_PATCHES) for name in tensors if name.endswith(_PATCHES)]
     if len(found) != 1:
-        raise ValueError(
+        raise LongtailError(
             f"expected the weights of one vision transformer, got {len(found)} patch embeddings in {source}"
         )
     return {
@@ -181,7 +182,7 @@ def load_encoder(network: Network, weights: Weights) -> Network:
         asked["heads"], given["heads"] = body.blocks[0].attn.num_heads, heads
     for name, wanted in asked.items():
         if wanted != given[name]:
-            raise ValueError(
+            raise LongtailError(
                 f"expected weights of {name} {wanted}, as {network.spec['name']} has here, got {name} {given[name]} in {source}: "
                 f"give the network the keywords that those weights were trained with, or take others"
             )
@@ -190,7 +191,7 @@ def load_encoder(network: Network, weights: Weights) -> Network:
         name for name in own if name not in found and not name.startswith(("norm.", "fc_norm."))
     ]
     if strange or missing:
-        raise ValueError(
+        raise LongtailError(
             f"expected the weights of a {network.spec['name']}, got {len(strange)} others ({', '.join(strange[:3]) or 'none'}) and "
             f"{len(missing)} missing ({', '.join(missing[:3]) or 'none'}) in {source}"
         )
@@ -201,7 +202,7 @@ def load_encoder(network: Network, weights: Weights) -> Network:
     ]
     if other:
         here, there = (tuple(tensors[other[0]].shape) for tensors in (own, found))
-        raise ValueError(
+        raise LongtailError(
             f"expected {other[0]} of shape {here}, as {network.spec['name']} has, got {there} in {source}: take other weights"
         )
     loaded = {**own, **{name: tensor for name, tensor in found.items() if name in own}}
@@ -224,13 +225,13 @@ def _interpolated(found: Tensor, own: Tensor, grid: int, source: Path) -> Tensor
     from timm.layers.pos_embed import resample_abs_pos_embed
 
     if found.ndim != 3 or found.shape[-1] != own.shape[-1]:
-        raise ValueError(
+        raise LongtailError(
             f"expected pos_embed of width {own.shape[-1]}, got shape {tuple(found.shape)} in {source}: take other weights"
         )
     prefix = own.shape[1] - grid * grid
     side = round(max(found.shape[1] - prefix, 0) ** 0.5)
     if side * side + prefix != found.shape[1] or not side:
-        raise ValueError(
+        raise LongtailError(
             f"expected positions of a square grid and {prefix} tokens before it, got {found.shape[1]} positions in {source}: "
             "take a network with the same class and register tokens"
         )
@@ -269,7 +270,7 @@ def timm_layout(network: Network) -> dict[str, Tensor]:
     if not isinstance(network, Classifier):
         return {name: own.detach().cpu() for name, own in transformer(network).state_dict().items()}
     if not isinstance(network.head, Linear):
-        raise ValueError(
+        raise LongtailError(
             f"expected a linear head, which timm has, got {network.head.spec['name']}: export the network alone"
         )
     ((weight, bias),) = linear_parts(network)
@@ -305,7 +306,7 @@ def load_mae(autoencoder: MaskedAutoencoder, weights: Weights) -> MaskedAutoenco
     strange = [_renamed(name) for name in found if name not in own]
     if wrong or strange:
         differences = "; ".join([*wrong, *strange][:3])
-        raise ValueError(
+        raise LongtailError(
             f"expected a decoder of the same width, depth and image size, got another in {weights.source}: {differences}"
         )
     load_encoder(autoencoder.network, weights)

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from longtail.errors import LongtailError
+
 
 class Frozen(nn.Module):
     """A module that only answers: always in eval mode and without gradient, batch-norm included, whatever its parent does.
@@ -74,7 +76,7 @@ class Queue(nn.Module):
     def __init__(self, dim: int, size: int) -> None:
         super().__init__()
         if dim < 1 or size < 1:
-            raise ValueError(f"expected a positive dim and size, got {dim} and {size}")
+            raise LongtailError(f"expected a positive dim and size, got {dim} and {size}")
         self.register_buffer("stored", F.normalize(torch.randn(size, dim), dim=1))
         self.register_buffer("position", torch.zeros((), dtype=torch.long))
 
@@ -87,9 +89,9 @@ class Queue(nn.Module):
         """Put rows in the place of the oldest ones. Only a method's `after_step` may do this."""
         size, dim = self.stored.shape
         if rows.ndim != 2 or rows.shape[1] != dim:
-            raise ValueError(f"expected rows (N, {dim}), got {tuple(rows.shape)}")
+            raise LongtailError(f"expected rows (N, {dim}), got {tuple(rows.shape)}")
         if len(rows) > size:
-            raise ValueError(
+            raise LongtailError(
                 f"expected a queue at least as long as a batch, got a queue of {size} and {len(rows)} rows: enlarge the queue"
             )
         places = (self.position + torch.arange(len(rows), device=rows.device)) % size

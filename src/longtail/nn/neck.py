@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
+from longtail.errors import LongtailError
+
 
 class Stream(NamedTuple):
     """Some rows of a batch, and how much their mean loss counts."""
@@ -70,7 +72,7 @@ class PassThrough(Neck):
     def __init__(self, weight: float = 1.0) -> None:
         super().__init__()
         if weight <= 0:
-            raise ValueError(f"expected a positive weight for the loss, got {weight}")
+            raise LongtailError(f"expected a positive weight for the loss, got {weight}")
         self.weight = weight
 
     def forward(self, features: Tensor, *aligned: Tensor) -> Streamed:
@@ -81,7 +83,7 @@ class PassThrough(Neck):
 def checked(neck: Neck | None) -> Neck:
     """A neck, or none, as a neck; a bare block such as BatchFormer, which makes no streams, is refused."""
     if neck is not None and not isinstance(neck, Neck):
-        raise ValueError(
+        raise LongtailError(
             f"expected a neck such as Streams(BatchFormer(dim)), got {type(neck).__name__}: wrap it in Streams"
         )
     return neck or PassThrough()

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from longtail.errors import LongtailError
 from longtail.naming import unknown
 from longtail.nn import zoo
 from longtail.nn.experts import fast_cnn_experts, resnet32_experts
@@ -49,7 +50,7 @@ class Backbone(Network):
         with torch.no_grad():
             features = body(torch.zeros(1, 3, spec["size"], spec["size"]))
         if features.ndim != 2:
-            raise ValueError(
+            raise LongtailError(
                 f"expected features (N, dim) from {spec['name']}, got {tuple(features.shape)}: choose a model that pools"
             )
         super().__init__(spec, features.shape[1])
@@ -77,15 +78,15 @@ class Classifier(Network):
         self, network: Network, head: Head, *, confidence: Literal["softmax", "sigmoid"] = "softmax"
     ) -> None:
         if not isinstance(head, Head):
-            raise ValueError(
+            raise LongtailError(
                 f"expected a head of longtail.nn, such as Linear or Cosine, got a {type(head).__name__}, which has no spec"
             )
         if confidence not in ("softmax", "sigmoid"):
-            raise ValueError(
+            raise LongtailError(
                 f"expected the confidence softmax or sigmoid, got {confidence!r}: that of a loss is one of these, too"
             )
         if head.spec["dim"] != network.dim:
-            raise ValueError(
+            raise LongtailError(
                 f"expected a head for the {network.dim} features of {network.spec['name']}, got one for {head.spec['dim']}"
             )
         super().__init__(
@@ -196,7 +197,7 @@ def build(spec: Mapping[str, Any] | str) -> Network:
     (64, torch.Size([2, 64]))
     >>> build({"name": "resnet23"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: unknown network 'resnet23': did you mean resnet32 or ...? Known: fast_cnn, ..., timm:NAME
+    longtail.errors.LongtailError: unknown network 'resnet23': did you mean resnet32 or ...? Known: fast_cnn, ..., timm:NAME
     """
     keywords: dict[str, Any] = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = str(keywords.pop("name", None))
@@ -226,7 +227,7 @@ def build(spec: Mapping[str, Any] | str) -> Network:
             if "pool" in strange
             else ""
         )
-        raise ValueError(
+        raise LongtailError(
             f"{name} has no keyword {', '.join(strange)}: known are {', '.join({**defaults, **own})}{hint}"
         )
     full = {**defaults, **own, **keywords}

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from longtail.errors import LongtailError
+
 
 class Normalize(nn.Module):
     """Subtract the mean and divide by the standard deviation of each channel of images in [0, 1].
@@ -23,7 +25,7 @@ class Normalize(nn.Module):
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
         if len(mean) != len(std) or min(std) <= 0:
-            raise ValueError(
+            raise LongtailError(
                 f"expected one mean and one positive std for each channel, got mean {list(mean)} and std {list(std)}"
             )
         self.register_buffer(
@@ -40,7 +42,7 @@ class Normalize(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         """Images of mean 0 and deviation 1, if `mean` and `std` are theirs."""
         if not image.is_floating_point():
-            raise ValueError(
+            raise LongtailError(
                 f"expected images as floats in [0, 1], got {image.dtype}: of pixels from 0 to 255, pass image / 255"
             )
         return (image - self.mean) / self.std

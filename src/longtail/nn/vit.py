@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from longtail.errors import LongtailError
 from longtail.naming import unknown
 
 POOLS: dict[str, dict[str, Any]] = {
@@ -32,7 +33,7 @@ def pooling(pool: str) -> dict[str, Any]:
 def check_drop_path(rate: float) -> None:
     """Refuse a drop path outside [0, 1)."""
     if not 0 <= rate < 1:
-        raise ValueError(f"expected a drop path in [0, 1), got {rate}: 0.1 is usual")
+        raise LongtailError(f"expected a drop path in [0, 1), got {rate}: 0.1 is usual")
 
 
 class Tokens(nn.Module):
@@ -48,7 +49,7 @@ class Tokens(nn.Module):
     def __init__(self, transformer: nn.Module) -> None:
         super().__init__()
         if not hasattr(transformer, "dist_token"):
-            raise ValueError(
+            raise LongtailError(
                 "expected a transformer with a distillation token, got one without: take vit_mini, vit_tiny or one of timm's, such as "
                 "timm:deit_tiny_distilled_patch16_224"
             )
@@ -134,19 +135,19 @@ def vit(
     if patch is None:
         patch = max((p for p in range(1, size // 8 + 1) if size % p == 0), default=1)
     if patch < 1:
-        raise ValueError(
+        raise LongtailError(
             f"expected a patch of at least one pixel, got size {size} and patch {patch}: take a patch that divides {size}"
         )
     if size % patch:
         sizes = " or ".join(
             str(own) for own in (size - size % patch, size - size % patch + patch) if own
         )
-        raise ValueError(
+        raise LongtailError(
             f"expected an image size divisible by the patch, got size {size} and patch {patch}: "
             f"take size {sizes}, or a patch that divides {size}"
         )
     if heads < 1 or width % heads:
-        raise ValueError(
+        raise LongtailError(
             f"expected a width divisible by the heads, got width {width} and heads {heads}: take a divisor of {width}"
         )
     distilled = pool == "tokens"

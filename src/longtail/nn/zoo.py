@@ -8,6 +8,7 @@ from typing import Any
 from safetensors import SafetensorError
 from torch import nn
 
+from longtail.errors import LongtailError
 from longtail.nn import pretrained as weights
 from longtail.nn.normalize import Normalize
 from longtail.nn.vit import Tokens, check_drop_path, pooling
@@ -19,7 +20,7 @@ def defaults(model: str) -> dict[str, Any]:
 
     if not timm.is_model(model):
         close = difflib.get_close_matches(model, timm.list_models(), n=5)
-        raise ValueError(
+        raise LongtailError(
             f"timm has no model {model!r}: the closest are {close or 'none'}; timm.list_models() gives all"
         )
     config = weights.config(model)
@@ -50,31 +51,31 @@ def timm_model(
         body: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=0, **keywords)
     except (TypeError, AssertionError) as error:
         if pool not in (None, "tokens"):  # which recipes ask for, not people
-            raise ValueError(
+            raise LongtailError(
                 f"expected a plain vision transformer, such as timm:vit_base_patch16_224, got {model}: {error}"
             ) from error
         asked = {"patch": patch, "pool": pool, "drop_path": drop_path or None}
         given = ", ".join(name for name, value in asked.items() if value is not None) or "a size"
         reason = str(error) or "it allows no others"
-        raise ValueError(
+        raise LongtailError(
             f"expected keywords that {model} has, got {given}: {reason}. Leave them out, or take a ViT"
         ) from error
     except (OSError, RuntimeError, SafetensorError) as error:
         if not pretrained:
             raise
-        raise ValueError(
+        raise LongtailError(
             f"expected pretrained weights of {model}, got: {error} Begin at random (--weights random), or fetch them once online"
         ) from error
     patch_size = getattr(getattr(body, "patch_embed", None), "patch_size", 1)
     side = patch_size if isinstance(patch_size, int) else patch_size[0]
     if size % side:
-        raise ValueError(
+        raise LongtailError(
             f"expected an image size divisible by the patch, got size {size} and patch {side}: try {max(1, size // side) * side}"
         )
     if pool != "tokens":
         return body
     if not hasattr(body, "dist_token"):
-        raise ValueError(
+        raise LongtailError(
             f"expected a timm model with a distillation token, got {model}, which has none: take deit_tiny, deit_small or "
             "deit_base_distilled_patch16_224"
         )
@@ -95,7 +96,7 @@ def timm_classifier(model: str) -> tuple[nn.Module, tuple[str, ...] | None, int]
             model, pretrained=True, pretrained_cfg_overlay=weights.overlay(model)
         )
     except (OSError, RuntimeError, SafetensorError) as error:
-        raise ValueError(
+        raise LongtailError(
             f"expected pretrained weights of {model}, got: {error} Fetch them once online, or train a teacher"
         ) from error
     subset = infer_imagenet_subset(body)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.errors import LongtailError
+
 TAUS = tuple(quarter / 4 for quarter in range(-4, 9))
 """Strengths that are tried, -1 to 2: negative ones give back some of the prior to a network that was trained without it."""
 
@@ -47,20 +49,20 @@ def adjustment(logits: NDArray[Any], target: NDArray[Any], counts: NDArray[Any])
     ([0.98, 0.69], [0.84, 0.89], True)
     """
     if logits.ndim != 2 or logits.shape != (len(target), len(counts)) or not len(target):
-        raise ValueError(
+        raise LongtailError(
             f"expected logits (images, classes), a target for each image and a count for each class, "
             f"got {logits.shape}, {target.shape} and {counts.shape}"
         )
     if not np.isfinite(logits).all():
-        raise ValueError(
+        raise LongtailError(
             f"expected finite logits, got {int((~np.isfinite(logits)).sum())} that are not: the network diverged"
         )
     if target.min() < 0 or target.max() >= len(counts):
-        raise ValueError(
+        raise LongtailError(
             f"expected targets 0 to {len(counts) - 1}, as there are so many counts, got {target.min()} to {target.max()}"
         )
     if not (counts > 0).all():
-        raise ValueError(
+        raise LongtailError(
             f"expected training images in every class, got none in {int((counts <= 0).sum())}: a prior of 0 has no logarithm"
         )
     before = temperature(logits, target)

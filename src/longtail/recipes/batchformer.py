@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from longtail.errors import LongtailError
 from longtail.nn import BatchFormer, Neck, PassThrough, Streams
 
 Use = Literal["off", "on", "frozen", "self"]
@@ -27,12 +28,12 @@ def neck(
     """
     if use == "off":
         if (plain, attended) != (0.5, 0.5):
-            raise ValueError(
+            raise LongtailError(
                 f"expected --batchformer on with --plain and --attended, got it off with {plain} and {attended}: "
                 "switch it on, or scale the plain loss with --loss-scale"
             )
         if (layers, scope) != (1, "local"):
-            raise ValueError(
+            raise LongtailError(
                 f"expected --batchformer on with its layers and scope, got it off with {layers} and {scope}: switch it on"
             )
         return PassThrough(loss_scale)
@@ -49,7 +50,7 @@ def rates(own: Neck, rate: float, *, usual: float = 0.1) -> dict[str, float]:
     if any(p.requires_grad for p in own.parameters()):
         return {"neck": rate}
     if rate != usual:
-        raise ValueError(
+        raise LongtailError(
             f"expected --batchformer-rate with a BatchFormer that learns, got {rate} with none: switch it on, or leave it out"
         )
     return {}

@@ -16,6 +16,7 @@ from longtail.data.views import TwoViews, View
 from longtail.engine.optim import adamw
 from longtail.engine.run import Run
 from longtail.engine.seeding import seed_all
+from longtail.errors import LongtailError
 from longtail.losses import CrossEntropy, effective_number
 from longtail.methods.distill_tokens import DistillTokens, Release, Taught
 from longtail.nn import Network, Teacher, TokenHeads, build
@@ -113,7 +114,7 @@ def deit_lt(
         }  # `teacher_method` may say what it is
         unused(run, deit_lt, training, beside="--teacher, which is trained already")
     if teacher_view == "weak" and (mixup or cutmix):
-        raise ValueError(
+        raise LongtailError(
             "expected --mixup 0 --cutmix 0 beside --teacher-view weak, for the teacher's class is that of the image before mixing, got "
             f"mixup {mixup} and cutmix {cutmix}"
         )
@@ -243,7 +244,7 @@ def _student(
     """A network with a distillation token and its heads; the same for a seed, whether a teacher is trained in this run or was before."""
     seed_all(seed, "student")
     if not network.startswith(("vit_", "timm:")):
-        raise ValueError(
+        raise LongtailError(
             f"expected a network with a distillation token, got {network}, which has no tokens: take vit_mini, vit_tiny or one of timm's, "
             "such as timm:deit_tiny_distilled_patch16_224"
         )

@@ -14,6 +14,7 @@ from longtail.data.loader import Loader
 from longtail.data.views import View
 from longtail.engine.optim import Build
 from longtail.engine.run import Run
+from longtail.errors import LongtailError
 from longtail.losses import (
     LADE,
     LDAM,
@@ -98,11 +99,11 @@ def loss_and_head(
     same, and the sigmoid of a logit is then the answer for a balanced test set.
     """
     if tau != 1.0 and loss not in ("bal_bce", "bal_ce"):
-        raise ValueError(
+        raise LongtailError(
             f"expected --tau with --loss bal_bce or bal_ce, which have a prior to scale, got it with {loss}: leave it out"
         )
     if test_prior is not None and loss != "bal_bce":
-        raise ValueError(
+        raise LongtailError(
             f"expected --test-prior with --loss bal_bce, got it with {loss}: leave it out"
         )
     losses: dict[Loss, Callable[[], nn.Module]] = {

@@ -11,6 +11,7 @@ from longtail.data.augmentations import ThreeAugment
 from longtail.data.dataset import Dataset
 from longtail.engine.optim import adamw, clipped, from_timm
 from longtail.engine.run import Run
+from longtail.errors import LongtailError
 from longtail.nn import Network, build
 from longtail.nn.mae import initialise, transformer
 from longtail.recipes.finetuning import Loss, finetune
@@ -157,7 +158,7 @@ def _alike(network: Network, *, layer_scale: float, drop_path: float) -> Network
 
     for block in transformer(network).blocks:
         if not isinstance(block.ls1, LayerScale):
-            raise ValueError(
+            raise LongtailError(
                 f"expected a transformer with scaled layers, got {network.spec['name']}, which has none: take vit_mini, vit_tiny or one of "
                 "timm's, such as timm:deit3_base_patch16_224"
             )

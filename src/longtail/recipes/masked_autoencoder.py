@@ -18,6 +18,7 @@ from longtail.data.splits import tail_rows
 from longtail.data.views import Weak
 from longtail.engine.optim import adamw
 from longtail.engine.run import Run
+from longtail.errors import LongtailError
 from longtail.files import whole
 from longtail.losses import LogitAdjusted
 from longtail.methods.classify import Classify
@@ -182,14 +183,14 @@ class _Some:
 def _evenly(split: Split, images: int, classes: int) -> Split:
     """So many images of a split, equally many of each class, or one more."""
     if images < classes:
-        raise ValueError(
+        raise LongtailError(
             f"expected at least one image of each of {classes} classes, got {images} for all: pass --images {classes} or more"
         )
     counts = [images // classes + (c < images % classes) for c in range(classes)]
     have = torch.bincount(split.target, minlength=classes)
     short = [c for c in range(classes) if have[c] < counts[c]]
     if short:
-        raise ValueError(
+        raise LongtailError(
             f"expected at least {counts[0]} images in every class for {images} alike, got {int(have.min())} in the smallest of {classes}: "
             "take fewer, or data that is balanced"
         )

@@ -12,6 +12,7 @@ from longtail.data.views import TwoViews
 from longtail.engine.optim import sgd
 from longtail.engine.run import Run
 from longtail.engine.sam import sam
+from longtail.errors import LongtailError
 from longtail.losses import ParametricContrastive
 from longtail.methods.paco import PaCo
 from longtail.nn import build
@@ -66,7 +67,7 @@ def paco(
     Published: 51.9% with ResNet-32 and 400 epochs on CIFAR-100-LT at imbalance 100, with BatchFormer 52.4% (Hou et al. 2022).
     """
     if queue < batch * accumulate:
-        raise ValueError(
+        raise LongtailError(
             f"expected a queue at least as long as what a step sees, got a queue of {queue} and {batch * accumulate} images: "
             f"pass --queue {batch * accumulate} or more"
         )

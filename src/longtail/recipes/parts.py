@@ -17,6 +17,7 @@ from longtail.data.views import View, Weak
 from longtail.engine.averaging import EMA
 from longtail.engine.optim import Build, adamw, sgd
 from longtail.engine.run import Run
+from longtail.errors import LongtailError
 from longtail.metrics.evaluators import Accuracy
 from longtail.nn import Linear, Network, build
 from longtail.nn.pretrained import learnt_from
@@ -34,7 +35,7 @@ def beginning(run: Run, network: str, weights: Weights, *, size: int) -> Network
     if weights == "random":
         return build({"name": network, "size": size})
     if not network.startswith("timm:"):
-        raise ValueError(
+        raise LongtailError(
             f"expected a network of timm for --weights timm, got {network}: pass --network timm:NAME, or leave --weights out"
         )
     run.pretraining = learnt_from(network.removeprefix("timm:"))
@@ -57,7 +58,7 @@ def kept(keep: Kept, *, ema: float, data: Dataset) -> tuple[dict[str, Average], 
     if keep == "last":
         return averages, average("ema") if ema else last
     if not len(data.val):
-        raise ValueError(
+        raise LongtailError(
             "--keep best needs validation images, and this data has none: use --protocol holdout, or --keep last"
         )
     return averages, best("ema/val/balanced" if ema else "val/balanced")
@@ -70,7 +71,7 @@ def rate_of(lr: float, images: Sized, *, batch: int, accumulate: int) -> float:
     (0.2, 0.025)
     """
     if batch < 1:
-        raise ValueError(f"expected a batch of at least one image, got {batch}")
+        raise LongtailError(f"expected a batch of at least one image, got {batch}")
     return lr * min(batch, len(images)) * min(accumulate, max(1, len(images) // batch)) / 256
 
 
@@ -117,7 +118,7 @@ def unused(
         if value != defaults[name].default
     ]
     if said:
-        raise ValueError(
+        raise LongtailError(
             f"expected no word about it beside {beside}, got {', '.join(said)}: leave that out"
         )
 
@@ -125,7 +126,7 @@ def unused(
 def training_view(augment: Augment, size: int, *, flip: bool, erase: float = ERASE) -> View:
     """A view by name; shifts and cut-out squares that are 4 and 16 pixels of 32 grow with the image. `erase` is for randaugment."""
     if erase != ERASE and augment != "randaugment":
-        raise ValueError(
+        raise LongtailError(
             f"expected --erase with --augment randaugment, got {erase} with {augment}, which erases nothing: leave it out"
         )
     pad, cutout = size // 8, size // 2

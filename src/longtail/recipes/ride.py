@@ -12,6 +12,7 @@ from longtail.data.loader import Loader
 from longtail.data.views import View
 from longtail.engine.optim import sgd
 from longtail.engine.run import Run
+from longtail.errors import LongtailError
 from longtail.losses import LDAM, Diversity, effective_number, expert_temperature
 from longtail.methods.ride import Ride
 from longtail.nn import Classifier, CosineExperts, build, files
@@ -120,7 +121,7 @@ def _begin(classifier: Classifier, run: Path, data: Dataset) -> None:
     trained, names, _ = files.read(run / "model")
     check_classes(str(run), names, data)
     if trained.spec != classifier.spec:
-        raise ValueError(
+        raise LongtailError(
             f"expected a run of the same network in --init, got\n  {trained.spec}\nat {run}, where this one is\n  {classifier.spec}"
         )
     classifier.load_state_dict(trained.state_dict())

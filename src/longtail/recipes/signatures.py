@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from longtail.errors import LongtailError
 from longtail.naming import meant, unknown
 from longtail.recipes import RECIPES
 
@@ -121,9 +122,9 @@ class Parameter:
             raise self._wrong(whole)
         return read
 
-    def _wrong(self, value: object) -> ValueError:
+    def _wrong(self, value: object) -> LongtailError:
         guess = meant(str(value), map(str, self.choices))
-        return ValueError(
+        return LongtailError(
             f"expected {self.name} to be {self.kind}, got {value!r}"
             + (f": {guess}" if guess else "")
         )
@@ -156,7 +157,7 @@ class Recipe:
             if parameter.required and name not in given
         ]
         if missing:
-            raise ValueError(
+            raise LongtailError(
                 f"{self.name} expects {', '.join(missing)}, got nothing for it: pass --{missing[0].replace('_', '-')} VALUE"
             )
         return {
@@ -216,7 +217,7 @@ def _meaning(name: str, module: str) -> tuple[ast.expr, str] | None:
 def _source(module: str) -> str:
     path = _file(module)
     if path is None:
-        raise ValueError(
+        raise LongtailError(
             f"expected a Python module with recipes, got {module!r}, which is not found: run from its folder, or install it"
         )
     return path.read_text(encoding="utf-8")
@@ -244,18 +245,18 @@ def _file(module: str) -> Path | None:
 
 def _parameters(node: ast.FunctionDef, module: str, target: str) -> dict[str, Parameter]:
     if len(node.args.posonlyargs) + len(node.args.args) != 2 or node.args.vararg or node.args.kwarg:
-        raise ValueError(
+        raise LongtailError(
             f"expected a recipe `(run, data, *, keywords)`, got other parameters in {target}: keep two, then keywords only"
         )
     parameters = {}
     for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
         if argument.arg in RESERVED:
-            raise ValueError(
+            raise LongtailError(
                 f"expected keywords that are not data or run flags, got {argument.arg!r} in {target}: rename it"
             )
         where = f"{argument.arg} of {target}"
         if argument.annotation is None:
-            raise ValueError(
+            raise LongtailError(
                 f"expected a type for {where}, got none: annotate it, for instance as int"
             )
         scalar, choices, many, optional = _type(argument.annotation, module, where)
@@ -279,7 +280,7 @@ def _value(node: ast.expr | None, module: str, where: str) -> Any:
     try:
         value = ast.literal_eval(node)
     except ValueError:
-        raise ValueError(
+        raise LongtailError(
             f"expected a literal as default for {where}, got {ast.unparse(node)}: write the value itself"
         ) from None
     return list(value) if isinstance(value, tuple) else value
@@ -309,6 +310,6 @@ def _type(node: ast.expr, module: str, where: str) -> tuple[str, tuple[Any, ...]
             scalar, choices, many, optional = _type(inner[0], module, where)
             if not many and not optional:
                 return scalar, choices, True, False
-    raise ValueError(
+    raise LongtailError(
         f"expected bool, int, float, str, Path, Literal, a list of these, or one of these `| None` for {where}, got {ast.unparse(node)}"
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from longtail.errors import LongtailError
 from longtail.naming import unknown
 from longtail.recipes.signatures import Parameter, Recipe
 
@@ -60,7 +61,7 @@ def space(recipe: Recipe, name: str, text: str) -> Range | Choices:
         for part in (text.split("|") if "|" in text else text.split(";" if parameter.many else ","))
     )
     if len(set(texts)) < 2 or len(set(texts)) < len(texts):
-        raise ValueError(
+        raise LongtailError(
             f"expected LOW..HIGH or two values or more for {name}, each once, got {text!r}: fix one value with --set {name}={text}"
         )
     for part in texts:
@@ -71,19 +72,19 @@ def space(recipe: Recipe, name: str, text: str) -> Range | Choices:
 def _range(parameter: Parameter, text: str, ends: Sequence[str]) -> Range:
     name, log, whole = parameter.name, text.startswith("log:"), parameter.scalar == "int"
     if parameter.many or parameter.scalar not in ("int", "float"):
-        raise ValueError(
+        raise LongtailError(
             f"expected values of {name}, which is {parameter.kind}, got the range {text!r}: write --search {name}=VALUE,VALUE"
         )
     try:
         low, high = (int(end) if whole else float(end) for end in ends)
     except ValueError:
-        raise ValueError(
+        raise LongtailError(
             f"expected {name}=LOW..HIGH with two of {parameter.scalar}, got {text!r}"
         ) from None
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ValueError(f"expected {name}=LOW..HIGH with LOW below HIGH, got {text!r}")
+        raise LongtailError(f"expected {name}=LOW..HIGH with LOW below HIGH, got {text!r}")
     if log and low <= 0:
-        raise ValueError(
+        raise LongtailError(
             f"expected a positive LOW in {name}=log:LOW..HIGH, got {text!r}: zero has no logarithm"
         )
     return Range(low, high, log, whole)

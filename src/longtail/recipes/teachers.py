@@ -15,6 +15,7 @@ from longtail.core import B, Method, Stage
 from longtail.data import teaching
 from longtail.data.dataset import Dataset
 from longtail.engine.run import Run
+from longtail.errors import LongtailError
 from longtail.files import whole
 from longtail.metrics.row import read_row
 from longtail.nn import Classifier, Teacher, files
@@ -63,7 +64,7 @@ def _same(folder: Path, teacher: dict[str, str]) -> None:
             part.write_text(json.dumps(teacher, indent=1) + "\n", encoding="utf-8")
     before = json.loads(path.read_text(encoding="utf-8"))
     if before != teacher:
-        raise ValueError(
+        raise LongtailError(
             f"expected the teacher that this run began with, {before['teacher']} with weights {before['weights'][:12]}, got "
             f"{teacher['teacher']} with weights {teacher['weights'][:12]}: bring it back, or begin another run with --out"
         )
@@ -77,7 +78,7 @@ def read_teacher(asked: str, data: Dataset) -> Teacher:
         teacher = Teacher(network, size=size)  # from here on in evaluation mode
         outputs = teacher(torch.zeros(1, 3, size, size)).shape[1]
         if outputs != len(data.classes):
-            raise ValueError(
+            raise LongtailError(
                 f"expected a teacher of the {len(data.classes)} classes of {data.name}, got one of {outputs}: {asked}. Train one on it"
             )
         return teacher
@@ -85,7 +86,7 @@ def read_teacher(asked: str, data: Dataset) -> Teacher:
     if not folder.is_dir() or (folder / "recipe.json").exists():
         read_row(folder)  # refuses a run that is not finished
     elif not (folder / "model" / "spec.json").exists():
-        raise ValueError(
+        raise LongtailError(
             f"expected a finished teacher, got an unfinished one or none at {folder}: finish the run that trains it"
         )
     saved = files.read(folder / "model")
@@ -142,11 +143,11 @@ def check_classes(teacher: str, names: Sequence[str] | None, data: Dataset) -> N
             for i, (own, other) in enumerate(zip(names, data.classes, strict=True))
             if own != other
         )
-        raise ValueError(
+        raise LongtailError(
             f"expected a teacher with the classes of {data.name} in their order, got another order: class {first} is "
             f"{data.classes[first]!r} in the data and {names[first]!r} for {teacher}. Train it on this data"
         )
-    raise ValueError(
+    raise LongtailError(
         f"expected a teacher with the classes of {data.name}, got {teacher}. Of the data's {len(data.classes)} it lacks "
         f"{_first(set(data.classes) - set(names))}; of its {len(names)} the data lacks {_first(set(names) - set(data.classes))}. "
         "Train it on this data"

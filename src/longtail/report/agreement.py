@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.errors import LongtailError
 from longtail.metrics.files import read_predictions
 from longtail.metrics.row import Row, Summary
 from longtail.naming import unknown
@@ -50,7 +51,7 @@ def judged(row: Row) -> Judged | None:
     predictions, ids = read_predictions(path)
     images = tested(row)["images"]
     if len(ids) != images:
-        raise ValueError(
+        raise LongtailError(
             f"expected {images} test images as in row.json, got {len(ids)} in {path}: evaluate the run again"
         )
     order = np.argsort(ids, kind="stable")
@@ -107,7 +108,7 @@ def refuse_unlike(
             f"  {name} ({MUST_AGREE[name]}): {found}\n    show it as a column with --across {name}"
         )
     if problems:
-        raise ValueError(
+        raise LongtailError(
             "expected runs that can be ranked, got runs that differ in more than the method:\n"
             + "\n".join(problems)
         )
@@ -119,7 +120,7 @@ def refuse_twins(rows: Sequence[Row]) -> None:
     for row in rows:
         twin = seen.setdefault((row["seed"], row["view_seed"]), row)
         if twin is not row:
-            raise ValueError(
+            raise LongtailError(
                 f"expected each run once, got {where(twin)} and {where(row)}, "
                 f"which have the same recipe, keywords and seed {row['seed']}: leave one out"
             )

@@ -11,6 +11,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from longtail.errors import LongtailError
 from longtail.report import drawings, pictures
 from longtail.report.folders import Arrays, read_arrays
 
@@ -37,7 +38,7 @@ def figures(files: tuple[Path, ...]) -> tuple[list[Figure], list[str]]:
             try:
                 found += KNOWN[path.name][0](arrays)
             except KeyError as error:
-                raise ValueError(
+                raise LongtailError(
                     f"expected an array {error} in {path}, got {', '.join(arrays)}: write it again"
                 ) from error
         elif path.suffix.lower() in (".png", ".jpg", ".jpeg", ".svg"):

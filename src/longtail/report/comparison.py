@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from longtail.errors import LongtailError
 from longtail.metrics.intervals import Interval, paired
 from longtail.metrics.row import Row, Summary, mirrored
 from longtail.recipes.signatures import read
@@ -112,11 +113,11 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
     row on the same test images (`metrics.intervals.paired`). A field in `across` may differ, and becomes a column.
     """
     if not rows:
-        raise ValueError("expected at least one run to compare, got none")
+        raise LongtailError("expected at least one run to compare, got none")
     check_across(across)
     untested = [where(row) for row in rows if row["test"] is None]
     if untested:
-        raise ValueError(
+        raise LongtailError(
             f"expected runs with test results, got none in {', '.join(untested)}: leave them out"
         )
     answers = [judged(row) for row in rows]
@@ -212,7 +213,7 @@ def _defaults(recipe: str) -> Mapping[str, Any]:
             for name, known in read(recipe).parameters.items()
             if not known.required
         }
-    except ValueError:
+    except LongtailError:
         return {}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from longtail.errors import LongtailError
 from longtail.files import whole
 from longtail.report import drawings
 from longtail.report.comparison import SCORES, Comparison, compare
@@ -31,15 +32,15 @@ def write(folders: Sequence[Path], out: Path, *, across: Sequence[str] = ()) -> 
 def build(folders: Sequence[Path], *, across: Sequence[str] = ()) -> tuple[str, list[str]]:
     """The report of finished runs as HTML, with warnings. Runs that cannot be ranked still have their sections."""
     if not folders:
-        raise ValueError("expected at least one run to report on, got none")
+        raise LongtailError("expected at least one run to report on, got none")
     runs, problems = [], []
     for folder in dict.fromkeys(folders):
         try:
             runs.append(read_folder(folder))
-        except ValueError as error:
+        except LongtailError as error:
             problems.append(str(error))
     if problems:
-        raise ValueError("\n".join(problems))
+        raise LongtailError("\n".join(problems))
     sections = [section(run) for run in runs]
     missing = [f"{run.folder}: {own}" for run in runs for own in run.missing]
     if len(runs) == 1:
@@ -48,7 +49,7 @@ def build(folders: Sequence[Path], *, across: Sequence[str] = ()) -> tuple[str, 
         ), missing
     try:
         found = compare([run.row for run in runs], across=across)
-    except ValueError as error:
+    except LongtailError as error:
         page = render(
             "report.html", runs=sections, title=_title(runs), comparison=None, refused=str(error)
         )

@@ -14,6 +14,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.errors import LongtailError
 from longtail.files import read_lines
 from longtail.metrics.files import read_predictions
 from longtail.metrics.row import Row, Summary, read_row
@@ -155,7 +156,7 @@ def read_arrays(path: Path) -> Arrays:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (BadZipFile, ValueError, EOFError, OSError) as error:
-        raise ValueError(
+        raise LongtailError(
             f"expected arrays, got something else or a part of them in {path} ({error}): delete it, or write it again"
         ) from error
 
@@ -164,9 +165,9 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(
+        raise LongtailError(
             f"expected JSON, got something else or a part of it in {path} ({error})"
         ) from error
     if not isinstance(content, dict):
-        raise ValueError(f"expected a JSON object, got a {type(content).__name__} in {path}")
+        raise LongtailError(f"expected a JSON object, got a {type(content).__name__} in {path}")
     return content

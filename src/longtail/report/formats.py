@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from longtail.errors import LongtailError
 from longtail.report.comparison import SCORES, Comparison
 
 
@@ -109,7 +110,7 @@ def write(comparison: Comparison, path: Path, *, format: str | None = None) -> N
     """Write a comparison to a file, in the format that its suffix names unless given; Markdown where it names none."""
     suffix = path.suffix.lower()
     if format is None and suffix and suffix not in SUFFIXES:
-        raise ValueError(
+        raise LongtailError(
             f"expected a file that ends in {', '.join(SUFFIXES)}, got {path}: choose one, or say --format"
         )
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from longtail.errors import LongtailError
+
 WIDEST = 1200
 """Pixels: a picture file that is wider is made smaller, so that a page stays small."""
 
@@ -82,7 +84,7 @@ def file(path: Path) -> str:
         with Image.open(path) as opened:
             picture = opened.convert("RGB")
     except (OSError, Image.DecompressionBombError) as error:
-        raise ValueError(
+        raise LongtailError(
             f"expected a picture, got something else or a part of it in {path} ({error}): delete it"
         ) from error
     if picture.width > WIDEST:

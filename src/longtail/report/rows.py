@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from longtail.errors import LongtailError
 from longtail.metrics.row import Row, read_row
 
 
@@ -14,8 +15,8 @@ def read_rows(folders: Sequence[Path]) -> list[Row]:
     for folder in folders:
         try:
             rows.append(read_row(folder))
-        except ValueError as error:
+        except LongtailError as error:
             problems.append(str(error))
     if problems:
-        raise ValueError("\n".join(problems))
+        raise LongtailError("\n".join(problems))
     return rows

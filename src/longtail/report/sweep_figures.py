@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from longtail.errors import LongtailError
 from longtail.metrics.row import Row, Summary
 from longtail.report import curves
 from longtail.report.charts import Line, chart
@@ -80,7 +81,7 @@ def over_epochs(
 
 def _test(row: Row) -> Summary:
     if row["test"] is None:
-        raise ValueError(f"expected runs with test images, got none in {row.get('folder')}")
+        raise LongtailError(f"expected runs with test images, got none in {row.get('folder')}")
     return row["test"]
 
 

@@ -9,6 +9,7 @@ from longtail.core import Method
 from longtail.data.dataset import Dataset
 from longtail.engine.machine import choose
 from longtail.engine.run import Run
+from longtail.errors import LongtailError
 from longtail.metrics.row import read_row
 from longtail.recipes.signatures import read
 from longtail.runs.evaluating import opened
@@ -38,7 +39,7 @@ def again(
     )
     dataset = opened(asked.data, flags, machine, size=asked.keywords.get("size"))
     if dataset.hash != record["data"]["hash"]:
-        raise ValueError(
+        raise LongtailError(
             f"expected the data of the run ({record['data']['hash'][:12]}), got other images or labels ({dataset.hash[:12]})"
         )
     following = Run(

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from longtail.errors import LongtailError
 from longtail.files import read_json
 from longtail.metrics import conformal
 from longtail.metrics.conformal import Thresholds
@@ -22,11 +23,11 @@ def read_thresholds(path: Path, *, classes: int) -> Thresholds | None:
     try:
         found = conformal.from_json(content)
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
+        raise LongtailError(
             f"expected level, score and thresholds, got something else or a part of it in {path} ({error})"
         ) from error
     if found.values.shape != (classes,):
-        raise ValueError(
+        raise LongtailError(
             f"expected {classes} thresholds, one for each class, got {found.values.shape} in {path}: delete it or calibrate again"
         )
     return found
@@ -64,7 +65,7 @@ class Answers:
     def top(self, count: int = 5) -> list[list[tuple[str, float]]]:
         """The most probable classes of each image with their probabilities, the first first."""
         if count < 1:
-            raise ValueError(f"expected at least one class to show, got {count}")
+            raise LongtailError(f"expected at least one class to show, got {count}")
         values, order = self.probabilities.sort(dim=1, descending=True, stable=True)
         rows = zip(order[:, :count].tolist(), values[:, :count].tolist(), strict=True)
         return [
@@ -87,13 +88,15 @@ def answered(
     (('cat', 'cat'), (False, True))
     """
     if abstain_below is not None and not 0 <= abstain_below <= 1:
-        raise ValueError(f"expected a probability in [0, 1] to abstain below, got {abstain_below}")
+        raise LongtailError(
+            f"expected a probability in [0, 1] to abstain below, got {abstain_below}"
+        )
     if logits.shape[1] != len(classes):
-        raise ValueError(
+        raise LongtailError(
             f"expected a classifier of {len(classes)} classes, got a network that gives {logits.shape[1]} numbers"
         )
     if not torch.isfinite(logits).all():
-        raise ValueError(
+        raise LongtailError(
             "expected finite logits, got others: the weights of this run are broken, or its training diverged"
         )
     probabilities = logits.softmax(dim=1)

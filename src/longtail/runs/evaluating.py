@@ -21,6 +21,7 @@ from longtail.data.loader import InOrder
 from longtail.data.opening import open_data, open_to_judge
 from longtail.engine.machine import Machine, choose
 from longtail.engine.predicting import predictor
+from longtail.errors import LongtailError
 from longtail.files import FORMAT, write_json
 from longtail.metrics.conformal import Thresholds, calibrate
 from longtail.metrics.evaluators import collect, flipped
@@ -65,7 +66,7 @@ def answers(
 ) -> Predictions:
     """A method's answers for a split, with test-time averaging."""
     if tta not in ("none", "flip"):
-        raise ValueError(f"expected test-time averaging none or flip, got {tta!r}")
+        raise LongtailError(f"expected test-time averaging none or flip, got {tta!r}")
     predict = predictor(method, machine)
     return collect(
         InOrder(split, size=size, batch=BATCH, workers=machine.workers),
@@ -197,7 +198,7 @@ def evaluate(
     machine.settle()
     tta = record["tta"] if tta is None else tta
     if rewrite and (data is not None or tta != record["tta"]):
-        raise ValueError(
+        raise LongtailError(
             f"expected the run's own data and tta ({record['tta']}) to rewrite its row, got others: leave --data and --tta out"
         )
     if data is None:
@@ -221,7 +222,7 @@ def evaluate(
 
         dataset = _in_turn(judged_data, machine)
     if data is None and dataset.hash != record["data"]["hash"]:
-        raise ValueError(
+        raise LongtailError(
             f"expected the data of the run ({record['data']['hash'][:12]}), got other images or labels ({dataset.hash[:12]}): "
             "bring it back, or pass --data to evaluate on something else on purpose"
         )
@@ -305,7 +306,7 @@ def _renumbered(given: Sequence[str], known: Sequence[str]) -> Tensor:
     numbers = {name: number for number, name in enumerate(known)}
     strange = [name for name in given if name not in numbers]
     if strange:
-        raise ValueError(
+        raise LongtailError(
             f"expected data with the classes of the run ({', '.join(known[:5])}{', ...' if len(known) > 5 else ''}), "
             f"got {len(strange)} others ({', '.join(strange[:5])}): rename them, or train on this data"
         )

@@ -18,6 +18,7 @@ from torch import Tensor
 import longtail
 from longtail.data.loader import seen
 from longtail.engine.machine import choose
+from longtail.errors import LongtailError, MissingExtra
 from longtail.files import FORMAT
 from longtail.runs.evaluating import opened
 from longtail.runs.identity import own_data, read_record
@@ -73,9 +74,9 @@ def export(
     test images of the run, or random ones where its data is not here; if they disagree with our answers, nothing is written.
     """
     if to not in _WRITERS:
-        raise ValueError(f"expected to export to {', '.join(_WRITERS)}, got {to!r}")
+        raise LongtailError(f"expected to export to {', '.join(_WRITERS)}, got {to!r}")
     if images < 1:
-        raise ValueError(f"expected at least one image to check with, got {images}")
+        raise LongtailError(f"expected at least one image to check with, got {images}")
     _need(to)
     loaded = load(run, device="cpu")
     loaded.network.to(memory_format=torch.contiguous_format)
@@ -116,7 +117,7 @@ def agreed(
         [exported(image[:1]), *(exported(part) for part in image[1:].split(BATCH) if len(part))]
     )
     if theirs.shape != ours.shape or not torch.isfinite(theirs).all():
-        raise ValueError(
+        raise LongtailError(
             f"expected finite logits {tuple(ours.shape)} from the exported network, got {tuple(theirs.shape)}: use another --to"
         )
     largest = ours.abs().max().clamp_min(torch.finfo(ours.dtype).tiny)
@@ -124,7 +125,7 @@ def agreed(
     rows = torch.arange(len(ours))
     lost = ours.amax(dim=1) - ours[rows, theirs.argmax(dim=1)]
     if difference > TOLERANCE or bool((lost > TOLERANCE * largest).any()):
-        raise ValueError(
+        raise LongtailError(
             f"expected the exported network to agree with ours to {TOLERANCE:g} of the largest logit, got {difference:.2g} on "
             f"{len(ours)} {source} and {int((lost > TOLERANCE * largest).sum())} other answers: nothing was written; use another --to"
         )
@@ -162,9 +163,9 @@ def _images(loaded: Loaded, root: str | Path | None, count: int) -> tuple[Tensor
 
 def _free(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"expected a folder for --out, got a file at {folder}: choose another")
+        raise LongtailError(f"expected a folder for --out, got a file at {folder}: choose another")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / "model.json").exists():
-        raise ValueError(
+        raise LongtailError(
             f"expected an empty folder or an earlier export at {folder}, got other files: choose another --out"
         )
 
@@ -176,7 +177,7 @@ def _need(to: Target) -> None:
         if importlib.util.find_spec(name) is None
     ]
     if to == "onnx" and missing:
-        raise ModuleNotFoundError(
+        raise MissingExtra(
             f"expected {', '.join(missing)} for ONNX, got none: run pip install 'longtail[export]'"
         )
 

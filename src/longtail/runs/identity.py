@@ -18,6 +18,7 @@ from longtail import processes
 from longtail.data.dataset import Dataset
 from longtail.data.names import KNOWN
 from longtail.engine.machine import Machine
+from longtail.errors import LongtailError
 from longtail.files import FORMAT, read_json
 from longtail.recipes.signatures import Recipe, read
 
@@ -131,7 +132,7 @@ def own_data(
     asked, flags = str(record["data"]["asked"]), data_flags(record)
     if root is None:
         if asked not in KNOWN and not Path(asked).expanduser().exists():
-            raise ValueError(
+            raise LongtailError(
                 f"expected the run's images at {asked}, got nothing there, seen from {Path.cwd()}: say where they lie now with --root"
             )
         return asked, flags
@@ -146,7 +147,7 @@ def check_identity(out: Path, record: Mapping[str, Any]) -> None:
     A run that failed before it learnt anything, for a keyword that it could not use perhaps, holds nothing: it may be asked anew.
     """
     if out.exists() and not out.is_dir():
-        raise ValueError(f"expected a folder for --out, got a file at {out}: choose another")
+        raise LongtailError(f"expected a folder for --out, got a file at {out}: choose another")
     if not (out / "recipe.json").exists():
         # auto.json and recipe.py are written first: alone, they are the trace of a run killed before it began.
         early = ("auto.json", "recipe.py")
@@ -158,14 +159,14 @@ def check_identity(out: Path, record: Mapping[str, Any]) -> None:
             else []
         )
         if others:
-            raise ValueError(
+            raise LongtailError(
                 f"expected an empty folder or a run at {out}, got other files ({', '.join(others[:3])}): choose another --out"
             )
         return
     differences = list(_differences(read_record(out), record))
     if differences and begun(out):
         lines = "\n".join(f"  {line}" for line in differences)
-        raise ValueError(
+        raise LongtailError(
             f"expected the run that {out} holds, got another:\n{lines}\nchoose another --out, or ask for the same"
         )
 
@@ -176,7 +177,7 @@ def check_outside(out: Path, data: str) -> None:
         return
     images = Path(data).expanduser().resolve()
     if out.resolve().is_relative_to(images):
-        raise ValueError(
+        raise LongtailError(
             f"expected a folder outside of the data for --out, got {out}, which is inside of {images}: choose another, "
             f"such as --out {images.parent / 'runs' / out.name}"
         )

@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from longtail.errors import LongtailError
+
 _places: set[int] = set()  # open folders that this process holds
 
 
@@ -36,7 +38,7 @@ def held(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(
+            raise LongtailError(
                 f"expected to be the only one that trains into {folder}, got another process: wait for it, or choose another --out"
             ) from None
         except OSError:  # a file system without locks

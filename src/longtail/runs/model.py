@@ -12,6 +12,7 @@ from torch import nn
 from longtail.core import Method
 from longtail.data.dataset import Dataset
 from longtail.engine.machine import choose
+from longtail.errors import LongtailError
 from longtail.files import FORMAT, read_json, whole, write_json, write_text
 from longtail.metrics.row import Row, Summary, read_row
 from longtail.nn.files import filled
@@ -45,7 +46,7 @@ def spec_of(network: nn.Module) -> Mapping[str, Any]:
     """The spec that a deployed network was built from."""
     spec = getattr(network, "spec", None)
     if not isinstance(spec, Mapping):
-        raise ValueError(
+        raise LongtailError(
             f"expected `deploy()` to give a network with the spec it was built from, got a {type(network).__name__} without"
         )
     return spec
@@ -56,7 +57,7 @@ def deployed(method: Method[Any], dataset: Dataset) -> nn.Module:
     network = method.eval().deploy()
     spec_of(network)
     if isinstance(network, Classifier) and network.dim != len(dataset.classes):
-        raise ValueError(
+        raise LongtailError(
             f"expected logits of the {len(dataset.classes)} classes of {dataset.name}, got a network for {network.dim}"
         )
     return network
@@ -72,7 +73,7 @@ def check_rebuilt(network: nn.Module) -> None:
         if name not in own or name not in again or own[name].shape != again[name].shape
     ]
     if differ:
-        raise ValueError(
+        raise LongtailError(
             f"expected a network that its spec rebuilds, got a {type(network).__name__} that has another {differ[0]}: "
             "build networks with longtail.nn.build and leave their layers as they are"
         )

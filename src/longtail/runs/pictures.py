@@ -18,6 +18,7 @@ from longtail.data.dataset import Dataset
 from longtail.data.decoding import Blobs, Files, decode, square, upright
 from longtail.data.folders import SUFFIXES, walked
 from longtail.data.views import Plain
+from longtail.errors import LongtailError
 
 Picture = str | Path | Image.Image | NDArray[np.uint8]
 """One image: a path, a PIL image of any mode, or uint8 (H, W, 3)."""
@@ -66,13 +67,13 @@ def opened(picture: Picture) -> Image.Image:
         if isinstance(picture, str | Path):
             return decode(Path(picture).read_bytes())
     except FileNotFoundError:
-        raise ValueError(f"expected an image, got no file at {picture}") from None
+        raise LongtailError(f"expected an image, got no file at {picture}") from None
     except IsADirectoryError:
-        raise ValueError(
+        raise LongtailError(
             f'expected an image, got the folder {picture}: pass its files, as of Path(...).glob("*.jpg")'
         ) from None
     except (OSError, ValueError) as error:
-        raise ValueError(
+        raise LongtailError(
             f"expected an image, got something else or a part of it at {picture} ({error})"
         ) from error
     if (
@@ -88,7 +89,7 @@ def opened(picture: Picture) -> Image.Image:
         if isinstance(picture, np.ndarray)
         else type(picture).__name__
     )
-    raise ValueError(
+    raise LongtailError(
         f"expected each image as a path, a PIL image or an array of uint8 (H, W, 3), got {got}"
     )
 
@@ -102,16 +103,16 @@ def listed(images: Any) -> Tensor | list[Any]:
     ):
         return [images]
     if not isinstance(images, Iterable):
-        raise ValueError(
+        raise LongtailError(
             f"expected images, got {type(images).__name__}: give paths, PIL images, an array or a tensor"
         )
     several = list(images)
     if not several:
-        raise ValueError("expected at least one image, got none")
+        raise LongtailError("expected at least one image, got none")
     if not all(isinstance(own, Tensor) for own in several):
         return several
     if len({own.shape for own in several}) > 1:
-        raise ValueError("expected tensors of one shape, got several: resize them first")
+        raise LongtailError("expected tensors of one shape, got several: resize them first")
     return torch.stack(several)
 
 
@@ -125,7 +126,7 @@ def checked(batch: Tensor, size: int) -> Tensor:
     )
     if not right or not 0 <= batch.min() <= batch.max() <= 1:
         values = f" in [{batch.min():g}, {batch.max():g}]" if batch.numel() else ""
-        raise ValueError(
+        raise LongtailError(
             f"expected images as floats (N, 3, {size}, {size}) in [0, 1], got {str(batch.dtype).removeprefix('torch.')} "
             f"{tuple(batch.shape)}{values}: divide bytes by 255, and leave normalisation to the network; images of any size are taken as "
             "PIL images or uint8 arrays (N, H, W, 3)"
@@ -156,11 +157,11 @@ def images_at(places: Sequence[str | Path]) -> Found:
                 found += images
                 others += len(visible) - len(images)
             if len(found) == before:
-                raise ValueError(
+                raise LongtailError(
                     f"expected a folder with images ({' '.join(sorted(SUFFIXES))}), got none in {place}"
                 )
         elif place.exists():
             found.append(place)
         else:
-            raise ValueError(f"expected an image or a folder of images, got nothing at {place}")
+            raise LongtailError(f"expected an image or a folder of images, got nothing at {place}")
     return Found(tuple(found), others)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from longtail.data.decoding import decode
 from longtail.engine.machine import Machine
+from longtail.errors import LongtailError
 from longtail.metrics.conformal import Thresholds
 from longtail.metrics.row import Row
 from longtail.runs.answers import Answers, answered
@@ -103,7 +104,7 @@ class Loaded:
         wanted = torch.tensor(self._numbers(targets))
         logits = self._logits(images)
         if len(wanted) != len(logits):
-            raise ValueError(
+            raise LongtailError(
                 f"expected a target for each of {len(logits)} images, got {len(wanted)}"
             )
         right = (logits.argmax(dim=1) == wanted).double()
@@ -177,7 +178,7 @@ class Loaded:
         ]
         if strange:
             known = f"{', '.join(self.classes[:5])}{', ...' if len(self.classes) > 5 else ''}"
-            raise ValueError(
+            raise LongtailError(
                 f"expected classes of the run ({known}) or their numbers from 0 on, got {strange[0]!r}"
             )
         return [numbers[own] if isinstance(own, str) else int(own) for own in given]

@@ -10,6 +10,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import nn
 
+from longtail.errors import LongtailError
 from longtail.nn import pretrained
 from longtail.nn.networks import Classifier, linear_parts
 from longtail.nn.normalize import Normalize
@@ -25,11 +26,11 @@ def write_timm(folder: Path, loaded: Loaded) -> None:
 
     network = loaded.network
     if not isinstance(network, Classifier):
-        raise ValueError(f"expected a classifier, got a {type(network).__name__}: {ELSE}")
+        raise LongtailError(f"expected a classifier, got a {type(network).__name__}: {ELSE}")
     body: Any = network.network.body
     body = body.transformer if isinstance(body, Tokens) else body
     if not (heads := linear_parts(network)):
-        raise ValueError(
+        raise LongtailError(
             f"expected a linear head, which timm has, got {network.head.spec['name']}: {ELSE}"
         )
     architecture, keywords = _entry(network.network.spec, body)
@@ -37,7 +38,7 @@ def write_timm(folder: Path, loaded: Loaded) -> None:
     classifier = model.pretrained_cfg.get("classifier") or ()
     names = [classifier] if isinstance(classifier, str) else list(classifier)
     if not names or len(heads) > len(names):
-        raise ValueError(
+        raise LongtailError(
             f"expected a timm model with {len(heads)} classifiers, got {architecture} with {len(names)}: {ELSE}"
         )
     own, state = model.state_dict(), dict(body.state_dict())
@@ -78,7 +79,7 @@ def _entry(spec: Mapping[str, Any], body: Any) -> tuple[str, dict[str, Any]]:
             {} if pool in (None, "tokens") else pooling(str(pool))
         )
     if name not in ("vit_mini", "vit_tiny"):
-        raise ValueError(
+        raise LongtailError(
             f"expected a network that timm has (vit_mini, vit_tiny, timm:NAME), got {name}: {ELSE}"
         )
     keywords = {"img_size": spec["size"], "patch_size": body.patch_embed.patch_size[0]}

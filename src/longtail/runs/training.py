@@ -23,6 +23,7 @@ from longtail.data.dataset import Dataset
 from longtail.engine.distributed import started
 from longtail.engine.machine import Machine, choose
 from longtail.engine.run import Run
+from longtail.errors import LongtailError
 from longtail.files import read_lines, write_json, write_text
 from longtail.metrics.files import Predictions, write_predictions
 from longtail.metrics.row import FORMAT, Adjusting, Best, Row, Summary, read_row
@@ -103,7 +104,7 @@ def train(
     (`longtail.posthoc.adjusting`); the row has the numbers without it beside.
     """
     if not isinstance(data, str | Path):
-        raise ValueError(
+        raise LongtailError(
             f"expected the name or the place of data, got a {type(data).__name__}: pass what `open_data` was given"
         )
     known, out = (
@@ -141,7 +142,7 @@ def train(
         # Images are kept at the size that the recipe will ask for, where it says so: resizing twice loses detail.
         dataset = opened(asked.data, asked.flags, machine, size=asked.keywords.get("size"))
         if adjust == "validation" and not len(dataset.val):
-            raise ValueError(
+            raise LongtailError(
                 f"expected validation images to adjust on, got none of {dataset.name} (protocol {protocol}): "
                 "use --protocol holdout where classes have five images or more, or --adjust none"
             )
@@ -202,7 +203,7 @@ def follow(asked: Asked, dataset: Dataset, run: Run) -> Method[Any]:
     }
     method = getattr(importlib.import_module(module), function)(run, dataset, **keywords)
     if not isinstance(method, Method):
-        raise ValueError(
+        raise LongtailError(
             f"expected {asked.recipe.name} to return its trained method, got {type(method).__name__}: return what `run.fit` gave"
         )
     return method
@@ -360,7 +361,7 @@ def _adjusted(
 ) -> tuple[Adjusted, Adjustment]:
     """The network with what its answers for the validation images ask for; every part of its head is adjusted like the whole."""
     if not isinstance(network, Classifier):
-        raise ValueError(
+        raise LongtailError(
             f"expected a classifier to adjust, got a {type(network).__name__}, which has no logits: use --adjust none"
         )
     chosen = adjustment(seen.logits["logits"], seen.target, dataset.counts.numpy())

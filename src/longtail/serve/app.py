@@ -19,6 +19,7 @@ from PIL import Image, UnidentifiedImageError
 import longtail
 from longtail.analysis.looking import where_it_looks
 from longtail.data.decoding import decode
+from longtail.errors import LongtailError
 from longtail.runs.pictures import Fit
 from longtail.runs.predicting import Loaded
 
@@ -51,7 +52,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 def create(loaded: Loaded, *, megabytes: float = MEGABYTES) -> FastAPI:
     """Make the server of a loaded run. One image is looked at at a time; uploads beyond `megabytes` are refused while they arrive."""
     if not megabytes > 0:
-        raise ValueError(f"expected a positive limit of megabytes, got {megabytes:g}")
+        raise LongtailError(f"expected a positive limit of megabytes, got {megabytes:g}")
     limit, lock = int(megabytes * 1e6), threading.Lock()
     row = loaded.row
     # The usual pages of documentation load their scripts from elsewhere.
@@ -174,7 +175,7 @@ def _decoded(content: bytes) -> Image.Image:
         )
     try:
         return decode(content)
-    except ValueError as error:
+    except LongtailError as error:
         raise HTTPException(
             422,
             f"expected a whole image, got one that cannot be read ({error}): choose another file",
