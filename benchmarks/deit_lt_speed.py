@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from longtail.core import BatchTransform, Clock, Stage
 from longtail.data.mixing import MixupCutMix
-from longtail.data.teaching import AskTeacher, InTurn, LabelFile, Remembered
+from longtail.data.teacher_labels import AskTeacher, InTurn, LabelFile, Remembered
 from longtail.engine.fit import train
 from longtail.engine.machine import Machine
 from longtail.engine.optim import adamw

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import measured
 
-from longtail.metrics.row import read_row
+from longtail.records.row import read_row
 from longtail.runs.exporting import IMAGES, TOLERANCE, export
 
 

@@ -23,10 +23,10 @@ import torch
 from PIL import Image
 
 from longtail.engine.machine import Machine
-from longtail.metrics.row import Row
 from longtail.nn import Linear, build
 from longtail.nn.networks import Classifier
-from longtail.runs.pictures import Fit
+from longtail.records.row import Row
+from longtail.runs.images import Fit
 from longtail.runs.predicting import BATCH, Loaded, ahead, batches
 
 SIZE = 32

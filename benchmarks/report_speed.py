@@ -20,8 +20,8 @@ from typing import Any
 import measured
 import numpy as np
 
-from longtail.metrics.files import Predictions, write_predictions
-from longtail.metrics.row import FORMAT
+from longtail.records.predictions import Predictions, write_predictions
+from longtail.records.row import FORMAT
 
 EPOCHS = 200
 BUILD = """
@@ -46,7 +46,7 @@ def made_up(
     # Row and predictions are written as training would, without any: torch stays out of this process, too.
     from types import SimpleNamespace
 
-    from longtail.metrics.summary import detailed
+    from longtail.scoring.long_tail import detailed
 
     rng = np.random.default_rng(len(recipe))
     counts = np.round(500 * 0.01 ** (np.arange(classes) / (classes - 1))).astype(int)

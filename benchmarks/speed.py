@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from torch import Tensor, nn
 
 from longtail.core import Clock, Labelled, Method, Outcome, Stage
 from longtail.data.loader import Loader
-from longtail.data.opening import open_data
+from longtail.data.open import open_data
 from longtail.data.views import Weak
 from longtail.engine.machine import Machine
 from longtail.engine.optim import sgd
@@ -184,14 +185,8 @@ def command_line() -> dict[str, Any]:
     longtail = str(Path(sys.executable).with_name("longtail"))
     figures = {}
     for words in (["--help"], ["list"]):
-        times = [
-            seconds(
-                lambda words=words: subprocess.run(
-                    [longtail, *words], capture_output=True, check=True
-                )
-            )
-            for _ in range(7)
-        ]  # type: ignore[misc]
+        command = partial(subprocess.run, [longtail, *words], capture_output=True, check=True)
+        times = [seconds(command) for _ in range(7)]
         figures[" ".join(["longtail", *words])] = {
             "median_s": round(statistics.median(times), 3),
             "best_s": round(min(times), 3),

@@ -7,8 +7,8 @@ import re
 import statistics
 from pathlib import Path
 
+from longtail.experiments.sweeps import SWEEPS
 from longtail.recipes.signatures import read
-from longtail.recipes.sweeps import SWEEPS
 
 ROOT = Path(__file__).parents[1]
 PLAN = "cifar100_lt_batchformer"

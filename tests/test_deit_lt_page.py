@@ -10,8 +10,8 @@ from typing import Any
 
 import deit_lt_gap
 
+from longtail.experiments.sweeps import SWEEPS
 from longtail.recipes.signatures import read
-from longtail.recipes.sweeps import SWEEPS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "deit-lt.md").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from longtail.engine.journal import Journal
-from longtail.files import read_lines
+from longtail.records.files import read_lines
 
 TRAIN = (
     "train",

@@ -20,20 +20,20 @@ from PIL import Image
 import longtail
 from longtail.core import NonFinite
 from longtail.data.loader import InOrder
-from longtail.data.opening import open_data, open_to_judge
+from longtail.data.open import open_data, open_to_judge
 from longtail.engine.run import Run
 from longtail.metrics.conformal import calibrate, sets
-from longtail.metrics.files import Predictions, read_predictions
 from longtail.nn import build
 from longtail.posthoc import adjustment
 from longtail.recipes import signatures
 from longtail.recipes.signatures import read
 from longtail.recipes.supervised import cross_entropy
+from longtail.records.lock import held
+from longtail.records.predictions import Predictions, read_predictions
 from longtail.runs import evaluate, load, train, training
-from longtail.runs.again import again
 from longtail.runs.identity import DATA_DEFAULTS, Asked, check_outside
-from longtail.runs.lock import held
-from longtail.runs.pictures import Fit
+from longtail.runs.images import Fit
+from longtail.runs.restore import again
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}
 
@@ -671,7 +671,7 @@ from longtail.engine.optim import sgd
 from longtail.losses import BinaryCrossEntropy
 from longtail.methods import Classify
 from longtail.nn import Linear, build
-from longtail.recipes.parts import validation
+from longtail.recipes.builders import validation
 
 
 def fit(run, data, method):

@@ -25,7 +25,7 @@ from longtail.analysis import (
 from longtail.analysis.figures import draw
 from longtail.data.dataset import Dataset, Memory, Split
 from longtail.data.mixing import Mixup
-from longtail.data.opening import open_data
+from longtail.data.open import open_data
 from longtail.data.views import Plain, Weak
 from longtail.nn import Classifier, TokenHeads, build
 

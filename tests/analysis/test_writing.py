@@ -15,7 +15,7 @@ from longtail.analysis import analyse
 from longtail.analysis.figures import draw
 from longtail.data.dataset import Split
 from longtail.runs import load, train
-from longtail.runs.again import again
+from longtail.runs.restore import again
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}
 

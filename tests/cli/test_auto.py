@@ -17,11 +17,11 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from longtail.cli import auto
-from longtail.data.opening import open_data
-from longtail.metrics.files import read_predictions
+from longtail.data.open import open_data
 from longtail.nn import pretrained
 from longtail.recipes.choosing import MOST
 from longtail.recipes.signatures import read
+from longtail.records.predictions import read_predictions
 
 
 @pytest.fixture

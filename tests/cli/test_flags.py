@@ -8,7 +8,7 @@ import pytest
 
 from longtail import runs
 from longtail.cli import flags
-from longtail.data.opening import open_data
+from longtail.data.open import open_data
 from longtail.recipes import RECIPES
 from longtail.recipes.signatures import RESERVED, read
 

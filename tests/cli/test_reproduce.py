@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from longtail.cli import reproduce as verb
-from longtail.recipes.published import PUBLISHED, SMOKES
+from longtail.experiments.published import PUBLISHED, SMOKES
 
 MACHINE = {"device": "cpu", "threads": 1}
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from longtail.cli import flags
-from longtail.cli.search import plan as searching
 from longtail.cli.sweep import plan
 from longtail.data.splits import held_out, tail_counts
-from longtail.recipes.sweeps import SWEEPS
+from longtail.experiments.search import plan as searching
+from longtail.experiments.sweeps import SWEEPS
 
 
 def given(**values: Any) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import pytest
 from longtail.cli import tables
 from longtail.core import Groups
 from longtail.metrics.conformal import calibrate
-from longtail.metrics.row import Summary
-from longtail.metrics.summary import detailed, summarise
+from longtail.records.row import Summary
+from longtail.scoring.long_tail import detailed, summarise
 
 
 def test_nothing_to_evaluate_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from longtail import processes
 from longtail.core import Clock, Labelled, Method, Outcome, Stage
 from longtail.data.loader import InOrder, Loader
-from longtail.data.opening import open_data
+from longtail.data.open import open_data
 from longtail.data.views import Weak
 from longtail.engine.averaging import EMA
 from longtail.engine.distributed import started
@@ -24,7 +24,7 @@ from longtail.engine.predicting import predictor
 from longtail.engine.run import Run
 from longtail.engine.sam import sam
 from longtail.engine.stopping import Stopped
-from longtail.metrics.evaluators import Accuracy, collect
+from longtail.scoring.evaluators import Accuracy, collect
 
 
 class Small(Method[Labelled]):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from longtail.engine.journal import Journal
-from longtail.files import read_lines
+from longtail.records.files import read_lines
 
 SCRIPT = Path(__file__).with_name("several_processes.py")
 

@@ -7,7 +7,7 @@ import torch
 
 from longtail.core import Clock, NonFinite, Outcome
 from longtail.engine.journal import Journal, Meter
-from longtail.files import read_lines
+from longtail.records.files import read_lines
 
 
 def outcome(value: float) -> Outcome:

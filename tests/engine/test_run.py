@@ -23,7 +23,7 @@ from longtail.engine.optim import adamw, clipped, sgd
 from longtail.engine.run import Run
 from longtail.engine.sam import sam
 from longtail.engine.stopping import Stopped
-from longtail.files import read_lines
+from longtail.records.files import read_lines
 from longtail.schedules import Cosine
 
 

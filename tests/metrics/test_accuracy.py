@@ -183,7 +183,7 @@ def test_other_mistakes_are_refused() -> None:
 
 
 def test_numbers_and_reports_need_no_torch() -> None:
-    modules = "metrics.accuracy, longtail.metrics.summary, longtail.metrics.files, longtail.report.comparison, longtail.report.rows"
+    modules = "metrics.accuracy, longtail.scoring.long_tail, longtail.records.predictions, longtail.report.comparison, longtail.report.rows"
     code = f"import sys, longtail.{modules}; sys.exit('torch' in sys.modules)"
     assert (
         subprocess.run(

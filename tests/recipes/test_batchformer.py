@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from longtail.data.opening import open_data
+from longtail.data.open import open_data
 from longtail.engine.run import Run
 from longtail.nn import BatchFormer, PassThrough, Streams
 from longtail.recipes.batchformer import Use, neck, rates

@@ -19,18 +19,18 @@ from torch import nn
 from longtail.core import Clock
 from longtail.data.augmentations import RandAugment
 from longtail.data.loader import Loader
-from longtail.data.opening import open_data
+from longtail.data.open import open_data
 from longtail.data.samplers import RepeatedAugmentation
-from longtail.data.teaching import Apart, AskTeacher
+from longtail.data.teacher_labels import Apart, AskTeacher
 from longtail.data.views import TwoViews, Weak
 from longtail.losses import effective_number
-from longtail.metrics.files import read_predictions
-from longtail.metrics.row import read_row
 from longtail.nn import Linear, build, files
 from longtail.nn.networks import Classifier
 from longtail.recipes.teachers import data_seen, minutes_of, read_teacher
+from longtail.records.predictions import read_predictions
+from longtail.records.row import read_row
 from longtail.runs import evaluate, load, train
-from longtail.runs.again import again
+from longtail.runs.restore import again
 
 QUICK: dict[str, Any] = {"epochs": 2, "batch": 64, "threads": 1, "device": "cpu"}
 STUDENT: dict[str, Any] = {**QUICK, "patch": 4}
@@ -277,7 +277,7 @@ def test_a_teacher_sees_images_at_their_own_size(
     teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for memory in (1 << 30, 0):  # enlarged in memory, or whenever they are looked at
-        monkeypatch.setattr("longtail.data.reading.MEMORY", memory)
+        monkeypatch.setattr("longtail.data.images.reading.MEMORY", memory)
         train(
             "deit_lt",
             "digits-lt",

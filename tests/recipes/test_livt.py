@@ -17,12 +17,12 @@ from safetensors.torch import save_file
 from longtail.core import Clock
 from longtail.data.augmentations import RandAugment, ResizedCrop
 from longtail.data.loader import Loader
-from longtail.data.opening import open_data
+from longtail.data.open import open_data
 from longtail.engine.run import Run
-from longtail.metrics.row import read_row
 from longtail.nn.mae import transformer
 from longtail.nn.mae_files import read_weights
 from longtail.recipes.livt import livt
+from longtail.records.row import read_row
 from longtail.runs import load, train
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "patch": 4, "threads": 1, "device": "cpu"}

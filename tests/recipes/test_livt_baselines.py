@@ -14,7 +14,7 @@ from longtail.core import Clock, Labelled
 from longtail.data.augmentations import RandAugment, ThreeAugment
 from longtail.engine.optim import Clipped
 from longtail.nn.mae import sincos_positions, transformer
-from longtail.recipes.parts import training_view
+from longtail.recipes.builders import training_view
 from longtail.runs import load, train
 from longtail.schedules import Cosine
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 from PIL import Image
 
-from longtail.data.opening import open_data
+from longtail.data.open import open_data
 from longtail.nn.mae import transformer
 from longtail.nn.mae_files import read_weights
 from longtail.recipes.masked_autoencoder import _evenly
 from longtail.runs import load, train
-from longtail.runs.again import again
+from longtail.runs.restore import again
 
 
 @pytest.fixture(scope="module")

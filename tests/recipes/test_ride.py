@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from longtail.metrics.row import read_row
+from longtail.records.row import read_row
 from longtail.runs import load, train
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}

@@ -12,7 +12,7 @@ from captured import stages
 
 from longtail.core import nothing
 from longtail.data.samplers import ClassBalanced, RepeatedAugmentation
-from longtail.metrics.row import read_row
+from longtail.records.row import read_row
 from longtail.runs import load, train
 
 QUICK: dict[str, Any] = {"epochs": 2, "batch": 64, "patch": 4, "threads": 1, "device": "cpu"}

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from longtail.core import Groups
-from longtail.metrics.files import Predictions, write_predictions
-from longtail.metrics.row import FORMAT
-from longtail.metrics.summary import summarise
+from longtail.records.predictions import Predictions, write_predictions
+from longtail.records.row import FORMAT
+from longtail.scoring.long_tail import summarise
 
 GROUPS = Groups("ranks: 1/1/1", {"many": (0,), "medium": (1,), "few": (2,)})
 TARGET = np.repeat(np.arange(3), [30, 20, 10])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from longtail.metrics.row import Row, read_row
+from longtail.records.row import Row, read_row
 from longtail.report.agreement import MUST_AGREE, judged, where
 from longtail.report.comparison import compare
 

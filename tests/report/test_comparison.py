@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from longtail.metrics.files import read_predictions
 from longtail.metrics.intervals import paired
-from longtail.metrics.row import Row, read_row
+from longtail.records.predictions import read_predictions
+from longtail.records.row import Row, read_row
 from longtail.report.comparison import Comparison, compare, unlike
 from longtail.report.formats import to_csv
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from longtail.metrics.files import read_predictions
-from longtail.metrics.summary import detailed
+from longtail.records.predictions import read_predictions
 from longtail.report.folders import read_arrays, read_folder
+from longtail.scoring.long_tail import detailed
 
 from .conftest import GROUPS, write_examples
 

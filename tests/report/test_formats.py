@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from longtail.metrics.row import Row, read_row
+from longtail.records.row import Row, read_row
 from longtail.report.comparison import compare
 from longtail.report.formats import FORMATS, to_csv, to_latex, to_markdown, write
 

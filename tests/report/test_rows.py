@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from longtail.metrics.row import FORMAT, Row, read_row
+from longtail.records.row import FORMAT, Row, read_row
 from longtail.report.rows import read_rows
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from longtail.metrics.files import read_predictions
-from longtail.recipes.published import PUBLISHED, Published
+from longtail.experiments.published import PUBLISHED, Published
+from longtail.records.predictions import read_predictions
 from longtail.report import sections
 from longtail.report.folders import read_folder
 from longtail.report.sections import section

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from longtail.metrics.row import read_row
+from longtail.records.row import read_row
 from longtail.report import sweep_figures
 from longtail.report.charts import chart
 from longtail.report.rows import read_rows

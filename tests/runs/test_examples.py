@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from longtail.analysis.writing import unharmed
-from longtail.data.opening import open_data
-from longtail.metrics.files import Predictions, read_predictions, write_predictions
+from longtail.data.open import open_data
 from longtail.nn import Classifier, Linear, build
+from longtail.records.predictions import Predictions, read_predictions, write_predictions
 from longtail.runs import evaluate, examples, train
 from longtail.runs.examples import chosen, write_examples
 

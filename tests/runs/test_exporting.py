@@ -214,10 +214,8 @@ def test_another_answer_is_allowed_for_ties_only(tmp_path: Path) -> None:
         loaded.network.forward = lambda _, tied=tied: tied
         answers = iter([other[:1], other[1:]])
         if fine:
-            assert (
-                exporting.agreed(loaded, lambda _, own=answers: next(own), image, "images").changed
-                == 1
-            )  # type: ignore[misc]
+            agreed = exporting.agreed(loaded, lambda _, own=answers: next(own), image, "images")  # type: ignore[misc]
+            assert agreed.changed == 1
         else:
             with pytest.raises(ValueError, match="1 other answers"):
                 exporting.agreed(loaded, lambda _, own=answers: next(own), image, "images")  # type: ignore[misc]

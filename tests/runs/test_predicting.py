@@ -13,7 +13,7 @@ import torch
 from finished import CLASSES, calibrated, finished
 from PIL import Image
 
-from longtail.metrics.files import read_predictions
+from longtail.records.predictions import read_predictions
 from longtail.runs import load, train
 from longtail.runs.predicting import BATCH, DECODERS, SMALL, Loaded, ahead, batches
 

@@ -6,11 +6,11 @@ from longtail.analysis.distillation import analyse_training as analyse_training
 from longtail.analysis.distillation import curves as curves
 from longtail.analysis.gradcam import enlarged as enlarged
 from longtail.analysis.gradcam import grad_cam as grad_cam
-from longtail.analysis.looking import where_it_looks as where_it_looks
 from longtail.analysis.relations import ByClass as ByClass
 from longtail.analysis.relations import attention as attention
 from longtail.analysis.relations import cross_gradients as cross_gradients
 from longtail.analysis.relations import relations as relations
+from longtail.analysis.saliency import where_it_looks as where_it_looks
 from longtail.analysis.transformers import attention_distance as attention_distance
 from longtail.analysis.transformers import entropy as entropy
 from longtail.analysis.transformers import feature_rank as feature_rank

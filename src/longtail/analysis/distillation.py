@@ -30,8 +30,8 @@ from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader, seen
 from longtail.data.views import View
 from longtail.errors import LongtailError
-from longtail.files import read_lines
 from longtail.nn.networks import size_of
+from longtail.records.files import read_lines
 
 
 def analyse_tokens(

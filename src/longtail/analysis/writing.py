@@ -15,17 +15,17 @@ from torch import Tensor
 
 from longtail import processes
 from longtail.analysis.gradcam import enlarged
-from longtail.analysis.looking import where_it_looks
 from longtail.analysis.relations import relations
+from longtail.analysis.saliency import where_it_looks
 from longtail.core import Method
 from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader, seen
 from longtail.data.views import Plain
 from longtail.errors import LongtailError
-from longtail.files import whole
 from longtail.methods.classify import Classify
 from longtail.nn import Streams
 from longtail.nn.networks import size_of
+from longtail.records.files import whole
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def analyse(
     """Write what a trained method does on test images: `gradcam.npz` and, if it was trained with BatchFormer, `relations.npz`.
 
     The first shows where the network looks (`where_it_looks`: attention rollout for transformers that answer with tokens, else Grad-CAM
-    for the true class) in the first `images` test images of a `group`, one of each class. `longtail.runs.again` gives the method and the
+    for the true class) in the first `images` test images of a `group`, one of each class. `longtail.runs.restore` gives the method and the
     data of a finished run. Draw the arrays with `longtail.analysis.figures.draw`.
     """
     split = data.test if len(data.test) else data.val

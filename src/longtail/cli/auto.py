@@ -21,7 +21,7 @@ from longtail.recipes.signatures import read
 if TYPE_CHECKING:
     from longtail.data.dataset import Dataset
     from longtail.engine.machine import Machine
-    from longtail.metrics.row import Row
+    from longtail.records.row import Row
     from longtail.runs.identity import Adjust, Asked
 
 FILE = "auto.json"
@@ -40,7 +40,7 @@ def perform(**values: Any) -> None:
     continues with the stored line. `--dry-run` only chooses.
     """
     from longtail.engine.machine import choose as choose_machine
-    from longtail.files import FORMAT, read_json, write_json
+    from longtail.records.files import FORMAT, read_json, write_json
     from longtail.runs import train
     from longtail.runs.identity import check_outside
 
@@ -138,7 +138,7 @@ def _chosen(
     seconds: float,
     began: float,
 ) -> tuple[Choice, Facts, Asked]:
-    from longtail.data.opening import open_data
+    from longtail.data.open import open_data
     from longtail.runs.evaluating import opened
     from longtail.runs.identity import DATA_DEFAULTS, Asked
 
@@ -230,7 +230,7 @@ def sample(dataset: Dataset, *, size: int, images: int) -> Dataset:
     import torch
 
     from longtail.data.dataset import Memory, Split
-    from longtail.data.decoding import square
+    from longtail.data.images.decoding import square
 
     rows = np.linspace(0, len(dataset.train) - 1, min(images, len(dataset.train))).astype(np.int64)
     pictures: Any = dataset.train.pictures
@@ -258,9 +258,9 @@ def verdict(folder: Path, row: Row) -> list[str]:
     """What was achieved, with 95% intervals over test images: all classes alike, the rarest third of them, and the worst ones."""
     import numpy as np
 
-    from longtail.files import read_json
-    from longtail.metrics.files import read_predictions
     from longtail.metrics.intervals import balanced, wilson
+    from longtail.records.files import read_json
+    from longtail.records.predictions import read_predictions
 
     if row["test"] is None:
         return ["There are no test images, so nothing is known about its accuracy."]

@@ -55,8 +55,8 @@ def inspect(
     split_seed: flags.SplitSeed = 0,
 ) -> None:
     """Look at data before training: imbalance, what cannot be evaluated, duplicates, unreadable and odd images, and what to do."""
-    from longtail.data.opening import assemble, check_asked, find
-    from longtail.data.survey import survey, unread
+    from longtail.data.inspect.survey import survey, unread
+    from longtail.data.open import assemble, check_asked, find
 
     check_asked(protocol=protocol, profile=profile, split_seed=split_seed)
     source = find(data, root=root, imbalance=imbalance, profile=profile)
@@ -109,9 +109,9 @@ def findings(
     quick: bool = False,
 ) -> dict[str, Any]:
     """Everything that is shown and written: the facts, the files, the duplicates, what to do. `data` is how it was asked for."""
-    from longtail.data.duplicates import duplicates
-    from longtail.data.facts import facts
-    from longtail.data.survey import files
+    from longtail.data.inspect.duplicates import duplicates
+    from longtail.data.inspect.facts import facts
+    from longtail.data.inspect.survey import files
 
     found = {
         "format": 1,
@@ -197,7 +197,7 @@ def advice(found: Mapping[str, Any]) -> list[str]:
 
 def examples(dataset: Dataset, found: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """Some images of each of the smallest classes, the smallest first."""
-    from longtail.data.survey import image
+    from longtail.data.inspect.survey import image
 
     tail = min(PAGE["classes"], -(-len(dataset.classes) // 3))
     smallest = sorted(
@@ -219,7 +219,7 @@ def pictures(dataset: Dataset, found: Mapping[str, Any]) -> dict[str, NDArray[np
     """The pictures that the page shows, small, by split and row: copies, odd ones, and examples of the smallest classes."""
     import numpy as np
 
-    from longtail.data.survey import Examined
+    from longtail.data.inspect.survey import Examined
 
     wanted = [
         one

@@ -17,19 +17,19 @@ from longtail import __version__
 from longtail.cli import auto, flags, tables
 from longtail.cli.export import export
 from longtail.cli.inspect import inspect
-from longtail.cli.jobs import FIRST
 from longtail.cli.predict import predict
 from longtail.cli.report import ACROSS, report
 from longtail.cli.reproduce import reproduce
 from longtail.cli.serve import serve
 from longtail.cli.sweep import sweep
 from longtail.errors import LongtailError
+from longtail.experiments.citations import CITATIONS
+from longtail.experiments.jobs import FIRST
 from longtail.recipes import RECIPES
-from longtail.recipes.citations import CITATIONS
 from longtail.recipes.signatures import Recipe, read
 
 if TYPE_CHECKING:
-    from longtail.metrics.row import Row
+    from longtail.records.row import Row
 
 VERBS = (
     *(
@@ -201,7 +201,7 @@ def _train(recipe: Recipe, values: dict[str, Any]) -> None:
 
 def _to_compare(folder: Path, row: Row) -> Path | None:
     """A finished run beside this one that `longtail compare` would rank with it."""
-    from longtail.metrics.row import read_row
+    from longtail.records.row import read_row
     from longtail.report.comparison import compare
 
     for other in sorted(

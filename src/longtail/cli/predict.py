@@ -16,7 +16,7 @@ from rich.console import Console
 
 from longtail.cli import flags, tables
 from longtail.errors import LongtailError
-from longtail.files import whole
+from longtail.records.files import whole
 
 
 def predict(
@@ -42,7 +42,7 @@ def predict(
     threads: flags.Threads = None,
 ) -> None:
     """Classify images: class, probability, the next best classes, and where not to trust the answer."""
-    from longtail.runs.pictures import images_at
+    from longtail.runs.images import images_at
 
     found = images_at(paths)
     import torch

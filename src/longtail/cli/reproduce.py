@@ -16,8 +16,8 @@ from longtail.naming import meant, unknown
 from longtail.recipes.signatures import read
 
 if TYPE_CHECKING:
-    from longtail.cli.jobs import Job
-    from longtail.recipes.published import Published, Smoke
+    from longtail.experiments.jobs import Job
+    from longtail.experiments.published import Published, Smoke
 
 
 def reproduce(
@@ -53,8 +53,8 @@ def reproduce(
     dry_run: flags.DryRun = False,
 ) -> None:
     """Run a published row again with its settings, and say whether the result is inside the published band."""
-    from longtail.cli.jobs import machine, perform
-    from longtail.recipes.published import PUBLISHED
+    from longtail.experiments.jobs import machine, perform
+    from longtail.experiments.published import PUBLISHED
 
     if name is None:
         listed(PUBLISHED)
@@ -145,9 +145,9 @@ def plan(
     machine: Mapping[str, Any],
 ) -> tuple[list[Job], Smoke | None]:
     """The runs to do, checked before any of them runs, and the smoke if that is what they are."""
-    from longtail.cli.jobs import Job
     from longtail.cli.sweep import integers, pairs
-    from longtail.recipes.published import SMOKES
+    from longtail.experiments.jobs import Job
+    from longtail.experiments.published import SMOKES
 
     recipe, small = read(row.recipe), None
     if smoke:
@@ -223,7 +223,7 @@ def judged(
     diverged: Sequence[Path],
 ) -> dict[str, Any]:
     """The verdict, and all it rests on: the content of reproduce.json."""
-    from longtail.metrics.row import read_row
+    from longtail.records.row import read_row
 
     rows = [read_row(job.folder) for job in jobs]
     values: dict[str, float] = {
@@ -271,7 +271,7 @@ def judged(
 
 
 def _written(folder: Path, found: Mapping[str, Any]) -> None:
-    from longtail.files import write_json
+    from longtail.records.files import write_json
 
     write_json(folder / "reproduce.json", found)
     tables.say(f"written: {folder / 'reproduce.json'}")

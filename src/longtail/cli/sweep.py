@@ -12,11 +12,11 @@ from typing import Any
 import typer
 
 from longtail.cli import flags, tables
-from longtail.cli.jobs import FIRST, Job, machine, perform
 from longtail.errors import LongtailError
+from longtail.experiments.jobs import FIRST, Job, machine, perform
+from longtail.experiments.sweeps import SWEEPS
 from longtail.naming import unknown
 from longtail.recipes.signatures import Recipe, read
-from longtail.recipes.sweeps import SWEEPS
 
 PREFIX = {"ldam": "teacher_", "paco": "teacher_", "masked_autoencoder": "pretrain_"}
 """How the keywords of a run that others begin with are called in the others."""
@@ -30,7 +30,7 @@ def sweep(context: typer.Context, **values: Any) -> None:
         if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
     ]
     if values["search"]:
-        from longtail.cli import search
+        from longtail.experiments import search
 
         search.perform(values)
         return
@@ -39,7 +39,7 @@ def sweep(context: typer.Context, **values: Any) -> None:
             raise LongtailError(
                 f"expected --{name} with --search, got it alone: add --search KEYWORD=LOW..HIGH, or leave it out"
             )
-    from longtail.metrics.row import read_row
+    from longtail.records.row import read_row
     from longtail.report import sweep_figures
     from longtail.report.comparison import unlike
 

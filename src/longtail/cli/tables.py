@@ -18,8 +18,8 @@ from rich.text import Text
 from longtail.recipes.keywords import meanings
 
 if TYPE_CHECKING:
-    from longtail.metrics.row import Row, Summary
     from longtail.recipes.signatures import Recipe
+    from longtail.records.row import Row, Summary
 
 
 def _console(*, stderr: bool = False) -> Console:
@@ -366,7 +366,7 @@ def compared(
     folders: Sequence[Path], *, across: Sequence[str], format: str, out: Path | None
 ) -> None:
     """Compare runs and print the table, or write it to a file."""
-    from longtail.metrics.row import read_row
+    from longtail.records.row import read_row
     from longtail.report.comparison import SCORES, compare
     from longtail.report.formats import FORMATS, write
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from longtail.errors import LongtailError
-from longtail.files import whole
+from longtail.records.files import whole
 
 FORMAT = 1
 

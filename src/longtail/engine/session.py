@@ -23,7 +23,7 @@ from longtail.engine.journal import Journal, Meter, diverged
 from longtail.engine.predicting import predictor
 from longtail.engine.stopping import Stopped, listening
 from longtail.errors import LongtailError
-from longtail.files import write_text
+from longtail.records.files import write_text
 
 JOURNAL_EVERY = 100  # steps between two lines within an epoch
 

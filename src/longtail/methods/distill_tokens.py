@@ -49,7 +49,7 @@ class DistillTokens(Method[Taught]):
 
     DeiT-LT, the equation of section 3.1: 1/2 CE(cls, target) + 1/2 CE(dist, teacher_target), the second re-weighted late by `weights`, such
     as `Deferred(effective_number(counts), start)`, by the teacher's class, as a weighted mean. `loss` is the first one. The labels come
-    with the batch (`longtail.data.teaching.AskTeacher`); the teacher is no part of this method. With a `trust` below 1 the distillation
+    with the batch (`longtail.data.teacher_labels.AskTeacher`); the teacher is no part of this method. With a `trust` below 1 the distillation
     token learns that share of the teacher's class and the rest of the target (see `Release`): the paper's stated limitation.
 
     Notes: `distance`, 1 - cosine between the two tokens; `agreement`, how often the teacher's class is the target's largest; `follows`,
@@ -90,7 +90,7 @@ class DistillTokens(Method[Taught]):
         """Two terms, "cls" and "dist"."""
         if "teacher_target" not in batch:
             raise LongtailError(
-                "expected the teacher's classes in the batch, got none: put longtail.data.teaching.AskTeacher into the stage's mix"
+                "expected the teacher's classes in the batch, got none: put longtail.data.teacher_labels.AskTeacher into the stage's mix"
             )
         features = self.network(batch["image"])
         cls, dist = self.head.named(features).values()

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from longtail.errors import LongtailError
 from longtail.metrics.accuracy import blocks, check
-from longtail.metrics.row import Reliability
 from longtail.naming import unknown
+from longtail.records.row import Reliability
 
 
 def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:

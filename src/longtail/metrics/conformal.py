@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from longtail.errors import LongtailError
 from longtail.metrics.accuracy import Grouped, balanced, blocks, by_group, check, group_of
 from longtail.metrics.calibration import softmax
-from longtail.metrics.row import Conformal
+from longtail.records.row import Conformal
 
 LEVEL = 0.9
 SCORE = "1 - softmax probability"

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.metrics.accuracy import Grouped, check, group_of
-from longtail.metrics.row import Confusions
+from longtail.records.row import Confusions
 
 
 def eaters(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from longtail.errors import LongtailError
 from longtail.metrics.accuracy import blocks, check, recall, recall_of
-from longtail.metrics.row import Prior
+from longtail.records.row import Prior
 
 IMBALANCES = (2, 5, 10, 25, 50)
 """The k of SADE's forward and backward test sets (Zhang et al. 2022)."""

@@ -10,8 +10,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 
 from longtail.errors import LongtailError
-from longtail.files import FORMAT, read_json, whole, write_json
 from longtail.nn.networks import Network, build
+from longtail.records.files import FORMAT, read_json, whole, write_json
 
 
 class Saved(NamedTuple):

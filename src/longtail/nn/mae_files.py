@@ -15,10 +15,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from longtail.errors import LongtailError
-from longtail.files import FORMAT, read_json, whole, write_json
 from longtail.nn.heads import Linear
 from longtail.nn.mae import MaskedAutoencoder, transformer
 from longtail.nn.networks import Classifier, Network, linear_parts
+from longtail.records.files import FORMAT, read_json, whole, write_json
 
 DECODER = {
     "decoder_embed.": "embed.",

@@ -114,7 +114,7 @@ def _network(facts: Facts) -> tuple[str, str]:
 
 def _sizes(facts: Facts, network: str) -> list[int]:
     """The sides that may be chosen, ascending: the images' own and smaller ones, as far as the network can use them."""
-    from longtail.data.reading import SIZES  # here, because it imports torch
+    from longtail.data.images.reading import SIZES  # here, because it imports torch
 
     least = (
         64 if network.startswith("timm:") else min(SIZES[0], facts.side)

@@ -8,7 +8,7 @@ from longtail import processes
 from longtail.analysis.distillation import analyse_teacher, analyse_tokens, analyse_training
 from longtail.analysis.writing import unharmed
 from longtail.core import BatchTransform, Keep, Method, Stage, constant, nothing
-from longtail.data import teaching
+from longtail.data import teacher_labels
 from longtail.data.dataset import Dataset
 from longtail.data.loader import Loader
 from longtail.data.samplers import Instance, RepeatedAugmentation, Sampler
@@ -20,9 +20,7 @@ from longtail.errors import LongtailError
 from longtail.losses import CrossEntropy, effective_number
 from longtail.methods.distill_tokens import DistillTokens, Release, Taught
 from longtail.nn import Network, Teacher, TokenHeads, build
-from longtail.recipes.ldam import ldam
-from longtail.recipes.paco import paco
-from longtail.recipes.parts import (
+from longtail.recipes.builders import (
     Augment,
     Kept,
     kept,
@@ -32,6 +30,8 @@ from longtail.recipes.parts import (
     unused,
     validation,
 )
+from longtail.recipes.ldam import ldam
+from longtail.recipes.paco import paco
 from longtail.recipes.teachers import teacher_of
 from longtail.schedules import Cosine, Deferred
 
@@ -87,7 +87,7 @@ def deit_lt(
     `teacher_schedule` says otherwise; with resnet32 they are published as 0.8 and steps. The teacher sees the images at their own size,
     whatever the student's `size`, and its network is left in `teacher/model`. `--teacher RUN` takes the network of a finished run, or of
     `OTHER/teacher`, and `--teacher timm:NAME` a pretrained one of timm. Its classes for every image are kept and not asked again (see
-    `longtail.data.teaching`). `--teacher-view weak --mixup 0 --cutmix 0` shows it a weakly augmented view instead: in distribution, as in
+    `longtail.data.teacher_labels`). `--teacher-view weak --mixup 0 --cutmix 0` shows it a weakly augmented view instead: in distribution, as in
     table 1.
 
     What the tokens attend to, the rank of their features, their distance over epochs and how unsure the teacher is of the student's images
@@ -136,7 +136,7 @@ def deit_lt(
     if teacher_view == "weak":
         view, mix = (
             TwoViews(view, training_view("weak", view.size, flip=data.mirror)),
-            teaching.Apart(),
+            teacher_labels.Apart(),
         )
 
     def trained(own: Run) -> Method[Any]:
@@ -294,11 +294,11 @@ def _distilled(
         sampler=sampler,
         workers=run.machine.workers,
     )
-    labelled: BatchTransform = teaching.AskTeacher(teacher)
+    labelled: BatchTransform = teacher_labels.AskTeacher(teacher)
     if (
         not run.dry and not (run.folder / "student" / "done").exists()
     ):  # a dry run measures what a first student pays
-        determined = teaching.circumstances(
+        determined = teacher_labels.circumstances(
             teacher,
             loader,
             data,
@@ -308,8 +308,8 @@ def _distilled(
             epochs=epochs,
             accumulate=accumulate,
         )
-        labelled = teaching.remembered(
-            teaching.AskTeacher(teacher),
+        labelled = teacher_labels.remembered(
+            teacher_labels.AskTeacher(teacher),
             determined,
             epochs=epochs,
             draws=len(data.train),
@@ -327,7 +327,7 @@ def _distilled(
                 weight_decay=weight_decay,
             ),
             schedule=Cosine(warmup, floor=FLOOR),
-            mix=labelled if mix is nothing else teaching.InTurn(mix, labelled),
+            mix=labelled if mix is nothing else teacher_labels.InTurn(mix, labelled),
             evals=validation(data, view.size, workers=run.machine.workers),
             keep=keep,
         )

@@ -28,7 +28,7 @@ from longtail.losses import (
 )
 from longtail.methods.classify import Classify
 from longtail.nn import Cosine, Head, Linear, Network, PassThrough
-from longtail.recipes.parts import SCALE, Kept, kept, validation
+from longtail.recipes.builders import SCALE, Kept, kept, validation
 from longtail.schedules import Cosine as CosineRate
 from longtail.schedules import Deferred
 

@@ -14,7 +14,7 @@ from longtail.losses import LDAM, effective_number
 from longtail.methods.classify import Classify
 from longtail.nn import Cosine as CosineHead
 from longtail.nn import build
-from longtail.recipes.parts import SCALE, Augment, Kept, kept, mixing, training_view, validation
+from longtail.recipes.builders import SCALE, Augment, Kept, kept, mixing, training_view, validation
 from longtail.schedules import Cosine, Deferred, Steps
 
 

@@ -14,9 +14,9 @@ from longtail.engine.optim import adamw
 from longtail.engine.run import Run
 from longtail.nn import build
 from longtail.nn.mae_files import Weights, load_encoder, read_weights, timm_layout, write_weights
+from longtail.recipes.builders import Augment, Kept, mixing, rate_of, training_view, unused
 from longtail.recipes.finetuning import Loss, finetune
 from longtail.recipes.masked_autoencoder import BETAS, pretrained_encoder
-from longtail.recipes.parts import Augment, Kept, mixing, rate_of, training_view, unused
 from longtail.recipes.teachers import data_seen, minutes_of
 
 

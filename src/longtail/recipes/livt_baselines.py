@@ -14,9 +14,9 @@ from longtail.engine.run import Run
 from longtail.errors import LongtailError
 from longtail.nn import Network, build
 from longtail.nn.mae import initialise, transformer
+from longtail.recipes.builders import Augment, Kept, mixing, rate_of, training_view
 from longtail.recipes.finetuning import Loss, finetune
 from longtail.recipes.masked_autoencoder import BETAS
-from longtail.recipes.parts import Augment, Kept, mixing, rate_of, training_view
 
 
 def vit_scratch(

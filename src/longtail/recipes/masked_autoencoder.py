@@ -19,14 +19,14 @@ from longtail.data.views import Weak
 from longtail.engine.optim import adamw
 from longtail.engine.run import Run
 from longtail.errors import LongtailError
-from longtail.files import whole
 from longtail.losses import LogitAdjusted
 from longtail.methods.classify import Classify
 from longtail.methods.masked_autoencode import MaskedAutoencode
 from longtail.nn import Frozen, Linear, Network, build
 from longtail.nn.mae import MaskedAutoencoder, initialise
 from longtail.nn.mae_files import Weights, timm_layout, write_weights
-from longtail.recipes.parts import rate_of, validation
+from longtail.recipes.builders import rate_of, validation
+from longtail.records.files import whole
 from longtail.schedules import Cosine
 
 BETAS = (0.9, 0.95)

@@ -17,7 +17,7 @@ from longtail.losses import ParametricContrastive
 from longtail.methods.paco import PaCo
 from longtail.nn import build
 from longtail.recipes.batchformer import neck, rates
-from longtail.recipes.parts import Kept, classifying_head, kept, training_view, validation
+from longtail.recipes.builders import Kept, classifying_head, kept, training_view, validation
 from longtail.schedules import Cosine, Steps
 
 

@@ -17,7 +17,7 @@ from longtail.losses import LDAM, Diversity, effective_number, expert_temperatur
 from longtail.methods.ride import Ride
 from longtail.nn import Classifier, CosineExperts, build, files
 from longtail.recipes.batchformer import neck, rates
-from longtail.recipes.parts import SCALE, Kept, kept, training_view, validation
+from longtail.recipes.builders import SCALE, Kept, kept, training_view, validation
 from longtail.recipes.teachers import begin_with, check_classes, read_teacher
 from longtail.schedules import Cosine, Deferred, Steps
 

@@ -18,7 +18,7 @@ from longtail.engine.run import Run
 from longtail.losses import LogitAdjusted
 from longtail.methods.classify import Classify
 from longtail.recipes.batchformer import neck, rates
-from longtail.recipes.parts import (
+from longtail.recipes.builders import (
     Augment,
     Kept,
     Weights,

@@ -12,14 +12,14 @@ import torch
 
 from longtail import processes
 from longtail.core import B, Method, Stage
-from longtail.data import teaching
+from longtail.data import teacher_labels
 from longtail.data.dataset import Dataset
 from longtail.engine.run import Run
 from longtail.errors import LongtailError
-from longtail.files import whole
-from longtail.metrics.row import read_row
 from longtail.nn import Classifier, Teacher, files
 from longtail.nn.zoo import timm_classifier
+from longtail.records.files import whole
+from longtail.records.row import read_row
 
 
 class _Named(Run):
@@ -41,7 +41,7 @@ def teacher_of(
         teacher = read_teacher(asked, data)
         begin_with(run, asked, data)
         if not run.dry and processes.rank() == 0:
-            _same(run.folder, {"teacher": asked, "weights": teaching.digest(teacher)})
+            _same(run.folder, {"teacher": asked, "weights": teacher_labels.digest(teacher)})
     else:
         named = _Named(run, "teacher")
         network = train(named).deploy()

@@ -15,11 +15,11 @@ from longtail.engine.optim import adamw
 from longtail.engine.run import Run
 from longtail.losses import CrossEntropy
 from longtail.methods.classify import Classify
-from longtail.metrics.row import read_row
 from longtail.nn import Classifier, Frozen, Linear, build, files
+from longtail.recipes.builders import Kept, kept, mixing, rate_of, training_view, unused, validation
 from longtail.recipes.deit_lt import DEFER, FLOOR
-from longtail.recipes.parts import Kept, kept, mixing, rate_of, training_view, unused, validation
 from longtail.recipes.teachers import begin_with
+from longtail.records.row import read_row
 from longtail.schedules import Cosine
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import LongtailError
-from longtail.metrics.files import read_predictions
-from longtail.metrics.row import Row, Summary
 from longtail.naming import unknown
+from longtail.records.predictions import read_predictions
+from longtail.records.row import Row, Summary
 
 MUST_AGREE: Mapping[str, str] = {
     "split": "the images and labels of train, validation and test",

@@ -14,8 +14,8 @@ import numpy as np
 
 from longtail.errors import LongtailError
 from longtail.metrics.intervals import Interval, paired
-from longtail.metrics.row import Row, Summary, mirrored
 from longtail.recipes.signatures import read
+from longtail.records.row import Row, Summary, mirrored
 from longtail.report.agreement import (
     MUST_AGREE,
     Judged,

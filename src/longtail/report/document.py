@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from longtail.errors import LongtailError
-from longtail.files import whole
+from longtail.records.files import whole
 from longtail.report import drawings
 from longtail.report.comparison import SCORES, Comparison, compare
 from longtail.report.curves import over_epochs

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import LongtailError
-from longtail.files import read_lines
-from longtail.metrics.files import read_predictions
-from longtail.metrics.row import Row, Summary, read_row
-from longtail.metrics.summary import detailed
+from longtail.records.files import read_lines
+from longtail.records.predictions import read_predictions
+from longtail.records.row import Row, Summary, read_row
+from longtail.scoring.long_tail import detailed
 
 Arrays = Mapping[str, NDArray[Any]]
 

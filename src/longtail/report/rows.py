@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from longtail.errors import LongtailError
-from longtail.metrics.row import Row, read_row
+from longtail.records.row import Row, read_row
 
 
 def read_rows(folders: Sequence[Path]) -> list[Row]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from longtail.experiments.published import match
 from longtail.metrics.intervals import balanced
-from longtail.metrics.row import Summary
-from longtail.recipes.published import match
+from longtail.records.row import Summary
 from longtail.report import drawings, pictures
 from longtail.report.analyses import figures
 from longtail.report.curves import curves

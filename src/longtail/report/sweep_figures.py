@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from longtail.errors import LongtailError
-from longtail.metrics.row import Row, Summary
+from longtail.records.row import Row, Summary
 from longtail.report import curves
 from longtail.report.charts import Line, chart
 from longtail.report.folders import read_folder

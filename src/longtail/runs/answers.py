@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from longtail.errors import LongtailError
-from longtail.files import read_json
 from longtail.metrics import conformal
 from longtail.metrics.conformal import Thresholds
+from longtail.records.files import read_json
 
 
 def read_thresholds(path: Path, *, classes: int) -> Thresholds | None:

@@ -18,21 +18,21 @@ from longtail.analysis.writing import unharmed
 from longtail.core import Clock, Groups, Method, Outcome
 from longtail.data.dataset import Dataset, Split
 from longtail.data.loader import InOrder
-from longtail.data.opening import open_data, open_to_judge
+from longtail.data.open import open_data, open_to_judge
 from longtail.engine.machine import Machine, choose
 from longtail.engine.predicting import predictor
 from longtail.errors import LongtailError
-from longtail.files import FORMAT, write_json
 from longtail.metrics.conformal import Thresholds, calibrate
-from longtail.metrics.evaluators import collect, flipped
-from longtail.metrics.files import Predictions, write_predictions
-from longtail.metrics.row import Summary
-from longtail.metrics.summary import detailed, summarise
 from longtail.nn import Classifier
+from longtail.records.files import FORMAT, write_json
+from longtail.records.predictions import Predictions, write_predictions
+from longtail.records.row import Summary
 from longtail.report.document import write as write_report
 from longtail.runs.examples import write_examples
 from longtail.runs.identity import Tta, data_flags, own_data, read_record, versions
 from longtail.runs.model import BATCH, load
+from longtail.scoring.evaluators import collect, flipped
+from longtail.scoring.long_tail import detailed, summarise
 
 
 def opened(name: str, flags: Mapping[str, Any], machine: Machine, *, size: int | None) -> Dataset:

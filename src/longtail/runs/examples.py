@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.analysis.looking import where_it_looks
+from longtail.analysis.saliency import where_it_looks
 from longtail.data.dataset import Dataset
 from longtail.data.loader import seen
-from longtail.files import whole
 from longtail.metrics.accuracy import recall
 from longtail.metrics.calibration import confidence as confidence_of
-from longtail.metrics.files import read_predictions
+from longtail.records.files import whole
+from longtail.records.predictions import read_predictions
 
 CLASSES, EACH, SIDE = 5, 4, 64
 """So many classes, images of each, and pixels of a side at most: 20 pictures of 12 kB."""

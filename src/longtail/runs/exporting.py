@@ -19,7 +19,7 @@ import longtail
 from longtail.data.loader import seen
 from longtail.engine.machine import choose
 from longtail.errors import LongtailError, MissingExtra
-from longtail.files import FORMAT
+from longtail.records.files import FORMAT
 from longtail.runs.evaluating import opened
 from longtail.runs.identity import own_data, read_record
 from longtail.runs.model import load

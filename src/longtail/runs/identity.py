@@ -19,8 +19,8 @@ from longtail.data.dataset import Dataset
 from longtail.data.names import KNOWN
 from longtail.engine.machine import Machine
 from longtail.errors import LongtailError
-from longtail.files import FORMAT, read_json
 from longtail.recipes.signatures import Recipe, read
+from longtail.records.files import FORMAT, read_json
 
 Tta = Literal["none", "flip"]
 Adjust = Literal["none", "validation"]

@@ -13,12 +13,12 @@ from longtail.core import Method
 from longtail.data.dataset import Dataset
 from longtail.engine.machine import choose
 from longtail.errors import LongtailError
-from longtail.files import FORMAT, read_json, whole, write_json, write_text
-from longtail.metrics.row import Row, Summary, read_row
 from longtail.nn.files import filled
 from longtail.nn.networks import Classifier, build
+from longtail.records.files import FORMAT, read_json, whole, write_json, write_text
+from longtail.records.row import Row, Summary, read_row
 from longtail.runs.answers import read_thresholds
-from longtail.runs.pictures import Fit
+from longtail.runs.images import Fit
 from longtail.runs.predicting import Loaded
 
 BATCH = 256

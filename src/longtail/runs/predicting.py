@@ -16,13 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.data.decoding import decode
+from longtail.data.images.decoding import decode
 from longtail.engine.machine import Machine
 from longtail.errors import LongtailError
 from longtail.metrics.conformal import Thresholds
-from longtail.metrics.row import Row
+from longtail.records.row import Row
 from longtail.runs.answers import Answers, answered
-from longtail.runs.pictures import Fit, Picture, Pictures, checked, listed, opened
+from longtail.runs.images import Fit, Picture, Pictures, checked, listed, opened
 
 BATCH = 64
 """Images asked about at once: small enough to stay in the caches, and no answer depends on it."""

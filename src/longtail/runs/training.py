@@ -24,13 +24,14 @@ from longtail.engine.distributed import started
 from longtail.engine.machine import Machine, choose
 from longtail.engine.run import Run
 from longtail.errors import LongtailError
-from longtail.files import read_lines, write_json, write_text
-from longtail.metrics.files import Predictions, write_predictions
-from longtail.metrics.row import FORMAT, Adjusting, Best, Row, Summary, read_row
 from longtail.nn import Adjusted, Classifier
 from longtail.nn.networks import size_of
 from longtail.posthoc import Adjustment, adjustment
 from longtail.recipes.signatures import Recipe, read
+from longtail.records.files import read_lines, write_json, write_text
+from longtail.records.lock import held
+from longtail.records.predictions import Predictions, write_predictions
+from longtail.records.row import FORMAT, Adjusting, Best, Row, Summary, read_row
 from longtail.report.document import write as write_report
 from longtail.runs.evaluating import (
     answers,
@@ -53,7 +54,6 @@ from longtail.runs.identity import (
     hardware,
     versions,
 )
-from longtail.runs.lock import held
 from longtail.runs.model import check_rebuilt, deployed, spec_of, write_model
 
 

@@ -17,10 +17,10 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 from PIL import Image, UnidentifiedImageError
 
 import longtail
-from longtail.analysis.looking import where_it_looks
-from longtail.data.decoding import decode
+from longtail.analysis.saliency import where_it_looks
+from longtail.data.images.decoding import decode
 from longtail.errors import LongtailError
-from longtail.runs.pictures import Fit
+from longtail.runs.images import Fit
 from longtail.runs.predicting import Loaded
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")

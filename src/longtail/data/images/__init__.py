@@ -1,0 +1,1 @@
+"""Image files become pixels: decoding, reading, caches of their digests."""

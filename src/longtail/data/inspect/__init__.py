@@ -1,0 +1,1 @@
+"""What `longtail inspect` finds out about data before training."""

@@ -1,0 +1,269 @@
+"""One door for every source: a name, a folder, a list or parquet files become a `Dataset`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from longtail.data.dataset import Dataset, Split
+from longtail.data.images.decoding import Blobs, Files, Padded
+from longtail.data.images.reading import OnBadImage, read
+from longtail.data.names import KNOWN
+from longtail.data.readers.cifar import cifar
+from longtail.data.readers.digits import digits
+from longtail.data.readers.folders import folder
+from longtail.data.readers.lists import image_list, published
+from longtail.data.readers.parquet import parquet, parquet_files
+from longtail.data.source import Rows, Source, several
+from longtail.data.splits import Profile, hold_out, shared, split_hash
+from longtail.errors import LongtailError
+from longtail.naming import unknown
+
+Protocol = Literal["holdout", "paper"]
+
+LARGEST_CROPPED = 224
+"""Pixels, up to which `Source.crop` holds: networks for larger images are shown the whole square, as LiVT's at 384 are."""
+
+
+def open_data(
+    name: str,
+    *,
+    root: str | Path | None = None,
+    imbalance: float | None = None,
+    profile: Profile = "exp",
+    protocol: Protocol = "holdout",
+    split_seed: int = 0,
+    on_bad_image: OnBadImage = "refuse",
+    mirror: bool | None = None,
+    size: int | None = None,
+) -> Dataset:
+    """Open a dataset by name or path: the known names are in `longtail.data.names`.
+
+    A path is that of a folder of class folders (`folders.folder`), of a .txt or .csv list of images under `root` (`lists.image_list`), of a
+    parquet file or a folder of them (`parquet.parquet`). `imbalance` and `profile` say how the sets called -lt are cut.
+
+    With the protocol `holdout` a validation set is held out of training where the source has none: per class one image in ten, at least one
+    from five images on. With `paper` all training images train. A test set, where the source has none, is held out under both: one in five,
+    before validation. The draw depends on `split_seed` only. `mirror` says whether a mirrored image is still one of its class, where that
+    is not known of the data: it is believed to be, but for digits.
+
+    >>> data = open_data("digits-lt")
+    >>> data.counts.tolist()
+    [108, 77, 55, 40, 28, 20, 14, 10, 7, 5]
+    >>> len(data.train), len(data.val), len(data.test)
+    (364, 41, 500)
+    """
+    check_asked(protocol=protocol, profile=profile, split_seed=split_seed)
+    if on_bad_image not in ("refuse", "skip"):
+        raise LongtailError(f"expected --on-bad-image refuse or skip, got {on_bad_image!r}.")
+    if size is not None and size < 1:
+        raise LongtailError(f"expected a size of at least 1 pixel, got {size}.")
+    source = find(name, root=root, imbalance=imbalance, profile=profile)
+    if mirror is not None:
+        source = replace(source, mirror=mirror)
+    return assemble(
+        read(source, size=size, on_bad_image=on_bad_image), protocol=protocol, split_seed=split_seed
+    )
+
+
+def open_to_judge(
+    name: str,
+    *,
+    root: str | Path | None = None,
+    size: int | None = None,
+    kept: int | None = None,
+    crop: float = 1.0,
+    on_bad_image: OnBadImage = "refuse",
+    learnt: tuple[str, Protocol, int] | None = None,
+) -> Dataset:
+    """Open data that nothing will be learnt from: nothing is held out of it, and without test images of its own all are test images.
+
+    But if it is what a network has learnt from, whose hash, protocol and split seed are `learnt`, it is split as it was then. Pictures of
+    files are padded to squares of `kept` pixels, or not at all, and then the share `crop` of them is seen: as those were that the network
+    was evaluated with.
+    """
+    source = replace(
+        read(find(name, root=root, least=1), size=size, memory=0, on_bad_image=on_bad_image),
+        crop=crop,
+    )
+    if kept is not None:
+        source = replace(
+            source, splits={split: _padded(rows, kept) for split, rows in source.splits.items()}
+        )
+    if learnt is not None:
+        known, protocol, split_seed = learnt
+        whole = assemble(source, protocol=protocol, split_seed=split_seed)
+        if whole.hash == known:
+            return replace(
+                whole,
+                warnings=(
+                    *whole.warnings,
+                    "this is what the run has learnt from: its own held-out images are judged.",
+                ),
+            )
+    if "test" in source.splits:
+        return assemble(source, protocol="paper")
+    whole = assemble(
+        replace(source, splits={**source.splits, "test": source.splits["train"]}), protocol="paper"
+    )
+    return replace(whole, warnings=source.warnings)
+
+
+def check_asked(*, protocol: Protocol, profile: Profile, split_seed: int) -> None:
+    """Refuse what makes no sense before anything is read."""
+    for what, value, choices in (
+        ("protocol", protocol, ("holdout", "paper")),
+        ("profile", profile, ("exp", "step", "pareto")),
+    ):
+        if value not in choices:
+            raise LongtailError(f"expected --{what} {' or '.join(choices)}, got {value!r}.")
+    if split_seed < 0:
+        raise LongtailError(f"expected a split seed of 0 or more, got {split_seed}.")
+
+
+def find(
+    name: str,
+    *,
+    root: str | Path | None = None,
+    imbalance: float | None = None,
+    profile: Profile = "exp",
+    least: int = 2,
+) -> Source:
+    """Find a dataset by name or path; files are listed, not yet read. A folder has `least` classes or more."""
+    if (imbalance is not None or profile != "exp") and name not in (
+        "digits-lt",
+        "cifar10-lt",
+        "cifar100-lt",
+    ):
+        raise LongtailError(
+            f"expected --imbalance and --profile only with digits-lt, cifar10-lt or cifar100-lt, which are cut; got them with {name}."
+        )
+    root = None if root is None else Path(root)
+    if name == "digits-lt":
+        return digits(imbalance=imbalance, profile=profile)
+    if name.startswith("cifar") and name in KNOWN:
+        return cifar(name, root=root, imbalance=imbalance, profile=profile)
+    if name in KNOWN:
+        return published(name, root=root)
+    path = Path(name).expanduser()
+    if path.is_file():
+        if path.suffix.lower() in (".txt", ".csv"):
+            return image_list(path, root=root)
+        if path.suffix.lower() == ".parquet":
+            return parquet(path)
+        raise LongtailError(
+            f"expected a folder, a .txt or .csv list, or a .parquet file, got {path}."
+        )
+    if not path.is_dir():
+        other = "or the path of a folder of class folders, of a .txt or .csv list, or of parquet files: there is none of that name here"
+        raise unknown("dataset", name, KNOWN, more=f"; {other}")
+    if root is not None:
+        raise LongtailError(
+            f"expected --root only with a known name or a list, got it with the folder {path}. Leave it out."
+        )
+    return parquet(path) if parquet_files(path) else folder(path, least=least)
+
+
+def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int = 0) -> Dataset:
+    """Hold out what the source has not: a source with digests becomes a dataset."""
+    source = _classes_to_learn(source)
+    classes, train, warnings = source.classes, source.splits["train"], list(source.warnings)
+    source_counts = np.bincount(train.target, minlength=len(classes))
+    test, val = source.splits.get("test"), source.splits.get("val")
+    if test is None:
+        train, test = hold_out(train, classes, share=5, seed=split_seed, purpose="test")
+    if val is None and protocol == "holdout":
+        train, val = hold_out(train, classes, share=10, seed=split_seed, purpose="val")
+    if val is None:
+        val = train.take(np.arange(0))
+
+    single = [classes[i] for i in np.flatnonzero(source_counts == 1)]
+    if single:
+        warnings.append(f"{len(single):,} classes have a single training image: {several(single)}.")
+    untested = [
+        classes[i] for i in np.flatnonzero(np.bincount(test.target, minlength=len(classes)) == 0)
+    ]
+    if untested:
+        warnings.append(
+            f"{len(untested):,} classes have no test image: they are trained, but not evaluated: {several(untested)}."
+        )
+    warnings += [said for said in (shared(train, test),) if said]
+
+    assert source.size is not None
+    crop = source.crop if source.size <= LARGEST_CROPPED else 1.0
+    return Dataset(
+        name=source.name.encode(
+            errors="replace"
+        ).decode(),  # a folder may be called what is no text, and files and pages name it
+        classes=classes,
+        train=_split(train, crop),
+        val=_split(val, crop),
+        test=_split(test, crop),
+        counts=torch.bincount(torch.from_numpy(train.target), minlength=len(classes)),
+        source_counts=torch.from_numpy(source_counts),
+        groups=source.grouping(source_counts.tolist()),
+        size=source.size,
+        hash=split_hash({"train": train, "val": val, "test": test}),
+        protocol=protocol,
+        native=source.native,
+        mirror=source.mirror,
+        marks=source.marks,
+        warnings=tuple(warnings),
+    )
+
+
+def _classes_to_learn(source: Source) -> Source:
+    """Refuse classes that cannot be told apart or have no image; leave out those that only validation or test know."""
+    alike = defaultdict(list)
+    for name in source.classes:
+        alike[name.casefold()].append(name)
+    clashes = [" and ".join(names) for names in alike.values() if len(names) > 1]
+    if clashes:
+        raise LongtailError(
+            f"{source.name}: expected class names that differ in more than case, got {several(clashes)}. Rename or merge them."
+        )
+
+    trained = np.bincount(source.splits["train"].target, minlength=len(source.classes)) > 0
+    if trained.all():
+        return source
+    elsewhere = np.zeros_like(trained)
+    for rows in source.splits.values():
+        elsewhere[rows.target] = True
+    empty = [source.classes[i] for i in np.flatnonzero(~elsewhere)]
+    if empty:
+        raise LongtailError(
+            f"{source.name}: expected a training image in every class, got none in {several(empty, shown=20)}. Add images or remove them."
+        )
+    index = np.cumsum(trained) - 1
+    splits, left_out = {}, []
+    for split, rows in source.splits.items():
+        kept = rows.take(np.flatnonzero(trained[rows.target]))
+        splits[split] = replace(kept, target=index[kept.target])
+        if len(kept) < len(rows):
+            left_out.append(f"{len(rows) - len(kept):,} {split} images")
+    unseen = [source.classes[i] for i in np.flatnonzero(~trained)]
+    said = f"{len(unseen):,} classes have no training image and were left out, with {' and '.join(left_out)}: {several(unseen)}."
+    classes = tuple(name for name, kept in zip(source.classes, trained, strict=True) if kept)
+    return replace(source, classes=classes, splits=splits, warnings=(*source.warnings, said))
+
+
+def _padded(rows: Rows, size: int) -> Rows:
+    return (
+        replace(rows, pictures=Padded(rows.pictures, size))
+        if isinstance(rows.pictures, Files | Blobs)
+        else rows
+    )
+
+
+def _split(rows: Rows, crop: float) -> Split:
+    return Split(
+        rows.pictures,
+        torch.from_numpy(rows.target),
+        rows.ids,
+        crop if isinstance(rows.pictures, Files | Blobs) else 1.0,
+    )

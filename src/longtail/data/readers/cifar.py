@@ -1,0 +1,169 @@
+"""CIFAR-10 and CIFAR-100, whole or cut long-tailed by the field's convention (Cao et al. 2019).
+
+Under `root` (`data` in the current folder unless given) either torchvision's files are found (`cifar-10-batches-py`, `cifar-100-python`) or
+the Hub's parquet files, there or in a sub-folder `cifar10`, `cifar100`; else torchvision downloads its files there. The conventional cut
+depends on the order of the images: another order gives the conventional counts with other images, and the data is marked so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from longtail.data.dataset import Memory
+from longtail.data.images.decoding import Blobs
+from longtail.data.readers.parquet import open_shards, parquet_files
+from longtail.data.source import Rows, Source
+from longtail.data.splits import Profile, rank_groups, tail_counts, tail_rows, threshold_groups
+from longtail.errors import LongtailError
+
+CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
+CIFAR100 = """
+apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle caterpillar cattle chair
+chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant flatfish forest fox girl hamster house kangaroo keyboard
+lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear
+pickup_truck pine_tree plain plate poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper snail
+snake spider squirrel streetcar sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle wardrobe whale
+willow_tree wolf woman worm
+"""
+MARK = "counts conventional, images not"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What tells CIFAR-10 from CIFAR-100."""
+
+    name: str  # of torchvision's class in small letters, and of the sub-folder
+    folder: str  # of torchvision's files
+    classes: tuple[str, ...]
+    grouping: Callable[..., Any]
+    order: str | None  # sha256 of the training labels in the original order, as bytes
+
+
+KINDS = {
+    "cifar10": Kind(
+        "cifar10",
+        "cifar-10-batches-py",
+        tuple(CIFAR10.split()),
+        partial(rank_groups, cuts=(3, 4, 3)),
+        "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
+    ),
+    # We have not seen CIFAR-100 in its original order: only torchvision's own files, which it checks, are known to be in it.
+    "cifar100": Kind(
+        "cifar100", "cifar-100-python", tuple(CIFAR100.split()), threshold_groups, None
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """The labels of a split, and a way to get the pixels (N, 3, 32, 32) of some rows: a cut decodes only what it keeps."""
+
+    target: NDArray[np.int64]
+    pixels: Callable[[NDArray[np.int64]], NDArray[np.uint8]]
+
+
+def cifar(
+    name: str, *, root: Path | None = None, imbalance: float | None = None, profile: Profile = "exp"
+) -> Source:
+    """CIFAR by name: `cifar10`, `cifar100`, or with `-lt` cut long-tailed (imbalance 100 unless given); the test set is always whole."""
+    kind = KINDS[name.removesuffix("-lt")]
+    train, test, original = _find(kind, Path("data") if root is None else root)
+    marks: tuple[str, ...] = ()
+    rows = np.arange(len(train.target))
+    if name.endswith("-lt"):
+        largest = len(train.target) / len(kind.classes)
+        rows = tail_rows(
+            train.target,
+            tail_counts(
+                largest,
+                len(kind.classes),
+                imbalance=100 if imbalance is None else imbalance,
+                profile=profile,
+            ),
+        )
+        marks = () if original else (MARK,)
+    splits = {
+        "train": _rows(train, rows, "train"),
+        "test": _rows(test, np.arange(len(test.target)), "test"),
+    }
+    return Source(name, kind.classes, splits, kind.grouping, size=32, marks=marks)
+
+
+def _find(kind: Kind, root: Path) -> tuple[Part, Part, bool]:
+    folders = (root, root / kind.name)
+    for folder in folders:
+        if (folder / kind.folder).is_dir():
+            return *_torchvision(kind, folder, download=False), True
+    for folder in (
+        root / kind.name,
+        *(root / kind.name / sub for sub in ("plain_text", "cifar100")),
+        root,
+        root / "plain_text",
+    ):
+        files = parquet_files(folder) if folder.is_dir() else {}
+        if {"train", "test"} <= set(files):
+            train, test = (_parquet(kind, files[split]) for split in ("train", "test"))
+            order = sha256(train.target.astype(np.uint8).tobytes()).hexdigest()
+            return train, test, order == kind.order
+    try:
+        return *_torchvision(kind, root, download=True), True
+    except OSError as error:  # what urllib raises without a network
+        raise LongtailError(
+            f"expected {kind.name} under {root.resolve()}, got no copy there and no download ({error}). Put torchvision's folder "
+            f"{kind.folder} or the Hub's train-*.parquet and test-*.parquet into {root / kind.name}, or give their place with --root."
+        ) from error
+
+
+def _torchvision(kind: Kind, folder: Path, *, download: bool) -> tuple[Part, Part]:
+    from torchvision import datasets
+
+    parts = []
+    for train in (True, False):
+        try:
+            # torchvision compares the files with their known checksums before it unpickles them
+            whole = getattr(datasets, kind.name.upper())(folder, train=train, download=download)
+        except RuntimeError as error:
+            raise LongtailError(
+                f"expected torchvision's files of {kind.name} in {folder / kind.folder}, but they are incomplete or altered ({error}). "
+                "Remove this folder to download it again."
+            ) from error
+        data: NDArray[np.uint8] = whole.data.transpose(0, 3, 1, 2)
+        parts.append(Part(np.array(whole.targets, dtype=np.int64), partial(np.take, data, axis=0)))
+    return parts[0], parts[1]
+
+
+def _parquet(kind: Kind, files: list[Path]) -> Part:
+    shards = open_shards(files)
+    target = np.array(shards.labels(), dtype=np.int64)
+    labels, counts = np.unique(target, return_counts=True)
+    if labels.tolist() != list(range(len(kind.classes))) or counts.min() != counts.max():
+        raise LongtailError(
+            f"expected {kind.name} with labels 0 to {len(kind.classes) - 1}, equally often, in {files[0]}; got {len(labels)} labels with "
+            f"{counts.min()} to {counts.max()} rows in column {shards.label!r}. Give the folder of {kind.name} with --root."
+        )
+    blobs, _ = shards.content()
+    return Part(target, partial(_decoded, Blobs(tuple(blobs))))
+
+
+def _decoded(blobs: Blobs, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+    return np.stack([np.asarray(blobs.image(row)) for row in rows.tolist()]).transpose(0, 3, 1, 2)
+
+
+def _rows(part: Part, rows: NDArray[np.int64], split: str) -> Rows:
+    pixels = np.ascontiguousarray(part.pixels(rows))
+    ids = tuple(f"{split}/{row}" for row in rows.tolist())
+    return Rows(
+        Memory(torch.from_numpy(pixels)),
+        part.target[rows],
+        ids,
+        tuple(sha256(image.tobytes()).digest() for image in pixels),
+    )

@@ -1,0 +1,154 @@
+"""A folder of class folders, with or without train, val and test above them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from longtail.data.images.decoding import Files
+from longtail.data.source import Rows, Source, several, split_named
+from longtail.data.splits import natural_groups
+from longtail.errors import LongtailError
+
+SUFFIXES = {
+    ".jpg",
+    ".jpeg",
+    ".jfif",
+    ".png",
+    ".bmp",
+    ".gif",
+    ".tif",
+    ".tiff",
+    ".webp",
+    ".ppm",
+    ".pgm",
+    ".pbm",
+}
+LITTER = {"thumbs.db", "desktop.ini"}  # left by file browsers, like names that begin with a dot
+
+
+def folder(path: Path, *, least: int = 2) -> Source:
+    """Images by class folder, `least` of them or more; classes in code-point order; images may lie deeper inside a class folder.
+
+    The folders are splits, not classes, where `train` is among them and all are called train, val (valid, validation) or test.
+    """
+    above = _folders(path)
+    parts, known = {"train": path}, {split_named(name) for name in above}
+    if "train" in known and len(known - {None}) > 1 and None in known:
+        strangers = several(name for name in above if split_named(name) is None)
+        raise LongtailError(
+            f"{path}: expected either splits (train, val, test) or classes, got both: {strangers} beside "
+            f"{several(name for name in above if split_named(name))}. "
+            "Move what is not a split elsewhere, or rename classes that are called like splits."
+        )
+    if "train" in known and None not in known:
+        parts = {}
+        for name in above:
+            split = split_named(name)
+            assert split is not None
+            if split in parts:
+                raise LongtailError(
+                    f"{path}: expected one folder for {split}, got {parts[split].name} and {name}. Merge or rename them."
+                )
+            parts[split] = path / name
+    names = {split: _folders(place) for split, place in parts.items()}
+    if not names["train"]:
+        raise LongtailError(
+            f"{parts['train']}: expected a folder of class folders, got none in it. Put each class's images into a folder of its name."
+        )
+    classes = tuple(sorted({name for part in names.values() for name in part}))
+    index = {name: i for i, name in enumerate(classes)}
+    splits, ignored = {}, []
+    for split, place in parts.items():
+        paths, target, empty = [], [], []
+        for name in names[split]:
+            images, others = _images(place / name)
+            paths += images
+            target += [index[name]] * len(images)
+            ignored += others
+            if not images:
+                empty.append(name)
+        if split == "train" and empty:
+            raise LongtailError(
+                f"{place}: expected at least one training image in every class, got none in {several(empty, shown=20)} "
+                f"(of the kinds {' '.join(sorted(SUFFIXES))}). Add images or remove the folder."
+            )
+        if paths:
+            ids = tuple(Path(file).relative_to(path).as_posix() for file in paths)
+            splits[split] = Rows(Files(tuple(paths)), np.array(target, dtype=np.int64), ids)
+    loose = [
+        entry.name
+        for place in parts.values()
+        for entry in os.scandir(place)
+        if entry.is_file() and _is_image(entry.name)
+    ]
+    if len(classes) < least:
+        raise LongtailError(
+            f"{path}: expected at least two class folders, got only {classes[0]}. If the classes are inside it, give {path / classes[0]}."
+        )
+    warnings = []
+    if loose:
+        warnings.append(
+            f"{len(loose):,} images lie beside the class folders and were left out: {several(sorted(loose))}."
+        )
+    if ignored:
+        relative = (Path(file).relative_to(path).as_posix() for file in ignored)
+        warnings.append(
+            f"{len(ignored):,} files are not images by their suffix and were left out: {several(relative)}."
+        )
+    return Source(path.resolve().name, classes, splits, natural_groups, warnings=tuple(warnings))
+
+
+def _folders(path: Path) -> list[str]:
+    names = sorted(
+        entry.name
+        for entry in os.scandir(path)
+        if entry.is_dir() and not entry.name.startswith(".")
+    )
+    strange = [
+        name for name in names if any("\udc80" <= letter <= "\udcff" for letter in name)
+    ]  # bytes that are no UTF-8
+    if (
+        strange
+    ):  # names of files may be anything, but that of a class is written into files and pages
+        raise LongtailError(
+            f"{path}: expected class folders with names in UTF-8, got {several(map(ascii, strange))}. Rename them."
+        )
+    return names
+
+
+def _is_image(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith(".")
+
+
+def walked(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """A folder and those inside, each with the names of its files; sorted, without hidden ones, and without links that lead back up."""
+    seen: set[str] = set()
+    for place, folders, files in os.walk(path, followlinks=True):
+        seen.add(os.path.realpath(place))
+        visible = (name for name in folders if not name.startswith("."))
+        folders[:] = sorted(
+            name for name in visible if not _leads_back(os.path.join(place, name), seen)
+        )
+        yield place, sorted(name for name in files if not name.startswith("."))
+
+
+def _leads_back(place: str, seen: set[str]) -> bool:
+    real = os.path.realpath(place)
+    return os.path.islink(place) and any(
+        own == real or own.startswith(os.path.join(real, "")) for own in seen
+    )
+
+
+def _images(path: Path) -> tuple[list[str], list[str]]:
+    images: list[str] = []
+    others: list[str] = []
+    for place, files in walked(path):
+        for name in files:
+            if name.lower() in LITTER:
+                continue
+            (images if _is_image(name) else others).append(os.path.join(place, name))
+    return images, others

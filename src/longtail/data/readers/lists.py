@@ -1,0 +1,234 @@
+"""List files: one image per line with its label. ImageNet-LT, Places-LT and iNaturalist 2018 are published this way."""
+
+from __future__ import annotations
+
+import csv
+import os
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from longtail.data.images.decoding import Files
+from longtail.data.readers.parquet import named_targets
+from longtail.data.source import Rows, Source, numbered_classes, several, split_named
+from longtail.data.splits import natural_groups, threshold_groups
+from longtail.errors import LongtailError
+
+Entry = tuple[str, str, str]  # path, label, split
+NAMES = "classes.txt"
+
+
+@dataclass(frozen=True)
+class Published:
+    """A dataset known by its list files."""
+
+    train: str
+    val: str | None
+    test: str
+    classes: int
+    images: int  # in training
+
+
+PUBLISHED = {
+    "imagenet-lt": Published(
+        "ImageNet_LT_train.txt", "ImageNet_LT_val.txt", "ImageNet_LT_test.txt", 1000, 115_846
+    ),
+    "places-lt": Published(
+        "Places_LT_train.txt", "Places_LT_val.txt", "Places_LT_test.txt", 365, 62_500
+    ),
+    # the official validation set is what everybody tests on
+    "inaturalist18": Published(
+        "iNaturalist18_train.txt", None, "iNaturalist18_val.txt", 8142, 437_513
+    ),
+}
+
+
+def image_list(path: Path, *, root: Path | None = None) -> Source:
+    """Images from a list: a .txt of `path label` lines, or a .csv of `path,label` with or without header and a column `split`.
+
+    Paths are relative to `root`, or to the list's folder. Labels are integers from 0 on, or words, whose classes are then in code-point
+    order. A file `classes.txt` beside the list, one name per line, names integer labels and fixes the order of words. A list whose name
+    ends in `train` is read together with those that end in `val` (`valid`, `validation`) and `test` instead.
+    """
+    entries = _csv(path) if path.suffix.lower() == ".csv" else _text(path)
+    warnings = []
+    if path.stem.lower().endswith("train") and all(split == "train" for *_, split in entries):
+        for word in ("val", "valid", "validation", "test"):
+            sibling = path.with_name(path.stem[:-5] + word + path.suffix)
+            if sibling.is_file():
+                split = split_named(word) or word
+                entries += [
+                    (file, label, split)
+                    for file, label, _ in (
+                        _csv(sibling) if path.suffix.lower() == ".csv" else _text(sibling)
+                    )
+                ]
+                warnings.append(f"the {split} split was read from {sibling.name}.")
+    names = None if path.name == NAMES else _names(path.parent)
+    return _source(
+        path.stem, entries, names, root or path.parent, where=str(path), warnings=warnings
+    )
+
+
+def published(name: str, *, root: Path | None = None) -> Source:
+    """ImageNet-LT, Places-LT or iNaturalist 2018: the field's list files in `root`, with paths of images relative to it.
+
+    They are evaluated as everybody does: the shorter side becomes 256, then the central square of 224 pixels is taken.
+    """
+    known = PUBLISHED[name]
+    root = Path("data") / name if root is None else root
+    files = {"train": known.train, "val": known.val, "test": known.test}
+    lists = {split: root / file for split, file in files.items() if file is not None}
+    missing = [file.name for file in lists.values() if not file.is_file()]
+    if missing:
+        raise LongtailError(
+            f"expected the list files {', '.join(file.name for file in lists.values())} of {name} in {root.resolve()}, "
+            f"got no {', '.join(missing)}. "
+            "Put the field's lists there (lines of `path label`) beside the images they name, or give their folder with --root. "
+            "Their images are not downloaded for you."
+        )
+    entries = [
+        (path, label, split) for split, file in lists.items() for path, label, _ in _text(file)
+    ]
+    names = (
+        _names(root)
+        or _named_by_folders(entries, known.classes)
+        or tuple(map(str, range(known.classes)))
+    )
+    images = sum(split == "train" for *_, split in entries)
+    warnings = (
+        []
+        if images == known.images
+        else [f"{name} has {known.images:,} training images, but {known.train} lists {images:,}."]
+    )
+    source = _source(name, entries, names, root, where=str(root), warnings=warnings)
+    return Source(
+        source.name,
+        source.classes,
+        source.splits,
+        threshold_groups,
+        size=224,
+        crop=0.875,
+        warnings=source.warnings,
+    )
+
+
+def _names(folder: Path) -> tuple[str, ...] | None:
+    """The names of the classes, one in each line of `classes.txt`, where there is one."""
+    path = folder / NAMES
+    if not path.is_file():
+        return None
+    return tuple(line.strip() for line in path.read_text("utf-8-sig").splitlines() if line.strip())
+
+
+def _named_by_folders(entries: list[Entry], classes: int) -> tuple[str, ...] | None:
+    """The names of the folders that the classes lie in, such as n01440764, where each has one of its own."""
+    folders: dict[str, set[str]] = {str(label): set() for label in range(classes)}
+    for path, label, _ in entries:
+        if label in folders:
+            folders[label].add(PurePosixPath(path).parent.name)
+    names = tuple(own.pop() for own in folders.values() if len(own) == 1)
+    return names if len({*names}) == classes and all(names) else None
+
+
+def _source(
+    name: str,
+    entries: list[Entry],
+    names: tuple[str, ...] | None,
+    root: Path,
+    *,
+    where: str,
+    warnings: list[str],
+) -> Source:
+    if not any(split == "train" for *_, split in entries):
+        raise LongtailError(
+            f"{where}: expected training images, got none among {len(entries)} lines. A line is `path label`, or path,label in a .csv."
+        )
+    missing = [path for path, _, _ in entries if not os.path.isfile(root / path)]
+    if missing:
+        raise LongtailError(
+            f"{where}: expected every listed image under {root.resolve()}, "
+            f"got {len(missing):,} of {len(entries):,} missing: {several(missing)}. "
+            "Give the folder that the paths are relative to with --root, or correct the list."
+        )
+    labels: dict[str, list[str]] = {}
+    paths: dict[str, list[str]] = {}
+    for path, label, split in entries:
+        labels.setdefault(split, []).append(label)
+        paths.setdefault(split, []).append(path)
+    if all(_is_integer(label) for _, label, _ in entries):
+        targets = {
+            split: np.array([int(label) for label in part], dtype=np.int64)
+            for split, part in labels.items()
+        }
+        classes = numbered_classes(targets, names, where=where)
+    else:
+        classes, targets = named_targets(labels)
+        if names is not None:
+            numbers = {word: number for number, word in enumerate(names)}
+            if len(numbers) < len(names):
+                same = next(word for number, word in enumerate(names) if numbers[word] != number)
+                raise LongtailError(
+                    f"{where}: expected each label once in classes.txt, got {same!r} twice. Correct it, or use numbers as labels."
+                )
+            unnamed = sorted(set(classes) - set(numbers))
+            if unnamed:
+                raise LongtailError(
+                    f"{where}: expected labels that classes.txt names, got {several(unnamed)}. Add them there or correct the list."
+                )
+            order = np.array([numbers[word] for word in classes], dtype=np.int64)
+            classes, targets = names, {split: order[part] for split, part in targets.items()}
+    splits = {
+        split: Rows(
+            Files(tuple(str(root / path) for path in paths[split])),
+            targets[split],
+            tuple(paths[split]),
+        )
+        for split in paths
+    }
+    return Source(name, classes, splits, natural_groups, warnings=tuple(warnings))
+
+
+def _is_integer(label: str) -> bool:
+    digits = label.removeprefix("-")
+    return digits.isdecimal() and str(int(digits)) == digits  # "007" is a word
+
+
+def _text(path: Path) -> list[Entry]:
+    entries = []
+    for number, line in enumerate(path.read_text("utf-8-sig").splitlines(), start=1):
+        if not line.strip():
+            continue
+        parts = line.strip().rsplit(maxsplit=1)
+        if len(parts) != 2:
+            raise LongtailError(
+                f"{path}, line {number}: expected `path label`, got {line.strip()!r}. Give every image a label."
+            )
+        entries.append((parts[0], parts[1], "train"))
+    return entries
+
+
+def _csv(path: Path) -> list[Entry]:
+    with path.open(newline="", encoding="utf-8-sig") as stream:
+        rows = [
+            (number, [cell.strip() for cell in row])
+            for number, row in enumerate(csv.reader(stream), start=1)
+            if any(row)
+        ]
+    columns = {"path": 0, "label": 1, "split": 2}
+    head = [cell.lower() for cell in rows[0][1]] if rows else []
+    if {"path", "label"} <= set(head):
+        columns = {name: head.index(name) for name in columns if name in head}
+        rows = rows[1:]
+    entries = []
+    for number, row in rows:
+        cells = {name: row[column] for name, column in columns.items() if column < len(row)}
+        split = split_named(cells.get("split") or "train")
+        if not cells.get("path") or not cells.get("label") or split is None:
+            raise LongtailError(
+                f"{path}, line {number}: expected path,label or path,label,split (train, val or test), got {','.join(row)!r}. "
+                "Name the columns in a first line `path,label` if there are others."
+            )
+        entries.append((cells["path"], cells["label"], split))
+    return entries

@@ -1,0 +1,148 @@
+"""Images in parquet files as the Hub stores them: a struct<bytes, path> column `img` or `image`, and a column `label` or `fine_label`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.data.images.decoding import Blobs
+from longtail.data.source import Rows, Source, numbered_classes, several, split_named
+from longtail.data.splits import natural_groups
+from longtail.errors import LongtailError
+
+LARGEST = 4 << 30  # bytes of shards: they are held in memory as encoded images
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The parquet files of one split, with the columns that hold the images and the labels."""
+
+    files: tuple[Path, ...]
+    image: str
+    label: str
+    names: tuple[str, ...] | None  # of the classes, where the schema has them
+
+    def labels(self) -> list[Any]:
+        """The label of every row."""
+        return [
+            label
+            for table in self._tables(self.label)
+            for label in table.column(self.label).to_pylist()
+        ]
+
+    def content(self) -> tuple[list[bytes], list[str | None]]:
+        """The encoded image of every row, and its path where the file has one."""
+        columns = [table.flatten() for table in self._tables(self.image)]
+        blobs = [
+            blob for table in columns for blob in table.column(f"{self.image}.bytes").to_pylist()
+        ]
+        empty = [row for row, blob in enumerate(blobs) if not blob]
+        if empty:
+            raise LongtailError(
+                f"{self.files[0].parent}: expected image bytes in column {self.image!r}, got none in row {several(empty)}."
+            )
+        return blobs, [
+            path for table in columns for path in table.column(f"{self.image}.path").to_pylist()
+        ]
+
+    def _tables(self, column: str) -> Iterable[Any]:
+        return (_pyarrow().read_table(file, columns=[column]) for file in self.files)
+
+
+def parquet_files(path: Path) -> dict[str, list[Path]]:
+    """The parquet files in a folder (or its sub-folder `data`), by the split their names begin with; all training where none says one."""
+    if path.is_file():
+        return {"train": [path]}
+    for folder in (path, path / "data"):
+        found: dict[str | None, list[Path]] = {}
+        for file in sorted(folder.glob("*.parquet")):
+            found.setdefault(split_named(re.split(r"[^A-Za-z]", file.name)[0]), []).append(file)
+        unnamed = found.pop(None, [])
+        if unnamed and found:
+            named = several(file.name for own in found.values() for file in own)
+            raise LongtailError(
+                f"{folder}: expected every parquet file to begin with its split (train, val, test) or none, got "
+                f"{several(file.name for file in unnamed)} beside {named}. Rename them."
+            )
+        if unnamed or found:
+            return {split: own for split, own in found.items() if split is not None} or {
+                "train": unnamed
+            }
+    return {}
+
+
+def open_shards(files: Sequence[Path]) -> Shards:
+    """Look at the schema of a split's files: where the images are, where the labels, what the classes are called."""
+    schema = _pyarrow().read_schema(files[0])
+    image = next((name for name in ("img", "image") if name in schema.names), None)
+    label = next((name for name in ("label", "fine_label") if name in schema.names), None)
+    if image is None or label is None:
+        raise LongtailError(
+            f"{files[0]}: expected a column img or image and a column label or fine_label, got {several(schema.names, shown=20)}."
+        )
+    stored = (schema.metadata or {}).get(b"huggingface")
+    features = json.loads(stored)["info"]["features"] if stored else {}
+    names = features.get(label, {}).get("names")
+    return Shards(tuple(files), image, label, tuple(names) if names else None)
+
+
+def parquet(path: Path) -> Source:
+    """Images from a parquet file, or from a folder of shards such as `train-00000-of-00001.parquet`."""
+    files = parquet_files(path)
+    if "train" not in files:
+        raise LongtailError(
+            f"{path}: expected parquet files of a training split (train-*.parquet), got only {several(files)}."
+        )
+    bytes_ = sum(file.stat().st_size for part in files.values() for file in part)
+    if bytes_ > LARGEST:
+        raise LongtailError(
+            f"{path}: expected at most {LARGEST >> 30} GB of parquet files, which are held in memory, got {bytes_ / 2**30:.1f} GB. "
+            "Unpack the images into a folder of class folders, which is streamed."
+        )
+    shards = {split: open_shards(part) for split, part in files.items()}
+    labels = {split: part.labels() for split, part in shards.items()}
+    for split, own in labels.items():
+        if missing := [row for row, label in enumerate(own) if label is None]:
+            raise LongtailError(
+                f"{path}: expected a label for every image, got none in row {several(missing)} of {split}. Label or remove them."
+            )
+    if all(isinstance(label, int) for part in labels.values() for label in part):
+        targets = {split: np.array(part, dtype=np.int64) for split, part in labels.items()}
+        classes = numbered_classes(targets, shards["train"].names, where=str(path))
+    else:
+        classes, targets = named_targets(labels)
+    splits = {}
+    for split, part in shards.items():
+        blobs, paths = part.content()
+        ids = tuple(f"{split}/{name or row}" for row, name in enumerate(paths))
+        splits[split] = Rows(Blobs(tuple(blobs)), targets[split], ids)
+    return Source(path.resolve().stem, classes, splits, natural_groups)
+
+
+def named_targets(
+    labels: dict[str, list[Any]],
+) -> tuple[tuple[str, ...], dict[str, NDArray[np.int64]]]:
+    """Classes from labels that are words, in code-point order, and each row's class index."""
+    classes = tuple(sorted({str(label) for part in labels.values() for label in part}))
+    index = {name: i for i, name in enumerate(classes)}
+    return classes, {
+        split: np.array([index[str(label)] for label in part], dtype=np.int64)
+        for split, part in labels.items()
+    }
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise LongtailError(
+            "expected pyarrow, which reads parquet files, got none. Do: pip install 'longtail[data]'"
+        ) from error
+    return pyarrow.parquet

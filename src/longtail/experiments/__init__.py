@@ -1,0 +1,1 @@
+"""Many runs: sweeps, searches, benchmark plans and published rows."""

@@ -1,0 +1,168 @@
+"""What recipes are put together from, by keyword: a network, a head, views, mixing, an optimizer, evaluations, the weights to keep."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sized
+from typing import Any, Literal
+
+from torch import nn
+
+from longtail.core import Average, BatchTransform, Evaluator, Keep, average, best, last, nothing
+from longtail.data.augmentations import CifarAutoAugment, RandAugment, ThreeAugment
+from longtail.data.dataset import Dataset
+from longtail.data.loader import InOrder
+from longtail.data.mixing import MixupCutMix, Smooth
+from longtail.data.views import View, Weak
+from longtail.engine.averaging import EMA
+from longtail.engine.optim import Build, adamw, sgd
+from longtail.engine.run import Run
+from longtail.errors import LongtailError
+from longtail.nn import Linear, Network, build
+from longtail.nn.pretrained import learnt_from
+from longtail.schedules import Until
+from longtail.scoring.evaluators import Accuracy
+
+Augment = Literal["weak", "cutout", "autoaugment", "randaugment", "threeaugment"]
+Kept = Literal["last", "best"]
+Weights = Literal["random", "timm"]
+SCALE = 30.0  # of cosine logits, and so of LDAM's margins
+ERASE = 0.25  # how often randaugment erases a part, unless told
+
+
+def beginning(run: Run, network: str, weights: Weights, *, size: int) -> Network:
+    """The network that training begins with; weights that have seen other data are on the run's row."""
+    if weights == "random":
+        return build({"name": network, "size": size})
+    if not network.startswith("timm:"):
+        raise LongtailError(
+            f"expected a network of timm for --weights timm, got {network}: pass --network timm:NAME, or leave --weights out"
+        )
+    run.pretraining = learnt_from(network.removeprefix("timm:"))
+    # Once there is a checkpoint, the weights it began with are not needed, and may be gone.
+    return build(
+        {"name": network, "size": size, "pretrained": not any(run.folder.glob("*/last.pt"))}
+    )
+
+
+def classifying_head(network: str, backbone: Network, classes: int) -> Linear:
+    """The head that a network was designed with."""
+    if network == "fast_cnn":
+        return Linear(backbone.dim, classes, bias=False, scale=0.25)
+    return Linear(backbone.dim, classes)
+
+
+def kept(keep: Kept, *, ema: float, data: Dataset) -> tuple[dict[str, Average], Keep]:
+    """The averages that a stage follows, and which weights it returns."""
+    averages: dict[str, Average] = {"ema": EMA(ema)} if ema else {}
+    if keep == "last":
+        return averages, average("ema") if ema else last
+    if not len(data.val):
+        raise LongtailError(
+            "--keep best needs validation images, and this data has none: use --protocol holdout, or --keep last"
+        )
+    return averages, best("ema/val/balanced" if ema else "val/balanced")
+
+
+def rate_of(lr: float, images: Sized, *, batch: int, accumulate: int) -> float:
+    """A rate that is meant for 256 images a step, at those that a step has; small data has fewer than `batch` x `accumulate`.
+
+    >>> rate_of(0.1, range(10_000), batch=128, accumulate=4), rate_of(0.1, range(64), batch=128, accumulate=4)
+    (0.2, 0.025)
+    """
+    if batch < 1:
+        raise LongtailError(f"expected a batch of at least one image, got {batch}")
+    return lr * min(batch, len(images)) * min(accumulate, max(1, len(images) // batch)) / 256
+
+
+def usual_optimizer(
+    network: nn.Module,
+    weights: Weights = "random",
+    *,
+    lr: float | None,
+    weight_decay: float | None,
+    scales: Mapping[str, float] | None = None,
+) -> Build:
+    """AdamW for networks with layer norm (transformers, ConvNeXt), SGD for all others, slower for pretrained weights.
+
+    `scales` are rates of parts, as shares of `lr`.
+    """
+    share = 1.0 if weights == "random" else 0.1
+    if any(isinstance(own, nn.LayerNorm) for own in network.modules()):
+        return adamw(
+            lr=1e-3 * share if lr is None else lr,
+            weight_decay=0.05 if weight_decay is None else weight_decay,
+            scales=scales,
+        )
+    return sgd(
+        lr=0.1 * share if lr is None else lr,
+        weight_decay=5e-4 if weight_decay is None else weight_decay,
+        scales=scales,
+    )
+
+
+def unused(
+    run: Run, recipe: Callable[..., Any], keywords: Mapping[str, Any], *, beside: str
+) -> None:
+    """Refuse keywords that have no effect here, and keep their defaults off the row.
+
+    Refused before anything is written only: a run that began under older defaults may have them.
+    """
+    run.unused.update(keywords)
+    if not run.dry:
+        return
+    defaults = inspect.signature(recipe).parameters
+    said = [
+        f"--{name.replace('_', '-')} {value}"
+        for name, value in keywords.items()
+        if value != defaults[name].default
+    ]
+    if said:
+        raise LongtailError(
+            f"expected no word about it beside {beside}, got {', '.join(said)}: leave that out"
+        )
+
+
+def training_view(augment: Augment, size: int, *, flip: bool, erase: float = ERASE) -> View:
+    """A view by name; shifts and cut-out squares that are 4 and 16 pixels of 32 grow with the image. `erase` is for randaugment."""
+    if erase != ERASE and augment != "randaugment":
+        raise LongtailError(
+            f"expected --erase with --augment randaugment, got {erase} with {augment}, which erases nothing: leave it out"
+        )
+    pad, cutout = size // 8, size // 2
+    views: dict[Augment, Any] = {
+        "weak": Weak(size, pad=pad, flip=flip),
+        "cutout": Weak(size, pad=pad, flip=flip, cutout=cutout),
+        "autoaugment": CifarAutoAugment(size, pad=pad, flip=flip, cutout=cutout),
+        "randaugment": RandAugment(size, erase=erase, flip=flip),
+        "threeaugment": ThreeAugment(
+            size, pad=min(4, pad), flip=flip
+        ),  # 4 at 224 as well, as released
+    }
+    view: View = views[augment]
+    return view
+
+
+def mixing(
+    classes: int, *, mixup: float, cutmix: float, smoothing: float = 0.0, until: float = 1.0
+) -> BatchTransform:
+    """Mixup, CutMix or one of the two, where 0 switches it off, and `until` that share of training."""
+    if mixup or cutmix:
+        switch = 0.5 if mixup and cutmix else float(bool(cutmix))
+        mix = MixupCutMix(
+            classes=classes,
+            mixup=mixup or 1.0,
+            cutmix=cutmix or 1.0,
+            switch=switch,
+            smoothing=smoothing,
+        )
+        return mix if until == 1.0 else Until(until, mix)
+    return Smooth(classes, smoothing) if smoothing else nothing
+
+
+def validation(data: Dataset, size: int, *, workers: int = 0) -> dict[str, Evaluator]:
+    """Judge on the validation images after every epoch, where there are any."""
+    if not len(data.val):
+        return {}
+    rows = InOrder(data.val, size=size, batch=256, workers=workers)
+    return {"val": Accuracy(rows, classes=len(data.classes), groups=data.groups)}

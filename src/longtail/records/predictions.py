@@ -1,0 +1,86 @@
+"""Predictions on disk: the logits of every head, the targets and the name of every image, not only the numbers."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.lib.npyio import NpzFile
+from numpy.typing import NDArray
+
+from longtail.errors import LongtailError
+from longtail.records.files import whole
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a network answered for a split, sorted by the images' index in it."""
+
+    logits: Mapping[str, NDArray[np.float32]]  # "logits" (N, C), and one entry per further head
+    target: NDArray[np.int64]
+    index: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if "logits" not in self.logits:
+            raise LongtailError(
+                f'expected an answer called "logits", got {sorted(self.logits)}: `predict` names its main head so'
+            )
+
+
+def write_predictions(path: Path, predictions: Predictions, ids: Sequence[str]) -> None:
+    """Write predictions as a numpy archive, whole or not at all; `ids` names every image of the split by its index.
+
+    The archive holds `logits`, `logits.HEAD` for each further head, `target`, `index` and `ids`.
+
+    >>> import tempfile
+    >>> answers = Predictions({"logits": np.eye(2, dtype=np.float32)}, np.array([0, 1]), np.array([0, 1]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_predictions(Path(folder) / "test.npz", answers, ["cat/1.png", "dog/7.png"])
+    ...     read_predictions(Path(folder) / "test.npz")[1].tolist()
+    ['cat/1.png', 'dog/7.png']
+    """
+    if len(predictions.index) and int(predictions.index.max()) >= len(ids):
+        raise LongtailError(
+            f"expected a name for image {predictions.index.max()}, got {len(ids)} names: pass the ids of the same split"
+        )
+    arrays: dict[str, NDArray[Any]] = {
+        "logits" if head == "logits" else f"logits.{head}": values.astype(np.float32, copy=False)
+        for head, values in predictions.logits.items()
+    }
+    names = np.array([ids[index] for index in predictions.index], dtype=np.str_)
+    arrays |= {"target": predictions.target, "index": predictions.index, "ids": names}
+    with whole(path) as part, part.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def read_predictions(path: Path) -> tuple[Predictions, NDArray[np.str_]]:
+    """Read predictions and the name of each row's image. Nothing in the file is executed.
+
+    An example stands with `write_predictions`.
+    """
+    try:
+        with path.open("rb") as file:  # numpy leaves a broken file open
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, NpzFile):
+                raise LongtailError("a single array")
+            arrays = {name: archive[name] for name in archive.files}
+    except (BadZipFile, zlib.error, ValueError, EOFError) as error:
+        raise LongtailError(
+            f"expected predictions, got something else in {path} ({error}): evaluate the run again"
+        ) from error
+    missing = [name for name in ("logits", "target", "index", "ids") if name not in arrays]
+    if missing:
+        raise LongtailError(
+            f"expected logits, target, index and ids in {path}, missing {', '.join(missing)}: evaluate the run again"
+        )
+    heads = {
+        name.removeprefix("logits."): values
+        for name, values in arrays.items()
+        if name == "logits" or name.startswith("logits.")
+    }
+    return Predictions(heads, arrays["target"], arrays["index"]), arrays["ids"]

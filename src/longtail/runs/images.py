@@ -1,0 +1,167 @@
+"""Pictures as people have them become the squares that a network sees."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from longtail.data.dataset import Dataset
+from longtail.data.images.decoding import Blobs, Files, decode, square, upright
+from longtail.data.readers.folders import SUFFIXES, walked
+from longtail.data.views import Plain
+from longtail.errors import LongtailError
+
+Picture = str | Path | Image.Image | NDArray[np.uint8]
+"""One image: a path, a PIL image of any mode, or uint8 (H, W, 3)."""
+
+Pictures = Picture | Tensor | Sequence[Picture] | Sequence[Tensor]
+"""One image or several: also uint8 (N, H, W, 3), and floats (N, 3, size, size) in [0, 1]."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a picture becomes the square that the network sees: the way it became one when the run was evaluated.
+
+    Data that fits into memory is kept as squares of `kept` pixels, padded with the colour of the border (`decoding.square`); pictures of
+    larger data are cut to their central square (`kept` is None), of which evaluation sees the share `crop`.
+    """
+
+    size: int
+    kept: int | None
+    crop: float = 1.0
+
+    @staticmethod
+    def of(dataset: Dataset, size: int) -> Fit:
+        """The fit of a network of this size that was trained on this data."""
+        return Fit(
+            size,
+            None if isinstance(dataset.train.pictures, Files | Blobs) else dataset.size,
+            dataset.train.crop,
+        )
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        """An RGB picture as uint8 (3, size, size)."""
+        return Plain(self.size, self.crop)(image if self.kept is None else square(image, self.kept))
+
+    def __str__(self) -> str:
+        if self.kept is None:
+            return f"the shorter side becomes {int(self.size / self.crop)} (bicubic), then the central square of {self.size} is taken"
+        resized = f"then {self.size} (bicubic)" if self.kept != self.size else "nothing is cut off"
+        return f"padded to a square with the median colour of its border, resized to {self.kept} (bilinear), {resized}"
+
+
+def opened(picture: Picture) -> Image.Image:
+    """A picture, upright and RGB, whatever it came as."""
+    try:
+        if isinstance(picture, Image.Image):
+            return upright(picture)
+        if isinstance(picture, str | Path):
+            return decode(Path(picture).read_bytes())
+    except FileNotFoundError:
+        raise LongtailError(f"expected an image, got no file at {picture}") from None
+    except IsADirectoryError:
+        raise LongtailError(
+            f'expected an image, got the folder {picture}: pass its files, as of Path(...).glob("*.jpg")'
+        ) from None
+    except (OSError, ValueError) as error:
+        raise LongtailError(
+            f"expected an image, got something else or a part of it at {picture} ({error})"
+        ) from error
+    if (
+        isinstance(picture, np.ndarray)
+        and picture.dtype == np.uint8
+        and picture.ndim == 3
+        and picture.shape[2] == 3
+        and picture.size
+    ):
+        return Image.fromarray(np.ascontiguousarray(picture))
+    got = (
+        f"{picture.dtype} {picture.shape}"
+        if isinstance(picture, np.ndarray)
+        else type(picture).__name__
+    )
+    raise LongtailError(
+        f"expected each image as a path, a PIL image or an array of uint8 (H, W, 3), got {got}"
+    )
+
+
+def listed(images: Any) -> Tensor | list[Any]:
+    """One image or several, as a tensor of floats (N, 3, H, W) or as a list of pictures."""
+    if isinstance(images, Tensor):
+        return images[None] if images.ndim == 3 else images
+    if isinstance(images, str | Path | Image.Image) or (
+        isinstance(images, np.ndarray) and images.ndim != 4
+    ):
+        return [images]
+    if not isinstance(images, Iterable):
+        raise LongtailError(
+            f"expected images, got {type(images).__name__}: give paths, PIL images, an array or a tensor"
+        )
+    several = list(images)
+    if not several:
+        raise LongtailError("expected at least one image, got none")
+    if not all(isinstance(own, Tensor) for own in several):
+        return several
+    if len({own.shape for own in several}) > 1:
+        raise LongtailError("expected tensors of one shape, got several: resize them first")
+    return torch.stack(several)
+
+
+def checked(batch: Tensor, size: int) -> Tensor:
+    """Refuse tensors that are not images of this size as floats in [0, 1]."""
+    right = (
+        batch.ndim == 4
+        and len(batch)
+        and batch.shape[1:] == (3, size, size)
+        and batch.is_floating_point()
+    )
+    if not right or not 0 <= batch.min() <= batch.max() <= 1:
+        values = f" in [{batch.min():g}, {batch.max():g}]" if batch.numel() else ""
+        raise LongtailError(
+            f"expected images as floats (N, 3, {size}, {size}) in [0, 1], got {str(batch.dtype).removeprefix('torch.')} "
+            f"{tuple(batch.shape)}{values}: divide bytes by 255, and leave normalisation to the network; images of any size are taken as "
+            "PIL images or uint8 arrays (N, H, W, 3)"
+        )
+    return batch
+
+
+class Found(NamedTuple):
+    """The image files at some places."""
+
+    paths: tuple[Path, ...]
+    others: int  # files in folders that are not images by their suffix
+
+
+def images_at(places: Sequence[str | Path]) -> Found:
+    """Find images: a file counts whatever it is called, in folders (and those inside) the suffix decides; sorted within each folder."""
+    found: list[Path] = []
+    others = 0
+    for place in map(Path, places):
+        if place.is_dir():
+            before = len(found)
+            for folder, visible in walked(place):
+                images = [
+                    Path(folder, own)
+                    for own in visible
+                    if os.path.splitext(own)[1].lower() in SUFFIXES
+                ]
+                found += images
+                others += len(visible) - len(images)
+            if len(found) == before:
+                raise LongtailError(
+                    f"expected a folder with images ({' '.join(sorted(SUFFIXES))}), got none in {place}"
+                )
+        elif place.exists():
+            found.append(place)
+        else:
+            raise LongtailError(f"expected an image or a folder of images, got nothing at {place}")
+    return Found(tuple(found), others)

@@ -1,0 +1,52 @@
+"""A finished run's method, with everything that only training needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from longtail.core import Method
+from longtail.data.dataset import Dataset
+from longtail.engine.machine import choose
+from longtail.engine.run import Run
+from longtail.errors import LongtailError
+from longtail.recipes.signatures import read
+from longtail.records.row import read_row
+from longtail.runs.evaluating import opened
+from longtail.runs.identity import Asked, own_data, read_record
+from longtail.runs.training import follow
+
+
+def again(
+    run: str | Path, *, root: str | Path | None = None, device: str = "cpu"
+) -> tuple[Method[Any], Dataset]:
+    """Give the trained method of a finished run and its data: the recipe is followed once more, and its stages load.
+
+    `load` gives the deployed network, which is all that answers need; this also has necks, momentum copies and losses.
+    """
+    folder = Path(run)
+    read_row(folder)  # refuses a run that is not finished
+    record, machine = read_record(folder), choose(device=device, precision="fp32")
+    recipe, (name, flags) = read(record["recipe"]), own_data(record, root=root)
+    asked = Asked(
+        recipe,
+        recipe.keywords(record["keywords"]),
+        name,
+        flags,
+        record["seed"],
+        record["view_seed"],
+        record["tta"],
+    )
+    dataset = opened(asked.data, flags, machine, size=asked.keywords.get("size"))
+    if dataset.hash != record["data"]["hash"]:
+        raise LongtailError(
+            f"expected the data of the run ({record['data']['hash'][:12]}), got other images or labels ({dataset.hash[:12]})"
+        )
+    following = Run(
+        folder,
+        seed=asked.seed,
+        view_seed=asked.view_seed,
+        machine=machine,
+        command=asked.command(folder),
+    )
+    return follow(asked, dataset, following), dataset

@@ -1,0 +1,145 @@
+"""From a network's answers to numbers: the only part of `metrics` that knows torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from longtail import processes
+from longtail.core import Batches, Groups, NonFinite, Predict
+from longtail.errors import LongtailError
+from longtail.metrics.accuracy import balanced, broken, by_group, recall_of
+from longtail.records.predictions import Predictions
+
+
+def collect(batches: Batches[Mapping[str, Any]], predict: Predict) -> Predictions:
+    """Ask about every image once; every process gets all answers, sorted by index, each image once whoever saw it.
+
+    Batches carry "image", "target" and "index" (the image's position in its split). Answers that are not finite are `NonFinite`.
+    """
+    rows, index = _gathered(batches, predict)
+    target = rows.pop("target")
+    heads = {name: values.astype(np.float32, copy=False) for name, values in rows.items()}
+    for name, values in heads.items():
+        _refuse_broken(name, broken(values), len(values))
+    return Predictions(heads, target, index)
+
+
+def _gathered(
+    batches: Batches[Mapping[str, Any]], predict: Predict
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
+    """What `predict` says of every image, by name, with "target"; and the images' positions, in this order."""
+    seen: list[dict[str, Tensor]] = []
+    for batch in batches.epoch(0):
+        answers = predict(batch["image"])
+        clash = {"target", "index"} & set(answers)
+        if clash:
+            raise LongtailError(
+                f"expected heads under names of their own, got {sorted(clash)}: rename them in `predict`"
+            )
+        seen.append(
+            {
+                **answers,
+                "target": batch["target"].cpu().long(),
+                "index": batch["index"].cpu().long(),
+            }
+        )
+    # Asked together, so that no process waits in vain for the rows of one that stopped here.
+    if processes.anyone(not seen):
+        if processes.world() == 1:
+            raise LongtailError("expected images to evaluate, got none: this split is empty")
+        raise LongtailError(
+            f"expected images in each of {processes.world()} processes, got none in some: evaluate with fewer processes"
+        )
+    # One head after the other, its parts let go: the logits of thousands of classes do not fit into memory many times.
+    rows = {
+        name: processes.gather(torch.cat([part.pop(name) for part in seen])).numpy()
+        for name in [*seen[0]]
+    }
+    index, first = np.unique(
+        rows.pop("index"), return_index=True
+    )  # sorts, and drops the rows that a sampler repeated to fill its shards
+    if len(first) == len(rows["target"]) and bool((np.diff(first) == 1).all()):
+        return rows, index  # they were in order
+    return {name: values[first] for name, values in rows.items()}, index
+
+
+def _refuse_broken(head: str, amount: int, images: int) -> None:
+    # Asked after gathering, so that every process stops here together. A loss in training mode may be finite where these are not.
+    if amount:
+        raise NonFinite(
+            f"the network's answers ({head}) stopped being finite for {amount} of {images} images: training diverged. "
+            "Try a lower learning rate (a tenth), a longer warmup, or gradient clipping; with bf16, try --precision fp32"
+        )
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Evaluate on these images after an epoch: top1, balanced and the groups, "HEAD/top1" and so on for further heads.
+
+    >>> from longtail.core import Groups
+    >>> class Two:
+    ...     def __len__(self): return 1
+    ...     def epoch(self, index, *, start=0): yield {"image": torch.eye(2), "target": torch.tensor([0, 1]), "index": torch.tensor([0, 1])}
+    >>> judge = Accuracy(Two(), classes=2, groups=Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)}))
+    >>> judge(lambda image: {"logits": image})
+    {'top1': 1.0, 'balanced': 1.0, 'many': 1.0, 'few': 1.0}
+    """
+
+    batches: Batches[Mapping[str, Any]]
+    _: KW_ONLY
+    classes: int
+    groups: Groups
+
+    def __call__(self, predict: Predict, /) -> dict[str, float]:
+        """Answer with named numbers; a group in which no class has images is left out."""
+
+        def answers(image: Tensor) -> Mapping[str, Tensor]:
+            return {head: self._answer(logits) for head, logits in predict(image).items()}
+
+        found, _ = _gathered(self.batches, answers)
+        target, numbers = found.pop("target"), dict[str, float]()
+        for head, answer in found.items():
+            _refuse_broken(head, int((answer < 0).sum()), len(answer))
+            prefix = "" if head == "logits" else f"{head}/"
+            recalls = recall_of(answer == target, target, self.classes)
+            numbers[f"{prefix}top1"] = float((answer == target).mean())
+            numbers[f"{prefix}balanced"] = balanced(recalls)
+            numbers |= {
+                f"{prefix}{name}": value
+                for name, value in by_group(recalls, self.groups).items()
+                if value is not None
+            }
+        return numbers
+
+    def _answer(self, logits: Tensor) -> Tensor:
+        """The class of each row, -1 where it is no answer: all logits of many images and classes would fill the memory."""
+        if logits.shape[1] != self.classes:
+            raise LongtailError(
+                f"expected {self.classes} logits for each image, got {logits.shape[1]}: build the network for these classes"
+            )
+        values = logits.numpy()
+        return torch.from_numpy(
+            np.where(np.isfinite(values.max(1)), values.argmax(1), -1)
+        )  # of equal logits the lower class wins
+
+
+def flipped(predict: Predict) -> Predict:
+    """Average the answers over each image and its mirror image (test-time averaging "flip"); logits, not probabilities.
+
+    >>> both = flipped(lambda image: {"logits": image[:, 0, 0]})
+    >>> both(torch.tensor([[[[1.0, 3.0]]]]))["logits"].tolist()
+    [[2.0, 2.0]]
+    """
+
+    def averaged(image: Tensor) -> Mapping[str, Tensor]:
+        straight, mirrored = predict(image), predict(image.flip(-1))
+        return {name: (answer + mirrored[name]) / 2 for name, answer in straight.items()}
+
+    return averaged

@@ -1,0 +1,184 @@
+"""One split's numbers, ready for `row.json`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.metrics import priors
+from longtail.metrics.accuracy import (
+    Grouped,
+    balanced,
+    by_group,
+    g_mean,
+    group_of,
+    h_mean,
+    hits,
+    macro_f1,
+    recall,
+    top,
+    zero_recall,
+)
+from longtail.metrics.calibration import CONFIDENCES, classwise_ece, ece, mce, reliability
+from longtail.metrics.calibration import confidence as confidence_of
+from longtail.metrics.conformal import Thresholds, judge
+from longtail.metrics.confusion import between_groups, eaters
+from longtail.metrics.intervals import wilson
+from longtail.records.row import Calibration, Summary, Worst
+
+WORST = 10
+"""Classes that are named as the worst."""
+DIGITS = 4
+"""Of numbers that are stored for each class and are no accuracies; a row of thousands of classes stays readable."""
+
+
+def summarise(
+    logits: NDArray[Any],
+    target: NDArray[Any],
+    *,
+    classes: int,
+    groups: Grouped,
+    confidence: str = "softmax",
+    bins: int = 15,
+) -> Summary:
+    """Sum up what a network answered: accuracy overall, by class and by group, and calibration.
+
+    >>> from longtail.core import Groups
+    >>> groups = Groups("ranks: 1/1/1", {"many": (0,), "medium": (1,), "few": (2,)})
+    >>> numbers = summarise(np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 0.0], [3.0, 0.0, 0.0]]), np.array([0, 1, 1]), classes=3, groups=groups)
+    >>> numbers["balanced"], numbers["groups"], numbers["classes_without_test"]
+    (0.75, {'many': 1.0, 'medium': 0.5, 'few': None}, {'count': 1, 'indices': [2]})
+    """
+    recalls = recall(logits, target, classes)
+    correct = hits(logits, target)
+    sure = {name: confidence_of(logits, name) for name in CONFIDENCES}
+    calibration: dict[str, Calibration] = {
+        name: {"ece": ece(own, correct, bins), "mce": mce(own, correct, bins)}
+        for name, own in sure.items()
+    }
+    by_class = classwise_ece(logits, target, confidence=confidence, bins=bins)
+    without = np.flatnonzero(np.isnan(recalls)).tolist()
+    return {
+        "top1": top(logits, target),
+        "top5": top(logits, target, 5) if classes > 5 else None,
+        "balanced": balanced(recalls),
+        "groups": by_group(recalls, groups),
+        "group_rule": groups.rule,
+        "recall": [None if np.isnan(value) else float(value) for value in recalls],
+        "classes_without_test": {"count": len(without), "indices": without},
+        "ece": calibration[confidence]["ece"],
+        "mce": calibration[confidence]["mce"],
+        "bins": bins,
+        "confidence": confidence,
+        "images": len(target),
+        "h_mean": h_mean(recalls),
+        "g_mean": g_mean(recalls),
+        "zero_recall": zero_recall(recalls),
+        "macro_f1": macro_f1(logits, target),
+        "calibration": calibration,
+        "classwise_ece": {"mean": float(by_class.mean()), "groups": by_group(by_class, groups)},
+    }
+
+
+def detailed(
+    logits: NDArray[Any],
+    target: NDArray[Any],
+    *,
+    groups: Grouped,
+    counts: NDArray[Any],
+    confidence: str = "softmax",
+    bins: int = 15,
+    thresholds: Thresholds | None = None,
+    once: NDArray[Any] | None = None,
+) -> Summary:
+    """Sum up everything: besides `summarise`, intervals, the worst classes and what eats them, reliability, other priors, prediction sets.
+
+    `counts` are the training images of each class: they rank the classes of the priors. `thresholds` come from other images than these
+    (`metrics.conformal.calibrate`); without them there are no prediction sets. `once` are the logits without test-time averaging, where
+    there is any: prediction sets are judged on those, because a deployed network is asked once for each image.
+
+    >>> from longtail.core import Groups
+    >>> groups = Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)})
+    >>> numbers = detailed(np.eye(2)[[0, 0, 0, 1]], np.array([0, 0, 1, 1]), groups=groups, counts=np.array([90, 9]))
+    >>> first = numbers["worst"][0]
+    >>> first["index"], first["recall"], first["eater"], first["eater_group"], first["eaten"]
+    (1, 0.5, 0, 'many', 0.5)
+    """
+    classes = logits.shape[1]
+    numbers = summarise(
+        logits, target, classes=classes, groups=groups, confidence=confidence, bins=bins
+    )
+    images = np.bincount(target, minlength=classes)
+    low, high = wilson(np.bincount(target[hits(logits, target)], minlength=classes), images)
+    eater, eaten = eaters(logits, target)
+    sure, correct, position = (
+        confidence_of(logits, confidence),
+        hits(logits, target),
+        group_of(groups, classes),
+    )
+    parts = {"all": np.full(len(target), True)} | {
+        name: position[target] == number for number, name in enumerate(groups.members)
+    }
+    numbers |= {
+        "members": {name: list(own) for name, own in groups.members.items()},
+        "tested": images.tolist(),
+        "recall_low": _rounded(low),
+        "recall_high": _rounded(high),
+        "eater": [None if own < 0 else own for own in eater.tolist()],
+        "eaten": [
+            None if own < 0 else share
+            for own, share in zip(eater.tolist(), _rounded(eaten), strict=True)
+        ],
+        "reliability": {
+            name: reliability(sure[own], correct[own], bins) if own.any() else None
+            for name, own in parts.items()
+        },
+        "confusions": between_groups(logits, target, groups=groups),
+        "priors": priors.sweep(logits, target, counts=counts),
+    }
+    numbers["worst"] = _worst(numbers, groups=groups, counts=counts)
+    if thresholds is not None:
+        numbers["conformal"] = judge(
+            logits if once is None else once, target, groups=groups, thresholds=thresholds
+        )
+    return numbers
+
+
+def _worst(numbers: Summary, *, groups: Grouped, counts: NDArray[Any]) -> list[Worst]:
+    recalls = [
+        (own, int(counts[index]), index)
+        for index, own in enumerate(numbers["recall"])
+        if own is not None
+    ]
+    names = [*groups.members, "none"]
+    position = group_of(groups, len(counts))
+    found: list[Worst] = []
+    for own, train, index in sorted(recalls)[:WORST]:
+        low, high, eater = (
+            numbers["recall_low"][index],
+            numbers["recall_high"][index],
+            numbers["eater"][index],
+        )
+        assert low is not None
+        assert high is not None
+        found.append(
+            {
+                "index": index,
+                "group": names[position[index]],
+                "recall": own,
+                "low": low,
+                "high": high,
+                "images": numbers["tested"][index],
+                "train": train,
+                "eater": eater,
+                "eater_group": None if eater is None else names[position[eater]],
+                "eaten": numbers["eaten"][index],
+            }
+        )
+    return found
+
+
+def _rounded(values: NDArray[np.float64]) -> list[float | None]:
+    return [None if np.isnan(value) else float(value) for value in values.round(DIGITS)]

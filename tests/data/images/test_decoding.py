@@ -1,0 +1,172 @@
+import io
+import pickle
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from longtail.data.images.decoding import Blobs, Files, Resized, check, decode, square
+from longtail.data.views import Plain
+
+
+def encoded(image: Image.Image, kind: str, **keywords: Any) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, kind, **keywords)
+    return stream.getvalue()
+
+
+def pixel(content: bytes) -> tuple[int, ...]:
+    image = decode(content)
+    assert image.mode == "RGB"
+    return tuple(int(v) for v in np.asarray(image)[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("mode", "colour", "kind", "expected"),
+    [
+        ("1", 1, "PNG", (255, 255, 255)),
+        ("L", 77, "PNG", (77, 77, 77)),
+        ("RGB", (1, 2, 3), "PNG", (1, 2, 3)),
+        ("LA", (0, 0), "PNG", (255, 255, 255)),
+        ("RGBA", (200, 0, 0, 0), "PNG", (255, 255, 255)),
+        ("RGBA", (255, 0, 0, 51), "PNG", (255, 204, 204)),
+        ("CMYK", (0, 255, 255, 0), "TIFF", (255, 0, 0)),
+    ],
+)
+def test_every_mode_becomes_rgb(
+    mode: str, colour: Any, kind: str, expected: tuple[int, ...]
+) -> None:
+    assert pixel(encoded(Image.new(mode, (4, 4), colour), kind)) == expected
+
+
+def test_palettes_with_and_without_transparency() -> None:
+    image = Image.new("P", (4, 4), 1)
+    image.putpalette([9, 9, 9, 10, 20, 30])
+    assert pixel(encoded(image, "PNG")) == (10, 20, 30)
+    assert pixel(encoded(image, "PNG", transparency=1)) == (255, 255, 255)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_sixteen_bits_are_scaled_not_clipped(kind: str) -> None:
+    values = np.array([[0, 257, 32896, 65535]], dtype=np.uint16)
+    image = decode(encoded(Image.fromarray(values), kind))
+    assert np.asarray(image)[0, :, 0].tolist() == [0, 1, 128, 255]
+
+
+def test_all_values_of_sixteen_bits_round_to_the_nearest_in_little_memory() -> None:
+    values = np.tile(np.arange(65536, dtype=np.uint16), 16).reshape(1024, 1024)
+    content = encoded(Image.fromarray(values), "PNG")
+    tracemalloc.start()
+    image = decode(content)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.array_equal(
+        np.asarray(image)[..., 0], np.round(values.astype(np.float64) / 257).astype(np.uint8)
+    )
+    assert peak < 12 * values.size, "every copy of a large picture counts"
+
+
+def test_what_is_no_image_is_said_in_words_that_do_not_change() -> None:
+    with pytest.raises(ValueError, match=r"^not an image of a known kind$"):
+        decode(b"no image")
+
+
+def test_real_numbers_must_lie_in_the_unit_interval() -> None:
+    assert pixel(encoded(Image.fromarray(np.full((2, 2), 0.5, dtype=np.float32)), "TIFF")) == (
+        128,
+        128,
+        128,
+    )
+    with pytest.raises(ValueError, match="from 0 to 300"):
+        decode(encoded(Image.fromarray(np.array([[0.0, 300.0]], dtype=np.float32)), "TIFF"))
+
+
+def test_a_rotated_photo_is_upright() -> None:
+    image = Image.fromarray(
+        np.array([[[255, 0, 0], [0, 0, 255]]], dtype=np.uint8)
+    )  # red on the left, 2 x 1
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned clockwise
+    upright = decode(encoded(image, "PNG", exif=exif))
+    assert upright.size == (1, 2)
+    assert np.asarray(upright)[0, 0].tolist() == [255, 0, 0]
+
+
+def test_of_an_animation_the_first_frame_counts() -> None:
+    first, second = Image.new("RGB", (4, 4), (255, 0, 0)), Image.new("RGB", (4, 4), (0, 0, 255))
+    assert pixel(encoded(first, "GIF", save_all=True, append_images=[second])) == (255, 0, 0)
+
+
+def noise(side: int) -> Image.Image:
+    return Image.fromarray(
+        np.random.default_rng(0).integers(256, size=(side, side, 3), dtype=np.uint8)
+    )
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP", "WEBP"])
+def test_what_is_cut_short_is_refused_by_decode_and_check(kind: str) -> None:
+    content = encoded(noise(64), kind)
+    check(content)
+    for read in (decode, check):
+        with pytest.raises(ValueError, match=r"\w"):
+            read(content[: len(content) * 2 // 3])
+        with pytest.raises(ValueError, match="not an image of a known kind"):
+            read(b"not an image")
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_decompression_bombs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = encoded(Image.new("L", (100, 100)), "PNG")
+    for limit in (
+        9_000,
+        4_000,
+    ):  # Pillow itself warns above the limit, and raises above twice the limit
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+        for read in (decode, check):
+            with pytest.raises(ValueError, match="pixels"):
+                read(content)
+
+
+def test_a_square_is_padded_with_the_borders_colour() -> None:
+    pixels = np.full((10, 20, 3), 200, dtype=np.uint8)
+    pixels[3:7, 5:15] = 0
+    result = np.asarray(square(Image.fromarray(pixels), 20))
+    assert result.shape == (20, 20, 3)
+    assert (result[:5] == 200).all()
+    assert (result[15:] == 200).all()
+    assert (result[5:15] == pixels).all()
+    assert square(Image.fromarray(pixels), 7).size == (7, 7)
+
+
+def test_files_stream_pickle_and_say_what_is_wrong(tmp_path: Path) -> None:
+    for name in "ab":
+        noise(8).save(tmp_path / f"{name}.png")
+    files = pickle.loads(pickle.dumps(Files((str(tmp_path / "a.png"), str(tmp_path / "b.png")))))
+    assert files.image(1).size == (8, 8)
+    assert files.take(np.array([1])).paths == (str(tmp_path / "b.png"),)
+    (tmp_path / "a.png").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"a\.png cannot be read"):
+        files.image(0)
+    (tmp_path / "a.png").unlink()
+    with pytest.raises(ValueError, match=r"a\.png cannot be read"):
+        files.image(0)
+
+
+def test_blobs_and_resized_pictures() -> None:
+    blobs = Blobs((b"", encoded(noise(8), "PNG")))
+    assert blobs.take(np.array([1])).image(0).size == (8, 8)
+    with pytest.raises(ValueError, match="row 0"):
+        blobs.image(0)
+    resized = Resized(torch.zeros((3, 3, 8, 8), dtype=torch.uint8), 32)
+    assert len(resized) == 3
+    assert resized.take(np.array([2])).image(0).size == (32, 32)
+
+
+def test_a_ribbon_does_not_fill_the_memory() -> None:
+    ribbon = Image.new("RGB", (400_000, 2), "red")
+    assert square(ribbon, 16).size == (16, 16)
+    assert Plain(16)(ribbon).shape == (3, 16, 16)

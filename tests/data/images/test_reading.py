@@ -1,0 +1,142 @@
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from longtail.data.dataset import Memory
+from longtail.data.images import reading
+from longtail.data.images.decoding import Files, Resized
+from longtail.data.images.reading import read
+from longtail.data.open import open_data
+from longtail.data.readers.digits import digits
+from longtail.data.readers.folders import folder
+
+MakeFolder = Callable[..., Path]
+
+
+@pytest.fixture
+def path(tmp_path: Path, make_folder: MakeFolder) -> Path:
+    return make_folder(tmp_path / "images", {"a": 3, "b": 2}, side=40)
+
+
+def test_small_sets_are_read_into_memory(path: Path) -> None:
+    train = read(folder(path)).splits["train"]
+    assert isinstance(train.pictures, Memory)
+    assert train.pictures.pixels.shape == (5, 3, 48, 48)  # 40 is between 32 and 48
+    assert train.digests[1] == sha256((path / "a" / "001.png").read_bytes()).digest()
+    exact = read(folder(path), size=40).splits["train"].pictures
+    assert np.array_equal(
+        np.asarray(exact.image(4)), np.asarray(Image.open(path / "b" / "001.png"))
+    )
+
+
+def test_large_sets_are_streamed_with_the_same_digests_and_read_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = read(folder(path)).splits["train"]
+    monkeypatch.setattr(reading, "MEMORY", 100)
+    looks: list[bytes] = []
+    monkeypatch.setattr(reading, "check", looks.append)
+    outside = read(folder(path)).splits["train"]
+    assert isinstance(outside.pictures, Files)
+    assert outside.digests == inside.digests
+    assert len(looks) == 5
+    assert read(folder(path)).splits["train"].digests == inside.digests
+    assert len(looks) == 5
+    Image.new("RGB", (9, 9)).save(path / "b" / "000.png")
+    assert read(folder(path)).splits["train"].digests[3] != inside.digests[3]
+    assert len(looks) == 6
+
+
+@pytest.mark.parametrize("memory", [1 << 30, 100])
+def test_bad_images_are_all_named_or_all_left_out(
+    path: Path, monkeypatch: pytest.MonkeyPatch, memory: int
+) -> None:
+    monkeypatch.setattr(reading, "MEMORY", memory)
+    (path / "b" / "gone.png").symlink_to(path / "nowhere.png")
+    good = (path / "a" / "000.png").read_bytes()
+    (path / "a" / "001.png").write_bytes(good[:-2000])
+    (path / "b" / "000.png").write_bytes(b"")
+    for _ in range(2):  # a bad file is not remembered as good
+        with pytest.raises(
+            ValueError,
+            match=r"(?s)got 3 that cannot:\n  a/001.png: .*\n  b/000.png: .*\n  b/gone.png: .*--on-bad-image skip",
+        ):
+            read(folder(path))
+    source = read(folder(path), on_bad_image="skip")
+    assert source.splits["train"].ids == ("a/000.png", "a/002.png", "b/001.png")
+    assert len(source.splits["train"].pictures) == len(source.splits["train"].digests) == 3
+    assert source.warnings == (
+        "3 images cannot be read and were left out: a/001.png, b/000.png, b/gone.png.",
+    )
+    (path / "b" / "001.png").write_bytes(b"")
+    with pytest.raises(ValueError, match="got none that can be read in b"):
+        read(folder(path), on_bad_image="skip")
+
+
+@pytest.mark.parametrize(
+    ("side", "size"), [(5, 32), (32, 32), (33, 48), (65, 96), (224, 224), (300, 224)]
+)
+def test_the_size_follows_the_images(tmp_path: Path, side: int, size: int) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        Image.new("L", (3, side)).save(tmp_path / name / "x.png")
+    assert read(folder(tmp_path)).size == size
+
+
+def test_arrays_are_resized_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = digits()
+    assert read(source).splits["train"] is source.splits["train"]
+    larger = read(source, size=16)
+    assert larger.size == 16
+    assert isinstance(larger.splits["train"].pictures, Memory)
+    assert larger.splits["train"].pictures.pixels.shape == (405, 3, 16, 16)
+    assert larger.splits["train"].digests == source.splits["train"].digests
+    monkeypatch.setattr(reading, "MEMORY", 100)
+    later = read(source, size=16).splits["train"].pictures
+    assert isinstance(later, Resized)
+    assert np.array_equal(
+        np.asarray(later.image(7)), np.asarray(larger.splits["train"].pictures.image(7))
+    )
+
+
+def test_what_was_read_before_an_interruption_is_not_read_again(
+    tmp_path: Path, make_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_folder(tmp_path / "many", {"a": 200, "b": 100}, side=8)
+    monkeypatch.setattr(reading, "MEMORY", 100)
+    looks: list[bytes] = []
+
+    def tired(content: bytes) -> None:
+        looks.append(content)
+        if len(looks) == 150:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(reading, "check", tired)
+    with pytest.raises(KeyboardInterrupt):
+        read(folder(path))
+    before = len(looks)
+    source = read(folder(path))
+    assert len(source.splits["train"]) == 300
+    assert len(looks) - before == 300 - (before - 1), (
+        "all is known but the one that was interrupted"
+    )
+
+
+def test_a_folder_at_another_size_comes_back_at_its_own(path: Path) -> None:
+    whole = open_data(str(path), protocol="paper")
+    for size in (16, 64):
+        asked = open_data(str(path), protocol="paper", size=size)
+        again = asked.natively()
+        assert (asked.size, again.size) == (size, whole.size)
+        for split in ("train", "test"):
+            theirs, own = getattr(whole, split).pictures, getattr(again, split).pictures
+            assert len(own) == len(theirs)
+            assert all(
+                np.array_equal(np.asarray(own.image(i)), np.asarray(theirs.image(i)))
+                for i in range(len(own))
+            )
+    assert whole.natively().train.pictures is whole.train.pictures

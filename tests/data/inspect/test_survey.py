@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from longtail.data.inspect.survey import (
+    Examined,
+    files,
+    image,
+    parts,
+    perceptual_hash,
+    survey,
+    unread,
+)
+from longtail.data.open import assemble, find, open_data
+
+MakeFolder = Callable[..., Path]
+
+
+def test_surveyed_data_is_what_training_sees(tmp_path: Path, make_folder: MakeFolder) -> None:
+    path = str(make_folder(tmp_path, {"a": 20, "b": 10, "c": 6}, side=40))
+    surveyed, trained = assemble(survey(find(path)).source), open_data(path)
+    assert (surveyed.hash, surveyed.size, surveyed.counts.tolist()) == (
+        trained.hash,
+        trained.size,
+        trained.counts.tolist(),
+    )
+    assert surveyed.test.ids == trained.test.ids
+    for _, split, seen in parts(surveyed):
+        for row, name in enumerate(split.ids):
+            assert np.array_equal(
+                np.asarray(seen.image(row)), np.asarray(Image.open(tmp_path / name))
+            )
+            grey = (
+                Image.open(tmp_path / name).convert("L").resize((32, 32), Image.Resampling.BILINEAR)
+            )
+            assert np.array_equal(seen.looks[row]["hash"], perceptual_hash(np.asarray(grey)))
+
+
+def test_sets_in_memory_are_surveyed_too() -> None:
+    data = assemble(survey(find("digits-lt")).source)
+    assert data.hash == open_data("digits-lt").hash
+    found = files(data)
+    assert (
+        found["images"],
+        found["width"]["least"],
+        found["height"]["most"],
+        found["unusual"],
+    ) == (905, 8, 8, {})
+
+
+def test_what_cannot_be_read_is_named_and_left_out(
+    tmp_path: Path, make_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_folder(tmp_path, {"a": 20, "b": 10, "c": 2}, side=40)
+    good = (tmp_path / "a" / "000.png").read_bytes()
+    (tmp_path / "a" / "001.png").write_bytes(good[:-2000])
+    (tmp_path / "b" / "000.png").write_bytes(b"")
+    for name in ("000.png", "001.png"):
+        (tmp_path / "c" / name).write_bytes(b"no image")
+    Image.new("L", (3000, 3000)).save(tmp_path / "b" / "001.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 5_000_000)
+    with pytest.warns(Image.DecompressionBombWarning):
+        found = survey(find(str(tmp_path)))
+    assert [own["image"] for own in found.unreadable] == [
+        "a/001.png",
+        "b/000.png",
+        "b/001.png",
+        "c/000.png",
+        "c/001.png",
+    ]
+    assert [own["class"] for own in found.unreadable] == list("abbcc")
+    assert "9,000,000" in found.unreadable[2]["reason"] or "pixels" in found.unreadable[2]["reason"]
+    assert found.emptied == ("c",)
+    data = assemble(found.source)
+    assert data.classes == ("a", "b")
+    assert data.source_counts.tolist() == [19, 8]
+    shutil.rmtree(tmp_path / "c")
+    assert data.hash == open_data(str(tmp_path), on_bad_image="skip").hash
+
+
+def test_nothing_that_can_be_read_is_refused(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"got none among 2 files: a/x.png \(not an image"):
+        survey(find(str(tmp_path)))
+
+
+def test_a_class_of_which_only_test_images_can_be_read_is_left_out(
+    tmp_path: Path, make_folder: MakeFolder
+) -> None:
+    make_folder(
+        tmp_path, {"train/a": 4, "train/b": 4, "train/c": 1, "test/a": 2, "test/b": 2, "test/c": 2}
+    )
+    (tmp_path / "train" / "c" / "000.png").write_bytes(b"")
+    found = survey(find(str(tmp_path)))
+    assert found.emptied == ("c",)
+    assert assemble(found.source).classes == ("a", "b")
+
+
+def test_what_was_converted_is_counted_and_sizes_are_the_files_own(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    rng = np.random.default_rng(0)
+    picture = Image.fromarray(rng.integers(256, size=(30, 40, 3), dtype=np.uint8))
+    picture.convert("L").save(tmp_path / "a" / "grey.png")
+    picture.convert("P").save(tmp_path / "a" / "palette.png")
+    picture.convert("CMYK").save(tmp_path / "a" / "cmyk.jpg")
+    picture.convert("RGBA").save(tmp_path / "a" / "alpha.png")
+    Image.fromarray(rng.integers(65536, size=(30, 40), dtype=np.uint16)).save(
+        tmp_path / "a" / "sixteen.png"
+    )
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    picture.save(tmp_path / "b" / "turned.jpg", exif=exif)
+    picture.save(
+        tmp_path / "b" / "frames.gif",
+        save_all=True,
+        append_images=[picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)],
+    )
+    Image.fromarray(rng.integers(256, size=(600, 800, 3), dtype=np.uint8)).save(
+        tmp_path / "b" / "large.jpg"
+    )
+    Image.fromarray(rng.integers(256, size=(4, 160, 3), dtype=np.uint8)).save(
+        tmp_path / "b" / "ribbon.png"
+    )
+    Image.new("RGB", (40, 30), (9, 9, 9)).save(tmp_path / "b" / "blank.png")
+    picture.resize((8, 6)).save(tmp_path / "b" / "speck.png")
+    data = assemble(survey(find(str(tmp_path))).source)
+    found = files(data)
+    assert json.loads(json.dumps(found)) == found
+    kinds = {
+        "grey": 1,
+        "palette": 2,
+        "CMYK": 1,
+        "16 bits": 1,
+        "transparent": 1,
+        "rotated by EXIF": 1,
+        "animated": 1,
+    }
+    assert found["converted"] == kinds
+    named = {
+        kind: [one["image"] for one in own["images"]] for kind, own in found["unusual"].items()
+    }
+    assert named == {
+        "tiny": ["b/speck.png"],
+        "huge": ["b/large.jpg"],
+        "narrow or wide": ["b/ribbon.png"],
+        "blank": ["b/blank.png"],
+    }
+    everything = [
+        image(data, split, row) for split, own, _ in parts(data) for row in range(len(own))
+    ]
+    sizes = {one["image"]: (one["width"], one["height"]) for one in everything}
+    assert (sizes["b/turned.jpg"], sizes["b/large.jpg"], sizes["b/ribbon.png"]) == (
+        (30, 40),
+        (800, 600),
+        (160, 4),
+    )
+
+
+def test_small_pictures_are_upright_and_not_enlarged(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (10, 10)).save(tmp_path / name / "x.png")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for kind in ("jpg", "tif"):
+        Image.new("RGB", (400, 200)).save(tmp_path / "a" / f"turned.{kind}", exif=exif)
+    found = survey(find(str(tmp_path)))
+    seen = found.source.splits["train"].pictures
+    assert isinstance(seen, Examined)
+    assert [seen.small(row, 50).size for row in range(4)] == [
+        (25, 50),
+        (25, 50),
+        (10, 10),
+        (10, 10),
+    ]
+    data = assemble(found.source)
+    everything = [
+        image(data, split, row) for split, own, _ in parts(data) for row in range(len(own))
+    ]
+    turned = [(one["width"], one["height"]) for one in everything if "turned" in one["image"]]
+    assert turned == [(200, 400), (200, 400)], "as they are seen, whatever the kind"
+
+
+def test_counting_opens_no_file(tmp_path: Path, make_folder: MakeFolder) -> None:
+    make_folder(tmp_path, {"a": 20, "b": 10})
+    counts = open_data(str(tmp_path)).counts.tolist()
+    for file in tmp_path.rglob("*.png"):
+        file.write_bytes(b"")
+    assert assemble(unread(find(str(tmp_path)))).counts.tolist() == counts
+
+
+def test_a_hash_has_64_frequencies_and_forgets_brightness() -> None:
+    rng = np.random.default_rng(0)
+    grey = rng.integers(20, 200, size=(32, 32))
+    found = perceptual_hash(grey)
+    assert found.shape == (4,)
+    assert found.dtype == np.uint16
+    assert np.array_equal(perceptual_hash(grey + 30), found)
+    assert np.array_equal(perceptual_hash(grey * 0.5), found)
+    assert np.array_equal(perceptual_hash(255.0 - grey), ~found)
+    # by the definition of the cosine transform: the second lowest frequency of the first word is (1, 3) of the order by sums
+    k = np.arange(32) + 0.5
+    order = sorted((i + j, i, j) for i in range(32) for j in range(32) if i + j)[:64]
+    bits = [
+        float(np.cos(np.pi * k * i / 32) @ grey @ np.cos(np.pi * k * j / 32)) > 0
+        for _, i, j in order
+    ]
+    assert np.unpackbits(found.view(np.uint8)).astype(bool).tolist() == [
+        bits[4 * i + word] for word in range(4) for i in range(16)
+    ]

@@ -1,0 +1,176 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from longtail.data.open import open_data
+from longtail.data.readers import lists as module
+from longtail.data.readers.lists import Published, image_list, published
+
+MakeFolder = Callable[..., Path]
+
+
+@pytest.fixture
+def root(tmp_path: Path, make_folder: MakeFolder) -> Path:
+    return make_folder(tmp_path, {"my cats": 3, "dogs": 3})
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_text_lists_keep_integer_labels_and_spaces_in_paths(root: Path) -> None:
+    source = image_list(
+        write(root / "all.txt", "dogs/000.png 1", "", "my cats/001.png 0", "my cats/002.png\t0")
+    )
+    assert source.classes == ("0", "1")
+    assert source.splits["train"].target.tolist() == [1, 0, 0]
+    assert source.splits["train"].ids == ("dogs/000.png", "my cats/001.png", "my cats/002.png")
+
+
+@pytest.mark.parametrize("head", ["Path,label", "label,other,path", None])
+def test_tables_with_and_without_header(root: Path, head: str | None) -> None:
+    cells = {
+        "path": ("dogs/000.png", "my cats/000.png"),
+        "label": ("dog", "cat"),
+        "other": ("x", "y"),
+    }
+    names = [name.lower() for name in (head or "path,label").split(",")]
+    lines = [",".join(cells[name][i] for name in names) for i in (0, 1)]
+    source = image_list(write(root / "all.csv", *([head] if head else []), *lines))
+    assert source.classes == ("cat", "dog")
+    assert source.splits["train"].target.tolist() == [1, 0]
+
+
+def test_a_table_may_name_splits(root: Path) -> None:
+    lines = (
+        "path,label,split",
+        "dogs/000.png,0,train",
+        "dogs/001.png,0,valid",
+        "my cats/000.png,1,",
+        "my cats/001.png,1,test",
+    )
+    source = image_list(write(root / "all.csv", *lines))
+    assert {split: rows.ids for split, rows in source.splits.items()} == {
+        "train": ("dogs/000.png", "my cats/000.png"),
+        "val": ("dogs/001.png",),
+        "test": ("my cats/001.png",),
+    }
+
+
+def test_lists_beside_a_training_list_are_its_other_splits(root: Path) -> None:
+    write(root / "pets_test.txt", "dogs/001.png 1")
+    source = image_list(write(root / "pets_train.txt", "dogs/000.png 1", "my cats/000.png 0"))
+    assert {split: len(rows) for split, rows in source.splits.items()} == {"train": 2, "test": 1}
+    assert source.warnings == ("the test split was read from pets_test.txt.",)
+
+
+def test_a_file_of_classes_names_numbers_and_orders_words(root: Path) -> None:
+    write(root / "classes.txt", "dog", "cat")
+    assert image_list(write(root / "a.txt", "dogs/000.png 0", "my cats/000.png 1")).classes == (
+        "dog",
+        "cat",
+    )
+    source = image_list(write(root / "a.csv", "dogs/000.png,dog", "my cats/000.png,cat"))
+    assert (source.classes, source.splits["train"].target.tolist()) == (("dog", "cat"), [0, 1])
+    with pytest.raises(ValueError, match=r"expected labels that classes.txt names, got wolf"):
+        image_list(write(root / "b.csv", "dogs/000.png,wolf"))
+    with pytest.raises(ValueError, match="expected labels 0 to 1"):
+        image_list(write(root / "b.txt", "dogs/000.png 2"))
+    write(root / "classes.txt", "dog", "cat", "dog")
+    with pytest.raises(
+        ValueError, match=r"expected each label once in classes.txt, got 'dog' twice"
+    ):
+        image_list(root / "a.csv")
+    write(root / "classes.txt", "dog", "cat")
+    with pytest.raises(
+        ValueError, match="expected a training image in every class, got none in cat"
+    ):
+        open_data(str(write(root / "c.txt", "dogs/000.png 0")))
+
+
+def test_missing_files_are_counted_and_the_first_shown(root: Path, tmp_path: Path) -> None:
+    lines = [f"gone/{i}.png 0" for i in range(9)]
+    with pytest.raises(
+        ValueError, match=r"got 9 of 10 missing: gone/0.png, gone/1.png, .* and 4 more.*--root"
+    ):
+        image_list(write(root / "all.txt", "dogs/000.png 0", *lines))
+    elsewhere = tmp_path / "lists"
+    elsewhere.mkdir()
+    path = write(elsewhere / "all.txt", "dogs/000.png 0", "my cats/000.png 1")
+    with pytest.raises(ValueError, match="2 of 2 missing"):
+        image_list(path)
+    assert len(image_list(path, root=root).splits["train"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "said"),
+    [
+        ("a.txt", "dogs/000.png", r"a.txt, line 2: expected `path label`, got 'dogs/000.png'"),
+        ("a.csv", "dogs/000.png", "a.csv, line 2: expected path,label"),
+        ("a.csv", "dogs/000.png,1,tset", "a.csv, line 2: expected path,label"),
+        ("a.txt", "dogs/000.png -1", "expected labels from 0 on, got -1"),
+        ("a.txt", "dogs/000.png 7", "without gaps"),
+    ],
+)
+def test_lines_that_say_nothing_are_refused(root: Path, name: str, line: str, said: str) -> None:
+    first = "my cats/000.png,0" if name.endswith("csv") else "my cats/000.png 0"
+    with pytest.raises(ValueError, match=said):
+        image_list(write(root / name, first, line))
+
+
+def test_an_empty_list_is_refused_and_zero_padded_labels_are_words(root: Path) -> None:
+    with pytest.raises(ValueError, match="expected training images, got none among 0 lines"):
+        image_list(write(root / "a.csv"))
+    assert image_list(write(root / "b.csv", "dogs/000.png,01", "my cats/000.png,02")).classes == (
+        "01",
+        "02",
+    )
+
+
+def test_published_lists(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(module.PUBLISHED, "imagenet-lt", Published("t.txt", "v.txt", "e.txt", 2, 4))
+    with pytest.raises(
+        ValueError,
+        match=r"expected the list files t.txt, v.txt, e.txt of imagenet-lt in .*, got no t.txt, v.txt, e.txt",
+    ):
+        published("imagenet-lt", root=root)
+    write(root / "t.txt", "dogs/000.png 1", "my cats/000.png 0", "my cats/001.png 0")
+    write(root / "v.txt", "dogs/001.png 1")
+    write(root / "e.txt", "dogs/002.png 1")
+    data = open_data("imagenet-lt", root=root)
+    assert (data.size, data.groups.rule, data.name) == (
+        224,
+        "threshold: many > 100, few < 20",
+        "imagenet-lt",
+    )
+    assert (len(data.train), len(data.val), len(data.test)) == (3, 1, 1)
+    assert data.classes == ("my cats", "dogs")  # the folders', as timm names ImageNet's classes
+    assert data.warnings[0] == "imagenet-lt has 4 training images, but t.txt lists 3."
+    assert data.test.crop == 1.0  # so few fit into memory, padded to squares
+    monkeypatch.setattr("longtail.data.images.reading.MEMORY", 0)
+    assert [
+        open_data("imagenet-lt", root=root, size=size).test.crop for size in (None, 128, 384)
+    ] == [0.875, 0.875, 1.0]
+    write(root / "e.txt", "my cats/002.png 1")
+    assert published("imagenet-lt", root=root).classes == ("0", "1"), "two folders of one class"
+    write(root / "classes.txt", "cat", "dog")
+    assert published("imagenet-lt", root=root).classes == ("cat", "dog")
+    write(root / "classes.txt", "cat")
+    with pytest.raises(ValueError, match=r"expected labels 0 to 0 \(1 classes are named\), got 1"):
+        published("imagenet-lt", root=root)  # and no class without a name
+    write(root / "classes.txt", "cat", "dog")
+    write(root / "e.txt", "dogs/002.png 2")
+    with pytest.raises(ValueError, match="expected labels 0 to 1"):
+        published("imagenet-lt", root=root)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name(root: Path) -> None:
+    path = write(root / "list.txt", "my cats/000.png 0", "dogs/000.png 1")
+    plain = image_list(path, root=root)
+    path.write_text(path.read_text(), encoding="utf-8-sig")
+    (root / "classes.txt").write_text("cat\ndog\n", encoding="utf-8-sig")
+    marked = image_list(path, root=root)
+    assert marked.splits["train"].ids == plain.splits["train"].ids
+    assert marked.classes == ("cat", "dog")

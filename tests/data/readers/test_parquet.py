@@ -1,0 +1,124 @@
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from longtail.data.open import open_data
+from longtail.data.readers import parquet as module
+from longtail.data.readers.parquet import parquet
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+def png(seed: int) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(np.random.default_rng(seed).integers(256, size=(6, 6, 3), dtype=np.uint8)).save(
+        stream, "PNG"
+    )
+    return stream.getvalue()
+
+
+def shard(
+    path: Path,
+    labels: list[Any],
+    *,
+    first: int = 0,
+    image: str = "image",
+    label: str = "label",
+    names: list[str] | None = None,
+) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    structs = [{"bytes": png(first + i), "path": f"{first + i}.png"} for i in range(len(labels))]
+    table = pa.table(
+        {
+            image: pa.array(structs, pa.struct([("bytes", pa.binary()), ("path", pa.string())])),
+            label: pa.array(labels),
+        }
+    )
+    if names:
+        features = {label: {"names": names, "_type": "ClassLabel"}}
+        table = table.replace_schema_metadata(
+            {"huggingface": json.dumps({"info": {"features": features}})}
+        )
+    pq.write_table(table, path)
+
+
+@pytest.mark.parametrize("sub", ["", "data"])
+def test_shards_by_split_with_class_names(tmp_path: Path, sub: str) -> None:
+    shard(tmp_path / sub / "train-00000-of-00002.parquet", [0, 1, 0], names=["cat", "dog"])
+    shard(tmp_path / sub / "train-00001-of-00002.parquet", [1] * 7, first=3, names=["cat", "dog"])
+    shard(tmp_path / sub / "validation-00000-of-00001.parquet", [1], first=20, names=["cat", "dog"])
+    shard(tmp_path / sub / "test-00000-of-00001.parquet", [0, 1], first=30, names=["cat", "dog"])
+    data = open_data(str(tmp_path))
+    assert data.classes == ("cat", "dog")
+    assert (len(data.train), len(data.val), len(data.test)) == (10, 1, 2)
+    assert data.train.ids[:2] == ("train/0.png", "train/1.png")
+    assert data.train.target.tolist() == [0, 1, 0] + [1] * 7
+    assert np.array_equal(np.asarray(data.test.pictures.image(1)).shape, (32, 32, 3))
+
+
+def test_one_file_is_training_and_words_are_sorted(tmp_path: Path) -> None:
+    shard(tmp_path / "mine.parquet", ["wolf", "ant", "wolf"], image="img", label="fine_label")
+    source = parquet(tmp_path / "mine.parquet")
+    assert source.classes == ("ant", "wolf")
+    assert source.splits["train"].target.tolist() == [1, 0, 1]
+    assert source.name == "mine"
+
+
+def test_what_cannot_be_used_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard(tmp_path / "a" / "test-0.parquet", [0, 1])
+    with pytest.raises(
+        ValueError, match=r"expected parquet files of a training split .* got only test"
+    ):
+        parquet(tmp_path / "a")
+    shard(tmp_path / "b" / "train-0.parquet", [0, 1], image="photo")
+    with pytest.raises(
+        ValueError,
+        match="expected a column img or image and a column label or fine_label, got photo, label",
+    ):
+        parquet(tmp_path / "b")
+    shard(tmp_path / "c" / "train-0.parquet", [0, 2])
+    with pytest.raises(ValueError, match="without gaps, got no image of label 1"):
+        parquet(tmp_path / "c")
+    shard(tmp_path / "d" / "train-0.parquet", [0, 2], names=["cat", "dog"])
+    with pytest.raises(ValueError, match="expected labels 0 to 1"):
+        parquet(tmp_path / "d")
+    structs = pa.array(
+        [{"bytes": None, "path": "x.png"}],
+        pa.struct([("bytes", pa.binary()), ("path", pa.string())]),
+    )
+    pq.write_table(pa.table({"image": structs, "label": pa.array([0])}), tmp_path / "empty.parquet")
+    with pytest.raises(
+        ValueError, match="expected image bytes in column 'image', got none in row 0"
+    ):
+        parquet(tmp_path / "empty.parquet")
+    for name in ("train-0", "dev-0", "eval-0", "test-0"):
+        shard(tmp_path / "e" / f"{name}.parquet", [0, 1])
+    with pytest.raises(
+        ValueError,
+        match=r"its split .* got dev-0.parquet, eval-0.parquet beside test-0.parquet, train-0.parquet",
+    ):
+        parquet(tmp_path / "e")
+    shard(tmp_path / "f" / "train-0.parquet", [0, None, 1])
+    with pytest.raises(
+        ValueError,
+        match=r"expected a label for every image, got none in row 1 of train\. Label or remove",
+    ):
+        parquet(tmp_path / "f")
+    monkeypatch.setattr(module, "LARGEST", 10)
+    with pytest.raises(ValueError, match="Unpack the images"):
+        parquet(tmp_path / "c")
+
+
+def test_without_pyarrow_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard(tmp_path / "train.parquet", [0, 1])
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    with pytest.raises(ValueError, match=r"pip install 'longtail\[data\]'"):
+        parquet(tmp_path)

@@ -1,0 +1,199 @@
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from longtail.data.images import reading
+from longtail.data.images.decoding import Files
+from longtail.data.open import open_data, open_to_judge
+
+MakeFolder = Callable[..., Path]
+
+
+def test_a_folder_gets_test_then_validation(tmp_path: Path, make_folder: MakeFolder) -> None:
+    data = open_data(str(make_folder(tmp_path, {"a": 40, "b": 6, "c": 5, "d": 2, "e": 1})))
+    assert data.source_counts.tolist() == [40, 6, 5, 2, 1]
+    assert data.test.target.bincount(minlength=5).tolist() == [8, 1, 1, 0, 0]
+    assert data.val.target.bincount(minlength=5).tolist() == [3, 1, 0, 0, 0]
+    assert (
+        data.counts.tolist() == data.train.target.bincount(minlength=5).tolist() == [29, 4, 4, 2, 1]
+    )
+    ids = [*data.train.ids, *data.val.ids, *data.test.ids]
+    assert len(set(ids)) == len(ids) == 54
+    assert data.groups.rule == "ranks: 2/1/2"
+    assert data.warnings == (
+        "1 classes have a single training image: e.",
+        "2 classes have no test image: they are trained, but not evaluated: d, e.",
+    )
+    for part in (data.train, data.val, data.test):
+        assert len(part.pictures) == len(part.ids) == len(part)
+        assert all(
+            data.classes[int(label)] == name.split("/")[0]
+            for label, name in zip(part.target, part.ids, strict=True)
+        )
+
+
+def test_the_paper_protocol_holds_out_only_a_missing_test_set(
+    tmp_path: Path, make_folder: MakeFolder
+) -> None:
+    path = str(make_folder(tmp_path, {"a": 40, "b": 10}))
+    paper, default = open_data(path, protocol="paper"), open_data(path)
+    assert (len(paper.train), len(paper.val), len(paper.test)) == (40, 0, 10)
+    assert paper.val.target.dtype == torch.int64
+    assert paper.test.ids == default.test.ids
+    assert paper.hash != default.hash
+    assert paper.groups == default.groups
+    assert (
+        open_data("digits-lt", protocol="paper").counts.tolist()
+        == open_data("digits-lt").source_counts.tolist()
+    )
+
+
+def test_given_splits_are_kept(tmp_path: Path, make_folder: MakeFolder) -> None:
+    make_folder(tmp_path, {"train/a": 10, "train/b": 10, "val/a": 1, "test/a": 2, "test/b": 3})
+    for protocol in ("holdout", "paper"):
+        data = open_data(str(tmp_path), protocol=protocol)
+        assert (len(data.train), len(data.val), len(data.test)) == (20, 1, 5)
+
+
+def test_the_split_seed_alone_decides(tmp_path: Path, make_folder: MakeFolder) -> None:
+    path = str(make_folder(tmp_path, {"a": 40, "b": 10}))
+    first = open_data(path)
+    assert open_data(path, split_seed=1).hash != first.hash
+    (tmp_path / "a" / "000.png").rename(tmp_path / "a" / "zzz.png")
+    assert open_data(path).hash == first.hash
+
+
+def test_streamed_splits_equal_those_in_memory_and_pickle(
+    tmp_path: Path, make_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(make_folder(tmp_path, {"a": 20, "b": 10}, side=32))
+    inside = open_data(path)
+    monkeypatch.setattr(reading, "MEMORY", 100)
+    outside = open_data(path)
+    assert (outside.hash, outside.test.ids) == (inside.hash, inside.test.ids)
+    assert isinstance(outside.train.pictures, Files)
+    again = pickle.loads(pickle.dumps(outside.train))
+    assert again.pictures.image(3).tobytes() == inside.train.pictures.image(3).tobytes()
+
+
+def test_to_be_judged_by_a_folder_is_asked_whole(tmp_path: Path, make_folder: MakeFolder) -> None:
+    path = make_folder(tmp_path / "plain", {"a": 12, "b": 3})
+    data = open_to_judge(str(path))
+    assert (len(data.val), len(data.test)) == (0, 15)
+    assert torch.bincount(data.test.target).tolist() == [12, 3]
+    assert not data.warnings, "nothing is learnt from it, so nothing is in training twice"
+    path = make_folder(
+        tmp_path / "splits", {"train/a": 12, "train/b": 12, "test/a": 2, "test/b": 1}
+    )
+    data = open_to_judge(str(path))
+    assert (len(data.val), len(data.test)) == (0, 3), (
+        "test images where there are some, and none held out of training"
+    )
+
+
+def test_what_was_learnt_from_is_judged_by_what_was_held_out(
+    tmp_path: Path, make_folder: MakeFolder
+) -> None:
+    path = str(make_folder(tmp_path / "plain", {"a": 12, "b": 9}))
+    own = open_data(path, split_seed=3)
+    found = open_to_judge(path, learnt=(own.hash, "holdout", 3))
+    assert (found.hash, found.val.ids, found.test.ids) == (own.hash, own.val.ids, own.test.ids)
+    assert "its own held-out images are judged" in found.warnings[-1]
+    assert len(open_to_judge(path, learnt=(own.hash, "holdout", 4)).test) == 21, (
+        "another split of it is other data"
+    )
+
+
+def test_mirroring_is_as_the_data_has_it_unless_told(
+    tmp_path: Path, make_folder: MakeFolder
+) -> None:
+    path = str(make_folder(tmp_path, {"a": 6, "b": 6}))
+    assert open_data(path).mirror
+    assert not open_data("digits-lt").mirror
+    told, other = open_data(path, mirror=False), open_data("digits-lt", mirror=True)
+    assert not told.mirror
+    assert other.mirror
+    assert told.hash == open_data(path).hash, "the images are the same"
+
+
+def test_a_root_may_be_text(tmp_path: Path, make_folder: MakeFolder) -> None:
+    path = make_folder(tmp_path, {"a": 6, "b": 6})
+    names = sorted(own.relative_to(path).as_posix() for own in path.rglob("*.png"))
+    (tmp_path / "all.csv").write_text("".join(f"{name},{name[0]}\n" for name in names))
+    assert (
+        open_data(str(tmp_path / "all.csv"), root=str(path)).hash
+        == open_data(str(tmp_path / "all.csv"), root=path).hash
+    )
+
+
+def test_classes_only_in_test_are_left_out_and_said(
+    tmp_path: Path, make_folder: MakeFolder
+) -> None:
+    make_folder(
+        tmp_path,
+        {
+            "train/b": 6,
+            "train/d": 6,
+            "test/a": 2,
+            "test/b": 1,
+            "test/c": 1,
+            "test/d": 1,
+            "val/c": 1,
+            "val/d": 1,
+        },
+    )
+    data = open_data(str(tmp_path))
+    assert data.classes == ("b", "d")
+    assert data.test.target.tolist() == [0, 1]
+    assert data.test.ids == ("test/b/000.png", "test/d/000.png")
+    assert data.val.ids == ("val/d/000.png",)
+    assert data.warnings == (
+        "2 classes have no training image and were left out, with 3 test images and 1 val images: a, c.",
+    )
+
+
+def test_images_shared_by_train_and_test_are_said(tmp_path: Path, make_folder: MakeFolder) -> None:
+    make_folder(tmp_path, {"train/a": 3, "train/b": 3, "val/a": 1, "test/a": 2, "test/b": 1})
+    shutil.copy(tmp_path / "train" / "b" / "002.png", tmp_path / "test" / "a" / "001.png")
+    data = open_data(str(tmp_path))
+    assert data.warnings == (
+        "1 test images are also in training (same content): test/a/001.png = train/b/002.png.",
+    )
+
+
+def test_class_names_that_differ_only_in_case_are_refused(
+    tmp_path: Path, make_folder: MakeFolder
+) -> None:
+    path = make_folder(tmp_path, {"x": 2})
+    (path / "all.csv").write_text("x/000.png,Cat\nx/001.png,cat\n")
+    with pytest.raises(ValueError, match="differ in more than case, got Cat and cat"):
+        open_data(str(path / "all.csv"))
+
+
+def test_what_is_not_there_or_makes_no_sense_is_refused(
+    tmp_path: Path, make_folder: MakeFolder
+) -> None:
+    path = make_folder(tmp_path, {"a": 2, "b": 2})
+    with pytest.raises(ValueError, match=r"did you mean digits-lt.*or the path of a folder"):
+        open_data("digit-lt")
+    with pytest.raises(ValueError, match=r"expected --protocol holdout or paper, got 'none'"):
+        open_data("digits-lt", protocol="none")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="expected --on-bad-image refuse or skip"):
+        open_data("digits-lt", on_bad_image="drop")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="expected --profile"):
+        open_data("digits-lt", profile="linear")  # type: ignore[arg-type]
+    for keywords in ({"imbalance": 10.0}, {"profile": "step"}):
+        with pytest.raises(ValueError, match="expected --imbalance and --profile only with"):
+            open_data(str(path), **keywords)
+    with pytest.raises(ValueError, match="expected --root only with"):
+        open_data(str(path), root=tmp_path)
+    with pytest.raises(ValueError, match="expected a size"):
+        open_data(str(path), size=0)
+    with pytest.raises(ValueError, match="expected a split seed"):
+        open_data(str(path), split_seed=-1)
+    with pytest.raises(ValueError, match=r"expected a folder, a .txt or .csv list"):
+        open_data(str(path / "a" / "000.png"))

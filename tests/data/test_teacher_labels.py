@@ -1,0 +1,318 @@
+"""A teacher is asked once, about the very image, and what it said is kept for those circumstances alone."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from longtail.core import BatchTransform, Clock, nothing
+from longtail.data import teacher_labels
+from longtail.data.dataset import Dataset
+from longtail.data.loader import Loader
+from longtail.data.mixing import MixupCutMix
+from longtail.data.open import open_data
+from longtail.data.samplers import RepeatedAugmentation
+from longtail.data.views import TwoViews, Weak
+from longtail.schedules import Until
+
+CLOCK = Clock(0, 4, 0, 2)
+
+
+class Brightest(nn.Module):
+    """Sees the class that has the brightest channel; counts how often it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(3), requires_grad=False)
+        self.asked = 0
+        self.eval()
+
+    def forward(self, image: Tensor) -> Tensor:
+        self.asked += 1
+        return image.mean((2, 3)) @ self.weight
+
+
+def batch(rows: int = 4, first: int = 0) -> dict[str, Tensor]:
+    image = torch.rand(rows, 3, 4, 4, generator=torch.Generator().manual_seed(first))
+    return {
+        "image": image,
+        "target": torch.zeros(rows, dtype=torch.long),
+        "draw": torch.arange(first, first + rows),
+    }
+
+
+def test_the_teacher_sees_the_image_as_it_is_after_mixing() -> None:
+    teacher, given = Brightest(), batch(64)
+    mix = MixupCutMix(classes=3)
+    np.random.seed(0)  # noqa: NPY002
+    mixed = mix(given, CLOCK)  # type: ignore[arg-type]
+    np.random.seed(0)  # noqa: NPY002
+    taught = teacher_labels.InTurn(mix, teacher_labels.AskTeacher(teacher))(given, CLOCK)
+    assert torch.equal(taught["image"], mixed["image"])
+    assert not torch.equal(taught["teacher_target"], given["image"].mean((2, 3)).argmax(1))
+    assert torch.equal(taught["teacher_target"], mixed["image"].mean((2, 3)).argmax(1))
+    assert "teacher_target" not in given
+
+
+def test_in_distribution_the_teacher_sees_its_own_view() -> None:
+    given = batch()
+    views = {
+        "view1": given["image"],
+        "view2": given["image"].flip(1),
+        "target": given["target"],
+        "draw": given["draw"],
+    }
+    mix = teacher_labels.InTurn(teacher_labels.Apart(), teacher_labels.AskTeacher(Brightest()))
+    taught = mix(views, CLOCK)
+    assert torch.equal(taught["image"], given["image"])
+    assert torch.equal(taught["teacher_target"], given["image"].flip(1).mean((2, 3)).argmax(1))
+    assert set(taught) == {"image", "target", "draw", "teacher_target"}
+
+
+def test_a_teacher_in_train_mode_is_refused() -> None:
+    with pytest.raises(ValueError, match="never in train mode, got one that is"):
+        teacher_labels.AskTeacher(Brightest().train())(batch(), CLOCK)
+
+
+def test_what_was_asked_once_is_remembered(tmp_path: Path) -> None:
+    teacher = Brightest()
+    labelled = teacher_labels.AskTeacher(teacher)
+    remember = teacher_labels.Remembered(
+        labelled, teacher_labels.LabelFile(tmp_path / "x.bin", epochs=2, draws=10, classes=3)
+    )
+    first = remember(batch(), CLOCK)
+    assert teacher.asked == 1
+    again = teacher_labels.Remembered(
+        labelled, teacher_labels.LabelFile(tmp_path / "x.bin", epochs=2, draws=10, classes=3)
+    )
+    known = again(batch(), CLOCK)
+    assert teacher.asked == 1
+    assert torch.equal(known["teacher_target"], first["teacher_target"])
+    assert known["teacher_target"].dtype == first["teacher_target"].dtype == torch.int64
+    again(batch(), Clock(2, 4, 1, 2))  # another epoch
+    again(batch(4, first=3), CLOCK)  # one draw is known, three are not
+    assert teacher.asked == 3
+    assert (tmp_path / "x.bin").stat().st_size == 20
+
+
+def test_a_torn_file_is_made_whole_and_asked_again(tmp_path: Path) -> None:
+    path = tmp_path / "x.bin"
+    teacher_labels.LabelFile(path, epochs=1, draws=8, classes=3).write(
+        0, torch.arange(8), torch.ones(8, dtype=torch.long)
+    )
+    path.write_bytes(path.read_bytes()[:6])
+    store = teacher_labels.LabelFile(path, epochs=1, draws=8, classes=3)
+    assert store.read(0, torch.arange(6)) is not None
+    assert store.read(0, torch.arange(8)) is None
+    path.write_bytes(bytes([9] * 8))
+    assert (
+        teacher_labels.LabelFile(path, epochs=1, draws=8, classes=3).read(0, torch.arange(8))
+        is None
+    ), "there is no class 8 of 3"
+
+
+def test_several_processes_use_one_file_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "x.bin"
+    program = (
+        "import sys, torch; from pathlib import Path; from longtail.data.teacher_labels import LabelFile\n"
+        "store, own = LabelFile(Path(sys.argv[1]), epochs=2, draws=30, classes=3), int(sys.argv[2])\n"
+        "store.write(1, torch.arange(own, 30, 3), torch.full((10,), own))"
+    )
+    writers = [
+        subprocess.Popen([sys.executable, "-c", program, str(path), str(own)]) for own in range(3)
+    ]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    store = teacher_labels.LabelFile(path, epochs=2, draws=30, classes=3)
+    found = store.read(1, torch.arange(30))
+    assert found is not None
+    assert found.tolist() == [0, 1, 2] * 10
+    assert store.read(0, torch.arange(30)) is None
+
+
+def test_many_classes_take_two_bytes_each(tmp_path: Path) -> None:
+    store = teacher_labels.LabelFile(tmp_path / "x.bin", epochs=1, draws=4, classes=1000)
+    store.write(0, torch.arange(4), torch.tensor([0, 254, 255, 999]))
+    found = store.read(0, torch.tensor([3, 1]))
+    assert found is not None
+    assert found.tolist() == [999, 254]
+    assert (tmp_path / "x.bin").stat().st_size == 8
+    with pytest.raises(ValueError, match="up to 65,534 classes"):
+        teacher_labels.LabelFile(tmp_path / "y.bin", epochs=1, draws=4, classes=70_000)
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    return open_data("digits-lt")
+
+
+MIX = Until(0.9, MixupCutMix(classes=10))
+
+
+def key(
+    data: Dataset, *, teacher: nn.Module | None = None, mix: BatchTransform = MIX, **changed: Any
+) -> dict[str, Any]:
+    loader: dict[str, Any] = {
+        "view": Weak(8, pad=1),
+        "batch": 32,
+        "seed": 0,
+        "sampler": RepeatedAugmentation(3),
+    }
+    other: dict[str, Any] = {"seed": 0, "stage": "student", "epochs": 3, "accumulate": 1}
+    for name, value in changed.items():
+        (loader if name in ("view", "batch", "sampler", "view_seed") else other)[
+            "seed" if name == "view_seed" else name
+        ] = value
+    own: Any = Loader(data.train, **loader)
+    return teacher_labels.circumstances(teacher or Brightest(), own, data, mix=mix, **other)
+
+
+class Elsewhere(Brightest):
+    """The same, but on another device."""
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        yield nn.Parameter(torch.empty(0, device="meta"))
+
+
+def test_any_change_of_what_determines_the_labels_makes_another_file(
+    data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = key(data)
+    assert key(data) == usual
+    assert (usual["device"], key(data, teacher=Elsewhere())["device"]) == ("cpu", "meta")
+    json.dumps(usual)
+    teacher = Brightest()
+    nn.init.constant_(teacher.weight[0, 0], 1.0 + 1e-6)
+    shorter = replace(data, train=replace(data.train, target=data.train.target.flip(0)))
+    others = [
+        key(data, teacher=teacher),
+        key(shorter),
+        key(replace(data, hash="other")),
+        key(data, view=Weak(8, pad=2)),
+        key(data, view=TwoViews(Weak(8, pad=1), Weak(8, pad=1))),
+        key(data, batch=64),
+        key(data, view_seed=1),
+        key(data, sampler=RepeatedAugmentation(2)),
+        key(data, mix=Until(0.8, MixupCutMix(classes=10))),
+        key(data, mix=Until(0.9, MixupCutMix(classes=10, mixup=0.2))),
+        key(data, mix=nothing),
+        key(data, seed=1),
+        key(data, stage="other"),
+        key(data, epochs=4),
+        key(data, accumulate=2),
+    ]
+    with monkeypatch.context() as patched:
+        patched.setattr("longtail.processes.world", lambda: 2)
+        others.append(key(data))
+    monkeypatch.setattr(teacher_labels, "code", lambda: "edited")
+    others.append(key(data))
+    texts = {json.dumps(own, sort_keys=True) for own in (usual, *others)}
+    assert len(texts) == 1 + len(others)
+
+
+def test_edited_code_is_other_code(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    found = []
+    for text in ("a = 1", "a = 2", "a = 1"):
+        (tmp_path / "data" / "views.py").write_text(text)
+        found.append(teacher_labels.code.__wrapped__(tmp_path))
+    assert found[0] == found[2] != found[1]
+    assert teacher_labels.code() != teacher_labels.code.__wrapped__(tmp_path)
+
+
+def test_without_mixing_runs_of_other_seeds_share_a_file(data: Dataset) -> None:
+    assert key(data, mix=nothing, seed=1) == key(data, mix=nothing, seed=0)
+
+
+def test_the_file_lies_in_the_cache_and_says_what_it_is() -> None:
+    labelled = teacher_labels.AskTeacher(Brightest())
+    for number in (1, 1, 2):
+        kept: Any = teacher_labels.remembered(
+            labelled, {"number": number}, epochs=1, draws=4, classes=3
+        )
+        assert isinstance(kept, teacher_labels.Remembered)
+    folder = Path(os.environ["XDG_CACHE_HOME"]) / "longtail" / "labels"
+    assert sorted(own.suffix for own in folder.iterdir()) == [".bin", ".bin", ".json", ".json"]
+    assert json.loads(kept.store.path.with_suffix(".json").read_text()) == {"number": 2}
+
+
+def test_where_nothing_can_be_kept_the_teacher_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    labelled = teacher_labels.AskTeacher(Brightest())
+    assert teacher_labels.remembered(labelled, {}, epochs=1, draws=4, classes=3) is labelled
+    assert "cannot be kept" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("problem", ["no room", "no home"])
+def test_without_room_or_home_the_teacher_is_asked(
+    problem: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refuse(*given: object) -> None:
+        raise (
+            OSError(28, "No space left on device")
+            if problem == "no room"
+            else RuntimeError("Could not determine home directory.")
+        )
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path) if problem == "no room" else "")
+    monkeypatch.setattr(
+        "os.posix_fallocate" if problem == "no room" else "pathlib.Path.home", refuse
+    )
+    labelled = teacher_labels.AskTeacher(Brightest())
+    assert teacher_labels.remembered(labelled, {}, epochs=1, draws=4, classes=3) is labelled
+    said = capsys.readouterr().err
+    assert "cannot be kept" in said
+    assert ("No space left" if problem == "no room" else "home directory") in said
+
+
+@pytest.mark.parametrize("reserved", [True, False])
+def test_a_file_has_its_room_before_it_is_written(
+    reserved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(
+            errno.EBADF, "Bad file descriptor"
+        )  # as glibc says where a file system cannot
+
+    if not reserved:
+        monkeypatch.setattr("os.posix_fallocate", refuse)
+    store = teacher_labels.LabelFile(tmp_path / "x.bin", epochs=10, draws=100_000, classes=3)
+    status = store.path.stat()
+    assert status.st_size == 1_000_000
+    assert 512 * status.st_blocks >= 1_000_000, (
+        "a write to a hole on a full disk would kill the process"
+    )
+
+
+@dataclass(frozen=True)
+class Odd:
+    part: Any
+
+
+def test_parts_are_described_to_the_last_field_or_refused() -> None:
+    assert teacher_labels.described(Odd((1, "a", None, nothing)))["part"] == [
+        1,
+        "a",
+        None,
+        "longtail.core.nothing",
+    ]
+    for part in (object(), lambda batch, clock: batch, Odd(lambda: 0)):
+        with pytest.raises(ValueError, match="expected parts that say what they are"):
+            teacher_labels.described(part)

@@ -1,0 +1,174 @@
+"""Runs side by side: in order, all or the reason why not, and none left behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from longtail.engine.stopping import Stopped
+from longtail.experiments.jobs import REFUSED, STOPPED, Job, do, each, machine, perform
+from longtail.recipes.signatures import read
+
+FLAGS = {"threads": 1, "device": "cpu"}
+
+
+def job(folder: Path, **keywords: object) -> Job:
+    recipe = read("cross_entropy")
+    return Job(recipe, "digits-lt", 0, folder, recipe.keywords(keywords), FLAGS)
+
+
+def test_results_come_as_they_are_done() -> None:
+    def work(seconds: float) -> float:
+        time.sleep(seconds)
+        return seconds
+
+    assert list(each(work, [0.4, 0.0, 0.2], at_once=3)) == [0.0, 0.2, 0.4]
+    assert list(each(work, [0.0], at_once=1)) == [0.0]
+
+
+def test_an_error_keeps_what_has_not_begun_from_beginning() -> None:
+    begun = []
+
+    def work(item: int) -> None:
+        begun.append(item)
+        time.sleep(0.05)
+        raise ValueError(f"item {item}")
+
+    with pytest.raises(ValueError, match=r"item [01]"):
+        list(each(work, range(50), at_once=2))
+    assert len(begun) < 10
+
+
+def test_an_error_stops_also_the_process_that_was_begun_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\nread line\ncase "$line" in *bad*) exit {REFUSED};; esac\nsleep 20\ntouch {tmp_path}/slept\n'
+    )
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(ValueError, match="bad failed"):
+        list(
+            each(
+                lambda one: do(one, apart=True),
+                [job(tmp_path / name) for name in ("good", "bad", "late", "later")],
+                at_once=2,
+            )
+        )
+    assert not (tmp_path / "slept").exists()
+    with pytest.raises(ValueError, match="bad failed"):  # and the next work begins as ever
+        do(job(tmp_path / "bad"), apart=True)
+
+
+def test_beside_others_a_run_has_one_thread_unless_it_was_given_more() -> None:
+    assert machine({"threads": None}, 1) == {"threads": None}
+    assert machine({"threads": None}, 2) == {"threads": 1}
+    assert machine({"threads": 4}, 2) == {"threads": 4}
+    with pytest.raises(ValueError, match="expected --jobs of at least 1, got 0"):
+        machine({"threads": None}, 0)
+
+
+def test_those_that_others_begin_with_come_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    order: list[str] = []
+
+    def fake(one: Job, *, apart: bool) -> str | None:
+        order.append(one.folder.name)
+        return "not finite" if one.folder.name == "a" else None
+
+    monkeypatch.setattr("longtail.experiments.jobs.do", fake)
+    recipe = read("cross_entropy")
+    jobs = [
+        Job(recipe, "digits-lt", 0, tmp_path / name, {}, {}, compared=name != "first")
+        for name in ("a", "first", "b")
+    ]
+    assert perform(jobs) == [tmp_path / "a"]
+    assert order == ["first", "a", "b"]
+
+
+def test_what_begins_with_a_run_that_diverged_is_left_out_and_the_others_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    order: list[str] = []
+
+    def fake(one: Job, *, apart: bool) -> str | None:
+        order.append(one.folder.name)
+        return "not finite" if one.folder.name == "first-1" else None
+
+    monkeypatch.setattr("longtail.experiments.jobs.do", fake)
+    recipe = read("livt")
+    jobs = [
+        Job(recipe, "digits-lt", seed, tmp_path / f"first-{seed}", {}, {}, compared=False)
+        for seed in (0, 1)
+    ]
+    jobs += [
+        Job(
+            recipe,
+            "digits-lt",
+            s,
+            tmp_path / f"arm-{s}",
+            {"pretrained": str(tmp_path / f"first-{s}")},
+            {},
+        )
+        for s in (1, 0)
+    ]
+    assert perform(jobs) == [tmp_path / "first-1", tmp_path / "arm-1"]
+    assert order == ["first-0", "first-1", "arm-0"]
+
+
+def test_a_process_of_its_own_says_when_it_diverged(tmp_path: Path) -> None:
+    reason = do(job(tmp_path / "wild", lr=1e9, epochs=3, warmup=0.0), apart=True)
+    assert reason is not None
+    assert "stopped being finite" in reason
+
+
+def test_a_process_of_its_own_says_why_it_could_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = tmp_path / "fails"
+    fails.write_text(
+        f"#!/bin/sh\nread line\necho begun\necho 'error: unknown network'\nexit {REFUSED}\n"
+    )
+    fails.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(fails))
+    with pytest.raises(
+        ValueError, match=r"bad failed: unknown network \(all it said is in .*bad\.log\)"
+    ):
+        do(job(tmp_path / "bad"), apart=True)
+    for end in ("exit 2", "exit 1", "kill -9 $$"):  # no disk, a fault of ours, no memory
+        fails.write_text(f"#!/bin/sh\nread line\necho 'epoch 37 of 40'\n{end}\n")
+        with pytest.raises(ChildProcessError, match="killed failed: epoch 37 of 40"):
+            do(job(tmp_path / "killed"), apart=True)
+    fails.write_text(f"#!/bin/sh\nread line\nexit {STOPPED}\n")
+    with pytest.raises(Stopped, match="the same command continues it"):
+        do(job(tmp_path / "stopped"), apart=True)
+
+
+def test_a_process_whose_parent_is_gone_saves_and_stops(tmp_path: Path) -> None:
+    asked = job(tmp_path / "run", epochs=300, batch=32)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "longtail.experiments.jobs"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    assert child.stdin is not None
+    child.stdin.write(json.dumps(asked.call()).encode() + b"\n")
+    child.stdin.flush()
+    journal = tmp_path / "run" / "train" / "journal.jsonl"
+    for _ in range(1200):
+        if child.poll() is not None or (journal.exists() and journal.stat().st_size):
+            break
+        time.sleep(0.1)
+    assert child.poll() is None
+    child.stdin.close()  # as when this process is killed
+    assert child.wait(timeout=120) == 130
+    assert (tmp_path / "run" / "train" / "last.pt").exists()
+    assert not asked.finished

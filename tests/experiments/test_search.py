@@ -1,0 +1,320 @@
+"""Search: what it refuses, that it resumes as if nothing had happened, and that only validation chooses."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longtail.cli import flags
+from longtail.experiments import search
+from longtail.experiments.jobs import Job
+
+
+def given(**values: Any) -> dict[str, Any]:
+    usual = {
+        name: None if own.default is own.empty else own.default for name, own in flags.SWEEP.items()
+    }
+    return usual | {"recipes": "balanced_softmax", "data": "digits-lt"} | values
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"search": ["rate=0..1"]}, "unknown keyword of balanced_softmax 'rate'"),
+        ({"search": ["lr"]}, "expected --search KEYWORD=LOW..HIGH"),
+        ({"search": ["lr=0.3..0.1"]}, "expected lr=LOW..HIGH with LOW below HIGH, got '0.3..0.1'"),
+        ({"search": ["lr=0.1..nan"]}, "LOW below HIGH"),
+        ({"search": ["lr=log:0..0.1"]}, "zero has no logarithm"),
+        ({"search": ["lr=log:0.1"]}, "expected lr=LOW..HIGH with two of float, got 'log:0.1'"),
+        ({"search": ["epochs=1.5..3"]}, "expected epochs=LOW..HIGH with two of int, got '1.5..3'"),
+        (
+            {"search": ["network=log:a..b"]},
+            "expected values of network, which is str, got the range",
+        ),
+        ({"search": ["augment=weak,cutoff"]}, "did you mean cutout"),
+        ({"search": ["tau=1"]}, "fix one value with --set tau=1"),
+        ({"search": ["tau=1,1"]}, "each once"),
+        (
+            {"search": ["tau=0..1"], "set": ["tau=1"]},
+            "expected tau in --set or in --search, got it in both",
+        ),
+        ({"search": ["tau=0..1"], "set": ["lr=0.1,0.2"]}, "write --search lr=0.1,0.2"),
+        (
+            {"search": ["tau=0..1"], "set": ["speed=1"]},
+            "unknown keyword of balanced_softmax 'speed'",
+        ),
+        ({"search": ["tau=0..1"], "protocol": "paper"}, "which has no validation images"),
+        ({"search": ["tau=0..1"], "metric": "test/balanced"}, "the test set must not choose"),
+        ({"search": ["tau=0..1"], "metric": "accuracy"}, "expected --metric val/balanced"),
+        ({"search": ["tau=0..1"], "trials": 0}, "at least 1, got 0"),
+        ({"search": ["tau=0..1"], "jobs": 0}, "expected --jobs of at least 1"),
+        (
+            {"search": ["tau=0..1"], "recipes": "cross_entropy,balanced_softmax"},
+            "expected one recipe",
+        ),
+        ({"search": ["tau=0..1"], "name": "livt-tau"}, "expected one recipe"),
+        ({"search": ["tau=0..1"], "data": None}, "expected one recipe and its data"),
+    ],
+)
+def test_mistakes_are_named_before_anything_runs(
+    values: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        search.plan(given(out=tmp_path, **values))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("flag", [("--trials", 3), ("--metric", "val/top1")])
+def test_flags_of_a_search_need_one(longtail: Any, flag: tuple[str, Any]) -> None:
+    said = longtail("sweep", "cross_entropy", "--data", "digits-lt", *flag)
+    assert said.code == 2
+    assert f"expected {flag[0]} with --search" in said.err
+
+
+class _Sealed(dict[str, Any]):
+    """A test result that nobody may look at."""
+
+    def __getitem__(self, name: str) -> Any:
+        raise AssertionError("the test set was read")
+
+
+def test_the_score_is_that_of_validation() -> None:
+    asked = search.plan(given(search=["tau=0..1"]))
+    val = {"balanced": 0.6, "top1": 0.7, "groups": {"many": 0.8, "few": None}}
+    row: Any = {"val": val, "test": _Sealed(balanced=0.9)}
+    assert asked.score(row) == 0.6
+    assert search.plan(given(search=["tau=0..1"], metric="val/many")).score(row) == 0.8
+    with pytest.raises(ValueError, match="got none in that group"):
+        search.plan(given(search=["tau=0..1"], metric="val/few")).score(row)
+    with pytest.raises(ValueError, match="expected validation images to search on"):
+        asked.score(row | {"val": None})
+
+
+def quick(score: Callable[[Job], float | None], seen: list[Job]) -> Callable[..., str | None]:
+    """In the place of training: a row that has a score on validation, and nothing on test."""
+
+    def do(job: Job, *, apart: bool = False) -> str | None:
+        seen.append(job)
+        value = score(job)
+        if value is None:
+            return "the loss stopped being finite"
+        job.folder.mkdir(parents=True, exist_ok=True)
+        val = {"balanced": value, "top1": value, "groups": {}, "images": 41}
+        (job.folder / "row.json").write_text(json.dumps({"val": val}))
+        return None
+
+    return do
+
+
+@pytest.fixture
+def trained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[Callable[[Job], float | None]], list[Job]]:
+    monkeypatch.setattr(search, "_compared", lambda asked, best: None)
+    monkeypatch.setattr(
+        "longtail.records.row.read_row",
+        lambda folder: json.loads((folder / "row.json").read_text()),
+    )
+
+    def prepare(score: Callable[[Job], float | None]) -> list[Job]:
+        seen: list[Job] = []
+        monkeypatch.setattr(search, "do", quick(score, seen))
+        return seen
+
+    return prepare
+
+
+def near(job: Job) -> float:
+    return 1 - abs(float(job.keywords["tau"]) - 1.0)
+
+
+def test_a_search_that_was_interrupted_goes_on_as_if_it_was_not(
+    tmp_path: Path, trained: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings: dict[str, Any] = {
+        "search": ["tau=0.5..1.5", "lr=log:0.01..0.3", "network=fast_cnn,resnet32"],
+        "set": ["epochs=2"],
+    }
+    whole = trained(near)
+    search.perform(given(out=tmp_path / "whole", trials=14, **settings))
+    assert len(whole) == 14
+    assert all(job.keywords["epochs"] == 2 and job.seed == 0 for job in whole)
+    assert len({(job.keywords["tau"], job.keywords["lr"]) for job in whole}) == 14
+
+    def killed(job: Job) -> float:
+        if job.folder.name in ("003", "012") and not (tmp_path / job.folder.name).exists():
+            (tmp_path / job.folder.name).touch()
+            raise KeyboardInterrupt
+        return near(job)
+
+    parts = trained(killed)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            search.perform(given(out=tmp_path / "parts", trials=14, **settings))
+    capsys.readouterr()
+    search.perform(given(out=tmp_path / "parts", trials=14, **settings))
+    said = capsys.readouterr().out
+    assert "11 of 14 trials were done before, 1 more had begun" in said
+    assert [job.keywords for job in parts if job.folder.name not in ("003", "012")] == [
+        job.keywords for job in whole if job.folder.name not in ("003", "012")
+    ]
+    assert [job.folder.name for job in parts].count("012") == 2, (
+        "the trial that had begun is continued in its own folder"
+    )
+    assert "the test images chose nothing" in said
+    assert (tmp_path / "parts" / "search.svg").read_text().count("<circle") == 3 * 14
+
+    done = trained(near)
+    search.perform(given(out=tmp_path / "parts", trials=14, **settings))
+    assert not done, "a search that is done has nothing to do"
+    search.perform(given(out=tmp_path / "parts", trials=15, **settings))
+    assert len(done) == 1
+
+
+def test_it_learns_where_to_look(tmp_path: Path, trained: Any) -> None:
+    seen = trained(near)
+    search.perform(given(out=tmp_path, trials=40, search=["tau=0.5..1.5"]))
+    early, late = seen[:10], seen[10:]  # the first ten are drawn blindly
+    assert sum(map(near, late)) / len(late) > sum(map(near, early)) / len(early)
+    assert max(map(near, seen)) > 0.99
+
+
+def test_a_trial_that_has_learnt_something_is_continued_and_not_given_up(
+    tmp_path: Path, trained: Any
+) -> None:
+    def failing(job: Job) -> float:
+        if job.folder.name == "001":
+            (job.folder / "train").mkdir(parents=True)
+            (job.folder / "train" / "last.pt").touch()
+            raise ValueError("expected an image, but x.png cannot be read")
+        return near(job)
+
+    trained(failing)
+    with pytest.raises(ValueError, match=r"x\.png cannot be read"):
+        search.perform(given(out=tmp_path / "run", search=["tau=0.5..1.5"], trials=4))
+    again = trained(near)
+    search.perform(given(out=tmp_path / "run", search=["tau=0.5..1.5"], trials=4))
+    assert "001" in [job.folder.name for job in again]
+
+
+def test_another_search_in_the_same_folder_is_refused(tmp_path: Path, trained: Any) -> None:
+    trained(near)
+    search.perform(given(out=tmp_path, trials=1, search=["tau=0.5..1.5"]))
+    search.perform(given(out=tmp_path, trials=1, search=["tau=0.5..1.5"], threads=2, device="cpu"))
+    with pytest.raises(
+        ValueError, match=r"search: \{'tau': '0.5..1.5'\} in the folder, \{'tau': '0.5..2'\} asked"
+    ):
+        search.perform(given(out=tmp_path, trials=1, search=["tau=0.5..2"]))
+    with pytest.raises(ValueError, match="seed: 0 in the folder, 3 asked"):
+        search.perform(given(out=tmp_path, trials=1, search=["tau=0.5..1.5"], seeds="3"))
+
+
+def test_settings_that_were_tried_are_not_trained_again(
+    tmp_path: Path, trained: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = trained(near)
+    search.perform(given(out=tmp_path, trials=8, search=["tau=0.5,1.0"]))
+    assert len(seen) == 2
+    assert "(as trial " in capsys.readouterr().out
+
+
+def test_trials_that_diverge_are_counted_and_lose(
+    tmp_path: Path, trained: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(lambda job: None if job.keywords["tau"] > 1.0 else near(job))
+    search.perform(given(out=tmp_path / "some", trials=6, search=["tau=0.5..1.5"]))
+    assert "diverged" in capsys.readouterr().out
+    trained(lambda job: None)
+    with pytest.raises(ValueError, match="expected a trial that learns, got 3 that diverged"):
+        search.perform(given(out=tmp_path / "all", trials=3, search=["tau=0.5..1.5"]))
+
+
+def test_settings_that_do_not_go_together_do_not_end_a_search(
+    tmp_path: Path, trained: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def picky(job: Job) -> float:
+        if job.keywords["tau"] > 1.0:
+            raise ValueError("expected another tau")
+        return near(job)
+
+    trained(picky)
+    search.perform(given(out=tmp_path / "some", trials=8, search=["tau=0.5..1.5"]))
+    assert "warning: " in capsys.readouterr().err
+    trained(lambda job: (_ for _ in ()).throw(ValueError("expected images")))
+    with pytest.raises(ValueError, match="expected images"):
+        search.perform(given(out=tmp_path / "none", trials=2, search=["tau=0.5..1.5"]))
+
+
+def test_a_later_twin_does_not_stand_for_a_trial(tmp_path: Path) -> None:
+    asked = search.plan(given(out=tmp_path, search=["tau=0.5,1.0"]))
+    study = search.opened(asked)
+    same = [search._asked(asked, study) for _ in range(8)]
+    later = next(own for own in same[1:] if own.params == same[0].params)
+    study.tell(later.number, 0.5)
+    assert search._twin(asked, study, same[0]) is None, (
+        "the first of equal trials has to be there, if it wins"
+    )
+
+
+def test_without_optuna_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, longtail: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    said = longtail(
+        "sweep",
+        "cross_entropy",
+        "--data",
+        "digits-lt",
+        "--search",
+        "lr=0.1,0.2",
+        "--out",
+        tmp_path / "run",
+    )
+    assert said.code == 2
+    assert "pip install 'longtail[sweep]'" in said.err
+
+
+def test_a_real_search_ends_in_one_comparison(longtail: Any, tmp_path: Path) -> None:
+    out = tmp_path / "found"
+    words = (
+        "sweep",
+        "balanced_softmax",
+        "--data",
+        "digits-lt",
+        "--set",
+        "epochs=1",
+        "--search",
+        "tau=0.5..1.5",
+        "--trials",
+        2,
+    )
+    said = longtail(*words, "--seeds", "0,1", "--threads", 1, "--device", "cpu", "--out", out)
+    assert said.code == 0, said.err
+    before, _, after = said.out.partition("the test images chose nothing")
+    assert "trial 2 of 2: tau=" in before
+    tests = [
+        json.loads((out / "trials" / name / "row.json").read_text())["test"]["balanced"]
+        for name in ("001", "002")
+    ]
+    assert not any(f"{100 * value:.1f}" in before for value in tests), (
+        "no test result is shown for a trial"
+    )
+    values = {
+        name: json.loads((out / "trials" / name / "row.json").read_text())["val"]["balanced"]
+        for name in ("001", "002")
+    }
+    best = max(values, key=lambda name: (values[name], -int(name)))
+    assert sorted(path.name for path in (out / "final").iterdir()) == [
+        "defaults-seed=0",
+        "defaults-seed=1",
+        f"trial-{best}-seed=1",
+    ]
+    assert "balanced over balanced_softmax tau=1.0" in " ".join(after.split())
+    assert "On validation (seed 0) the settings that the search began with" in after
+    assert f"next: longtail compare {out}/final {out}/trials/{best}" in after
+    assert longtail("compare", out / "final", out / "trials" / best).code == 0

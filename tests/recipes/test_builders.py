@@ -1,0 +1,114 @@
+"""What recipes share: pretrained weights to begin with, usual optimizers, what mixes batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+
+from longtail.core import Clock
+from longtail.data.open import open_data
+from longtail.engine.machine import Machine
+from longtail.engine.run import Run
+from longtail.nn import pretrained
+from longtail.recipes.builders import beginning, mixing, usual_optimizer
+from longtail.recipes.supervised import balanced_softmax
+from longtail.runs import train
+
+MODEL = "test_resnet.r160_in1k"
+
+
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Weights of a tiny timm model in a file, which is what the cache is said to hold."""
+    path = tmp_path / "weights.pth"
+    torch.manual_seed(7)
+    torch.save(timm.create_model("test_resnet").state_dict(), path)
+    monkeypatch.setattr(pretrained, "cached", lambda _: path)
+    return path
+
+
+def run_in(folder: Path) -> Run:
+    return Run(folder, machine=Machine())
+
+
+def test_pretrained_weights_are_where_training_begins(cached: Path, tmp_path: Path) -> None:
+    run = run_in(tmp_path / "run")
+    theirs = torch.load(cached)["conv1.0.weight"]
+    assert torch.equal(
+        beginning(run, f"timm:{MODEL}", "timm", size=32).state_dict()["body.conv1.0.weight"], theirs
+    )
+    assert run.pretraining == "ImageNet-1k"
+    other = run_in(tmp_path / "other")
+    assert not torch.equal(
+        beginning(other, f"timm:{MODEL}", "random", size=32).state_dict()["body.conv1.0.weight"],
+        theirs,
+    )
+    assert other.pretraining is None
+
+
+def test_the_row_says_what_was_seen_and_a_finished_run_needs_no_weights(
+    cached: Path, tmp_path: Path
+) -> None:
+    words: dict[str, Any] = {
+        "network": f"timm:{MODEL}",
+        "weights": "timm",
+        "epochs": 1,
+        "size": 32,
+        "device": "cpu",
+        "threads": 1,
+    }
+    row = train("cross_entropy", "digits-lt", tmp_path / "run", **words).row
+    assert row is not None
+    assert row["pretraining"] == "ImageNet-1k"
+    cached.unlink()
+    (tmp_path / "run" / "row.json").unlink()
+    again = train("cross_entropy", "digits-lt", tmp_path / "run", **words).row
+    assert again is not None
+    assert (again["test"], again["pretraining"]) == (row["test"], row["pretraining"])
+
+
+def test_networks_of_ours_have_no_pretrained_weights(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match="expected a network of timm for --weights timm, got fast_cnn"
+    ):
+        balanced_softmax(run_in(tmp_path / "run"), open_data("digits-lt"), weights="timm")
+
+
+@pytest.mark.parametrize(
+    ("network", "rate"),
+    [("timm:resnet10t", 0.1), ("timm:test_vit", 1e-3), ("timm:beit_base_patch16_224", 1e-3)],
+)
+def test_tuning_is_slower_than_learning_and_transformers_slower_than_others(
+    network: str, rate: float
+) -> None:
+    with torch.device("meta"):
+        module = timm.create_model(network.removeprefix("timm:"))
+    rates = [
+        usual_optimizer(module, weights, lr=None, weight_decay=None)(module).param_groups[0]["lr"]
+        for weights in ("random", "timm")
+    ]
+    assert rates == pytest.approx([rate, rate / 10])
+    assert (
+        usual_optimizer(module, "timm", lr=0.5, weight_decay=None)(module).param_groups[0]["lr"]
+        == 0.5
+    )
+
+
+def test_zero_switches_mixing_off() -> None:
+    batch: Any = {
+        "image": torch.rand(4, 3, 8, 8),
+        "target": torch.tensor([0, 1, 2, 2]),
+        "draw": torch.arange(4),
+    }
+    clock = Clock(0, 1, 0, 1)
+    assert mixing(3, mixup=0.0, cutmix=0.0, smoothing=0.0)(batch, clock) is batch
+    smoothed = mixing(3, mixup=0.0, cutmix=0.0, smoothing=0.3)(batch, clock)
+    assert torch.equal(smoothed["image"], batch["image"])
+    assert smoothed["target"][0].tolist() == pytest.approx([0.8, 0.1, 0.1])
+    for _ in range(5):
+        cut = mixing(3, mixup=0.0, cutmix=1.0, smoothing=0.0)(batch, clock)["image"]
+        assert ((cut == batch["image"]) | (cut == batch["image"].flip(0))).all()

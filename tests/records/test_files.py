@@ -1,0 +1,81 @@
+"""Files are whole or not there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from longtail.records.files import FORMAT, read_json, read_lines, whole, write_json, write_text
+
+
+def _fail(part: Path) -> None:
+    part.write_text("a par")
+    raise OSError("no space left")
+
+
+def test_what_was_there_stays_until_all_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "a.txt"
+    for text in ("first", "second"):
+        with whole(path) as part:
+            part.write_text(text)
+            assert not path.exists() or path.read_text() == "first"
+        assert path.read_text() == text
+    with (
+        pytest.raises(
+            OSError,
+            match=r"could not write .*a\.txt: no space left\. What was there before is intact",
+        ),
+        whole(path) as part,
+    ):
+        _fail(part)
+    assert path.read_text() == "second"
+    assert [file.name for file in path.parent.iterdir()] == ["a.txt"]
+
+
+def test_a_line_cut_short_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "j.jsonl").write_text('{"step": 1}\n{"st')
+    assert read_lines(tmp_path / "j.jsonl") == [{"step": 1}]
+    (tmp_path / "j.jsonl").write_text('{"st\n{"step": 1}\n')
+    with pytest.raises(
+        ValueError, match=r"expected JSON lines, got something else in line 1 of .*j\.jsonl"
+    ):
+        read_lines(tmp_path / "j.jsonl")
+
+
+def test_a_file_is_put_in_place_in_one_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real, moves = tmp_path / "a", os.replace, []
+
+    def watched(source: Path, target: Path) -> None:
+        moves.append((source.read_bytes(), target.read_bytes() if target.exists() else None))
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", watched)
+    write_text(path, "old")
+    write_text(path, "new\n")
+    assert moves == [(b"old", None), (b"new\n", b"old")]
+    assert [own.name for own in tmp_path.iterdir()] == ["a"]
+
+
+def test_json_is_read_back_or_refused_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "spec.json"
+    with pytest.raises(ValueError, match=r"expected a run folder with spec\.json, got none at"):
+        read_json(path)
+    write_json(path, {"format": FORMAT, "name": "é"})
+    assert read_json(path) == {"format": FORMAT, "name": "é"}
+    write_json(path, {"format": FORMAT + 1})
+    with pytest.raises(
+        ValueError,
+        match=f"expected format {FORMAT} or older, got {FORMAT + 1} in .*upgrade this one",
+    ):
+        read_json(path)
+    for text, said in (
+        ('{"format": 1', "expected JSON, got something else or a part"),
+        ("[]", "expected a format version in .*got none"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=said):
+            read_json(path)

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from longtail.records.predictions import Predictions, read_predictions, write_predictions
+
+
+def some(rows: int = 3) -> Predictions:
+    rng = np.random.default_rng(rows)
+    heads = {
+        "logits": rng.normal(size=(rows, 4)).astype(np.float32),
+        "cls": rng.normal(size=(rows, 4)).astype(np.float32),
+    }
+    return Predictions(heads, np.arange(rows), np.arange(rows))
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "predictions" / "test.npz"
+    write_predictions(path, some(), ["größe/1.png", "b", "c"])
+    predictions, ids = read_predictions(path)
+    assert ids.tolist() == ["größe/1.png", "b", "c"]
+    assert set(predictions.logits) == {"logits", "cls"}
+    for head, logits in some().logits.items():
+        assert predictions.logits[head].dtype == np.float32
+        np.testing.assert_array_equal(predictions.logits[head], logits)
+    np.testing.assert_array_equal(predictions.target, [0, 1, 2])
+    np.testing.assert_array_equal(predictions.index, [0, 1, 2])
+    assert [file.name for file in path.parent.iterdir()] == ["test.npz"]
+
+
+def test_numpy_alone_can_read_it(tmp_path: Path) -> None:
+    write_predictions(tmp_path / "a.npz", some(), list("abc"))
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as archive:
+        assert sorted(archive.files) == ["ids", "index", "logits", "logits.cls", "target"]
+
+
+def test_a_part_of_a_split_takes_its_own_names(tmp_path: Path) -> None:
+    part = Predictions(
+        {"logits": np.zeros((2, 2), dtype=np.float32)}, np.array([0, 1]), np.array([0, 2])
+    )
+    write_predictions(tmp_path / "a.npz", part, list("abc"))
+    assert read_predictions(tmp_path / "a.npz")[1].tolist() == ["a", "c"]
+
+
+def test_the_same_predictions_are_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a.npz", "b.npz"):
+        write_predictions(tmp_path / name, some(), list("abc"))
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+def test_a_failed_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "test.npz"
+    write_predictions(path, some(), list("abc"))
+    before = path.read_bytes()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    with pytest.raises(OSError, match="No space"):
+        write_predictions(path, some(2), list("ab"))
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["test.npz"]
+
+
+def test_what_would_execute_is_not_read(tmp_path: Path) -> None:
+    np.savez(tmp_path / "evil.npz", logits=np.array([print], dtype=object))
+    with pytest.raises(ValueError, match="expected predictions, got something else"):
+        read_predictions(tmp_path / "evil.npz")
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "test.npz"
+    write_predictions(path, some(), list("abc"))
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match="evaluate the run again"):
+        read_predictions(path)
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match="evaluate the run again"):
+        read_predictions(path)
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    with pytest.raises(ValueError, match="evaluate the run again"):
+        read_predictions(tmp_path / "one.npy")
+    np.savez(path, logits=np.zeros((1, 2)))
+    with pytest.raises(ValueError, match="missing target, index, ids"):
+        read_predictions(path)
+
+
+def test_mistakes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="name for image 2, got 2 names"):
+        write_predictions(tmp_path / "a.npz", some(), list("ab"))
+    with pytest.raises(ValueError, match=r"""called "logits", got \['cls'\]"""):
+        Predictions({"cls": np.zeros((1, 2), dtype=np.float32)}, np.array([0]), np.array([0]))

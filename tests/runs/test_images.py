@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import odd_images
+import pytest
+import torch
+from PIL import Image
+
+from longtail.data.open import open_data
+from longtail.data.views import Plain
+from longtail.runs.images import Fit, checked, images_at, listed, opened
+
+
+def test_a_padded_picture_keeps_its_edges_and_a_cut_one_does_not() -> None:
+    wide = Image.new("RGB", (24, 8), (0, 0, 255))
+    wide.paste((255, 0, 0), (0, 0, 4, 8))
+    padded, cut = Fit(8, 8)(wide), Fit(8, None)(wide)
+    assert padded.shape == cut.shape == (3, 8, 8)
+    assert padded[0].max() > 150
+    assert cut[0].max() == 0
+    assert torch.equal(cut, Plain(8)(wide))
+    assert "nothing is cut off" in str(Fit(8, 8))
+    assert "central square" in str(Fit(8, None))
+    assert str(Fit(224, None, 0.875)).startswith(
+        "the shorter side becomes 256 (bicubic), then the central square of 224"
+    )
+
+
+def test_the_fit_is_that_of_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Fit.of(open_data("digits-lt"), 8) == Fit(8, 8)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for number in range(6):
+            Image.new("RGB", (9, 5)).save(tmp_path / name / f"{number}.png")
+    assert Fit.of(open_data(str(tmp_path), size=16), 12) == Fit(12, 16)
+    monkeypatch.setattr(
+        "longtail.data.images.reading.MEMORY", 0
+    )  # too large for memory: streamed from disk
+    assert Fit.of(open_data(str(tmp_path)), 16) == Fit(16, None)
+
+
+@pytest.mark.parametrize("kind", odd_images.GOOD)
+def test_pil_images_are_read_as_files_are(kind: str, tmp_path: Path) -> None:
+    odd_images.write_all(tmp_path, (kind,))
+    with Image.open(tmp_path / f"{kind}.png") as image:
+        assert opened(image).tobytes() == opened(tmp_path / f"{kind}.png").tobytes()
+
+
+@pytest.mark.parametrize("kind", odd_images.BAD)
+def test_files_that_are_no_images_are_refused_by_name(kind: str, tmp_path: Path) -> None:
+    odd_images.write_all(tmp_path, (kind,))
+    with pytest.raises(ValueError, match=f"expected an image.*{kind}.png"):
+        opened(tmp_path / f"{kind}.png")
+    with pytest.raises(ValueError, match="no file"):
+        opened(str(tmp_path / "nothing.png"))
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        np.zeros((8, 8), np.uint8),
+        np.zeros((8, 8, 4), np.uint8),
+        np.zeros((8, 8, 3), np.float32),
+        np.zeros((0, 8, 3), np.uint8),
+        7,
+    ],
+)
+def test_other_arrays_are_refused(strange: Any) -> None:
+    with pytest.raises(ValueError, match=r"uint8 \(H, W, 3\), got"):
+        opened(strange)
+
+
+def test_one_and_several_become_a_list_or_a_tensor() -> None:
+    array, tensor = np.zeros((2, 8, 8, 3), np.uint8), torch.zeros(3, 8, 8)
+    assert [
+        len(listed(own))
+        for own in (array, array[0], list(array), "a.png", ["a.png"], iter(["a.png", "b.png"]))
+    ] == [2, 1, 2, 1, 1, 2]
+    for given in (tensor, tensor[None], [tensor], (tensor,)):
+        found = listed(given)
+        assert isinstance(found, torch.Tensor)
+        assert found.shape == (1, 3, 8, 8)
+    for strange in (3, [], [tensor, tensor[:, 1:]], np.zeros((0, 8, 8, 3), np.uint8)):
+        with pytest.raises(ValueError, match="expected"):
+            listed(strange)
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        torch.zeros(1, 3, 8, 8, dtype=torch.uint8),
+        torch.full((1, 3, 8, 8), 255.0),
+        torch.full((1, 3, 8, 8), -0.1),
+        torch.full((1, 3, 8, 8), torch.nan),
+        torch.zeros(1, 1, 8, 8),
+        torch.zeros(1, 3, 8, 9),
+        torch.zeros(0, 3, 8, 8),
+        torch.zeros(8, 8),
+    ],
+)
+def test_other_tensors_are_refused(strange: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match=r"floats \(N, 3, 8, 8\) in \[0, 1\], got"):
+        checked(strange, 8)
+    assert checked(torch.ones(1, 3, 8, 8), 8).shape == (1, 3, 8, 8)
+
+
+def test_images_are_found_in_folders_in_a_fixed_order(tmp_path: Path) -> None:
+    for name in ("b/2.PNG", "b/1.jpg", "a/x.webp", "c/notes.txt", ".hidden/z.png", "a/.thumb.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "a" / "up").symlink_to(tmp_path)  # must not go round for ever
+    found = images_at([tmp_path, tmp_path / "c" / "notes.txt"])
+    assert [own.relative_to(tmp_path).as_posix() for own in found.paths] == [
+        "a/x.webp",
+        "b/1.jpg",
+        "b/2.PNG",
+        "c/notes.txt",
+    ]
+    assert found.others == 1
+    for strange, said in ((tmp_path / "c", "got none in"), (tmp_path / "d", "got nothing at")):
+        with pytest.raises(ValueError, match=said):
+            images_at([strange])
+
+
+def test_a_folder_in_the_place_of_an_image_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected an image, got the folder"):
+        opened(tmp_path)
