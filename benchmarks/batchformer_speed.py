@@ -37,7 +37,7 @@ def method(use: Use, machine: Machine) -> Classify:
     made = Classify(
         network, head, LogitAdjusted(torch.arange(100, 0, -1)), neck=neck(network.dim, use)
     )
-    machine.place(made)
+    machine.place_module(made)
     return made
 
 
@@ -99,7 +99,7 @@ def main() -> None:
     machine = Machine(threads=asked.threads)
     generator = torch.Generator().manual_seed(0)
     batches: list[Any] = [
-        machine.receive(
+        machine.place_batch(
             {
                 "image": torch.rand(128, 3, 32, 32, generator=generator),
                 "target": torch.randint(100, (128,), generator=generator),

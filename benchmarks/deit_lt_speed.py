@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from longtail.core import BatchTransform, Clock, Stage
 from longtail.data.mixing import MixupCutMix
-from longtail.data.teacher_labels import AskTeacher, InTurn, LabelFile, Remembered
+from longtail.data.teacher_labels import AddTeacherLabels, CachedTeacherLabels, Compose, LabelFile
 from longtail.engine.fit import train
 from longtail.engine.machine import Machine
 from longtail.engine.optim import adamw
@@ -55,14 +55,14 @@ class Batches:
             yield {
                 "image": self.images[number % 4],
                 "target": draw % CLASSES,
-                "draw": draw,
+                "position": draw,
                 "index": draw,
             }
 
 
 def free(batch: Any, clock: Clock) -> Any:
     """Classes that nobody is asked for."""
-    return {**batch, "teacher_target": batch["draw"] % CLASSES}
+    return {**batch, "teacher_target": batch["position"] % CLASSES}
 
 
 def timed(transform: BatchTransform, seconds: list[float]) -> BatchTransform:
@@ -82,8 +82,8 @@ def turns(
 ) -> dict[str, Any]:
     steps = block * (blocks + 1)
     own = build({"name": teacher, "size": 32})
-    labelled = AskTeacher(Teacher(Classifier(own, Cosine(own.dim, CLASSES)), size=32))
-    machine.place(labelled.teacher)  # type: ignore[arg-type]
+    labelled = AddTeacherLabels(Teacher(Classifier(own, Cosine(own.dim, CLASSES)), size=32))
+    machine.place_module(labelled.teacher)  # type: ignore[arg-type]
     times: dict[str, list[float]] = {"free": [], "remembered": [], "alive": []}
     reading: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -94,7 +94,7 @@ def turns(
         store.write(0, every, every % CLASSES)
         kinds: dict[str, BatchTransform] = {
             "free": free,
-            "remembered": timed(Remembered(labelled, store), reading),
+            "remembered": timed(CachedTeacherLabels(labelled, store), reading),
             "alive": labelled,
         }
         loops = {}
@@ -104,8 +104,8 @@ def turns(
             method = DistillTokens(
                 network, TokenHeads(network.dim, CLASSES), CrossEntropy(smoothing=0.1)
             )
-            machine.place(method)
-            mix = InTurn(MixupCutMix(classes=CLASSES), transform)
+            machine.place_module(method)
+            mix = Compose(MixupCutMix(classes=CLASSES), transform)
             stage = Stage(
                 name=kind,
                 method=method,

@@ -37,7 +37,7 @@ def network(machine: Machine) -> Loaded:
     torch.manual_seed(0)
     body = build({"name": "resnet32", "size": SIZE})
     made = Classifier(body, Linear(body.dim, 100)).eval().requires_grad_(False)
-    machine.place(made)
+    machine.place_module(made)
     row: Row = {}  # type: ignore[typeddict-item]
     return Loaded(
         Path(), made, tuple(map(str, range(100))), SIZE, row, Fit(SIZE, SIZE), None, machine
@@ -68,7 +68,7 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
     loaded = network(Machine(threads=asked.threads))
-    memory = loaded.machine.receive({"image": torch.rand(BATCH, 3, SIZE, SIZE)})["image"]
+    memory = loaded.machine.place_batch({"image": torch.rand(BATCH, 3, SIZE, SIZE)})["image"]
 
     @torch.inference_mode()
     def raw() -> None:
@@ -79,7 +79,7 @@ def main() -> None:
         paths = files(Path(folder), asked.images)
 
         def predict() -> None:
-            answered = sum(len(part.paths) for part in loaded.each(paths))
+            answered = sum(len(part.paths) for part in loaded.predict_files(paths))
             assert answered == len(paths)
 
         def decode() -> None:

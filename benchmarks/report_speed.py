@@ -20,7 +20,7 @@ from typing import Any
 import measured
 import numpy as np
 
-from longtail.records.predictions import Predictions, write_predictions
+from longtail.records.predictions import SplitPredictions, write_predictions
 from longtail.records.row import FORMAT
 
 EPOCHS = 200
@@ -135,7 +135,7 @@ def made_up(
     ids = [f"test/{number:05d}.png" for number in range(len(target))]
     write_predictions(
         folder / "predictions" / "test.npz",
-        Predictions({"logits": logits}, target, np.arange(len(target))),
+        SplitPredictions({"logits": logits}, target, np.arange(len(target))),
         ids,
     )
     worst = sorted(members["few"], key=lambda own: (test["recall"][own] or 0.0, own))[:5]

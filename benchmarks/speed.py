@@ -28,9 +28,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longtail.core import Clock, Labelled, Method, Outcome, Stage
-from longtail.data.loader import Loader
+from longtail.data.loader import TrainLoader
 from longtail.data.open import open_data
-from longtail.data.views import Weak
+from longtail.data.views import CropFlip
 from longtail.engine.machine import Machine
 from longtail.engine.optim import sgd
 from longtail.engine.run import Run
@@ -102,16 +102,16 @@ def interleaved(
     """Seconds a step of the bare loop and of ours, journal, display and checkpoints included, in turns."""
     torch.manual_seed(0)
     hand, method = make(), Plain(make())
-    machine.place(hand)
+    machine.place_module(hand)
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder), machine=machine)
         steps = block * (blocks + 1)
         stage = Stage(
             name="s", method=method, data=Repeated(batches, steps), epochs=1, optimizer=sgd(lr=0.01)
         )
-        machine.place(method)
+        machine.place_module(method)
         session = Session(run._prepare(stage), Path(folder) / "s", save_minutes=10, command="")
-        ours, theirs = session.steps(), bare(hand, [machine.receive(b) for b in batches], 0.01)
+        ours, theirs = session.steps(), bare(hand, [machine.place_batch(b) for b in batches], 0.01)
         times: dict[str, list[float]] = {"bare": [], "ours": []}
         for number in range(blocks + 1):
             for name, loop in (("bare", theirs), ("ours", ours)):
@@ -129,7 +129,11 @@ def interleaved(
 
 def loop_on_mlp() -> dict[str, Any]:
     batches: list[Any] = [
-        {"image": torch.randn(32, 64), "target": torch.randint(10, (32,)), "draw": torch.arange(32)}
+        {
+            "image": torch.randn(32, 64),
+            "target": torch.randint(10, (32,)),
+            "position": torch.arange(32),
+        }
         for _ in range(8)
     ]
 
@@ -149,7 +153,7 @@ def loop_on_resnet(threads: int) -> dict[str, Any]:
         {
             "image": torch.rand(128, 3, 32, 32),
             "target": torch.randint(100, (128,)),
-            "draw": torch.arange(128),
+            "position": torch.arange(128),
         }
         for _ in range(4)
     ]
@@ -161,15 +165,15 @@ def waiting_for_data(root: Path, threads: int) -> dict[str, Any]:
     data = open_data("cifar100-lt", root=root)
     machine, method, waits, steps = Machine(threads=threads), Plain(resnet32()), [], []
     torch.set_num_threads(threads)
-    machine.place(method)
+    machine.place_module(method)
     optimizer = sgd(lr=0.01)(method)
-    batches = Loader(data.train, view=Weak(32), batch=128, seed=0).epoch(0)
+    batches = TrainLoader(data.train, view=CropFlip(32), batch=128, seed=0).epoch(0)
     for _ in range(25):
         before = time.perf_counter()
         batch = next(batches)
         got = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
-        method(machine.receive(batch), Clock(0, 1, 0, 1)).loss.backward()
+        method(machine.place_batch(batch), Clock(0, 1, 0, 1)).loss.backward()
         optimizer.step()
         waits.append(got - before)
         steps.append(time.perf_counter() - before)

@@ -19,8 +19,8 @@ from PIL import Image
 
 import longtail
 from longtail.core import NonFinite
-from longtail.data.loader import InOrder
-from longtail.data.open import open_data, open_to_judge
+from longtail.data.loader import EvalLoader
+from longtail.data.open import open_data, open_for_evaluation
 from longtail.engine.run import Run
 from longtail.metrics.conformal import calibrate, sets
 from longtail.nn import build
@@ -28,12 +28,12 @@ from longtail.posthoc import adjustment
 from longtail.recipes import signatures
 from longtail.recipes.signatures import read
 from longtail.recipes.supervised import cross_entropy
-from longtail.records.lock import held
-from longtail.records.predictions import Predictions, read_predictions
+from longtail.records.lock import locked
+from longtail.records.predictions import SplitPredictions, read_predictions
 from longtail.runs import evaluate, load, train, training
-from longtail.runs.identity import DATA_DEFAULTS, Asked, check_outside
+from longtail.runs.identity import DATA_DEFAULTS, RunConfig, check_outside
 from longtail.runs.images import Fit
-from longtail.runs.restore import again
+from longtail.runs.restore import restore_method
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}
 
@@ -87,12 +87,12 @@ def test_the_folder_is_readable_without_us(finished: Path) -> None:
 
 
 def test_the_same_call_again_is_done_and_another_is_refused(finished: Path) -> None:
-    again = train(
+    restore_method = train(
         "balanced_softmax", "digits-lt", finished, **QUICK | {"device": "auto", "workers": 1}
     )
-    assert not again.fresh
-    assert again.row is not None
-    assert again.row["folder"] == str(finished)
+    assert not restore_method.fresh
+    assert restore_method.row is not None
+    assert restore_method.row["folder"] == str(finished)
     train(
         "logit_adjustment", Path("digits-lt"), finished, **QUICK, imbalance=20.0
     )  # other words for the same run
@@ -169,11 +169,11 @@ def test_an_adjusted_network_is_loaded_and_evaluated_with_its_adjustment(adjuste
         found.probabilities, torch.from_numpy(saved.logits["logits"][:20]).softmax(dim=1), atol=1e-5
     )
     row = json.loads((adjusted / "row.json").read_text())
-    again = evaluate(adjusted, device="cpu", threads=1)["test"]
-    assert again is not None
-    assert again["recall"] == row["test"]["recall"]
-    assert again["ece"] == pytest.approx(row["test"]["ece"], abs=1e-4)
-    assert set(again["heads"]) == {"expert1", "expert2", "expert3"}
+    restore_method = evaluate(adjusted, device="cpu", threads=1)["test"]
+    assert restore_method is not None
+    assert restore_method["recall"] == row["test"]["recall"]
+    assert restore_method["ece"] == pytest.approx(row["test"]["ece"], abs=1e-4)
+    assert set(restore_method["heads"]) == {"expert1", "expert2", "expert3"}
 
 
 def test_adjusting_needs_validation_images_and_logits(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_adjusting_needs_validation_images_and_logits(tmp_path: Path) -> None:
             adjust="validation",
         )
     assert not (tmp_path / "run").exists()
-    seen = Predictions(
+    seen = SplitPredictions(
         {"logits": np.zeros((1, 10), dtype=np.float32)},
         np.zeros(1, dtype=np.int64),
         np.zeros(1, dtype=np.int64),
@@ -380,10 +380,10 @@ def test_evaluating_again_sees_images_as_training_did(
     row = train("enlarging:enlarged", "digits-lt", tmp_path / "run", threads=1, device="cpu").row
     assert row is not None
     assert row["size"] == 16
-    again = evaluate(tmp_path / "run", device="cpu", threads=1)
-    assert again["test"] is not None
+    restore_method = evaluate(tmp_path / "run", device="cpu", threads=1)
+    assert restore_method["test"] is not None
     assert row["test"] is not None
-    assert again["test"]["ece"] == row["test"]["ece"]
+    assert restore_method["test"]["ece"] == row["test"]["ece"]
 
 
 def test_evaluating_on_other_data_goes_by_class_names(copied: Path, tmp_path: Path) -> None:
@@ -442,7 +442,7 @@ def test_a_folder_that_was_moved_is_found_and_never_judged_by_what_was_learnt(
     ):
         evaluate(tmp_path / "run", device="cpu", threads=1)
     assert evaluate(tmp_path / "run", root="moved", device="cpu", threads=1)["test"] == test
-    assert again(tmp_path / "run", root="moved")[1].test.ids
+    assert restore_method(tmp_path / "run", root="moved")[1].test.ids
     capsys.readouterr()
     assert evaluate(tmp_path / "run", data="moved", device="cpu", threads=1)["test"] == test
     assert "its own held-out images are judged" in capsys.readouterr().err
@@ -465,8 +465,8 @@ def test_other_data_is_fitted_as_that_of_the_run(
     for name in ("a/1.png", "a/2.png", "b/1.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.fromarray(rng.integers(0, 255, (20, 40, 3), dtype=np.uint8)).save(tmp_path / name)
-    (batch,) = InOrder(
-        open_to_judge(str(tmp_path), size=16, kept=kept, crop=crop).test, size=16, batch=9
+    (batch,) = EvalLoader(
+        open_for_evaluation(str(tmp_path), size=16, kept=kept, crop=crop).test, size=16, batch=9
     ).epoch()
     fit = Fit(16, kept, crop)
     for row, name in enumerate(("a/1.png", "a/2.png", "b/1.png")):
@@ -503,13 +503,15 @@ def test_prediction_sets_and_adjustments_are_for_a_network_that_is_asked_once(
     assert test is not None
     inside = sets(once["test"], expected.values)[np.arange(500), data.test.target.numpy()]
     assert test["conformal"]["coverage"] == pytest.approx(inside.mean(), abs=0.003)
-    again = evaluate(tmp_path / "run", device="cpu", threads=1)["test"]
-    assert again is not None
-    assert again["conformal"]["coverage"] == pytest.approx(test["conformal"]["coverage"], abs=0.003)
+    restore_method = evaluate(tmp_path / "run", device="cpu", threads=1)["test"]
+    assert restore_method is not None
+    assert restore_method["conformal"]["coverage"] == pytest.approx(
+        test["conformal"]["coverage"], abs=0.003
+    )
 
 
 def test_a_child_does_not_hold_what_its_parent_holds(tmp_path: Path) -> None:
-    with held(tmp_path / "run"):
+    with locked(tmp_path / "run"):
         context = multiprocessing.get_context("fork")
         begun = context.Event()
 
@@ -521,7 +523,7 @@ def test_a_child_does_not_hold_what_its_parent_holds(tmp_path: Path) -> None:
         child.start()
         assert begun.wait(30)
     try:
-        with held(tmp_path / "run"):
+        with locked(tmp_path / "run"):
             pass
     finally:
         child.kill()
@@ -530,7 +532,7 @@ def test_a_child_does_not_hold_what_its_parent_holds(tmp_path: Path) -> None:
 
 def test_a_folder_is_trained_into_by_one_process_at_a_time(tmp_path: Path) -> None:
     with (
-        held(tmp_path / "run"),
+        locked(tmp_path / "run"),
         pytest.raises(ValueError, match="expected to be the only one that trains into"),
     ):
         train("balanced_softmax", "digits-lt", tmp_path / "run", **QUICK)
@@ -577,7 +579,7 @@ def test_a_run_from_before_its_recipe_moved_or_had_a_flag_is_the_same_run(copied
     with pytest.raises(ValueError, match=r"tau: 1\.0 in the folder, 0\.5 asked"):
         train("balanced_softmax", "digits-lt", copied, **QUICK, tau=0.5)
     evaluate(copied, device="cpu", threads=1)
-    method, data = again(copied)
+    method, data = restore_method(copied)
     assert not data.mirror
     saved = load(copied, device="cpu").network.state_dict()
     assert all(torch.equal(own, saved[name]) for name, own in method.deploy().state_dict().items())
@@ -592,7 +594,7 @@ def test_evaluating_notices_that_the_data_changed(copied: Path) -> None:
 
 def test_the_command_is_one_that_asks_for_the_same() -> None:
     recipe = read("balanced_softmax")
-    asked = Asked(
+    asked = RunConfig(
         recipe=recipe,
         keywords=recipe.keywords({"lr": 0.5, "tau": 2}),
         data="my data",
@@ -790,9 +792,9 @@ def test_a_network_of_a_binary_loss_is_judged_by_its_sigmoid(
         )
     row = json.loads((tmp_path / "run" / "row.json").read_text())
     evaluate(tmp_path / "run", rewrite=True, device="cpu", threads=1)
-    again = json.loads((tmp_path / "run" / "row.json").read_text())
-    assert again["test"]["confidence"] == "sigmoid"
-    assert again["test"] == row["test"]
+    restore_method = json.loads((tmp_path / "run" / "row.json").read_text())
+    assert restore_method["test"]["confidence"] == "sigmoid"
+    assert restore_method["test"] == row["test"]
     card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
     assert (
         f"(by sigmoid; by softmax, as probabilities are given, {row['test']['calibration']['softmax']['ece']:.3f})"

@@ -38,7 +38,7 @@ class ToyBatches:
             yield {
                 "image": self.image[rows],
                 "target": self.target[rows],
-                "draw": torch.arange(at, at + len(rows)),
+                "position": torch.arange(at, at + len(rows)),
             }
 
 
@@ -69,7 +69,7 @@ class ToyMethod(Method[Labelled]):
         return Outcome(
             {"class": loss, "pull": pull},
             notes={"size": features.detach().norm()},
-            carry={"rows": batch["draw"]},
+            carry={"rows": batch["position"]},
         )
 
     @torch.no_grad()

@@ -16,10 +16,10 @@ from longtail.errors import LongtailError
 
 
 class Images(TypedDict):
-    """Images as floats in [0, 1], with each row's position in the epoch's order (`draw`)."""
+    """Images as floats in [0, 1], with each row's position in the epoch's order (`position`)."""
 
     image: Tensor
-    draw: Tensor
+    position: Tensor
 
 
 class Labelled(Images):
@@ -33,7 +33,7 @@ class Views(TypedDict):
 
     view1: Tensor
     view2: Tensor
-    draw: Tensor
+    position: Tensor
 
 
 class LabelledViews(Views):
@@ -130,7 +130,7 @@ class Method(nn.Module, ABC, Generic[B]):
 
 
 class Batches(Protocol[B_co]):
-    """The only way the engine reads data. A batch is flat, and its rows are counted by `draw`."""
+    """The only way the engine reads data. A batch is flat, and its rows are counted by `position`."""
 
     def __len__(self) -> int:
         """Batches in an epoch."""

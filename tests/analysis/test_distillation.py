@@ -17,16 +17,16 @@ from longtail.analysis import (
     analyse_teacher,
     analyse_tokens,
     analyse_training,
+    attention_maps,
     curves,
     entropy,
     feature_rank,
-    look,
 )
 from longtail.analysis.figures import draw
-from longtail.data.dataset import Dataset, Memory, Split
+from longtail.data.dataset import ArrayImages, Dataset, Split
 from longtail.data.mixing import Mixup
 from longtail.data.open import open_data
-from longtail.data.views import Plain, Weak
+from longtail.data.views import CenterCrop, CropFlip
 from longtail.nn import Classifier, TokenHeads, build
 
 
@@ -55,11 +55,11 @@ def test_tokens_become_arrays_and_pictures(data: Dataset, tmp_path: Path) -> Non
     few = np.isin(data.train.target.numpy(), data.groups.members["few"])
     images = (
         torch.stack(
-            [Plain(8)(data.train.pictures.image(row)) for row in np.flatnonzero(few).tolist()]
+            [CenterCrop(8)(data.train.pictures.image(row)) for row in np.flatnonzero(few).tolist()]
         ).float()
         / 255
     )
-    seen = look(own, images)
+    seen = attention_maps(own, images)
     with np.load(tmp_path / "attention_distance.npz") as stored:
         i, j = np.divmod(np.arange(16), 4)
         far = 2 * np.hypot(i[:, None] - i, j[:, None] - j)
@@ -77,11 +77,11 @@ def test_ranks_are_of_rare_classes_among_all(data: Dataset, tmp_path: Path) -> N
     analyse_tokens(own, data, tmp_path, at_most=10_000, batch=200)
     images = (
         torch.stack(
-            [Plain(8)(data.train.pictures.image(row)) for row in range(len(data.train))]
+            [CenterCrop(8)(data.train.pictures.image(row)) for row in range(len(data.train))]
         ).float()
         / 255
     )
-    tokens = look(own, images).tokens[:, 1, 1].numpy()
+    tokens = attention_maps(own, images).tokens[:, 1, 1].numpy()
     few = np.isin(data.train.target.numpy(), data.groups.members["few"])
     with np.load(tmp_path / "rank.npz") as stored:
         assert stored["rank"][1, 1] == feature_rank(tokens, tokens[few])
@@ -94,7 +94,7 @@ def test_ranks_are_of_rare_classes_among_all(data: Dataset, tmp_path: Path) -> N
 
 
 def some(split: Split, rows: list[int]) -> Split:
-    assert isinstance(split.pictures, Memory)
+    assert isinstance(split.pictures, ArrayImages)
     taken = split.pictures.take(np.array(rows, dtype=np.int64))
     return replace(
         split, pictures=taken, target=split.target[rows], ids=tuple(split.ids[row] for row in rows)
@@ -144,15 +144,15 @@ def test_a_teacher_is_judged_in_and_out_of_distribution(data: Dataset, tmp_path:
         Dim().eval(),
         data,
         tmp_path,
-        inside=Plain(8),
-        outside=Weak(8, pad=1),
+        inside=CenterCrop(8),
+        outside=CropFlip(8, pad=1),
         mix=Mixup(classes=10, alpha=1.0),
         batch=91,
         batches=4,
     )
     images = (
         torch.stack(
-            [Plain(8)(data.train.pictures.image(row)) for row in range(len(data.train))]
+            [CenterCrop(8)(data.train.pictures.image(row)) for row in range(len(data.train))]
         ).float()
         / 255
     )
@@ -164,7 +164,7 @@ def test_a_teacher_is_judged_in_and_out_of_distribution(data: Dataset, tmp_path:
             (Dim()(images).numpy().argmax(1) == target).mean()
         )
     with pytest.raises(ValueError, match="expected a teacher in evaluation mode"):
-        analyse_teacher(Dim(), data, tmp_path, inside=Plain(8), outside=Weak(8, pad=1))
+        analyse_teacher(Dim(), data, tmp_path, inside=CenterCrop(8), outside=CropFlip(8, pad=1))
     before = path.read_bytes()
     torch.manual_seed(7)
     np.random.seed(7)  # noqa: NPY002
@@ -173,8 +173,8 @@ def test_a_teacher_is_judged_in_and_out_of_distribution(data: Dataset, tmp_path:
         Dim().eval(),
         data,
         tmp_path,
-        inside=Plain(8),
-        outside=Weak(8, pad=1),
+        inside=CenterCrop(8),
+        outside=CropFlip(8, pad=1),
         mix=Mixup(classes=10, alpha=1.0),
         batch=91,
         batches=4,
@@ -215,10 +215,16 @@ def test_one_process_of_several_looks_at_as_many_images(
             return super().forward(image)
 
     for world in (1, 2):
-        monkeypatch.setattr("longtail.processes.world", lambda own=world: own)
+        monkeypatch.setattr("longtail.processes.world_size", lambda own=world: own)
         teacher = Counting().eval()
         analyse_teacher(
-            teacher, data, tmp_path, inside=Plain(8), outside=Plain(8), batch=32, batches=2
+            teacher,
+            data,
+            tmp_path,
+            inside=CenterCrop(8),
+            outside=CenterCrop(8),
+            batch=32,
+            batches=2,
         )
         assert teacher.rows == 2 * 64
 

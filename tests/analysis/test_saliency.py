@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from longtail.analysis import where_it_looks
+from longtail.analysis import saliency_map
 from longtail.nn import Classifier, Linear, build
 from longtail.nn.experts import Experts
 
@@ -37,7 +37,7 @@ def classifier(name: str, **keywords: Any) -> nn.Module:
 def test_every_kind_of_network_shows_where_it_looks(network: dict[str, Any], kind: str) -> None:
     made = classifier(**network).requires_grad_(False)
     before = {name: own.clone() for name, own in made.state_dict().items()}
-    maps, found = where_it_looks(made, torch.rand(5, 3, 32, 32), answer=torch.arange(5))
+    maps, found = saliency_map(made, torch.rand(5, 3, 32, 32), answer=torch.arange(5))
     assert found == kind
     assert maps is not None
     assert maps.shape[0] == 5
@@ -54,12 +54,12 @@ def test_every_kind_of_network_shows_where_it_looks(network: dict[str, Any], kin
 def test_experts_look_together() -> None:
     made = classifier("fast_cnn_experts", experts=2)
     image, answer = torch.rand(2, 3, 32, 32), torch.zeros(2, dtype=torch.long)
-    before, _ = where_it_looks(made, image, answer=answer)
+    before, _ = saliency_map(made, image, answer=answer)
     experts: Any = next(own for own in made.modules() if isinstance(own, Experts))
     with torch.no_grad():
         for own in experts.branches[0].parameters():
             own.zero_()
-    after, _ = where_it_looks(made, image, answer=answer)
+    after, _ = saliency_map(made, image, answer=answer)
     assert before is not None
     assert after is not None
     assert not torch.allclose(before, after)  # the first expert counts, not only the last
@@ -93,7 +93,7 @@ class Last(nn.Module):
     ("network", "reason"), [(Flat(), "got none"), (Last(), "from this network")]
 )
 def test_a_network_without_maps_says_why(network: nn.Module, reason: str) -> None:
-    maps, kind = where_it_looks(
+    maps, kind = saliency_map(
         network, torch.rand(2, 3, 8, 8), answer=torch.zeros(2, dtype=torch.long)
     )
     assert maps is None

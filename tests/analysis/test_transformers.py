@@ -12,9 +12,9 @@ from torch import Tensor
 
 from longtail.analysis.transformers import (
     attention_distance,
+    attention_maps,
     entropy,
     feature_rank,
-    look,
     rollout,
     transformer_of,
 )
@@ -47,7 +47,7 @@ def attention(count: int = 11, *, images: int = 2) -> Tensor:
 
 def test_attention_is_what_timm_computes_when_it_is_not_fused() -> None:
     own, image = network().eval(), torch.rand(2, 3, 12, 12)
-    seen = look(own, image)
+    seen = attention_maps(own, image)
     found: list[Tensor] = []
     for block in transformer_of(own).blocks:
         block.attn.fused_attn = False
@@ -63,7 +63,7 @@ def test_attention_is_what_timm_computes_when_it_is_not_fused() -> None:
 
 def test_the_last_tokens_are_the_features_before_the_norm() -> None:
     own, image = network().eval(), torch.rand(2, 3, 12, 12)
-    seen = look(Classifier(own, TokenHeads(own.dim, 5)).train(), image)
+    seen = attention_maps(Classifier(own, TokenHeads(own.dim, 5)).train(), image)
     with torch.no_grad():
         assert torch.allclose(
             transformer_of(own).norm(seen.tokens[:, -1])[:, :2].flatten(1), own(image), atol=1e-6
@@ -72,11 +72,11 @@ def test_the_last_tokens_are_the_features_before_the_norm() -> None:
 
 def test_looking_leaves_no_trace() -> None:
     own = network().train()
-    look(own, torch.rand(2, 3, 12, 12))
+    attention_maps(own, torch.rand(2, 3, 12, 12))
     assert own.training
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in own.modules())
     with pytest.raises(ValueError, match="one vision transformer inside, got 0"):
-        look(build({"name": "fast_cnn", "size": 8, "width": 8}), torch.rand(1, 3, 8, 8))
+        attention_maps(build({"name": "fast_cnn", "size": 8, "width": 8}), torch.rand(1, 3, 8, 8))
 
 
 def test_rollout_follows_every_path_of_attention() -> None:
@@ -112,9 +112,9 @@ def test_distance_is_in_pixels_between_patches() -> None:
         attention_distance(own, prefix=1, patch=4)
 
 
-def slow_rank(everyone: Any, tail: Any, tolerance: float) -> int:
-    mean = everyone.mean(0)
-    _, _, rows = np.linalg.svd(everyone - mean)
+def slow_rank(features: Any, tail: Any, tolerance: float) -> int:
+    mean = features.mean(0)
+    _, _, rows = np.linalg.svd(features - mean)
     for k in range(1, len(rows) + 1):
         basis = rows[:k].T
         rebuilt = (tail - mean) @ basis @ basis.T
@@ -123,15 +123,15 @@ def slow_rank(everyone: Any, tail: Any, tolerance: float) -> int:
             <= tolerance
         ):
             return k
-    return int(everyone.shape[1])
+    return int(features.shape[1])
 
 
 @pytest.mark.parametrize("tolerance", [0.3, 0.1, 0.01, 0.001])
 def test_rank_is_the_least_number_of_directions(tolerance: float) -> None:
     rng = np.random.default_rng(0)
-    everyone = rng.normal(size=(60, 12)) * 2.0 ** -np.arange(12) + 5
-    tail = everyone[:9] + 0.01 * rng.normal(size=(9, 12))
-    assert feature_rank(everyone, tail, tolerance=tolerance) == slow_rank(everyone, tail, tolerance)
+    features = rng.normal(size=(60, 12)) * 2.0 ** -np.arange(12) + 5
+    tail = features[:9] + 0.01 * rng.normal(size=(9, 12))
+    assert feature_rank(features, tail, tolerance=tolerance) == slow_rank(features, tail, tolerance)
 
 
 def test_rank_at_its_edges() -> None:

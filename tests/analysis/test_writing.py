@@ -15,7 +15,7 @@ from longtail.analysis import analyse
 from longtail.analysis.figures import draw
 from longtail.data.dataset import Split
 from longtail.runs import load, train
-from longtail.runs.restore import again
+from longtail.runs.restore import restore_method
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}
 
@@ -29,7 +29,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_finished_run_gives_its_method_back(finished: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
-    method, data = again(finished)
+    method, data = restore_method(finished)
     image = torch.rand(3, 3, 8, 8)
     with torch.no_grad():
         # Equal up to the rounding of another memory layout.
@@ -40,11 +40,11 @@ def test_a_finished_run_gives_its_method_back(finished: Path) -> None:
     assert any(name.startswith("neck.batchformer") for name in method.state_dict())
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
     with pytest.raises(ValueError):  # noqa: PT011 - whichever file is missed first
-        again(finished / "train")
+        restore_method(finished / "train")
 
 
 def test_arrays_and_figures(finished: Path, tmp_path: Path) -> None:
-    method, data = again(finished)
+    method, data = restore_method(finished)
     assert analyse(method, data, tmp_path, batch=32, batches=2) == [
         tmp_path / "gradcam.npz",
         tmp_path / "relations.npz",
@@ -63,7 +63,7 @@ def test_arrays_and_figures(finished: Path, tmp_path: Path) -> None:
 
 def test_a_run_without_batchformer_has_grad_cam_alone(tmp_path: Path) -> None:
     train("ride", "digits-lt", tmp_path / "run", **QUICK, experts=2)
-    method, data = again(tmp_path / "run")
+    method, data = restore_method(tmp_path / "run")
     assert analyse(method, data, tmp_path / "run" / "analysis", group="many") == [
         tmp_path / "run" / "analysis" / "gradcam.npz"
     ]
@@ -72,7 +72,7 @@ def test_a_run_without_batchformer_has_grad_cam_alone(tmp_path: Path) -> None:
 def test_bad_input_is_refused(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    method, data = again(finished)
+    method, data = restore_method(finished)
     lost = replace(
         data, test=Split(data.test.pictures, torch.zeros(500, dtype=torch.long), data.test.ids)
     )
@@ -92,7 +92,7 @@ def test_bad_input_is_refused(
 
 def test_a_transformer_is_shown_by_its_attention(tmp_path: Path) -> None:
     train("vit", "digits-lt", tmp_path / "run", **QUICK, patch=2)
-    analyse(*again(tmp_path / "run"), tmp_path)
+    analyse(*restore_method(tmp_path / "run"), tmp_path)
     with np.load(tmp_path / "gradcam.npz") as stored:
         assert str(stored["kind"]) == "attention rollout"
         assert stored["map"].shape == (3, 8, 8)

@@ -232,13 +232,13 @@ def test_timing_leaves_nothing_behind(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from longtail.engine.machine import Machine
-    from longtail.runs.identity import DATA_DEFAULTS, Asked
+    from longtail.runs.identity import DATA_DEFAULTS, RunConfig
 
     recipe = read("balanced_softmax")
     keywords = recipe.keywords({"size": 32, "epochs": 1000, "batch": 32})
     before = time.monotonic()
     each = auto.timed(
-        Asked(recipe, keywords, str(folder), dict(DATA_DEFAULTS), 0, 0, "none"),
+        RunConfig(recipe, keywords, str(folder), dict(DATA_DEFAULTS), 0, 0, "none"),
         open_data(str(folder)),
         Machine(),
     )

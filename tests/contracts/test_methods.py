@@ -24,7 +24,7 @@ from longtail.losses import (
     InfluenceBalanced,
     LogitAdjusted,
     ParametricContrastive,
-    effective_number,
+    class_balanced_weights,
     expert_temperature,
 )
 from longtail.methods import Classify, DistillTokens, MaskedAutoencode, PaCo, Ride
@@ -58,7 +58,7 @@ def hard() -> Batch:
     return {
         "image": image,
         "target": torch.tensor([0, 0, 0, 0, 1, 1, 1, 2, 3, 4]),
-        "draw": torch.arange(10),
+        "position": torch.arange(10),
     }
 
 
@@ -73,7 +73,7 @@ def views() -> Batch:
         "view1": batch["image"],
         "view2": batch["image"].flip(-1),
         "target": batch["target"],
-        "draw": batch["draw"],
+        "position": batch["position"],
     }
 
 
@@ -107,7 +107,7 @@ def vit(**more: object) -> Network:
 
 
 def deferred() -> Deferred:
-    return Deferred(effective_number(COUNTS), start=0.8)
+    return Deferred(class_balanced_weights(COUNTS), start=0.8)
 
 
 def ride(neck: Neck | None = None, *, teacher: Frozen | None = None) -> Ride:

@@ -17,7 +17,7 @@ from longtail.data.augmentations import (
     _erased,
     _shifted,
 )
-from longtail.data.views import Array, Plain, View, Weak
+from longtail.data.views import Array, CenterCrop, CropFlip, View
 
 
 def picture(width: int = 32, height: int = 32) -> Image.Image:
@@ -48,7 +48,7 @@ def test_no_flip_means_no_flip(make: type[CifarAutoAugment | ThreeAugment]) -> N
 
 
 def test_strong_views_move_the_image_as_the_weak_one_does() -> None:
-    weak, image = Weak(8, pad=3), picture(8, 8)
+    weak, image = CropFlip(8, pad=3), picture(8, 8)
     possible = {
         weak(image, np.array([top, left, 0, 0, 0])).numpy().tobytes()
         for top in range(7)
@@ -82,7 +82,7 @@ def test_erasing_leaves_noise_of_imagenet_colours_in_a_rectangle() -> None:
 
 def test_three_augment_chooses_one_of_three() -> None:
     view, image = ThreeAugment(16, pad=0, jitter=0.0, flip=False), picture(16, 16)
-    original = Plain(16)(image)
+    original = CenterCrop(16)(image)
     kinds = set()
     for row in drawn(view, 40):
         result = view(image, row)
@@ -117,7 +117,7 @@ def test_rotated_turns_the_shifted_image_by_up_to_so_many_degrees_as_torchvision
         assert torch.equal(looked, torch.from_numpy(np.array(expected)).permute(2, 0, 1))
     assert -15 <= min(found) < -14
     assert 14 < max(found) <= 15
-    assert torch.equal(Rotated(16, pad=0, degrees=0, flip=False)(image, row), Plain(16)(image))
+    assert torch.equal(Rotated(16, pad=0, degrees=0, flip=False)(image, row), CenterCrop(16)(image))
 
 
 class Noise(Seeded):
@@ -125,7 +125,7 @@ class Noise(Seeded):
 
     size = 4
 
-    def look(self, image: Image.Image) -> torch.Tensor:
+    def apply(self, image: Image.Image) -> torch.Tensor:
         values = random.random(), np.random.rand(), float(torch.rand(()))  # noqa: NPY002
         return (torch.tensor(values) * 255).to(torch.uint8)[:, None, None].expand(3, 4, 4)
 

@@ -16,10 +16,10 @@ from torch import Tensor
 from longtail import processes
 from longtail.core import Batches, Labelled, LabelledViews
 from longtail.data.augmentations import CifarAutoAugment, RandAugment, SimClr
-from longtail.data.dataset import Memory, Split
-from longtail.data.loader import InOrder, Loader, seen
+from longtail.data.dataset import ArrayImages, Split
+from longtail.data.loader import EvalLoader, TrainLoader, load_images
 from longtail.data.samplers import ClassBalanced, Instance, RepeatedAugmentation, Sampler
-from longtail.data.views import Plain, TwoViews, View, Weak
+from longtail.data.views import CenterCrop, CropFlip, TwoViews, View
 
 ROWS, SIZE = 43, 8
 PIXELS = torch.randint(
@@ -38,12 +38,12 @@ class Streamed:
         return len(self.pixels)
 
     def image(self, index: int) -> Image.Image:
-        return Memory(self.pixels).image(index)
+        return ArrayImages(self.pixels).image(index)
 
 
-MEMORY = Split(Memory(PIXELS), TARGET, tuple(map(str, range(ROWS))))
+MEMORY = Split(ArrayImages(PIXELS), TARGET, tuple(map(str, range(ROWS))))
 STREAM = Split(Streamed(PIXELS), TARGET, MEMORY.ids)
-VIEWS: list[View] = [Weak(SIZE, cutout=4), CifarAutoAugment(SIZE, cutout=4), RandAugment(SIZE)]
+VIEWS: list[View] = [CropFlip(SIZE, cutout=4), CifarAutoAugment(SIZE, cutout=4), RandAugment(SIZE)]
 
 
 def same(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
@@ -59,7 +59,7 @@ def all_same(left: Iterator[Any] | list[Any], right: Iterator[Any] | list[Any]) 
 def process(monkeypatch: pytest.MonkeyPatch) -> Any:
     def pretend(rank: int, world: int) -> None:
         monkeypatch.setattr(processes, "rank", lambda: rank)
-        monkeypatch.setattr(processes, "world", lambda: world)
+        monkeypatch.setattr(processes, "world_size", lambda: world)
 
     return pretend
 
@@ -67,12 +67,12 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize("split", [MEMORY, STREAM], ids=["memory", "stream"])
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: type(view).__name__)
 def test_the_middle_of_an_epoch_equals_its_tail(split: Split, view: View) -> None:
-    loader = Loader(split, view=view, batch=10, seed=3)
+    loader = TrainLoader(split, view=view, batch=10, seed=3)
     whole = list(loader.epoch(2))
     assert len(whole) == len(loader) == 4
     for start in range(4):
         assert all_same(
-            Loader(split, view=view, batch=10, seed=3).epoch(2, start=start), whole[start:]
+            TrainLoader(split, view=view, batch=10, seed=3).epoch(2, start=start), whole[start:]
         )
     assert list(loader.epoch(2, start=4)) == []
 
@@ -80,13 +80,13 @@ def test_the_middle_of_an_epoch_equals_its_tail(split: Split, view: View) -> Non
 @pytest.mark.parametrize("sampler", [Instance(), ClassBalanced(), RepeatedAugmentation()], ids=str)
 def test_batches_are_what_they_say(sampler: Sampler) -> None:
     for number, batch in enumerate(
-        Loader(MEMORY, view=Plain(SIZE), batch=10, seed=3, sampler=sampler).epoch(1)
+        TrainLoader(MEMORY, view=CenterCrop(SIZE), batch=10, seed=3, sampler=sampler).epoch(1)
     ):
-        assert set(batch) == {"image", "target", "draw", "index"}
+        assert set(batch) == {"image", "target", "position", "index"}
         assert batch["image"].dtype == torch.float32
         assert torch.equal(batch["image"], PIXELS[batch["index"]] / 255)
         assert torch.equal(batch["target"], TARGET[batch["index"]])
-        assert batch["draw"].tolist() == list(range(10 * number, 10 * number + 10))
+        assert batch["position"].tolist() == list(range(10 * number, 10 * number + 10))
         assert (
             batch["index"].tolist()
             == sampler.order(TARGET, epoch=1, seed=3)[10 * number : 10 * number + 10].tolist()
@@ -95,19 +95,19 @@ def test_batches_are_what_they_say(sampler: Sampler) -> None:
 
 def test_pictures_in_memory_and_on_disk_are_seen_alike() -> None:
     memory, stream = (
-        Loader(split, view=VIEWS[0], batch=10, seed=3).epoch(0) for split in (MEMORY, STREAM)
+        TrainLoader(split, view=VIEWS[0], batch=10, seed=3).epoch(0) for split in (MEMORY, STREAM)
     )
     assert all_same(memory, stream)
 
 
 def test_pictures_in_memory_of_another_size_are_resized() -> None:
-    batch = next(Loader(MEMORY, view=Weak(12), batch=10, seed=3).epoch(0))
+    batch = next(TrainLoader(MEMORY, view=CropFlip(12), batch=10, seed=3).epoch(0))
     assert batch["image"].shape == (10, 3, 12, 12)
 
 
 def test_workers_change_nothing() -> None:
-    alone = Loader(STREAM, view=VIEWS[1], batch=10, seed=3)
-    helped = Loader(STREAM, view=VIEWS[1], batch=10, seed=3, workers=2)
+    alone = TrainLoader(STREAM, view=VIEWS[1], batch=10, seed=3)
+    helped = TrainLoader(STREAM, view=VIEWS[1], batch=10, seed=3, workers=2)
     assert all_same(list(helped.epoch(1, start=1)), alone.epoch(1, start=1))
 
 
@@ -116,8 +116,8 @@ def test_workers_change_nothing() -> None:
 def test_the_union_of_two_processes_is_one_processs_batch(
     view: View, rows: int, process: Any
 ) -> None:
-    split = Split(Memory(PIXELS[:rows]), TARGET[:rows], MEMORY.ids[:rows])
-    loader = Loader(split, view=view, batch=20, seed=3)
+    split = Split(ArrayImages(PIXELS[:rows]), TARGET[:rows], MEMORY.ids[:rows])
+    loader = TrainLoader(split, view=view, batch=20, seed=3)
     whole = list(loader.epoch(1))
     shares = []
     for rank in range(2):
@@ -126,34 +126,34 @@ def test_the_union_of_two_processes_is_one_processs_batch(
         shares.append(list(loader.epoch(1)))
     for batch, first, second in zip(whole, *shares, strict=True):
         union = {key: torch.cat([first[key], second[key]]) for key in batch}
-        shared = len(batch["draw"]) // 2 * 2
-        assert len(first["draw"]) == len(second["draw"]) == shared // 2
+        shared = len(batch["position"]) // 2 * 2
+        assert len(first["position"]) == len(second["position"]) == shared // 2
         assert same(union, {key: value[:shared] for key, value in batch.items()})
 
 
 def test_epochs_seeds_and_draws_give_other_views() -> None:
-    one = Split(Memory(PIXELS[:1].expand(8, -1, -1, -1)), TARGET[:8], MEMORY.ids[:8])
+    one = Split(ArrayImages(PIXELS[:1].expand(8, -1, -1, -1)), TARGET[:8], MEMORY.ids[:8])
     for view in VIEWS:
-        first = next(Loader(one, view=view, batch=8, seed=0).epoch(0))["image"]
+        first = next(TrainLoader(one, view=view, batch=8, seed=0).epoch(0))["image"]
         assert len(first.flatten(1).unique(dim=0)) >= 5
         for other in (
-            Loader(one, view=view, batch=8, seed=1).epoch(0),
-            Loader(one, view=view, batch=8, seed=0).epoch(1),
+            TrainLoader(one, view=view, batch=8, seed=1).epoch(0),
+            TrainLoader(one, view=view, batch=8, seed=0).epoch(1),
         ):
             assert not torch.equal(next(other)["image"], first)
 
 
 def test_small_splits_give_one_batch_and_full_ones_drop_the_rest() -> None:
-    assert len(Loader(MEMORY, view=Weak(SIZE), batch=ROWS, seed=0)) == 1
-    (batch,) = Loader(MEMORY, view=Weak(SIZE), batch=64, seed=0).epoch(0)
+    assert len(TrainLoader(MEMORY, view=CropFlip(SIZE), batch=ROWS, seed=0)) == 1
+    (batch,) = TrainLoader(MEMORY, view=CropFlip(SIZE), batch=64, seed=0).epoch(0)
     assert sorted(batch["index"].tolist()) == list(range(ROWS))
 
 
 def test_two_views_come_as_view1_and_view2() -> None:
-    loader = Loader(MEMORY, view=TwoViews(Weak(SIZE), SimClr(SIZE)), batch=10, seed=0)
+    loader = TrainLoader(MEMORY, view=TwoViews(CropFlip(SIZE), SimClr(SIZE)), batch=10, seed=0)
     views: Batches[LabelledViews] = loader
     batch = next(loader.epoch(0))
-    assert set(batch) == {"view1", "view2", "target", "draw", "index"}
+    assert set(batch) == {"view1", "view2", "target", "position", "index"}
     assert batch["view1"].shape == batch["view2"].shape == (10, 3, SIZE, SIZE)
     assert not torch.equal(batch["view1"], batch["view2"])
     assert all_same(views.epoch(0, start=2), list(views.epoch(0))[2:])
@@ -167,19 +167,19 @@ def states() -> tuple[Any, Any, Tensor]:
 def test_reading_data_does_not_disturb_the_generators(workers: int) -> None:
     before = states()
     for split in (MEMORY, STREAM):
-        for _ in Loader(
+        for _ in TrainLoader(
             split, view=CifarAutoAugment(SIZE), batch=20, seed=0, workers=workers
         ).epoch(0):
             assert states()[:2] == before[:2]
             assert torch.equal(states()[2], before[2])
-        list(InOrder(split, size=16, batch=20).epoch())
+        list(EvalLoader(split, size=16, batch=20).epoch())
     assert states()[:2] == before[:2]
     assert torch.equal(states()[2], before[2])
 
 
 @pytest.mark.parametrize("split", [MEMORY, STREAM], ids=["memory", "stream"])
 def test_evaluation_goes_through_the_split_in_order(split: Split) -> None:
-    data = InOrder(split, size=SIZE, batch=10)
+    data = EvalLoader(split, size=SIZE, batch=10)
     labelled: Batches[Labelled] = data
     batches = list(data.epoch(0))
     assert [len(batch["index"]) for batch in batches] == [10, 10, 10, 10, 3]
@@ -193,7 +193,7 @@ def test_evaluation_goes_through_the_split_in_order(split: Split) -> None:
 @pytest.mark.parametrize("world", [2, 3, 50])
 def test_processes_share_the_evaluation_without_duplicates(world: int, process: Any) -> None:
     rows = []
-    data = InOrder(MEMORY, size=SIZE, batch=4)
+    data = EvalLoader(MEMORY, size=SIZE, batch=4)
     for rank in range(world):
         process(rank, world)
         batches = list(data.epoch(0))
@@ -204,16 +204,16 @@ def test_processes_share_the_evaluation_without_duplicates(world: int, process: 
 
 def test_one_picture_is_seen_as_evaluation_sees_it() -> None:
     part = replace(MEMORY, crop=0.75)
-    batch = next(InOrder(part, size=12, batch=3).epoch())
-    assert torch.equal(seen(part, [2, 0], 12), batch["image"][[2, 0]])
-    assert not torch.equal(seen(MEMORY, [2, 0], 12), batch["image"][[2, 0]])
+    batch = next(EvalLoader(part, size=12, batch=3).epoch())
+    assert torch.equal(load_images(part, [2, 0], 12), batch["image"][[2, 0]])
+    assert not torch.equal(load_images(MEMORY, [2, 0], 12), batch["image"][[2, 0]])
 
 
 @pytest.mark.parametrize(
-    "view", [*VIEWS, TwoViews(Weak(SIZE), SimClr(SIZE))], ids=lambda view: type(view).__name__
+    "view", [*VIEWS, TwoViews(CropFlip(SIZE), SimClr(SIZE))], ids=lambda view: type(view).__name__
 )
 def test_loaders_can_be_sent_to_spawned_workers(view: View) -> None:
-    loader = Loader(STREAM, view=view, batch=10, seed=3)
+    loader = TrainLoader(STREAM, view=view, batch=10, seed=3)
     assert all_same(pickle.loads(pickle.dumps(loader)).epoch(0), loader.epoch(0))
 
 
@@ -225,38 +225,40 @@ class Half:
 
 def test_mistakes_are_named(process: Any) -> None:
     with pytest.raises(ValueError, match="must give an order as long as the split"):
-        Loader(MEMORY, view=Weak(SIZE), batch=10, seed=0, sampler=Half()).epoch(0)
+        TrainLoader(MEMORY, view=CropFlip(SIZE), batch=10, seed=0, sampler=Half()).epoch(0)
     with pytest.raises(ValueError, match="batch must be at least 1"):
-        Loader(MEMORY, view=Weak(SIZE), batch=0, seed=0)
+        TrainLoader(MEMORY, view=CropFlip(SIZE), batch=0, seed=0)
     with pytest.raises(ValueError, match="must not be negative"):
-        Loader(MEMORY, view=Weak(SIZE), batch=10, seed=-1)
+        TrainLoader(MEMORY, view=CropFlip(SIZE), batch=10, seed=-1)
     with pytest.raises(ValueError, match="at least one image"):
-        Loader(Split(Memory(PIXELS[:0]), TARGET[:0], ()), view=Weak(SIZE), batch=10, seed=0)
+        TrainLoader(
+            Split(ArrayImages(PIXELS[:0]), TARGET[:0], ()), view=CropFlip(SIZE), batch=10, seed=0
+        )
     process(0, 3)
     with pytest.raises(
         ValueError, match="shared by 3 processes and must be a multiple of that, got 10: try 9"
     ):
-        Loader(MEMORY, view=Weak(SIZE), batch=10, seed=0)
+        TrainLoader(MEMORY, view=CropFlip(SIZE), batch=10, seed=0)
     process(0, 50)
     with pytest.raises(ValueError, match="start fewer processes"):
-        Loader(MEMORY, view=Weak(SIZE), batch=50, seed=0)
+        TrainLoader(MEMORY, view=CropFlip(SIZE), batch=50, seed=0)
 
 
 def test_workers_leave_signals_to_their_parent() -> None:
-    loader = Loader(STREAM, view=VIEWS[2], batch=4, seed=0, workers=1)
+    loader = TrainLoader(STREAM, view=VIEWS[2], batch=4, seed=0, workers=1)
     batches = loader.epoch(0)
     first = next(batches)
     for worker in multiprocessing.active_children():
         os.kill(worker.pid or 0, signal.SIGTERM)
-    assert all_same([first, *batches], Loader(STREAM, view=VIEWS[2], batch=4, seed=0).epoch(0))
+    assert all_same([first, *batches], TrainLoader(STREAM, view=VIEWS[2], batch=4, seed=0).epoch(0))
 
 
 def test_pictures_and_labels_that_do_not_fit_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"expected pixels as uint8 \(N, 3, H, W\), got torch.float32"
     ):
-        Memory(PIXELS / 255)
+        ArrayImages(PIXELS / 255)
     with pytest.raises(
         ValueError, match=f"expected as many pictures as targets and ids, got {ROWS}, 3 and 3"
     ):
-        Split(Memory(PIXELS), TARGET[:3], MEMORY.ids[:3])
+        Split(ArrayImages(PIXELS), TARGET[:3], MEMORY.ids[:3])

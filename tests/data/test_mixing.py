@@ -28,7 +28,7 @@ def made(rows: int) -> Labelled:
     return {
         "image": image,
         "target": torch.randint(5, (rows,), generator=generator),
-        "draw": torch.arange(rows),
+        "position": torch.arange(rows),
     }
 
 
@@ -45,7 +45,7 @@ def test_a_new_batch_with_distributions_and_the_old_one_untouched(
         assert mixed["target"].shape == (rows, 5)
         assert torch.allclose(mixed["target"].sum(1), torch.ones(rows))
         assert (mixed["target"] >= 0).all()
-        assert mixed["draw"] is batch["draw"]
+        assert mixed["position"] is batch["position"]
     assert torch.equal(batch["image"], before["image"])
     assert torch.equal(batch["target"], before["target"])
     assert pickle.loads(pickle.dumps(transform)) == transform
@@ -91,7 +91,7 @@ def test_targets_tell_how_much_of_each_image_is_there(seed: int) -> None:
     image = torch.eye(rows)[:, :, None, None].expand(
         rows, rows, 7, 9
     )  # channel c of image c is 1: the mean says whose pixels they are
-    batch: Labelled = {"image": image, "target": torch.arange(rows), "draw": torch.arange(rows)}
+    batch: Labelled = {"image": image, "target": torch.arange(rows), "position": torch.arange(rows)}
     for transform in (Mixup(classes=rows, alpha=0.8), CutMix(classes=rows, alpha=1.0)):
         mixed_image, mixed_target = ours(seed, batch, transform)
         assert torch.allclose(mixed_image.mean((2, 3)), mixed_target, atol=1e-6)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from longtail.data.images import reading
-from longtail.data.images.decoding import Files
-from longtail.data.open import open_data, open_to_judge
+from longtail.data.images.decoding import FileImages
+from longtail.data.open import open_data, open_for_evaluation
 
 MakeFolder = Callable[..., Path]
 
@@ -75,21 +75,21 @@ def test_streamed_splits_equal_those_in_memory_and_pickle(
     monkeypatch.setattr(reading, "MEMORY", 100)
     outside = open_data(path)
     assert (outside.hash, outside.test.ids) == (inside.hash, inside.test.ids)
-    assert isinstance(outside.train.pictures, Files)
+    assert isinstance(outside.train.pictures, FileImages)
     again = pickle.loads(pickle.dumps(outside.train))
     assert again.pictures.image(3).tobytes() == inside.train.pictures.image(3).tobytes()
 
 
 def test_to_be_judged_by_a_folder_is_asked_whole(tmp_path: Path, make_folder: MakeFolder) -> None:
     path = make_folder(tmp_path / "plain", {"a": 12, "b": 3})
-    data = open_to_judge(str(path))
+    data = open_for_evaluation(str(path))
     assert (len(data.val), len(data.test)) == (0, 15)
     assert torch.bincount(data.test.target).tolist() == [12, 3]
     assert not data.warnings, "nothing is learnt from it, so nothing is in training twice"
     path = make_folder(
         tmp_path / "splits", {"train/a": 12, "train/b": 12, "test/a": 2, "test/b": 1}
     )
-    data = open_to_judge(str(path))
+    data = open_for_evaluation(str(path))
     assert (len(data.val), len(data.test)) == (0, 3), (
         "test images where there are some, and none held out of training"
     )
@@ -100,10 +100,10 @@ def test_what_was_learnt_from_is_judged_by_what_was_held_out(
 ) -> None:
     path = str(make_folder(tmp_path / "plain", {"a": 12, "b": 9}))
     own = open_data(path, split_seed=3)
-    found = open_to_judge(path, learnt=(own.hash, "holdout", 3))
+    found = open_for_evaluation(path, learnt=(own.hash, "holdout", 3))
     assert (found.hash, found.val.ids, found.test.ids) == (own.hash, own.val.ids, own.test.ids)
     assert "its own held-out images are judged" in found.warnings[-1]
-    assert len(open_to_judge(path, learnt=(own.hash, "holdout", 4)).test) == 21, (
+    assert len(open_for_evaluation(path, learnt=(own.hash, "holdout", 4)).test) == 21, (
         "another split of it is other data"
     )
 

@@ -8,7 +8,7 @@ import pytest
 
 from longtail import processes
 from longtail.data import progress
-from longtail.data.progress import Bar, each
+from longtail.data.progress import Bar, map_threaded
 
 
 class Terminal(io.StringIO):
@@ -24,8 +24,8 @@ def test_every_index_once_whatever_the_chunks(capsys: pytest.CaptureFixture[str]
         with lock:
             seen.append(index)
 
-    each(look, range(1000), what="reading")
-    each(look, [], what="reading")
+    map_threaded(look, range(1000), what="reading")
+    map_threaded(look, [], what="reading")
     assert sorted(seen) == list(range(1000))
     assert capsys.readouterr().err == ""  # over in a moment
 
@@ -35,7 +35,7 @@ def test_errors_are_not_swallowed() -> None:
         raise ValueError(f"bad {index}")
 
     with pytest.raises(ValueError, match="bad"):
-        each(look, range(3), what="reading")
+        map_threaded(look, range(3), what="reading")
 
 
 def test_a_log_gets_a_line_now_and_then(

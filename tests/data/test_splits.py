@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from longtail.data.dataset import Memory
+from longtail.data.dataset import ArrayImages
 from longtail.data.source import Rows
 from longtail.data.splits import (
     Profile,
@@ -27,7 +27,7 @@ def rows(labels: list[int], content: list[int] | None = None) -> Rows:
     content = list(range(len(labels))) if content is None else content
     digests = tuple(sha256(str(c).encode()).digest() for c in content)
     return Rows(
-        Memory(torch.zeros((len(labels), 3, 2, 2), dtype=torch.uint8)),
+        ArrayImages(torch.zeros((len(labels), 3, 2, 2), dtype=torch.uint8)),
         np.array(labels),
         tuple(map(str, content)),
         digests,

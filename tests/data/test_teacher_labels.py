@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from longtail.core import BatchTransform, Clock, nothing
 from longtail.data import teacher_labels
 from longtail.data.dataset import Dataset
-from longtail.data.loader import Loader
+from longtail.data.loader import TrainLoader
 from longtail.data.mixing import MixupCutMix
 from longtail.data.open import open_data
 from longtail.data.samplers import RepeatedAugmentation
-from longtail.data.views import TwoViews, Weak
+from longtail.data.views import CropFlip, TwoViews
 from longtail.schedules import Until
 
 CLOCK = Clock(0, 4, 0, 2)
@@ -49,7 +49,7 @@ def batch(rows: int = 4, first: int = 0) -> dict[str, Tensor]:
     return {
         "image": image,
         "target": torch.zeros(rows, dtype=torch.long),
-        "draw": torch.arange(first, first + rows),
+        "position": torch.arange(first, first + rows),
     }
 
 
@@ -59,7 +59,7 @@ def test_the_teacher_sees_the_image_as_it_is_after_mixing() -> None:
     np.random.seed(0)  # noqa: NPY002
     mixed = mix(given, CLOCK)  # type: ignore[arg-type]
     np.random.seed(0)  # noqa: NPY002
-    taught = teacher_labels.InTurn(mix, teacher_labels.AskTeacher(teacher))(given, CLOCK)
+    taught = teacher_labels.Compose(mix, teacher_labels.AddTeacherLabels(teacher))(given, CLOCK)
     assert torch.equal(taught["image"], mixed["image"])
     assert not torch.equal(taught["teacher_target"], given["image"].mean((2, 3)).argmax(1))
     assert torch.equal(taught["teacher_target"], mixed["image"].mean((2, 3)).argmax(1))
@@ -72,29 +72,31 @@ def test_in_distribution_the_teacher_sees_its_own_view() -> None:
         "view1": given["image"],
         "view2": given["image"].flip(1),
         "target": given["target"],
-        "draw": given["draw"],
+        "position": given["position"],
     }
-    mix = teacher_labels.InTurn(teacher_labels.Apart(), teacher_labels.AskTeacher(Brightest()))
+    mix = teacher_labels.Compose(
+        teacher_labels.SplitViews(), teacher_labels.AddTeacherLabels(Brightest())
+    )
     taught = mix(views, CLOCK)
     assert torch.equal(taught["image"], given["image"])
     assert torch.equal(taught["teacher_target"], given["image"].flip(1).mean((2, 3)).argmax(1))
-    assert set(taught) == {"image", "target", "draw", "teacher_target"}
+    assert set(taught) == {"image", "target", "position", "teacher_target"}
 
 
 def test_a_teacher_in_train_mode_is_refused() -> None:
     with pytest.raises(ValueError, match="never in train mode, got one that is"):
-        teacher_labels.AskTeacher(Brightest().train())(batch(), CLOCK)
+        teacher_labels.AddTeacherLabels(Brightest().train())(batch(), CLOCK)
 
 
 def test_what_was_asked_once_is_remembered(tmp_path: Path) -> None:
     teacher = Brightest()
-    labelled = teacher_labels.AskTeacher(teacher)
-    remember = teacher_labels.Remembered(
+    labelled = teacher_labels.AddTeacherLabels(teacher)
+    remember = teacher_labels.CachedTeacherLabels(
         labelled, teacher_labels.LabelFile(tmp_path / "x.bin", epochs=2, draws=10, classes=3)
     )
     first = remember(batch(), CLOCK)
     assert teacher.asked == 1
-    again = teacher_labels.Remembered(
+    again = teacher_labels.CachedTeacherLabels(
         labelled, teacher_labels.LabelFile(tmp_path / "x.bin", epochs=2, draws=10, classes=3)
     )
     known = again(batch(), CLOCK)
@@ -164,7 +166,7 @@ def key(
     data: Dataset, *, teacher: nn.Module | None = None, mix: BatchTransform = MIX, **changed: Any
 ) -> dict[str, Any]:
     loader: dict[str, Any] = {
-        "view": Weak(8, pad=1),
+        "view": CropFlip(8, pad=1),
         "batch": 32,
         "seed": 0,
         "sampler": RepeatedAugmentation(3),
@@ -174,8 +176,8 @@ def key(
         (loader if name in ("view", "batch", "sampler", "view_seed") else other)[
             "seed" if name == "view_seed" else name
         ] = value
-    own: Any = Loader(data.train, **loader)
-    return teacher_labels.circumstances(teacher or Brightest(), own, data, mix=mix, **other)
+    own: Any = TrainLoader(data.train, **loader)
+    return teacher_labels.cache_key(teacher or Brightest(), own, data, mix=mix, **other)
 
 
 class Elsewhere(Brightest):
@@ -199,8 +201,8 @@ def test_any_change_of_what_determines_the_labels_makes_another_file(
         key(data, teacher=teacher),
         key(shorter),
         key(replace(data, hash="other")),
-        key(data, view=Weak(8, pad=2)),
-        key(data, view=TwoViews(Weak(8, pad=1), Weak(8, pad=1))),
+        key(data, view=CropFlip(8, pad=2)),
+        key(data, view=TwoViews(CropFlip(8, pad=1), CropFlip(8, pad=1))),
         key(data, batch=64),
         key(data, view_seed=1),
         key(data, sampler=RepeatedAugmentation(2)),
@@ -213,7 +215,7 @@ def test_any_change_of_what_determines_the_labels_makes_another_file(
         key(data, accumulate=2),
     ]
     with monkeypatch.context() as patched:
-        patched.setattr("longtail.processes.world", lambda: 2)
+        patched.setattr("longtail.processes.world_size", lambda: 2)
         others.append(key(data))
     monkeypatch.setattr(teacher_labels, "code", lambda: "edited")
     others.append(key(data))
@@ -236,12 +238,12 @@ def test_without_mixing_runs_of_other_seeds_share_a_file(data: Dataset) -> None:
 
 
 def test_the_file_lies_in_the_cache_and_says_what_it_is() -> None:
-    labelled = teacher_labels.AskTeacher(Brightest())
+    labelled = teacher_labels.AddTeacherLabels(Brightest())
     for number in (1, 1, 2):
-        kept: Any = teacher_labels.remembered(
+        kept: Any = teacher_labels.cached_labels(
             labelled, {"number": number}, epochs=1, draws=4, classes=3
         )
-        assert isinstance(kept, teacher_labels.Remembered)
+        assert isinstance(kept, teacher_labels.CachedTeacherLabels)
     folder = Path(os.environ["XDG_CACHE_HOME"]) / "longtail" / "labels"
     assert sorted(own.suffix for own in folder.iterdir()) == [".bin", ".bin", ".json", ".json"]
     assert json.loads(kept.store.path.with_suffix(".json").read_text()) == {"number": 2}
@@ -252,8 +254,8 @@ def test_where_nothing_can_be_kept_the_teacher_is_asked(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    labelled = teacher_labels.AskTeacher(Brightest())
-    assert teacher_labels.remembered(labelled, {}, epochs=1, draws=4, classes=3) is labelled
+    labelled = teacher_labels.AddTeacherLabels(Brightest())
+    assert teacher_labels.cached_labels(labelled, {}, epochs=1, draws=4, classes=3) is labelled
     assert "cannot be kept" in capsys.readouterr().err
 
 
@@ -275,8 +277,8 @@ def test_without_room_or_home_the_teacher_is_asked(
     monkeypatch.setattr(
         "os.posix_fallocate" if problem == "no room" else "pathlib.Path.home", refuse
     )
-    labelled = teacher_labels.AskTeacher(Brightest())
-    assert teacher_labels.remembered(labelled, {}, epochs=1, draws=4, classes=3) is labelled
+    labelled = teacher_labels.AddTeacherLabels(Brightest())
+    assert teacher_labels.cached_labels(labelled, {}, epochs=1, draws=4, classes=3) is labelled
     said = capsys.readouterr().err
     assert "cannot be kept" in said
     assert ("No space left" if problem == "no room" else "home directory") in said
@@ -307,7 +309,7 @@ class Odd:
 
 
 def test_parts_are_described_to_the_last_field_or_refused() -> None:
-    assert teacher_labels.described(Odd((1, "a", None, nothing)))["part"] == [
+    assert teacher_labels.to_config(Odd((1, "a", None, nothing)))["part"] == [
         1,
         "a",
         None,
@@ -315,4 +317,4 @@ def test_parts_are_described_to_the_last_field_or_refused() -> None:
     ]
     for part in (object(), lambda batch, clock: batch, Odd(lambda: 0)):
         with pytest.raises(ValueError, match="expected parts that say what they are"):
-            teacher_labels.described(part)
+            teacher_labels.to_config(part)

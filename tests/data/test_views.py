@@ -17,18 +17,18 @@ from longtail.data.augmentations import (
     SimClr,
     ThreeAugment,
 )
-from longtail.data.views import Array, Plain, TwoViews, View, Weak
+from longtail.data.views import Array, CenterCrop, CropFlip, TwoViews, View
 
 VIEWS: list[View] = [
-    Plain(32),
-    Weak(32, cutout=8),
+    CenterCrop(32),
+    CropFlip(32, cutout=8),
     CifarAutoAugment(32),
     RandAugment(32),
     ThreeAugment(32),
     Rotated(32),
     ResizedCrop(32),
     SimClr(32),
-    TwoViews(Weak(32), SimClr(32)),
+    TwoViews(CropFlip(32), SimClr(32)),
 ]
 names = [str(view).split("(")[0] for view in VIEWS]
 
@@ -52,7 +52,7 @@ def test_a_view_is_a_function_of_image_and_parameters(view: View) -> None:
     assert first.dtype == torch.uint8
     assert first.shape[-3:] == (3, 32, 32)
     assert torch.equal(first, again)
-    if not isinstance(view, Plain):
+    if not isinstance(view, CenterCrop):
         assert len(first.flatten(1).unique(dim=0)) >= 5
     assert pickle.loads(pickle.dumps(view)) == view
 
@@ -63,7 +63,7 @@ def test_every_picture_becomes_a_square_of_one_size(view: View, shape: tuple[int
     assert view(picture(*shape), drawn(view, 1)[0]).shape[-2:] == (32, 32)
 
 
-def reference(image: Array, row: Array, view: Weak) -> Array:
+def reference(image: Array, row: Array, view: CropFlip) -> Array:
     """Crop, flip and cut out pixel by pixel."""
     top, left, flipped, y, x = (int(value) for value in row)
     result = np.empty_like(image)
@@ -83,10 +83,15 @@ def reference(image: Array, row: Array, view: Weak) -> Array:
 
 @pytest.mark.parametrize(
     "view",
-    [Weak(8), Weak(8, pad=7, cutout=3), Weak(8, pad=0, cutout=4, fill=7), Weak(8, flip=False)],
+    [
+        CropFlip(8),
+        CropFlip(8, pad=7, cutout=3),
+        CropFlip(8, pad=0, cutout=4, fill=7),
+        CropFlip(8, flip=False),
+    ],
     ids=str,
 )
-def test_weak_batched_equals_one_by_one_and_the_slow_reference(view: Weak) -> None:
+def test_weak_batched_equals_one_by_one_and_the_slow_reference(view: CropFlip) -> None:
     pixels = np.random.default_rng(1).integers(256, size=(20, 3, 8, 8), dtype=np.uint8)
     before, parameters = pixels.copy(), drawn(view, 20)
     together = view.batch(pixels, parameters)
@@ -97,52 +102,55 @@ def test_weak_batched_equals_one_by_one_and_the_slow_reference(view: Weak) -> No
 
 
 def test_weak_parameters_are_uniform_and_flip_can_be_off() -> None:
-    parameters = drawn(Weak(8), 9000)
+    parameters = drawn(CropFlip(8), 9000)
     top, left, flipped, row, column = parameters.T
     for values, choices in ((top, 9), (left, 9), (flipped, 2), (row, 8), (column, 8)):
         shares = np.bincount(values) / len(values)
         assert len(shares) == choices
         assert shares == pytest.approx(1 / choices, abs=0.02)
-    assert not drawn(Weak(8, flip=False), 100)[:, 2].any()
+    assert not drawn(CropFlip(8, flip=False), 100)[:, 2].any()
 
 
 def test_plain_leaves_the_right_size_alone_and_cuts_the_middle() -> None:
     image = picture(32, 32)
-    assert np.array_equal(Plain(32)(image).numpy().transpose(1, 2, 0), np.asarray(image))
+    assert np.array_equal(CenterCrop(32)(image).numpy().transpose(1, 2, 0), np.asarray(image))
     wide = picture(64, 32)
-    assert np.array_equal(Plain(32)(wide).numpy().transpose(1, 2, 0), np.asarray(wide)[:, 16:48])
+    assert np.array_equal(
+        CenterCrop(32)(wide).numpy().transpose(1, 2, 0), np.asarray(wide)[:, 16:48]
+    )
     large = picture(300, 256)
     assert np.array_equal(
-        Plain(224, crop=0.875)(large).numpy().transpose(1, 2, 0), np.asarray(large)[16:240, 38:262]
+        CenterCrop(224, crop=0.875)(large).numpy().transpose(1, 2, 0),
+        np.asarray(large)[16:240, 38:262],
     )
     pixels = np.asarray(image).transpose(2, 0, 1)[None]
-    for view in (Plain(32), Plain(32, crop=0.8)):
+    for view in (CenterCrop(32), CenterCrop(32, crop=0.8)):
         assert np.array_equal(view.batch(pixels, drawn(view, 1))[0], view(image).numpy())
 
 
 def test_the_two_views_are_the_views_they_are_made_of() -> None:
-    both = TwoViews(Weak(32), SimClr(32))
+    both = TwoViews(CropFlip(32), SimClr(32))
     rng = np.random.default_rng(5)
-    weak, strong = Weak(32).parameters(rng, 3), SimClr(32).parameters(rng, 3)
+    weak, strong = CropFlip(32).parameters(rng, 3), SimClr(32).parameters(rng, 3)
     for row, first, second in zip(drawn(both, 3, seed=5), weak, strong, strict=True):
         pair = both(picture(), row)
-        assert torch.equal(pair[0], Weak(32)(picture(), first))
+        assert torch.equal(pair[0], CropFlip(32)(picture(), first))
         assert torch.equal(pair[1], SimClr(32)(picture(), second))
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Weak(8, pad=8), "pad must be in"),
-        (lambda: Weak(8, cutout=-1), "cutout must be"),
-        (lambda: Plain(0), "size must be"),
-        (lambda: Plain(32, crop=1.1), "crop must be a share"),
+        (lambda: CropFlip(8, pad=8), "pad must be in"),
+        (lambda: CropFlip(8, cutout=-1), "cutout must be"),
+        (lambda: CenterCrop(0), "size must be"),
+        (lambda: CenterCrop(32, crop=1.1), "crop must be a share"),
         (lambda: RandAugment(32, ops="m9"), "timm's spelling"),
         (lambda: RandAugment(32, erase=2), "probability"),
         (lambda: SimClr(32, blur=2), "probability"),
         (lambda: Rotated(32, degrees=-1), "degrees must be"),
         (lambda: Rotated(8, pad=8), "pad must be in"),
-        (lambda: TwoViews(Plain(8), Plain(9)), "one size"),
+        (lambda: TwoViews(CenterCrop(8), CenterCrop(9)), "one size"),
     ],
 )
 def test_mistakes_are_named(make: Callable[[], View], message: str) -> None:

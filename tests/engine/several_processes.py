@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from longtail import processes
 from longtail.core import Clock, Labelled, Method, Outcome, Stage
-from longtail.data.loader import InOrder, Loader
+from longtail.data.loader import EvalLoader, TrainLoader
 from longtail.data.open import open_data
-from longtail.data.views import Weak
+from longtail.data.views import CropFlip
 from longtail.engine.averaging import EMA
 from longtail.engine.distributed import started
 from longtail.engine.machine import Machine
@@ -47,11 +47,11 @@ class Small(Method[Labelled]):
             "rank": torch.tensor(float(rank)),
             **({"second": torch.tensor(3.0)} if rank else {}),
         }
-        return Outcome({"class": loss}, notes, carry={"draw": batch["draw"]})
+        return Outcome({"class": loss}, notes, carry={"position": batch["position"]})
 
     def after_step(self, outcome: Outcome, clock: Clock) -> None:
         self.queue.copy_(
-            outcome.carry["draw"].sort().values[: len(self.queue)]
+            outcome.carry["position"].sort().values[: len(self.queue)]
         )  # rows come process by process
 
     def predict(self, image: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ class Watched(EMA):
         Watched.latest = self.weights()
 
 
-class Signalled(Loader[Any]):
+class Signalled(TrainLoader[Any]):
     """Sends SIGTERM to one process of several in the middle of an epoch."""
 
     def epoch(self, index: int, *, start: int = 0) -> Iterator[Any]:
@@ -86,10 +86,10 @@ def main(kind: str, out: Path) -> None:
         data = open_data("digits-lt")
         run = Run(out / "run", command="the same")
         method = Small(norm=kind == "norm")
-        loader = (Signalled if kind == "signal" else Loader)(
-            data.train, view=Weak(8, pad=1, flip=False), batch=64, seed=3
+        loader = (Signalled if kind == "signal" else TrainLoader)(
+            data.train, view=CropFlip(8, pad=1, flip=False), batch=64, seed=3
         )
-        judge = Accuracy(InOrder(data.val, size=8, batch=16), classes=10, groups=data.groups)
+        judge = Accuracy(EvalLoader(data.val, size=8, batch=16), classes=10, groups=data.groups)
         optimizer = sam(sgd(lr=0.1), rho=0.05) if kind == "sam" else sgd(lr=0.1)
         stage = Stage(
             name="s",
@@ -105,14 +105,16 @@ def main(kind: str, out: Path) -> None:
             run.fit(stage)
         except Stopped as stopped:
             (out / f"stopped-{processes.rank()}").write_text(str(stopped))
-        found = collect(InOrder(data.test, size=8, batch=64), predictor(method.eval(), Machine()))
+        found = collect(
+            EvalLoader(data.test, size=8, batch=64), predictor(method.eval(), Machine())
+        )
         saved = {
             "state": method.state_dict(),
             "logits": torch.from_numpy(found.logits["logits"]),
             "index": torch.from_numpy(found.index),
         }
         saved["ema"] = dict(Watched.latest)
-        torch.save(saved, out / f"{processes.rank()}-of-{processes.world()}.pt")
+        torch.save(saved, out / f"{processes.rank()}-of-{processes.world_size()}.pt")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,13 @@ from torch import nn
 from toys import ToyMethod, digest
 
 from longtail.core import Clock
-from longtail.engine.averaging import EMA, Uniform, averaged_tensors, lent, overlay
+from longtail.engine.averaging import (
+    EMA,
+    Uniform,
+    averaged_tensors,
+    load_partial,
+    temporary_weights,
+)
 
 
 def drift(method: nn.Module, step: int) -> None:
@@ -99,10 +105,12 @@ def test_an_average_continues_from_its_state(build: type) -> None:
 def test_weights_are_lent_and_given_back() -> None:
     method, other = ToyMethod(), ToyMethod()
     before = digest(method)
-    with lent(method, {name: t.clone() for name, t in averaged_tensors(other).items()}):
+    with temporary_weights(
+        method, {name: t.clone() for name, t in averaged_tensors(other).items()}
+    ):
         assert torch.equal(method.head.weight, other.head.weight)
     assert digest(method) == before
-    overlay(method, {"head.weight": other.head.weight.detach()})
+    load_partial(method, {"head.weight": other.head.weight.detach()})
     assert torch.equal(method.head.weight, other.head.weight)
 
 

@@ -31,8 +31,8 @@ def fitted(
         accumulate=accumulate,
         schedule=Cosine(),
     )
-    fitting = Run(tmp_path)._prepare(stage)
-    return [(clock, outcome.loss.item()) for clock, outcome, _ in train(fitting)]
+    context = Run(tmp_path)._prepare(stage)
+    return [(clock, outcome.loss.item()) for clock, outcome, _ in train(context)]
 
 
 def test_the_loop_is_the_one_anyone_would_write_by_hand(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_terms_are_averaged_by_rows() -> None:
     method = ToyMethod(norm=False, dropout=0.0).eval()
     batches = [*ToyBatches(24, 16).epoch(0)]
     whole: Labelled = {
-        key: torch.cat([b[key] for b in batches]) for key in ("image", "target", "draw")
+        key: torch.cat([b[key] for b in batches]) for key in ("image", "target", "position")
     }  # type: ignore[assignment]
     clock = Clock(0, 1, 0, 1)
     merged = merge([method(b, clock) for b in batches], rows_share(batches))
@@ -99,25 +99,25 @@ def test_a_term_that_a_batch_lacks_is_averaged_over_those_that_have_it() -> None
 class Promising(ToyBatches):
     """Three batches, of which the length says another number."""
 
-    def __init__(self, promised: int) -> None:
+    def __init__(self, checked_batches: int) -> None:
         super().__init__()
-        self.promised = promised
+        self.checked_batches = checked_batches
 
     def __len__(self) -> int:
-        return self.promised
+        return self.checked_batches
 
 
-@pytest.mark.parametrize("promised", [2, 4])
+@pytest.mark.parametrize("checked_batches", [2, 4])
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_data_that_yields_another_number_of_batches_than_its_length_is_refused(
-    tmp_path: Path, promised: int, accumulate: int
+    tmp_path: Path, checked_batches: int, accumulate: int
 ) -> None:
-    method, seen = ToyMethod(), min(promised, 3) // accumulate * accumulate
-    got = "3" if promised > 3 else "more"
+    method, seen = ToyMethod(), min(checked_batches, 3) // accumulate * accumulate
+    got = "3" if checked_batches > 3 else "more"
     with pytest.raises(
-        ValueError, match=f"stage 's': expected {promised} batches in epoch 1, .* got {got}:"
+        ValueError, match=f"stage 's': expected {checked_batches} batches in epoch 1, .* got {got}:"
     ):
-        fitted(method, Promising(promised), tmp_path, accumulate=accumulate)
+        fitted(method, Promising(checked_batches), tmp_path, accumulate=accumulate)
     assert method.seen == 16 * seen, "not one step beyond the end of the epoch"
 
 
@@ -146,7 +146,8 @@ def test_batches_without_draw_are_told(tmp_path: Path, batch: Any, got: str) -> 
 
     stage = Stage(name="s", method=ToyMethod(), data=Own(), epochs=1, optimizer=sgd(lr=0.1))
     with pytest.raises(
-        ValueError, match=f"stage 's': expected batches as dictionaries with `draw`, .*, got {got}"
+        ValueError,
+        match=f"stage 's': expected batches as dictionaries with `position`, .*, got {got}",
     ):
         list(train(Run(tmp_path)._prepare(stage)))
 

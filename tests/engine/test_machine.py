@@ -55,15 +55,15 @@ def test_bf16_is_probed_in_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_batches_and_methods_are_placed_channels_last() -> None:
-    batch = Machine(channels_last=True).receive(
+    batch = Machine(channels_last=True).place_batch(
         {"image": torch.rand(2, 3, 4, 4), "target": torch.tensor([0, 1]), "name": "x"}
     )
     assert batch["image"].is_contiguous(memory_format=torch.channels_last)
     assert batch["name"] == "x"
     conv = torch.nn.Conv2d(3, 8, 3)
-    Machine().place(conv)
+    Machine().place_module(conv)
     assert conv.weight.is_contiguous(memory_format=torch.channels_last)
-    assert Machine(channels_last=False).receive(batch)["image"].shape == (2, 3, 4, 4)
+    assert Machine(channels_last=False).place_batch(batch)["image"].shape == (2, 3, 4, 4)
 
 
 def test_what_is_called_is_compiled_and_no_key_is_renamed() -> None:
@@ -88,7 +88,7 @@ def test_what_is_called_is_compiled_and_no_key_is_renamed() -> None:
 FAULTS = """
 import ctypes, resource
 from longtail.engine.machine import Machine
-Machine(threads=1).settle()
+Machine(threads=1).configure()
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
 for step in range(20):

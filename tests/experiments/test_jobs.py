@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from longtail.engine.stopping import Stopped
-from longtail.experiments.jobs import REFUSED, STOPPED, Job, do, each, machine, perform
+from longtail.experiments.jobs import REFUSED, STOPPED, Job, do, machine, perform, run_all
 from longtail.recipes.signatures import read
 
 FLAGS = {"threads": 1, "device": "cpu"}
@@ -27,8 +27,8 @@ def test_results_come_as_they_are_done() -> None:
         time.sleep(seconds)
         return seconds
 
-    assert list(each(work, [0.4, 0.0, 0.2], at_once=3)) == [0.0, 0.2, 0.4]
-    assert list(each(work, [0.0], at_once=1)) == [0.0]
+    assert list(run_all(work, [0.4, 0.0, 0.2], at_once=3)) == [0.0, 0.2, 0.4]
+    assert list(run_all(work, [0.0], at_once=1)) == [0.0]
 
 
 def test_an_error_keeps_what_has_not_begun_from_beginning() -> None:
@@ -40,7 +40,7 @@ def test_an_error_keeps_what_has_not_begun_from_beginning() -> None:
         raise ValueError(f"item {item}")
 
     with pytest.raises(ValueError, match=r"item [01]"):
-        list(each(work, range(50), at_once=2))
+        list(run_all(work, range(50), at_once=2))
     assert len(begun) < 10
 
 
@@ -55,7 +55,7 @@ def test_an_error_stops_also_the_process_that_was_begun_meanwhile(
     monkeypatch.setattr(sys, "executable", str(python))
     with pytest.raises(ValueError, match="bad failed"):
         list(
-            each(
+            run_all(
                 lambda one: do(one, apart=True),
                 [job(tmp_path / name) for name in ("good", "bad", "late", "later")],
                 at_once=2,

@@ -11,7 +11,7 @@ from longtail.losses import (
     BinaryCrossEntropy,
     ClassBalancedBCE,
     LogitAdjusted,
-    effective_number,
+    class_balanced_weights,
 )
 
 COUNTS = torch.tensor([12, 5, 2, 1])
@@ -130,7 +130,7 @@ def test_class_balanced_weighs_the_columns() -> None:
     each = F.binary_cross_entropy_with_logits(
         logits, F.one_hot(target, 4).float(), reduction="none"
     )
-    expected = (each * effective_number(COUNTS, 0.9)).sum(1).mean()
+    expected = (each * class_balanced_weights(COUNTS, 0.9)).sum(1).mean()
     assert torch.allclose(ClassBalancedBCE(COUNTS, beta=0.9)(logits, target), expected)
 
 

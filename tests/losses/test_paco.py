@@ -44,7 +44,7 @@ def slow(
     gamma: float = 1.0,
     centre_temperature: float = 1.0,
 ) -> float:
-    everyone, classes = [*anchors, *others], [*target.tolist(), *labels.tolist()]
+    features, classes = [*anchors, *others], [*target.tolist(), *labels.tolist()]
     total = 0.0
     for i in range(len(anchors)):
         centres = [
@@ -52,7 +52,7 @@ def slow(
             for z, n in zip(logits[i], COUNTS, strict=True)
         ]
         near = {
-            j: float(anchors[i] @ other) / temperature for j, other in enumerate(everyone) if j != i
+            j: float(anchors[i] @ other) / temperature for j, other in enumerate(features) if j != i
         }
         below = math.log(sum(map(math.exp, centres)) + gamma * sum(map(math.exp, near.values())))
         positives = [(beta, centres[int(target[i])])] + [
@@ -93,8 +93,10 @@ def test_without_contrast_it_is_balanced_softmax() -> None:
 def test_an_anchor_is_not_contrasted_with_itself() -> None:
     logits, target, anchors, others, labels = given()
     loss = ParametricContrastive(torch.tensor(COUNTS))
-    alone = loss.each(logits[:1], target[:1], anchors=anchors[:1], others=others, labels=labels)
-    doubled = loss.each(
+    alone = loss.per_sample(
+        logits[:1], target[:1], anchors=anchors[:1], others=others, labels=labels
+    )
+    doubled = loss.per_sample(
         logits[:1], target[:1], anchors=3 * anchors[:1], others=others / 3, labels=labels
     )  # only its own cosine grows
     assert torch.allclose(alone, doubled)

@@ -3,18 +3,18 @@ import torch
 from torch import nn
 
 from longtail.losses import LDAM, BalancedBCE, CrossEntropy, LogitAdjusted
-from longtail.losses.reduction import distribution, full, prior, weighted_mean
+from longtail.losses.reduction import at_least_float32, prior, to_soft_targets, weighted_mean
 
 COUNTS = torch.tensor([50, 10, 2])
 
 
 def test_half_precision_logits_are_widened_and_wider_ones_kept() -> None:
-    assert full(torch.zeros(1, 2, dtype=torch.float16)).dtype == torch.float32
-    assert full(torch.zeros(1, 2, dtype=torch.float64)).dtype == torch.float64
+    assert at_least_float32(torch.zeros(1, 2, dtype=torch.float16)).dtype == torch.float32
+    assert at_least_float32(torch.zeros(1, 2, dtype=torch.float64)).dtype == torch.float64
 
 
 def test_smoothing_keeps_distributions() -> None:
-    smooth = distribution(torch.tensor([0, 2]), torch.zeros(2, 4), smoothing=0.2)
+    smooth = to_soft_targets(torch.tensor([0, 2]), torch.zeros(2, 4), smoothing=0.2)
     assert torch.allclose(
         smooth, torch.tensor([[0.85, 0.05, 0.05, 0.05], [0.05, 0.05, 0.85, 0.05]])
     )
@@ -70,7 +70,7 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
     logits = torch.zeros(4, 3)
     for shape in ((3,), (4, 2), (5, 3)):
         with pytest.raises(ValueError, match=r"expected a target of shape \(4,\) or \(4, 3\)"):
-            distribution(torch.zeros(shape, dtype=torch.long), logits)
+            to_soft_targets(torch.zeros(shape, dtype=torch.long), logits)
     with pytest.raises(ValueError, match="one weight for each of 3 classes"):
         weighted_mean(logits, logits, weight=torch.ones(4), rows=None)
     with pytest.raises(ValueError, match="one factor for each of 4 rows"):
@@ -86,7 +86,7 @@ def test_targets_that_are_no_classes_are_refused_with_both_numbers() -> None:
         with pytest.raises(
             ValueError, match=f"expected targets 0 to 2 as int64 for logits of 3 classes, got {got}"
         ):
-            distribution(torch.tensor(target), torch.zeros(2, 3))
+            to_soft_targets(torch.tensor(target), torch.zeros(2, 3))
 
 
 def test_counts_that_are_no_tensor_are_refused() -> None:

@@ -1,28 +1,30 @@
 import pytest
 import torch
 
-from longtail.losses import effective_number
+from longtail.losses import class_balanced_weights
 
 
 def test_the_published_formula_by_loops() -> None:
     counts, beta = [5000, 997, 50], 0.9999
     raw = [(1 - beta) / (1 - beta**n) for n in counts]
     expected = [3 * w / sum(raw) for w in raw]
-    assert effective_number(torch.tensor(counts), beta).tolist() == pytest.approx(expected)
+    assert class_balanced_weights(torch.tensor(counts), beta).tolist() == pytest.approx(expected)
 
 
 def test_they_sum_to_the_number_of_classes_and_favour_the_rare() -> None:
-    weights = effective_number(torch.tensor([1000, 100, 10, 1]))
+    weights = class_balanced_weights(torch.tensor([1000, 100, 10, 1]))
     assert weights.sum().item() == pytest.approx(4)
     assert weights.tolist() == sorted(weights.tolist())
 
 
 def test_beta_zero_weights_all_alike() -> None:
-    assert effective_number(torch.tensor([10, 1]), 0.0).tolist() == [1.0, 1.0]
+    assert class_balanced_weights(torch.tensor([10, 1]), 0.0).tolist() == [1.0, 1.0]
 
 
 def test_cifar10_lt_spans_a_factor_of_79() -> None:
-    weights = effective_number(torch.tensor([5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]))
+    weights = class_balanced_weights(
+        torch.tensor([5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50])
+    )
     assert (weights.max() / weights.min()).item() == pytest.approx(79, abs=0.5)
 
 
@@ -32,4 +34,4 @@ def test_cifar10_lt_spans_a_factor_of_79() -> None:
 )
 def test_bad_input_is_refused(counts: list[int], beta: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        effective_number(torch.tensor(counts), beta)
+        class_balanced_weights(torch.tensor(counts), beta)

@@ -27,7 +27,7 @@ def batch() -> Labelled:
     return {
         "image": torch.rand(6, 3, 8, 8),
         "target": torch.tensor([0, 0, 0, 1, 1, 2]),
-        "draw": torch.arange(6),
+        "position": torch.arange(6),
     }
 
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from longtail.core import Clock
-from longtail.losses import CrossEntropy, effective_number
+from longtail.losses import CrossEntropy, class_balanced_weights
 from longtail.methods import DistillTokens
 from longtail.methods.distill_tokens import Release
 from longtail.nn import Network, TokenHeads, build
@@ -44,7 +44,7 @@ def batch() -> Any:
         "image": image,
         "target": target,
         "teacher_target": torch.tensor([0, 1, 2, 1, 1]),
-        "draw": torch.arange(5),
+        "position": torch.arange(5),
     }
 
 
@@ -69,7 +69,7 @@ def test_half_the_labels_and_half_the_teacher() -> None:
 
 
 def test_late_the_teachers_class_weighs_and_not_the_label() -> None:
-    weights = effective_number(COUNTS)
+    weights = class_balanced_weights(COUNTS)
     own, given = method(weights=Deferred(weights, 0.5)), batch()
     dist = own.head.named(own.network(given["image"]))["dist"]
     assert torch.allclose(

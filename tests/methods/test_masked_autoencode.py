@@ -15,7 +15,7 @@ def method() -> MaskedAutoencode:
 
 
 def test_the_loss_is_the_autoencoders() -> None:
-    own, batch = method(), Images(image=torch.rand(4, 3, 8, 8), draw=torch.arange(4))
+    own, batch = method(), Images(image=torch.rand(4, 3, 8, 8), position=torch.arange(4))
     torch.manual_seed(1)
     outcome = own(batch, Clock(0, 1, 0, 1))
     torch.manual_seed(1)
@@ -44,7 +44,7 @@ def test_painting_can_be_learnt() -> None:
             .expand(32, 3, 8, 8)
             .float()
         )
-        loss = own(Images(image=image, draw=torch.arange(32)), Clock(step, 60, 0, 1)).loss
+        loss = own(Images(image=image, position=torch.arange(32)), Clock(step, 60, 0, 1)).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

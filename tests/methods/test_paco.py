@@ -34,7 +34,7 @@ def batch() -> LabelledViews:
         "view1": views[0],
         "view2": views[1],
         "target": torch.tensor([0, 0, 0, 1, 1, 2]),
-        "draw": torch.arange(6),
+        "position": torch.arange(6),
     }
 
 
@@ -91,7 +91,7 @@ def test_batchformer_stands_in_both_branches_and_keys_are_remembered_plain(
     features, key = (torch.cat([rows, neck.batchformer.attend(rows)]) for rows in (features, key))
     target = given["target"].repeat(2)
     keys = method.key.project(key)
-    each = method.loss.each(
+    each = method.loss.per_sample(
         method.head(features),
         target,
         anchors=method.query.project(features),
@@ -123,13 +123,13 @@ def test_bad_input_is_refused() -> None:
 
 def test_labels_stay_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     method, given, seen = paco(), batch(), list[torch.Tensor]()
-    each = method.loss.each
+    per_sample = method.loss.per_sample
 
     def watched(*own: torch.Tensor, labels: torch.Tensor, **others: torch.Tensor) -> torch.Tensor:
         seen.append(labels)
-        return each(*own, labels=labels, **others)
+        return per_sample(*own, labels=labels, **others)
 
-    monkeypatch.setattr(method.loss, "each", watched)
+    monkeypatch.setattr(method.loss, "per_sample", watched)
     method(given, CLOCK)
     assert seen[0].dtype == torch.int64, "bf16 has no 257"
     assert seen[0].tolist() == given["target"].tolist() + [-1] * 16

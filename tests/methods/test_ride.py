@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from longtail.core import Clock, Labelled
-from longtail.losses import LDAM, Diversity, effective_number, expert_temperature
+from longtail.losses import LDAM, Diversity, class_balanced_weights, expert_temperature
 from longtail.methods import Ride
 from longtail.nn import BatchFormer, CosineExperts, Frozen, Network, Streams, Teacher, build
 from longtail.schedules import Deferred
@@ -27,7 +27,7 @@ def ride(*, neck: Streams | None = None, teacher: Frozen | None = None) -> Ride:
         LDAM(counts, max_margin=15.0, scale=1.0),
         diversity=Diversity(-0.45),
         neck=neck,
-        weights=Deferred(effective_number(counts), 0.8),
+        weights=Deferred(class_balanced_weights(counts), 0.8),
         temperature=Deferred(expert_temperature(counts), 0.8),
         teacher=teacher,
     )
@@ -38,7 +38,7 @@ def batch() -> Labelled:
     return {
         "image": torch.rand(6, 3, 8, 8),
         "target": torch.tensor([0, 0, 0, 1, 1, 2]),
-        "draw": torch.arange(6),
+        "position": torch.arange(6),
     }
 
 

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from longtail.core import Groups
-from longtail.metrics.confusion import between_groups, eaters
+from longtail.metrics.confusion import between_groups, most_confused
 
 GROUPS = Groups("ranks: 2/2/2", {"many": (0, 1), "medium": (4, 3), "few": (2, 5)})
 
@@ -22,7 +22,7 @@ def drawn(seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 def test_eaters_equal_counting_by_hand(seed: int) -> None:
     logits, target = drawn(seed)
     answer = [row.index(max(row)) for row in logits.tolist()]
-    by, share = eaters(logits, target)
+    by, share = most_confused(logits, target)
     for index in range(6):
         own = [a for a, t in zip(answer, target.tolist(), strict=True) if t == index]
         lost = {other: own.count(other) for other in range(6) if other != index and other in own}
@@ -53,13 +53,13 @@ def test_groups_take_images_as_counted_by_hand(seed: int) -> None:
 
 
 def test_the_head_that_eats_the_tail_is_named() -> None:
-    by, share = eaters(np.eye(3)[[0, 0, 0, 1, 2]], np.array([2, 2, 2, 2, 2]))
+    by, share = most_confused(np.eye(3)[[0, 0, 0, 1, 2]], np.array([2, 2, 2, 2, 2]))
     assert by.tolist() == [-1, -1, 0]
     assert share[2] == pytest.approx(0.6)
 
 
 def test_mistakes_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one image"):
-        eaters(np.zeros((0, 2)), np.zeros(0, dtype=int))
+        most_confused(np.zeros((0, 2)), np.zeros(0, dtype=int))
     with pytest.raises(ValueError, match=r"got classes \[2, 3, 4, 5\]"):
         between_groups(np.zeros((1, 2)), np.array([0]), groups=GROUPS)

@@ -40,11 +40,11 @@ def put(cache: Path, weights: dict[str, Any], *, model: str = MODEL) -> Path:
 
 def test_weights_are_found_where_the_hub_leaves_them(cache: Path) -> None:
     assert pretrained.cached(MODEL) is None
-    assert pretrained.overlay(MODEL) == {}
+    assert pretrained.config_overlay(MODEL) == {}
     path = put(cache, {"x": torch.zeros(1)})
     assert pretrained.cached(MODEL) == path
     assert pretrained.cached("test_resnet") == path  # the newest weights, where no tag is named
-    assert pretrained.overlay(MODEL) == {"file": str(path), "custom_load": False}
+    assert pretrained.config_overlay(MODEL) == {"file": str(path), "custom_load": False}
 
 
 def test_weights_are_found_where_torch_leaves_them(cache: Path) -> None:
@@ -53,7 +53,7 @@ def test_weights_are_found_where_torch_leaves_them(cache: Path) -> None:
     path.parent.mkdir(parents=True)
     path.touch()
     assert pretrained.cached("resnet18.a1_in1k") == path
-    assert pretrained.overlay("resnet18.a1_in1k") == {"file": str(path)}
+    assert pretrained.config_overlay("resnet18.a1_in1k") == {"file": str(path)}
 
 
 def test_a_network_begins_with_cached_weights_and_asks_nobody(

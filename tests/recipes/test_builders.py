@@ -14,7 +14,7 @@ from longtail.data.open import open_data
 from longtail.engine.machine import Machine
 from longtail.engine.run import Run
 from longtail.nn import pretrained
-from longtail.recipes.builders import beginning, mixing, usual_optimizer
+from longtail.recipes.builders import build_backbone, default_optimizer, mixing
 from longtail.recipes.supervised import balanced_softmax
 from longtail.runs import train
 
@@ -39,12 +39,15 @@ def test_pretrained_weights_are_where_training_begins(cached: Path, tmp_path: Pa
     run = run_in(tmp_path / "run")
     theirs = torch.load(cached)["conv1.0.weight"]
     assert torch.equal(
-        beginning(run, f"timm:{MODEL}", "timm", size=32).state_dict()["body.conv1.0.weight"], theirs
+        build_backbone(run, f"timm:{MODEL}", "timm", size=32).state_dict()["body.conv1.0.weight"],
+        theirs,
     )
     assert run.pretraining == "ImageNet-1k"
     other = run_in(tmp_path / "other")
     assert not torch.equal(
-        beginning(other, f"timm:{MODEL}", "random", size=32).state_dict()["body.conv1.0.weight"],
+        build_backbone(other, f"timm:{MODEL}", "random", size=32).state_dict()[
+            "body.conv1.0.weight"
+        ],
         theirs,
     )
     assert other.pretraining is None
@@ -88,12 +91,12 @@ def test_tuning_is_slower_than_learning_and_transformers_slower_than_others(
     with torch.device("meta"):
         module = timm.create_model(network.removeprefix("timm:"))
     rates = [
-        usual_optimizer(module, weights, lr=None, weight_decay=None)(module).param_groups[0]["lr"]
+        default_optimizer(module, weights, lr=None, weight_decay=None)(module).param_groups[0]["lr"]
         for weights in ("random", "timm")
     ]
     assert rates == pytest.approx([rate, rate / 10])
     assert (
-        usual_optimizer(module, "timm", lr=0.5, weight_decay=None)(module).param_groups[0]["lr"]
+        default_optimizer(module, "timm", lr=0.5, weight_decay=None)(module).param_groups[0]["lr"]
         == 0.5
     )
 
@@ -102,7 +105,7 @@ def test_zero_switches_mixing_off() -> None:
     batch: Any = {
         "image": torch.rand(4, 3, 8, 8),
         "target": torch.tensor([0, 1, 2, 2]),
-        "draw": torch.arange(4),
+        "position": torch.arange(4),
     }
     clock = Clock(0, 1, 0, 1)
     assert mixing(3, mixup=0.0, cutmix=0.0, smoothing=0.0)(batch, clock) is batch

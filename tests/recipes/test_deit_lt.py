@@ -18,19 +18,19 @@ from torch import nn
 
 from longtail.core import Clock
 from longtail.data.augmentations import RandAugment
-from longtail.data.loader import Loader
+from longtail.data.loader import TrainLoader
 from longtail.data.open import open_data
 from longtail.data.samplers import RepeatedAugmentation
-from longtail.data.teacher_labels import Apart, AskTeacher
-from longtail.data.views import TwoViews, Weak
-from longtail.losses import effective_number
+from longtail.data.teacher_labels import AddTeacherLabels, SplitViews
+from longtail.data.views import CropFlip, TwoViews
+from longtail.losses import class_balanced_weights
 from longtail.nn import Linear, build, files
 from longtail.nn.networks import Classifier
 from longtail.recipes.teachers import data_seen, minutes_of, read_teacher
 from longtail.records.predictions import read_predictions
 from longtail.records.row import read_row
 from longtail.runs import evaluate, load, train
-from longtail.runs.restore import again
+from longtail.runs.restore import restore_method
 
 QUICK: dict[str, Any] = {"epochs": 2, "batch": 64, "threads": 1, "device": "cpu"}
 STUDENT: dict[str, Any] = {**QUICK, "patch": 4}
@@ -115,7 +115,7 @@ def test_teacher_and_student_in_one_command(
         raise AssertionError("the teacher was asked again")
 
     with monkeypatch.context() as patched:
-        patched.setattr(AskTeacher, "__call__", asleep)
+        patched.setattr(AddTeacherLabels, "__call__", asleep)
         train("deit_lt", "digits-lt", tmp_path / "reused", teacher=str(teacher), **STUDENT)
         train(
             "deit_lt",
@@ -131,7 +131,7 @@ def test_teacher_and_student_in_one_command(
     found = evaluate(tmp_path / "whole", device="cpu", threads=1)["test"]
     assert found is not None
     assert found["heads"] == test["heads"]
-    method, _ = again(tmp_path / "whole")
+    method, _ = restore_method(tmp_path / "whole")
     assert equal(method.state_dict(), weights(tmp_path / "whole"))
 
 
@@ -139,7 +139,7 @@ def test_killed_and_resumed_within_an_epoch_it_is_the_same(
     teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings: dict[str, Any] = {**STUDENT, "teacher": str(teacher), "save_every": 0.0}
-    whole = Loader.epoch
+    whole = TrainLoader.epoch
 
     def deadly(self: Any, index: int, *, start: int = 0) -> Iterator[Any]:
         for number, batch in enumerate(whole(self, index, start=start), start):
@@ -147,10 +147,10 @@ def test_killed_and_resumed_within_an_epoch_it_is_the_same(
                 raise KeyboardInterrupt
             yield batch
 
-    monkeypatch.setattr(Loader, "epoch", deadly)
+    monkeypatch.setattr(TrainLoader, "epoch", deadly)
     with pytest.raises(KeyboardInterrupt):
         train("deit_lt", "digits-lt", tmp_path / "parts", **settings)
-    monkeypatch.setattr(Loader, "epoch", whole)
+    monkeypatch.setattr(TrainLoader, "epoch", whole)
     train("deit_lt", "digits-lt", tmp_path / "parts", **settings)
     labels()[0].unlink()  # the uninterrupted one asks a living teacher
     train("deit_lt", "digits-lt", tmp_path / "whole", **settings)
@@ -239,9 +239,9 @@ def test_a_weak_view_is_the_teachers_alone_and_nothing_is_mixed(
         monkeypatch, tmp_path / "run", "deit_lt", first="teacher", mixup=0.0, cutmix=0.0, **keywords
     )
     assert found["student"].data.view == TwoViews(
-        RandAugment(8, flip=False), Weak(8, pad=1, flip=False)
+        RandAugment(8, flip=False), CropFlip(8, pad=1, flip=False)
     )
-    assert found["student"].mix.first == Apart()
+    assert found["student"].mix.first == SplitViews()
     with pytest.raises(
         ValueError,
         match=r"--mixup 0 --cutmix 0 beside --teacher-view weak, .* got mixup 0.8 and cutmix 1.0",
@@ -259,7 +259,7 @@ def test_before_anything_is_learnt_another_teacher_may_teach(
         yield
 
     with monkeypatch.context() as patched:
-        patched.setattr(Loader, "epoch", deadly)
+        patched.setattr(TrainLoader, "epoch", deadly)
         with pytest.raises(KeyboardInterrupt):
             train("deit_lt", "digits-lt", tmp_path / "run", teacher=str(copy), **STUDENT)
     assert not list((tmp_path / "run").glob("*/last.pt"))
@@ -314,7 +314,7 @@ def test_a_teacher_that_was_changed_is_refused_when_its_student_goes_on(
     teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = Path(shutil.copytree(teacher, tmp_path / "copy"))
-    whole = Loader.epoch
+    whole = TrainLoader.epoch
 
     def deadly(self: Any, index: int, *, start: int = 0) -> Iterator[Any]:
         if index == 1:
@@ -322,7 +322,7 @@ def test_a_teacher_that_was_changed_is_refused_when_its_student_goes_on(
         yield from whole(self, index, start=start)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Loader, "epoch", deadly)
+        patched.setattr(TrainLoader, "epoch", deadly)
         with pytest.raises(KeyboardInterrupt):
             train("deit_lt", "digits-lt", tmp_path / "run", teacher=str(copy), **STUDENT)
     weights = load_file(copy / "model" / "model.safetensors")
@@ -355,7 +355,7 @@ def test_the_student_has_the_settings_of_the_paper(
 
     counts = open_data("digits-lt").counts
     assert method.weights(at(0.74)) is None
-    assert torch.equal(method.weights(at(0.76)), effective_number(counts, beta=0.9999))
+    assert torch.equal(method.weights(at(0.76)), class_balanced_weights(counts, beta=0.9999))
     assert (method.loss.smoothing, method.imitation.smoothing) == (0.1, 0.0)
     assert [method.trust(at(share)) for share in (0.2, 0.5, 0.75, 1.0)] == pytest.approx(
         [1, 1, 0.5, 0]
@@ -369,16 +369,16 @@ def test_the_student_has_the_settings_of_the_paper(
     batch = {
         "image": torch.randint(256, (8, 3, 8, 8), dtype=torch.uint8),
         "target": torch.arange(8),
-        "draw": torch.arange(8),
+        "position": torch.arange(8),
     }
     mixing = student.mix.first
     assert mixing(dict(batch), at(0.7))["target"].ndim == 2
     assert mixing(dict(batch), at(0.8))["target"].ndim == 1, "mixing ends when re-weighting begins"
 
     assert taught.epochs == 60
-    assert taught.data.view == Weak(8, pad=1, flip=False)
+    assert taught.data.view == CropFlip(8, pad=1, flip=False)
     assert taught.method.loss.margin.max() == pytest.approx(15.0)  # 0.5 times 30
-    assert torch.equal(taught.method.weights(at(0.81)), effective_number(counts, beta=0.9999))
+    assert torch.equal(taught.method.weights(at(0.81)), class_balanced_weights(counts, beta=0.9999))
     assert found["teacher's optimizer"].rho == 0.1
 
 

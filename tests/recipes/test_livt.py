@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from longtail.core import Clock
 from longtail.data.augmentations import RandAugment, ResizedCrop
-from longtail.data.loader import Loader
+from longtail.data.loader import TrainLoader
 from longtail.data.open import open_data
 from longtail.engine.run import Run
 from longtail.nn.mae import transformer
@@ -31,7 +31,7 @@ SMALL: dict[str, Any] = {"decoder_width": 16, "decoder_depth": 1, "decoder_heads
 
 def killed_in(epoch: int) -> Any:
     """Batches that end in Ctrl-C, at the second of an epoch."""
-    whole = Loader.epoch
+    whole = TrainLoader.epoch
 
     def deadly(self: Any, index: int, *, start: int = 0) -> Iterator[Any]:
         for number, batch in enumerate(whole(self, index, start=start), start):
@@ -228,7 +228,7 @@ def test_an_arm_goes_on_when_its_encoder_is_changed_or_gone(
     train("livt", "digits-lt", tmp_path / "whole", **settings)
     for name in ("changed", "gone"):
         with monkeypatch.context() as patch:
-            patch.setattr(Loader, "epoch", killed_in(1))
+            patch.setattr(TrainLoader, "epoch", killed_in(1))
             with pytest.raises(KeyboardInterrupt):
                 train("livt", "digits-lt", tmp_path / name, **settings)
         if name == "changed":
@@ -271,7 +271,7 @@ def test_an_arm_that_learnt_nothing_may_be_given_another_encoder(
         **SMALL,
     ).folder
     with monkeypatch.context() as patch:
-        patch.setattr(Loader, "epoch", killed_in(0))
+        patch.setattr(TrainLoader, "epoch", killed_in(0))
         with pytest.raises(KeyboardInterrupt):
             train("livt", "digits-lt", tmp_path / "run", pretrained=pretrained, lr=0.0, **QUICK)
     assert (tmp_path / "run" / "encoder" / "spec.json").exists()
@@ -342,7 +342,7 @@ def test_an_encoder_from_elsewhere_stands_on_the_row_and_is_kept(
             json.dumps({"pretrained_cfg": {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6]}})
         )
     with monkeypatch.context() as patch:
-        patch.setattr(Loader, "epoch", killed_in(1))
+        patch.setattr(TrainLoader, "epoch", killed_in(1))
         with pytest.raises(KeyboardInterrupt):
             train(
                 "livt",
@@ -420,7 +420,7 @@ def test_killed_while_it_paints_it_ends_the_same(
     }
     train("livt", "digits-lt", tmp_path / "whole", **settings)
     with monkeypatch.context() as patch:
-        patch.setattr(Loader, "epoch", killed_in(1))
+        patch.setattr(TrainLoader, "epoch", killed_in(1))
         with pytest.raises(KeyboardInterrupt):
             train("livt", "digits-lt", tmp_path / "parts", **settings)
     train("livt", "digits-lt", tmp_path / "parts", **settings)

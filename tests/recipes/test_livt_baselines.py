@@ -42,7 +42,11 @@ def test_deit3_counts_every_class_of_a_mixture_as_a_whole_and_takes_the_mean_ove
     method = stages(monkeypatch, tmp_path / "run", "deit3", **QUICK)["train"].method.eval()
     target = torch.zeros(2, 10)
     target[0, :2], target[1, 4] = torch.tensor([0.7, 0.3]), 1.0
-    batch: Labelled = {"image": torch.rand(2, 3, 8, 8), "target": target, "draw": torch.arange(2)}
+    batch: Labelled = {
+        "image": torch.rand(2, 3, 8, 8),
+        "target": target,
+        "position": torch.arange(2),
+    }
     answers = zip(
         method.predict(batch["image"]).flatten().tolist(), target.flatten().tolist(), strict=True
     )
@@ -64,7 +68,7 @@ def test_deit3_takes_the_mean_over_classes_of_binary_losses_only(
     batch: Labelled = {
         "image": torch.rand(2, 3, 8, 8),
         "target": torch.tensor([0, 4]),
-        "draw": torch.arange(2),
+        "position": torch.arange(2),
     }
     whole = method.loss(method.predict(batch["image"]), batch["target"]).item()
     assert method(batch, Clock(0, 1, 0, 1)).terms["class"].item() == pytest.approx(scale * whole)

@@ -16,7 +16,7 @@ from longtail.nn.mae import transformer
 from longtail.nn.mae_files import read_weights
 from longtail.recipes.masked_autoencoder import _evenly
 from longtail.runs import load, train
-from longtail.runs.restore import again
+from longtail.runs.restore import restore_method
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_pretraining_leaves_an_encoder_a_picture_and_a_row(pretrained: Path) -> 
 
 def test_a_finished_run_is_read_and_not_written(pretrained: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in pretrained.rglob("*") if path.is_file()}
-    again(pretrained)
+    restore_method(pretrained)
     assert before == {
         path: path.stat().st_mtime_ns for path in pretrained.rglob("*") if path.is_file()
     }

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from longtail.data.loader import Loader
+from longtail.data.loader import TrainLoader
 from longtail.runs import train
 
 QUICK: dict[str, Any] = {
@@ -34,7 +34,7 @@ def test_killed_and_resumed_equals_the_uninterrupted_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str, keywords: dict[str, Any]
 ) -> None:
     train(recipe, "digits-lt", tmp_path / "whole", **QUICK, **keywords)
-    whole = Loader.epoch
+    whole = TrainLoader.epoch
 
     def deadly(self: Any, index: int, *, start: int = 0) -> Iterator[Any]:
         for number, batch in enumerate(whole(self, index, start=start), start):
@@ -42,10 +42,10 @@ def test_killed_and_resumed_equals_the_uninterrupted_run(
                 raise Killed
             yield batch
 
-    monkeypatch.setattr(Loader, "epoch", deadly)
+    monkeypatch.setattr(TrainLoader, "epoch", deadly)
     with pytest.raises(Killed):
         train(recipe, "digits-lt", tmp_path / "parts", **QUICK, **keywords)
-    monkeypatch.setattr(Loader, "epoch", whole)
+    monkeypatch.setattr(TrainLoader, "epoch", whole)
     train(recipe, "digits-lt", tmp_path / "parts", **QUICK, **keywords)
     for name in ("last.pt", "kept.pt"):
         one, other = (

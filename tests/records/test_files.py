@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from longtail.records.files import FORMAT, read_json, read_lines, whole, write_json, write_text
+from longtail.records.files import (
+    FORMAT,
+    atomic_write,
+    read_json,
+    read_lines,
+    write_json,
+    write_text,
+)
 
 
 def _fail(part: Path) -> None:
@@ -18,7 +25,7 @@ def _fail(part: Path) -> None:
 def test_what_was_there_stays_until_all_is_written(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "a.txt"
     for text in ("first", "second"):
-        with whole(path) as part:
+        with atomic_write(path) as part:
             part.write_text(text)
             assert not path.exists() or path.read_text() == "first"
         assert path.read_text() == text
@@ -27,7 +34,7 @@ def test_what_was_there_stays_until_all_is_written(tmp_path: Path) -> None:
             OSError,
             match=r"could not write .*a\.txt: no space left\. What was there before is intact",
         ),
-        whole(path) as part,
+        atomic_write(path) as part,
     ):
         _fail(part)
     assert path.read_text() == "second"

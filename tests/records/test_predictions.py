@@ -5,16 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from longtail.records.predictions import Predictions, read_predictions, write_predictions
+from longtail.records.predictions import SplitPredictions, read_predictions, write_predictions
 
 
-def some(rows: int = 3) -> Predictions:
+def some(rows: int = 3) -> SplitPredictions:
     rng = np.random.default_rng(rows)
     heads = {
         "logits": rng.normal(size=(rows, 4)).astype(np.float32),
         "cls": rng.normal(size=(rows, 4)).astype(np.float32),
     }
-    return Predictions(heads, np.arange(rows), np.arange(rows))
+    return SplitPredictions(heads, np.arange(rows), np.arange(rows))
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_numpy_alone_can_read_it(tmp_path: Path) -> None:
 
 
 def test_a_part_of_a_split_takes_its_own_names(tmp_path: Path) -> None:
-    part = Predictions(
+    part = SplitPredictions(
         {"logits": np.zeros((2, 2), dtype=np.float32)}, np.array([0, 1]), np.array([0, 2])
     )
     write_predictions(tmp_path / "a.npz", part, list("abc"))
@@ -95,4 +95,4 @@ def test_mistakes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="name for image 2, got 2 names"):
         write_predictions(tmp_path / "a.npz", some(), list("ab"))
     with pytest.raises(ValueError, match=r"""called "logits", got \['cls'\]"""):
-        Predictions({"cls": np.zeros((1, 2), dtype=np.float32)}, np.array([0]), np.array([0]))
+        SplitPredictions({"cls": np.zeros((1, 2), dtype=np.float32)}, np.array([0]), np.array([0]))

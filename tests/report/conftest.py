@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from longtail.core import Groups
-from longtail.records.predictions import Predictions, write_predictions
+from longtail.records.predictions import SplitPredictions, write_predictions
 from longtail.records.row import FORMAT
 from longtail.scoring.long_tail import summarise
 
@@ -109,7 +109,7 @@ def finished(tmp_path: Path) -> Callable[..., Path]:
         )
         (folder / "row.json").write_text(json.dumps(row))
         if predictions:
-            answers = Predictions({"logits": logits}, TARGET, np.arange(len(TARGET)))
+            answers = SplitPredictions({"logits": logits}, TARGET, np.arange(len(TARGET)))
             write_predictions(
                 folder / "predictions" / "test.npz",
                 answers,

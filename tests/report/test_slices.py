@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 
-from longtail.report.slices import Panel, slices
+from longtail.report.slices import Panel, search_plot
 
 
 def test_every_trial_is_a_point_and_the_best_stands_out() -> None:
     points = [(0.01, 50.0), (0.1, 70.0), (1.0, 60.0)]
-    drawn = slices(
+    drawn = search_plot(
         [
             Panel("lr", points, log=True),
             Panel("network", [("a<b", 50.0), ("c", 70.0), ("c", 60.0)]),
@@ -29,7 +29,7 @@ def test_every_trial_is_a_point_and_the_best_stands_out() -> None:
 
 def test_one_trial_and_values_that_are_missing_can_be_drawn() -> None:
     ElementTree.fromstring(
-        slices(
+        search_plot(
             [
                 Panel("tau", [(1.0, 50.0)]),
                 Panel("lr", [(None, 50.0)]),

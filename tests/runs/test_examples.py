@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from longtail.analysis.writing import unharmed
+from longtail.analysis.writing import warn_on_error
 from longtail.data.open import open_data
 from longtail.nn import Classifier, Linear, build
-from longtail.records.predictions import Predictions, read_predictions, write_predictions
+from longtail.records.predictions import SplitPredictions, read_predictions, write_predictions
 from longtail.runs import evaluate, examples, train
 from longtail.runs.examples import chosen, write_examples
 
@@ -83,7 +83,7 @@ def test_large_images_become_small_and_stay_in_the_budget(tmp_path: Path) -> Non
     logits[:, 0] = 1.0
     write_predictions(
         tmp_path / "predictions" / "test.npz",
-        Predictions({"logits": logits}, data.test.target.numpy(), np.arange(len(data.test))),
+        SplitPredictions({"logits": logits}, data.test.target.numpy(), np.arange(len(data.test))),
         data.test.ids,
     )
     path = write_examples(tmp_path, network, data, size=96)
@@ -96,7 +96,7 @@ def test_large_images_become_small_and_stay_in_the_budget(tmp_path: Path) -> Non
     right = np.eye(10, dtype=np.float32)[data.test.target.numpy()]
     write_predictions(
         tmp_path / "predictions" / "test.npz",
-        Predictions({"logits": right}, data.test.target.numpy(), np.arange(len(data.test))),
+        SplitPredictions({"logits": right}, data.test.target.numpy(), np.arange(len(data.test))),
         data.test.ids,
     )
     assert write_examples(tmp_path, network, data, size=96) is None
@@ -120,5 +120,5 @@ def test_a_finished_run_survives_and_says_why(
 
 
 def test_a_wish_to_stop_is_not_swallowed() -> None:
-    with pytest.raises(KeyboardInterrupt), unharmed("nothing", "again"):
+    with pytest.raises(KeyboardInterrupt), warn_on_error("nothing", "again"):
         raise KeyboardInterrupt

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 
 from longtail.data.open import open_data
-from longtail.data.views import Plain
-from longtail.runs.images import Fit, checked, images_at, listed, opened
+from longtail.data.views import CenterCrop
+from longtail.runs.images import Fit, as_list, check_tensor, images_at, open_image
 
 
 def test_a_padded_picture_keeps_its_edges_and_a_cut_one_does_not() -> None:
@@ -21,7 +21,7 @@ def test_a_padded_picture_keeps_its_edges_and_a_cut_one_does_not() -> None:
     assert padded.shape == cut.shape == (3, 8, 8)
     assert padded[0].max() > 150
     assert cut[0].max() == 0
-    assert torch.equal(cut, Plain(8)(wide))
+    assert torch.equal(cut, CenterCrop(8)(wide))
     assert "nothing is cut off" in str(Fit(8, 8))
     assert "central square" in str(Fit(8, None))
     assert str(Fit(224, None, 0.875)).startswith(
@@ -46,16 +46,16 @@ def test_the_fit_is_that_of_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_pil_images_are_read_as_files_are(kind: str, tmp_path: Path) -> None:
     odd_images.write_all(tmp_path, (kind,))
     with Image.open(tmp_path / f"{kind}.png") as image:
-        assert opened(image).tobytes() == opened(tmp_path / f"{kind}.png").tobytes()
+        assert open_image(image).tobytes() == open_image(tmp_path / f"{kind}.png").tobytes()
 
 
 @pytest.mark.parametrize("kind", odd_images.BAD)
 def test_files_that_are_no_images_are_refused_by_name(kind: str, tmp_path: Path) -> None:
     odd_images.write_all(tmp_path, (kind,))
     with pytest.raises(ValueError, match=f"expected an image.*{kind}.png"):
-        opened(tmp_path / f"{kind}.png")
+        open_image(tmp_path / f"{kind}.png")
     with pytest.raises(ValueError, match="no file"):
-        opened(str(tmp_path / "nothing.png"))
+        open_image(str(tmp_path / "nothing.png"))
 
 
 @pytest.mark.parametrize(
@@ -70,22 +70,22 @@ def test_files_that_are_no_images_are_refused_by_name(kind: str, tmp_path: Path)
 )
 def test_other_arrays_are_refused(strange: Any) -> None:
     with pytest.raises(ValueError, match=r"uint8 \(H, W, 3\), got"):
-        opened(strange)
+        open_image(strange)
 
 
 def test_one_and_several_become_a_list_or_a_tensor() -> None:
     array, tensor = np.zeros((2, 8, 8, 3), np.uint8), torch.zeros(3, 8, 8)
     assert [
-        len(listed(own))
+        len(as_list(own))
         for own in (array, array[0], list(array), "a.png", ["a.png"], iter(["a.png", "b.png"]))
     ] == [2, 1, 2, 1, 1, 2]
     for given in (tensor, tensor[None], [tensor], (tensor,)):
-        found = listed(given)
+        found = as_list(given)
         assert isinstance(found, torch.Tensor)
         assert found.shape == (1, 3, 8, 8)
     for strange in (3, [], [tensor, tensor[:, 1:]], np.zeros((0, 8, 8, 3), np.uint8)):
         with pytest.raises(ValueError, match="expected"):
-            listed(strange)
+            as_list(strange)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_one_and_several_become_a_list_or_a_tensor() -> None:
 )
 def test_other_tensors_are_refused(strange: torch.Tensor) -> None:
     with pytest.raises(ValueError, match=r"floats \(N, 3, 8, 8\) in \[0, 1\], got"):
-        checked(strange, 8)
-    assert checked(torch.ones(1, 3, 8, 8), 8).shape == (1, 3, 8, 8)
+        check_tensor(strange, 8)
+    assert check_tensor(torch.ones(1, 3, 8, 8), 8).shape == (1, 3, 8, 8)
 
 
 def test_images_are_found_in_folders_in_a_fixed_order(tmp_path: Path) -> None:
@@ -127,4 +127,4 @@ def test_images_are_found_in_folders_in_a_fixed_order(tmp_path: Path) -> None:
 
 def test_a_folder_in_the_place_of_an_image_is_told(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected an image, got the folder"):
-        opened(tmp_path)
+        open_image(tmp_path)

@@ -87,7 +87,7 @@ def test_the_score_is_balanced_accuracy(loaded: Loaded) -> None:
 def test_bad_files_are_named_and_the_rest_goes_on(loaded: Loaded, tmp_path: Path) -> None:
     odd_images.write_all(tmp_path)
     paths = [*sorted(tmp_path.iterdir()), tmp_path / "gone.png"]
-    parts = list(loaded.each(paths))
+    parts = list(loaded.predict_files(paths))
     good = [path for part in parts for path in part.paths]
     assert {path.stem for path in good} == {*odd_images.GOOD}
     assert good == sorted(good)

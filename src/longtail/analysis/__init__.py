@@ -10,10 +10,10 @@ from longtail.analysis.relations import ByClass as ByClass
 from longtail.analysis.relations import attention as attention
 from longtail.analysis.relations import cross_gradients as cross_gradients
 from longtail.analysis.relations import relations as relations
-from longtail.analysis.saliency import where_it_looks as where_it_looks
+from longtail.analysis.saliency import saliency_map as saliency_map
 from longtail.analysis.transformers import attention_distance as attention_distance
+from longtail.analysis.transformers import attention_maps as attention_maps
 from longtail.analysis.transformers import entropy as entropy
 from longtail.analysis.transformers import feature_rank as feature_rank
-from longtail.analysis.transformers import look as look
 from longtail.analysis.transformers import rollout as rollout
 from longtail.analysis.writing import analyse as analyse

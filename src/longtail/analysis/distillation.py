@@ -15,19 +15,19 @@ from torch import Tensor, nn
 
 from longtail import processes
 from longtail.analysis.transformers import (
-    Seen,
+    Attention,
     answering,
     attention_distance,
+    attention_maps,
     entropy,
     feature_rank,
-    look,
     rollout,
     transformer_of,
 )
 from longtail.analysis.writing import first_rows, write_arrays
 from longtail.core import BatchTransform, Clock, nothing
 from longtail.data.dataset import Dataset
-from longtail.data.loader import Loader, seen
+from longtail.data.loader import TrainLoader, load_images
 from longtail.data.views import View
 from longtail.errors import LongtailError
 from longtail.nn.networks import size_of
@@ -72,7 +72,7 @@ def analyse_tokens(
     if not shown:  # then training images have to do
         split = data.train
         shown = first_rows(split.target, data.groups.members[group])[:images]
-    pictures = seen(split, shown, size)
+    pictures = load_images(split, shown, size)
     looked = _look(network, pictures)
     front = answering(transformer_of(network))
     arrays: dict[str, Any] = {
@@ -96,7 +96,7 @@ def analyse_tokens(
             len(part.attention),
         )
         for part in (
-            _look(network, seen(data.train, rows, size)) for rows in _batches(chosen, batch)
+            _look(network, load_images(data.train, rows, size)) for rows in _batches(chosen, batch)
         )
     ]
     mean = torch.stack([total for total, _ in distances]).sum(0) / sum(
@@ -109,7 +109,10 @@ def analyse_tokens(
 
     def tokens(rows: NDArray[Any]) -> NDArray[Any]:
         return np.concatenate(
-            [_front(network, seen(data.train, part, size), front) for part in _batches(rows, batch)]
+            [
+                _front(network, load_images(data.train, part, size), front)
+                for part in _batches(rows, batch)
+            ]
         )
 
     whole, tail = tokens(_evenly(np.arange(len(target)), at_most)), tokens(chosen)
@@ -160,7 +163,9 @@ def analyse_teacher(
             torch.manual_seed(seed)
             np.random.seed(seed)  # noqa: NPY002
             # A loader gives each of several processes its share, and this one needs all.
-            loader: Any = Loader(data.train, view=view, batch=batch * processes.world(), seed=seed)
+            loader: Any = TrainLoader(
+                data.train, view=view, batch=batch * processes.world_size(), seed=seed
+            )
             logits, target = _answers(teacher, islice(loader.epoch(0), batches), transform)
             found[name] = _by_class(entropy(logits), target, len(data.classes))
             found[f"{name}_accuracy"] = np.array((logits.argmax(1) == target).mean())
@@ -232,8 +237,8 @@ def _batches(rows: NDArray[Any], batch: int) -> Iterable[list[int]]:
     return (rows[first : first + batch].tolist() for first in range(0, len(rows), batch))
 
 
-def _look(network: nn.Module, image: Tensor) -> Seen:
-    return look(network, image.to(next(network.parameters()).device))
+def _look(network: nn.Module, image: Tensor) -> Attention:
+    return attention_maps(network, image.to(next(network.parameters()).device))
 
 
 def _front(network: nn.Module, image: Tensor, tokens: int) -> NDArray[Any]:

@@ -6,14 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from longtail.analysis.gradcam import grad_cam, last_map
-from longtail.analysis.transformers import answering, look, rollout, transformer_of
+from longtail.analysis.transformers import answering, attention_maps, rollout, transformer_of
 from longtail.errors import LongtailError
 from longtail.nn.experts import Experts
 
 
-def where_it_looks(
-    network: nn.Module, image: Tensor, *, answer: Tensor
-) -> tuple[Tensor | None, str]:
+def saliency_map(network: nn.Module, image: Tensor, *, answer: Tensor) -> tuple[Tensor | None, str]:
     """Maps (N, H, W) of at least 0, and what they are; None and the reason for a network that has none.
 
     Attention rollout to the tokens that answer, where a vision transformer answers with tokens; Grad-CAM for the answer elsewhere.
@@ -34,7 +32,7 @@ def where_it_looks(
         elif transformer.global_pool == "token":
             tokens = answering(transformer)
             parts = [
-                look(network, part.to(device)) for part in image.split(4)
+                attention_maps(network, part.to(device)) for part in image.split(4)
             ]  # attention is large
             return torch.cat(
                 [rollout(own.attention, prefix=own.prefix)[:, :tokens].mean(1) for own in parts]

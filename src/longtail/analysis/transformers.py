@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from longtail.errors import LongtailError
 
 
-class Seen(NamedTuple):
+class Attention(NamedTuple):
     """One look of a transformer at images."""
 
     attention: Tensor  # (N, blocks, heads, T, T): rows attend to columns, and sum to 1
@@ -42,13 +42,14 @@ def answering(transformer: nn.Module) -> int:
 
 
 @torch.no_grad()
-def look(network: nn.Module, image: Tensor) -> Seen:
+def attention_maps(network: nn.Module, image: Tensor) -> Attention:
     """Ask a network in eval mode about images, and write down every block's attention and tokens.
 
     The attention is computed beside timm's, which may be fused and never show it.
 
     >>> from longtail.nn import build
-    >>> seen = look(build({"name": "vit_mini", "size": 8, "patch": 4, "width": 16, "depth": 2, "pool": "tokens"}), torch.rand(3, 3, 8, 8))
+    >>> spec = {"name": "vit_mini", "size": 8, "patch": 4, "width": 16, "depth": 2, "pool": "tokens"}
+    >>> seen = attention_maps(build(spec), torch.rand(3, 3, 8, 8))
     >>> seen.attention.shape, seen.tokens.shape, seen.prefix
     (torch.Size([3, 2, 4, 6, 6]), torch.Size([3, 2, 6, 16]), 2)
     """
@@ -74,7 +75,7 @@ def look(network: nn.Module, image: Tensor) -> Seen:
         network.train(training)
         for handle in handles:
             handle.remove()
-    return Seen(
+    return Attention(
         torch.stack(attention, 1),
         torch.stack(tokens, 1),
         int(transformer.num_prefix_tokens),
@@ -129,30 +130,30 @@ def _side(patches: int) -> int:
     return side
 
 
-def feature_rank(everyone: NDArray[Any], tail: NDArray[Any], *, tolerance: float = 0.01) -> int:
+def feature_rank(features: NDArray[Any], tail: NDArray[Any], *, tolerance: float = 0.01) -> int:
     """How many directions of all images' features are needed to rebuild the tail's: the least k with an error of at most `tolerance`.
 
     DeiT-LT, appendix G: the right singular vectors of the centred features (images, dim) of all classes; the error is the squared size of
     what k of them miss of the tail's features, relative to theirs. Both are centred by the mean of all.
 
-    >>> everyone = np.random.default_rng(0).normal(size=(50, 3)) @ np.eye(3, 8)
-    >>> feature_rank(everyone, everyone[:5])
+    >>> features = np.random.default_rng(0).normal(size=(50, 3)) @ np.eye(3, 8)
+    >>> feature_rank(features, features[:5])
     3
     """
     if (
-        everyone.ndim != 2
+        features.ndim != 2
         or tail.ndim != 2
-        or everyone.shape[1] != tail.shape[1]
-        or not len(everyone)
+        or features.shape[1] != tail.shape[1]
+        or not len(features)
         or not len(tail)
     ):
         raise LongtailError(
-            f"expected features (images, dim) of all and of the tail, got {everyone.shape} and {tail.shape}"
+            f"expected features (images, dim) of all and of the tail, got {features.shape} and {tail.shape}"
         )
     if not 0 < tolerance < 1:
         raise LongtailError(f"expected a tolerance between 0 and 1, got {tolerance}")
-    mean = everyone.astype(np.float64).mean(0)
-    directions = np.linalg.svd(everyone - mean, full_matrices=False)[2]
+    mean = features.astype(np.float64).mean(0)
+    directions = np.linalg.svd(features - mean, full_matrices=False)[2]
     rest = tail - mean
     total = float((rest**2).sum())
     if total == 0:
@@ -160,7 +161,7 @@ def feature_rank(everyone: NDArray[Any], tail: NDArray[Any], *, tolerance: float
     caught = np.cumsum(((rest @ directions.T) ** 2).sum(0))
     enough = np.flatnonzero(total - caught <= tolerance * total)
     # Fewer images than dimensions may leave the tail outside of their span; then no k is enough, and all are needed.
-    return int(enough[0]) + 1 if len(enough) else everyone.shape[1]
+    return int(enough[0]) + 1 if len(enough) else features.shape[1]
 
 
 def entropy(logits: NDArray[Any]) -> NDArray[np.float64]:

@@ -16,20 +16,20 @@ from torch import Tensor
 from longtail import processes
 from longtail.analysis.gradcam import enlarged
 from longtail.analysis.relations import relations
-from longtail.analysis.saliency import where_it_looks
+from longtail.analysis.saliency import saliency_map
 from longtail.core import Method
 from longtail.data.dataset import Dataset
-from longtail.data.loader import Loader, seen
-from longtail.data.views import Plain
+from longtail.data.loader import TrainLoader, load_images
+from longtail.data.views import CenterCrop
 from longtail.errors import LongtailError
 from longtail.methods.classify import Classify
 from longtail.nn import Streams
 from longtail.nn.networks import size_of
-from longtail.records.files import whole
+from longtail.records.files import atomic_write
 
 
 @contextmanager
-def unharmed(what: str, again: str) -> Iterator[None]:
+def warn_on_error(what: str, again: str) -> Iterator[None]:
     """Let something fail that a finished run can do without, and say why it did, and what to call for another try."""
     try:
         yield
@@ -53,7 +53,7 @@ def analyse(
 ) -> list[Path]:
     """Write what a trained method does on test images: `gradcam.npz` and, if it was trained with BatchFormer, `relations.npz`.
 
-    The first shows where the network looks (`where_it_looks`: attention rollout for transformers that answer with tokens, else Grad-CAM
+    The first shows where the network looks (`saliency_map`: attention rollout for transformers that answer with tokens, else Grad-CAM
     for the true class) in the first `images` test images of a `group`, one of each class. `longtail.runs.restore` gives the method and the
     data of a finished run. Draw the arrays with `longtail.analysis.figures.draw`.
     """
@@ -78,8 +78,11 @@ def analyse(
     write_arrays(written[0], _looks(method, data, shown))
     if isinstance(method, Classify) and isinstance(method.neck, Streams):
         # A loader gives each of several processes its share, and this one needs all.
-        shuffled = Loader(
-            split, view=Plain(_size(method), split.crop), batch=batch * processes.world(), seed=0
+        shuffled = TrainLoader(
+            split,
+            view=CenterCrop(_size(method), split.crop),
+            batch=batch * processes.world_size(),
+            seed=0,
         )
         found = relations(
             method, islice(shuffled.epoch(0), batches), classes=len(data.classes), at=at
@@ -117,11 +120,11 @@ def first_rows(target: Tensor, members: Sequence[int]) -> list[int]:
 def _looks(method: Method[Any], data: Dataset, rows: list[int]) -> dict[str, Any]:
     split = data.test if len(data.test) else data.val
     network, size = method.deploy(), _size(method)
-    image = seen(split, rows, size)
+    image = load_images(split, rows, size)
     target = split.target[rows]
     with torch.no_grad():
         answer = network.eval()(image.to(next(network.parameters()).device)).argmax(1).cpu()
-    maps, kind = where_it_looks(network, image, answer=target)
+    maps, kind = saliency_map(network, image, answer=target)
     if maps is None:
         raise LongtailError(f"expected a network that shows where it looks, got one with {kind}")
     return {
@@ -137,5 +140,5 @@ def _looks(method: Method[Any], data: Dataset, rows: list[int]) -> dict[str, Any
 
 def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
     """Write arrays by name, for `numpy.load`."""
-    with whole(path) as part, part.open("wb") as file:
+    with atomic_write(path) as part, part.open("wb") as file:
         np.savez_compressed(file, **arrays)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from longtail.data.dataset import Dataset
     from longtail.engine.machine import Machine
     from longtail.records.row import Row
-    from longtail.runs.identity import Adjust, Asked
+    from longtail.runs.identity import Adjust, RunConfig
 
 FILE = "auto.json"
 """What was chosen, why, and from which facts, in the folder of the run."""
@@ -137,10 +137,10 @@ def _chosen(
     *,
     seconds: float,
     began: float,
-) -> tuple[Choice, Facts, Asked]:
+) -> tuple[Choice, Facts, RunConfig]:
     from longtail.data.open import open_data
-    from longtail.runs.evaluating import opened
-    from longtail.runs.identity import DATA_DEFAULTS, Asked
+    from longtail.runs.evaluating import open_dataset
+    from longtail.runs.identity import DATA_DEFAULTS, RunConfig
 
     given = {name: shared[name] for name in DATA_DEFAULTS} | {
         "root": None if shared["root"] is None else str(shared["root"])
@@ -148,7 +148,9 @@ def _chosen(
     before = time.monotonic()
     # Training will open it once more, and say its warnings.
     dataset = (
-        opened(data, given, machine, size=None) if shared["dry_run"] else open_data(data, **given)
+        open_dataset(data, given, machine, size=None)
+        if shared["dry_run"]
+        else open_data(data, **given)
     )
     opening = time.monotonic() - before
     facts = Facts(
@@ -164,10 +166,10 @@ def _chosen(
         pretrained=at_hand(machine.device, dataset.size, seconds=FETCHING * seconds),
     )
 
-    def asked(recipe: str, keywords: Mapping[str, Any], adjust: Adjust = "none") -> Asked:
+    def asked(recipe: str, keywords: Mapping[str, Any], adjust: Adjust = "none") -> RunConfig:
         own = read(recipe)
         view_seed = shared["seed"] if shared["view_seed"] is None else shared["view_seed"]
-        return Asked(
+        return RunConfig(
             own,
             own.keywords(keywords),
             data,
@@ -205,10 +207,10 @@ def at_hand(device: str, side: int, *, seconds: float) -> tuple[str, ...]:
     return names[:1] if pretrained.fetched(names[0], seconds=min(120.0, seconds)) else ()
 
 
-def timed(asked: Asked, dataset: Dataset, machine: Machine) -> float:
+def timed(asked: RunConfig, dataset: Dataset, machine: Machine) -> float:
     """The seconds it takes to learn from one image once: a few steps on some of the images, at the size that is asked for."""
     from longtail.engine.run import Run
-    from longtail.runs.training import follow
+    from longtail.runs.training import call_recipe
 
     few = sample(dataset, size=asked.keywords["size"], images=4 * asked.keywords["batch"])
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
@@ -219,7 +221,7 @@ def timed(asked: Asked, dataset: Dataset, machine: Machine) -> float:
             machine=machine,
             dry="estimate",
         )
-        follow(asked, few, run)
+        call_recipe(asked, few, run)
     epochs: int = asked.keywords["epochs"]
     return 60 * float(run.history[-1]["minutes"]) / (epochs * len(few.train))
 
@@ -229,25 +231,25 @@ def sample(dataset: Dataset, *, size: int, images: int) -> Dataset:
     import numpy as np
     import torch
 
-    from longtail.data.dataset import Memory, Split
+    from longtail.data.dataset import ArrayImages, Split
     from longtail.data.images.decoding import square
 
     rows = np.linspace(0, len(dataset.train) - 1, min(images, len(dataset.train))).astype(np.int64)
     pictures: Any = dataset.train.pictures
     taken = pictures.take(rows)
-    if isinstance(taken, Memory) and taken.pixels.shape[-1] != size:
+    if isinstance(taken, ArrayImages) and taken.pixels.shape[-1] != size:
         fitted = [
             np.asarray(square(taken.image(index), size)).transpose(2, 0, 1)
             for index in range(len(taken))
         ]
-        taken = Memory(torch.from_numpy(np.stack(fitted)))
+        taken = ArrayImages(torch.from_numpy(np.stack(fitted)))
     train = Split(
         taken,
         dataset.train.target[torch.from_numpy(rows)],
         tuple(dataset.train.ids[row] for row in rows.tolist()),
     )
     nothing = Split(
-        Memory(torch.empty(0, 3, size, size, dtype=torch.uint8)),
+        ArrayImages(torch.empty(0, 3, size, size, dtype=torch.uint8)),
         torch.empty(0, dtype=torch.int64),
         (),
     )

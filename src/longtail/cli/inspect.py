@@ -219,7 +219,7 @@ def pictures(dataset: Dataset, found: Mapping[str, Any]) -> dict[str, NDArray[np
     """The pictures that the page shows, small, by split and row: copies, odd ones, and examples of the smallest classes."""
     import numpy as np
 
-    from longtail.data.inspect.survey import Examined
+    from longtail.data.inspect.survey import SurveyedImages
 
     wanted = [
         one
@@ -235,7 +235,7 @@ def pictures(dataset: Dataset, found: Mapping[str, Any]) -> dict[str, NDArray[np
     taken: dict[str, NDArray[np.uint8]] = {}
     for one in wanted:
         store = getattr(dataset, one["split"]).pictures
-        assert isinstance(store, Examined)
+        assert isinstance(store, SurveyedImages)
         taken[f"{one['split']}/{one['row']}"] = np.asarray(store.small(one["row"], 96))
     return taken
 

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from longtail.cli import flags, tables
 from longtail.errors import LongtailError
-from longtail.records.files import whole
+from longtail.records.files import atomic_write
 
 
 def predict(
@@ -64,7 +64,7 @@ def predict(
     good = unsure = bad = 0
     with written(out) as file, progress(console, len(found.paths)) as advance:
         write = _Json(file) if kind == "json" else _Csv(file)
-        for part in loaded.each(found.paths, abstain_below=abstain_below):
+        for part in loaded.predict_files(found.paths, abstain_below=abstain_below):
             for path, reason in part.bad:
                 console.print(f"skipped {path}: {reason}", markup=False, style="yellow")
             bad += len(part.bad)
@@ -150,7 +150,7 @@ def written(out: Path | None) -> Iterator[TextIO]:
             yield file
         return
     with (
-        whole(out) as part,
+        atomic_write(out) as part,
         part.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
     ):
         yield file

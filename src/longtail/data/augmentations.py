@@ -22,7 +22,7 @@ from torch import Tensor
 from torchvision import transforms
 from torchvision.transforms import v2
 
-from longtail.data.views import Array, Weak, check_size, fitted, to_tensor
+from longtail.data.views import Array, CropFlip, check_size, fitted, to_tensor
 from longtail.errors import LongtailError
 
 _MEAN, _DEVIATION = (
@@ -49,10 +49,10 @@ class Seeded(ABC):
         torch.default_generator.manual_seed(
             seed
         )  # torch.manual_seed would reach for the GPUs, and formats a stack trace each time
-        return self.look(image)
+        return self.apply(image)
 
     @abstractmethod
-    def look(self, image: Image.Image) -> Tensor:
+    def apply(self, image: Image.Image) -> Tensor:
         """The image as uint8 (3, size, size); draws from the global generators."""
 
 
@@ -121,9 +121,9 @@ class CifarAutoAugment(Seeded):
     fill: int = 0
 
     def __post_init__(self) -> None:
-        Weak(self.size, pad=self.pad, cutout=self.cutout)  # the same limits
+        CropFlip(self.size, pad=self.pad, cutout=self.cutout)  # the same limits
 
-    def look(self, image: Image.Image) -> Tensor:
+    def apply(self, image: Image.Image) -> Tensor:
         """The image as uint8 (3, size, size); draws from the global generators."""
         image = _shifted(image, self.size, self.pad)
         pixels = to_tensor(_cifar_policy()(_flipped(image) if self.flip else image))
@@ -146,11 +146,11 @@ class Rotated(Seeded):
     flip: bool = True
 
     def __post_init__(self) -> None:
-        Weak(self.size, pad=self.pad)  # the same limits
+        CropFlip(self.size, pad=self.pad)  # the same limits
         if not 0 <= self.degrees <= 180:
             raise LongtailError(f"degrees must be in [0, 180], got {self.degrees}")
 
-    def look(self, image: Image.Image) -> Tensor:
+    def apply(self, image: Image.Image) -> Tensor:
         """The image as uint8 (3, size, size); draws from the global generators."""
         image = _shifted(image, self.size, self.pad)
         image = _flipped(image) if self.flip else image
@@ -168,7 +168,7 @@ class ResizedCrop(Seeded):
     def __post_init__(self) -> None:
         check_size(self.size)
 
-    def look(self, image: Image.Image) -> Tensor:
+    def apply(self, image: Image.Image) -> Tensor:
         """The image as uint8 (3, size, size); draws from the global generators."""
         image = _part(self.size, self.scale, "bicubic")(image)
         return to_tensor(_flipped(image) if self.flip else image)
@@ -198,7 +198,7 @@ class RandAugment(Seeded):
             raise LongtailError(f"erase must be a probability, got {self.erase}")
         _rand_augment(self.ops, self.size)  # a misspelt part fails here and not in a loader worker
 
-    def look(self, image: Image.Image) -> Tensor:
+    def apply(self, image: Image.Image) -> Tensor:
         """The image as uint8 (3, size, size); draws from the global generators."""
         image = _part(self.size, self.scale, "bicubic")(image)
         image = _rand_augment(self.ops, self.size)(_flipped(image) if self.flip else image)
@@ -236,9 +236,9 @@ class ThreeAugment(Seeded):
     scale: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        Weak(self.size, pad=self.pad if self.scale is None else 0)  # the same limits
+        CropFlip(self.size, pad=self.pad if self.scale is None else 0)  # the same limits
 
-    def look(self, image: Image.Image) -> Tensor:
+    def apply(self, image: Image.Image) -> Tensor:
         """The image as uint8 (3, size, size); draws from the global generators."""
         image = (
             _shifted(image, self.size, self.pad)
@@ -267,7 +267,7 @@ class SimClr(Seeded):
         if not 0 <= self.blur <= 1:
             raise LongtailError(f"blur must be a probability, got {self.blur}")
 
-    def look(self, image: Image.Image) -> Tensor:
+    def apply(self, image: Image.Image) -> Tensor:
         """The image as uint8 (3, size, size); draws from the global generators."""
         image = _part(self.size, self.scale, "bilinear")(image)
         image = _flipped(image) if self.flip else image

@@ -15,7 +15,7 @@ from longtail.core import Groups
 from longtail.errors import LongtailError
 
 
-class Pictures(Protocol):
+class ImageSource(Protocol):
     """Where the pixels of a split come from."""
 
     def __len__(self) -> int: ...
@@ -25,7 +25,7 @@ class Pictures(Protocol):
         ...
 
 
-class Store(Pictures, Protocol):
+class ImageStore(ImageSource, Protocol):
     """Pictures from which some can be taken."""
 
     def take(self, rows: NDArray[np.int64]) -> Self:
@@ -34,11 +34,11 @@ class Store(Pictures, Protocol):
 
 
 @dataclass(frozen=True)
-class Memory:
+class ArrayImages:
     """Pictures of one size, held as uint8 (N, 3, H, W)."""
 
     pixels: Tensor
-    original: Store | None = None  # the same at their own size
+    original: ImageStore | None = None  # the same at their own size
 
     def __post_init__(self) -> None:
         if self.pixels.dtype != torch.uint8 or self.pixels.ndim != 4 or self.pixels.shape[1] != 3:
@@ -53,10 +53,10 @@ class Memory:
         """One picture, decoded, upright, RGB."""
         return Image.fromarray(self.pixels[index].permute(1, 2, 0).numpy())
 
-    def take(self, rows: NDArray[np.int64]) -> Memory:
+    def take(self, rows: NDArray[np.int64]) -> ArrayImages:
         """The pictures of these rows, in this order."""
         chosen = torch.from_numpy(rows)
-        return Memory(
+        return ArrayImages(
             self.pixels[chosen], None if self.original is None else self.original.take(rows)
         )
 
@@ -65,7 +65,7 @@ class Memory:
 class Split:
     """Pictures with their classes and a name for each that a person can find again."""
 
-    pictures: Pictures
+    pictures: ImageSource
     target: Tensor  # int64 (N,)
     ids: tuple[str, ...]
     crop: float = 1.0  # the share of a picture's central square that evaluation sees
@@ -103,7 +103,7 @@ class Dataset:
     marks: tuple[str, ...] = ()  # stand on every row: "counts conventional, images not"
     warnings: tuple[str, ...] = ()  # said once when the data is opened
 
-    def natively(self) -> Dataset:
+    def at_native_resolution(self) -> Dataset:
         """The same at the images' own size, with the pixels that they had before they were resized in memory, where they were."""
 
         def own(split: Split) -> Split:

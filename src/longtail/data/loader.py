@@ -21,9 +21,9 @@ from torch.utils.data import Dataset as TorchDataset
 
 from longtail import processes
 from longtail.core import B_co, Labelled, LabelledViews
-from longtail.data.dataset import Memory, Pictures, Split
+from longtail.data.dataset import ArrayImages, ImageSource, Split
 from longtail.data.samplers import Instance, Sampler
-from longtail.data.views import Array, Batched, Plain, TwoViews, View
+from longtail.data.views import Array, Batched, CenterCrop, TwoViews, View
 from longtail.errors import LongtailError
 
 _INSTANCE = Instance()
@@ -63,9 +63,9 @@ def _floats(pixels: Tensor) -> Tensor:
     return pixels.float().div_(255)
 
 
-def seen(split: Split, rows: Iterable[int], size: int) -> Tensor:
+def load_images(split: Split, rows: Iterable[int], size: int) -> Tensor:
     """Some rows of a split as evaluation sees them: floats in [0, 1], (N, 3, size, size)."""
-    view = Plain(size, split.crop)
+    view = CenterCrop(size, split.crop)
     return _floats(torch.stack([view(split.pictures.image(row)) for row in rows]))
 
 
@@ -73,7 +73,7 @@ def seen(split: Split, rows: Iterable[int], size: int) -> Tensor:
 class _Epoch(TorchDataset[dict[str, Tensor]]):
     """The uint8 batches of one process in one epoch; this is what loader workers receive, so all of it can be pickled."""
 
-    pictures: Pictures
+    pictures: ImageSource
     target: Tensor
     view: View
     order: Array
@@ -91,12 +91,16 @@ class _Epoch(TorchDataset[dict[str, Tensor]]):
         return {
             "image": self._images(index, self.parameters[draws]),
             "target": self.target[row],
-            "draw": torch.from_numpy(draws),
+            "position": torch.from_numpy(draws),
             "index": row,
         }
 
     def _images(self, index: Array, parameters: Array) -> Tensor:
-        if self.together and isinstance(self.pictures, Memory) and isinstance(self.view, Batched):
+        if (
+            self.together
+            and isinstance(self.pictures, ArrayImages)
+            and isinstance(self.view, Batched)
+        ):
             return torch.from_numpy(
                 self.view.batch(self.pictures.pixels.numpy()[index], parameters)
             )
@@ -113,7 +117,7 @@ class _Epoch(TorchDataset[dict[str, Tensor]]):
         """Whether a batch can be made at once: pixels in memory, of the view's size, and a view for batches."""
         size = self.view.size
         return (
-            isinstance(self.pictures, Memory)
+            isinstance(self.pictures, ArrayImages)
             and isinstance(self.view, Batched)
             and self.pictures.pixels.shape[-2:] == (size, size)
         )
@@ -141,7 +145,7 @@ def _positive(**values: int) -> None:
             raise LongtailError(f"{name} must be at least 1, got {value}")
 
 
-class Loader(Generic[B_co]):
+class TrainLoader(Generic[B_co]):
     """Training batches: `batch` rows over all processes, looked at through `view`, in the order of `sampler`.
 
     The last incomplete batch of an epoch is dropped; a split with fewer rows than `batch` gives one batch of all of them (of as many as
@@ -151,7 +155,7 @@ class Loader(Generic[B_co]):
 
     @overload
     def __init__(
-        self: Loader[DrawnViews],
+        self: TrainLoader[DrawnViews],
         split: Split,
         *,
         view: TwoViews,
@@ -162,7 +166,7 @@ class Loader(Generic[B_co]):
     ) -> None: ...
     @overload
     def __init__(
-        self: Loader[Drawn],
+        self: TrainLoader[Drawn],
         split: Split,
         *,
         view: View,
@@ -200,7 +204,7 @@ class Loader(Generic[B_co]):
 
     def _rows(self) -> int:
         """Rows in each batch, over all processes."""
-        world = processes.world()
+        world = processes.world_size()
         if self.batch % world:
             near = self.batch // world * world or world
             raise LongtailError(
@@ -223,7 +227,7 @@ class Loader(Generic[B_co]):
             raise LongtailError(
                 f"{self.sampler} must give an order as long as the split ({len(self.split)} rows), got {len(order)}"
             )
-        rows, world = self._rows(), processes.world()
+        rows, world = self._rows(), processes.world_size()
         epoch = _Epoch(
             pictures=self.split.pictures,
             target=self.split.target,
@@ -251,8 +255,8 @@ class Loader(Generic[B_co]):
             yield cast(B_co, batch)
 
 
-class InOrder:
-    """Evaluation batches: the rows of a split in their order, each once, as `Plain(size, split.crop)` sees them.
+class EvalLoader:
+    """Evaluation batches: the rows of a split in their order, each once, as `CenterCrop(size, split.crop)` sees them.
 
     Processes take contiguous shares without padding, so answers gathered in the order of processes are in the split's order.
     `batch` is the number of rows that one process looks at together.
@@ -262,13 +266,13 @@ class InOrder:
         _positive(batch=batch)
         self.split, self.view, self.batch, self.workers = (
             split,
-            Plain(size, split.crop),
+            CenterCrop(size, split.crop),
             batch,
             workers,
         )
 
     def _share(self) -> range:
-        rows, rank, world = len(self.split), processes.rank(), processes.world()
+        rows, rank, world = len(self.split), processes.rank(), processes.world_size()
         return range(rows * rank // world, rows * (rank + 1) // world)
 
     def __len__(self) -> int:

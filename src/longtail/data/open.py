@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from longtail.data.dataset import Dataset, Split
-from longtail.data.images.decoding import Blobs, Files, Padded
+from longtail.data.images.decoding import EncodedImages, FileImages, PaddedImages
 from longtail.data.images.reading import OnBadImage, read
 from longtail.data.names import KNOWN
 from longtail.data.readers.cifar import cifar
@@ -71,7 +71,7 @@ def open_data(
     )
 
 
-def open_to_judge(
+def open_for_evaluation(
     name: str,
     *,
     root: str | Path | None = None,
@@ -254,8 +254,8 @@ def _classes_to_learn(source: Source) -> Source:
 
 def _padded(rows: Rows, size: int) -> Rows:
     return (
-        replace(rows, pictures=Padded(rows.pictures, size))
-        if isinstance(rows.pictures, Files | Blobs)
+        replace(rows, pictures=PaddedImages(rows.pictures, size))
+        if isinstance(rows.pictures, FileImages | EncodedImages)
         else rows
     )
 
@@ -265,5 +265,5 @@ def _split(rows: Rows, crop: float) -> Split:
         rows.pictures,
         torch.from_numpy(rows.target),
         rows.ids,
-        crop if isinstance(rows.pictures, Files | Blobs) else 1.0,
+        crop if isinstance(rows.pictures, FileImages | EncodedImages) else 1.0,
     )

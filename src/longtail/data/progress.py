@@ -65,7 +65,7 @@ class Bar:
             self._bar.stop()
 
 
-def each(
+def map_threaded(
     look: Callable[[int], None],
     indices: Sequence[int],
     *,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.core import Groups
-from longtail.data.dataset import Store
+from longtail.data.dataset import ImageStore
 from longtail.errors import LongtailError
 
 
@@ -17,7 +17,7 @@ from longtail.errors import LongtailError
 class Rows:
     """Labelled pictures of one split. `digests` are of each row's content: pixels of arrays, bytes of files."""
 
-    pictures: Store
+    pictures: ImageStore
     target: NDArray[np.int64]
     ids: tuple[str, ...]
     digests: tuple[bytes, ...] = ()  # empty until the content was read

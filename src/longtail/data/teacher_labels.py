@@ -1,9 +1,10 @@
 """A teacher's classes for the very images that a student sees: batch transforms, the last one of a stage's mix.
 
-`AskTeacher` asks the teacher; `Remembered` asks once and keeps the answers, by epoch and draw, in a file named by the hash of everything
-that determines them. Such files lie in `longtail/labels` under `$XDG_CACHE_HOME` (else `~/.cache`). They save time and nothing else: they
-may be deleted, and a run with them is equal to the bit to one without, on the device and with the threads that filled them.
-"""
+`AddTeacherLabels` runs the teacher; `CachedTeacherLabels` runs it once and keeps its labels, by
+epoch and position, in a file named by the hash of everything that determines them. Such files lie
+in `longtail/labels` under `$XDG_CACHE_HOME` (else `~/.cache`). They save time and nothing else:
+they may be deleted, and a run with them is equal to the bit to one without, on the device and with
+the threads that filled them. """
 
 from __future__ import annotations
 
@@ -26,13 +27,13 @@ from torch import Tensor, nn
 from longtail import processes
 from longtail.core import BatchTransform, Clock, nothing
 from longtail.data.dataset import Dataset
-from longtail.data.loader import Loader
+from longtail.data.loader import TrainLoader
 from longtail.errors import LongtailError
 from longtail.records.files import cache_folder
 
 
 @dataclass(frozen=True)
-class InTurn:
+class Compose:
     """Two batch transforms, one after the other."""
 
     first: BatchTransform
@@ -44,7 +45,7 @@ class InTurn:
 
 
 @dataclass(frozen=True)
-class Apart:
+class SplitViews:
     """Of two views (`TwoViews`) the first becomes the student's image, the second the teacher's: distillation in distribution."""
 
     def __call__(self, batch: Any, clock: Clock) -> Any:
@@ -54,14 +55,14 @@ class Apart:
 
 
 @dataclass(frozen=True)
-class AskTeacher:
+class AddTeacherLabels:
     """Adds `teacher_target`, the class that the teacher finds most probable in each image as it is now: augmented and mixed.
 
     The teacher is any function from images in [0, 1] to logits that never trains, such as `longtail.nn.Teacher`, which also brings images
-    to its own size. Where the batch has a `teacher_image` (see `Apart`), it looks at that one.
+    to its own size. Where the batch has a `teacher_image` (see `SplitViews`), it looks at that one.
 
     >>> batch = {"image": torch.tensor([[[[0.0, 1.0]]], [[[0.5, 0.0]]]]), "target": torch.tensor([0, 0])}
-    >>> AskTeacher(lambda image: image[:, 0, 0])(batch, Clock(0, 1, 0, 1))["teacher_target"].tolist()
+    >>> AddTeacherLabels(lambda image: image[:, 0, 0])(batch, Clock(0, 1, 0, 1))["teacher_target"].tolist()
     [1, 0]
     """
 
@@ -138,30 +139,35 @@ def _extend(file: BinaryIO, size: int) -> None:
 
 
 @dataclass(frozen=True)
-class Remembered:
+class CachedTeacherLabels:
     """The same as `labelled`, but what the store knows is not asked again."""
 
-    labelled: AskTeacher
+    labelled: AddTeacherLabels
     store: LabelFile
 
     def __call__(self, batch: Any, clock: Clock) -> Any:
         """The batch with the teacher's classes."""
-        known = self.store.read(clock.epoch, batch["draw"])
+        known = self.store.read(clock.epoch, batch["position"])
         if known is not None:
             return {**_without(batch), "teacher_target": known.to(batch["image"].device)}
         answered = self.labelled(batch, clock)
-        self.store.write(clock.epoch, batch["draw"], answered["teacher_target"])
+        self.store.write(clock.epoch, batch["position"], answered["teacher_target"])
         return answered
 
 
-def remembered(
-    labelled: AskTeacher, circumstances: Mapping[str, Any], *, epochs: int, draws: int, classes: int
+def cached_labels(
+    labelled: AddTeacherLabels,
+    cache_key: Mapping[str, Any],
+    *,
+    epochs: int,
+    draws: int,
+    classes: int,
 ) -> BatchTransform:
     """Keep a teacher's classes in the file that belongs to these circumstances; beside it, a JSON file says what they are.
 
     Where no file can be kept, a warning says so and the teacher is asked every time.
     """
-    text = json.dumps(circumstances, sort_keys=True, indent=1)
+    text = json.dumps(cache_key, sort_keys=True, indent=1)
     name = blake2b(text.encode(), digest_size=16).hexdigest()
     try:
         folder = cache_folder() / "labels"
@@ -175,12 +181,12 @@ def remembered(
             file=sys.stderr,
         )
         return labelled
-    return Remembered(labelled, store)
+    return CachedTeacherLabels(labelled, store)
 
 
-def circumstances(
+def cache_key(
     teacher: nn.Module,
-    loader: Loader[Any],
+    loader: TrainLoader[Any],
     data: Dataset,
     *,
     mix: BatchTransform,
@@ -197,7 +203,7 @@ def circumstances(
     mixing = None
     if mix is not nothing:
         mixing = {
-            "transform": described(mix),
+            "transform": to_config(mix),
             "seed": seed,
             "stage": stage,
             "epochs": epochs,
@@ -211,11 +217,11 @@ def circumstances(
             json.dumps([*loader.split.ids]).encode(), loader.split.target.numpy().tobytes()
         ),
         "size": data.size,
-        "view": described(loader.view),
-        "sampler": described(loader.sampler),
+        "view": to_config(loader.view),
+        "sampler": to_config(loader.sampler),
         "view_seed": loader.seed,
         "batch": loader.batch,
-        "processes": processes.world(),
+        "processes": processes.world_size(),
         "mixing": mixing,
         "epochs": epochs,
         "code": code(),
@@ -258,22 +264,22 @@ def _hash(*parts: bytes) -> str:
     return whole.hexdigest()
 
 
-def described(part: Any) -> Any:
+def to_config(part: Any) -> Any:
     """What a view, a sampler or a mix is, as JSON: dataclasses by their fields, functions by their names.
 
     >>> from longtail.data.samplers import RepeatedAugmentation
-    >>> described(RepeatedAugmentation(3))
+    >>> to_config(RepeatedAugmentation(3))
     {'is': 'longtail.data.samplers.RepeatedAugmentation', 'repeats': 3}
     """
     if part is None or isinstance(part, bool | int | float | str):
         return part
     if isinstance(part, Sequence):
-        return [described(item) for item in part]
+        return [to_config(item) for item in part]
     if is_dataclass(part) and not isinstance(part, type):
         name = f"{type(part).__module__}.{type(part).__qualname__}"
         return {
             "is": name,
-            **{own.name: described(getattr(part, own.name)) for own in fields(part)},
+            **{own.name: to_config(getattr(part, own.name)) for own in fields(part)},
         }
     if callable(part) and "<" not in getattr(part, "__qualname__", "<"):
         return f"{part.__module__}.{part.__qualname__}"

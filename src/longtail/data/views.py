@@ -79,10 +79,10 @@ def check_size(size: int) -> None:
 
 
 @dataclass(frozen=True)
-class Plain:
+class CenterCrop:
     """The image as it is evaluated: its central square, of which the share `crop` is seen, resized.
 
-    An image that already has the size passes untouched. ImageNet's usual evaluation is `Plain(224, crop=0.875)`: the shorter side becomes
+    An image that already has the size passes untouched. ImageNet's usual evaluation is `CenterCrop(224, crop=0.875)`: the shorter side becomes
     256, then 224 pixels are cut out.
     """
 
@@ -112,7 +112,7 @@ class Plain:
 
 
 @dataclass(frozen=True)
-class Weak:
+class CropFlip:
     """Crop after reflecting `pad` pixels at each side, flip left-right, cut out a square: the usual view of CIFAR.
 
     The square (DeVries & Taylor, 2017) has a side of `cutout` pixels, a centre anywhere in the image, and the colour `fill`:

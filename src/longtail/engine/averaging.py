@@ -57,7 +57,7 @@ class EMA(_Average):
 
     >>> model, average = nn.Linear(2, 1), EMA(0.999)
     >>> average.update(model, Clock(step=0, steps=100, epoch=0, epochs=1))  # after each step of an optimizer
-    >>> with lent(model, average.weights()):
+    >>> with temporary_weights(model, average.weights()):
     ...     answer = model(torch.ones(1, 2))  # of the average; the model has its own weights back afterwards
     """
 
@@ -102,18 +102,18 @@ class Uniform(_Average):
 
 
 @contextlib.contextmanager
-def lent(method: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
+def temporary_weights(method: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
     """Let a method use other weights for a while, then give it its own back."""
     own = {name: tensor.clone() for name, tensor in method.state_dict().items() if name in weights}
-    overlay(method, weights)
+    load_partial(method, weights)
     try:
         yield
     finally:
-        overlay(method, own)
+        load_partial(method, own)
 
 
 @torch.no_grad()
-def overlay(method: nn.Module, weights: Mapping[str, Tensor]) -> None:
+def load_partial(method: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Copy weights by name into a method, leaving the rest as it is."""
     live = method.state_dict()
     for name, tensor in weights.items():

@@ -10,14 +10,14 @@ import torch
 from torch import nn
 
 from longtail.errors import LongtailError
-from longtail.records.files import whole
+from longtail.records.files import atomic_write
 
 FORMAT = 1
 
 
 def save(path: Path, state: Mapping[str, Any]) -> None:
     """Save a checkpoint in one move; if that fails, what was there stays."""
-    with whole(path) as part, part.open("wb") as file:
+    with atomic_write(path) as part, part.open("wb") as file:
         try:
             torch.save({"format": FORMAT, **state}, file)
         except RuntimeError as error:  # torch's word for a full disk

@@ -28,7 +28,7 @@ from longtail.engine.machine import Machine
 PATIENCE = timedelta(
     hours=3
 )  # of the others, while the first one reads a large set for the first time
-Look = Callable[[Any, Clock], Outcome]
+Forward = Callable[[Any, Clock], Outcome]
 
 
 @contextlib.contextmanager
@@ -53,9 +53,9 @@ def started(machine: Machine) -> Iterator[Machine]:
 
 def wrapped(
     method: Method[Any], machine: Machine
-) -> tuple[Look, Callable[[], contextlib.AbstractContextManager[Any]]]:
+) -> tuple[Forward, Callable[[], contextlib.AbstractContextManager[Any]]]:
     """A method's forward with gradients averaged over the processes, and a context in which they are not."""
-    if processes.world() == 1:
+    if processes.world_size() == 1:
         return method, contextlib.nullcontext
     if machine.sync_batchnorm:
         nn.SyncBatchNorm.convert_sync_batchnorm(method)
@@ -70,7 +70,7 @@ def wrapped(
 
 def share_statistics(method: nn.Module, averages: Collection[Average] = ()) -> None:
     """Give every process the first one's batch-norm statistics, also those in averages."""
-    if processes.world() == 1:
+    if processes.world_size() == 1:
         return
     for prefix, module in method.named_modules():
         if isinstance(module, _BatchNorm):
@@ -83,6 +83,6 @@ def share_statistics(method: nn.Module, averages: Collection[Average] = ()) -> N
 
 def mean_over_processes(values: dict[str, float]) -> dict[str, float]:
     """Average named numbers over the processes that have them: a term may be there for some rows only."""
-    found = processes.everyone(values)
+    found = processes.all_gather_object(values)
     names = dict.fromkeys(name for own in found for name in own)
     return {name: statistics.fmean(own[name] for own in found if name in own) for name in names}

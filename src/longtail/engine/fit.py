@@ -13,23 +13,23 @@ from torch.optim import Optimizer
 
 from longtail import processes
 from longtail.core import Clock, Outcome, Stage
-from longtail.engine.distributed import Look
+from longtail.engine.distributed import Forward
 from longtail.engine.machine import Machine
 from longtail.engine.seeding import seed_all
 from longtail.errors import LongtailError
 
 
 @dataclass(frozen=True)
-class Fitting:
+class StageContext:
     """A stage on a machine, with its optimizer."""
 
     stage: Stage[Any]
     machine: Machine
     seed: int
     optimizer: Optimizer
-    look: Look  # the method's forward, with gradients averaged over processes
+    forward: Forward  # the method's forward, with gradients averaged over processes
     unsynced: Callable[[], contextlib.AbstractContextManager[Any]]
-    rates: Sequence[float]  # each group's rate before the schedule
+    base_lrs: Sequence[float]  # each group's rate before the schedule
 
     @property
     def steps_per_epoch(self) -> int:
@@ -54,22 +54,24 @@ class Step(NamedTuple):
     rows: int
 
 
-def train(fitting: Fitting, *, step: int = 0) -> Iterator[Step]:
+def train(context: StageContext, *, step: int = 0) -> Iterator[Step]:
     """Train from `step` to the end, handing over after each step what it produced."""
-    stage, method = fitting.stage, fitting.stage.method
-    optimize: Any = fitting.optimizer.step  # always through a closure: an optimizer may look twice
-    while step < stage.epochs * fitting.steps_per_epoch:
+    stage, method = context.stage, context.stage.method
+    optimize: Any = context.optimizer.step  # always through a closure: an optimizer may look twice
+    while step < stage.epochs * context.steps_per_epoch:
         method.train()
-        epoch, done = divmod(step, fitting.steps_per_epoch)
-        batches = promised(stage, epoch, start=done * stage.accumulate)
+        epoch, done = divmod(step, context.steps_per_epoch)
+        batches = checked_batches(stage, epoch, start=done * stage.accumulate)
         while group := list(islice(batches, stage.accumulate)):
-            clock = fitting.clock(step)
+            clock = context.clock(step)
             factor = stage.schedule(clock)
-            for parameters, rate in zip(fitting.optimizer.param_groups, fitting.rates, strict=True):
+            for parameters, rate in zip(
+                context.optimizer.param_groups, context.base_lrs, strict=True
+            ):
                 parameters["lr"] = rate * factor
-            seed_all(fitting.seed, stage.name, step, processes.rank())
-            mixed = [stage.mix(fitting.machine.receive(batch), clock) for batch in group]
-            outcome = optimize(lambda: gradient(fitting, mixed, clock))  # noqa: B023 - called before the loop moves on
+            seed_all(context.seed, stage.name, step, processes.rank())
+            mixed = [stage.mix(context.machine.place_batch(batch), clock) for batch in group]
+            outcome = optimize(lambda: gradient(context, mixed, clock))  # noqa: B023 - called before the loop moves on
             method.after_step(outcome, clock)
             for average in stage.averages.values():
                 average.update(method, clock)
@@ -77,21 +79,21 @@ def train(fitting: Fitting, *, step: int = 0) -> Iterator[Step]:
             step += 1
 
 
-def promised(stage: Stage[Any], epoch: int, *, start: int) -> Iterator[Any]:
+def checked_batches(stage: Stage[Any], epoch: int, *, start: int) -> Iterator[Any]:
     """The batches of an epoch from `start` on, as many as the length of the data says: the clock is made of it."""
     seen, length = start, len(stage.data)
     for batch in stage.data.epoch(epoch, start=start):
         seen += 1
         if seen > length:
             break
-        if not isinstance(batch, Mapping) or "draw" not in batch:
+        if not isinstance(batch, Mapping) or "position" not in batch:
             got = (
                 f"only {', '.join(batch)}"
                 if isinstance(batch, Mapping)
                 else f"a {type(batch).__name__}"
             )
             raise LongtailError(
-                f"stage {stage.name!r}: expected batches as dictionaries with `draw`, one number for each row, got {got}"
+                f"stage {stage.name!r}: expected batches as dictionaries with `position`, one number for each row, got {got}"
             )
         yield batch
     if seen != length:
@@ -101,20 +103,20 @@ def promised(stage: Stage[Any], epoch: int, *, start: int) -> Iterator[Any]:
         )
 
 
-def gradient(fitting: Fitting, batches: Sequence[Any], clock: Clock) -> Outcome:
-    """Look at one step's batches and leave the gradient of their mean loss, by rows, in the parameters."""
-    fitting.optimizer.zero_grad(set_to_none=True)
+def gradient(context: StageContext, batches: Sequence[Any], clock: Clock) -> Outcome:
+    """Forward at one step's batches and leave the gradient of their mean loss, by rows, in the parameters."""
+    context.optimizer.zero_grad(set_to_none=True)
     # Every look of a step draws the same masks, so that SAM's two looks are at one function.
-    seed_all(fitting.seed, fitting.stage.name, clock.step, processes.rank(), "look")
+    seed_all(context.seed, context.stage.name, clock.step, processes.rank(), "look")
     shares = rows_share(batches)
     outcomes = []
     for i, (batch, share) in enumerate(zip(batches, shares, strict=True)):
-        with fitting.unsynced() if i + 1 < len(batches) else contextlib.nullcontext():
-            with fitting.machine.autocast():
-                outcome = fitting.look(batch, clock)
+        with context.unsynced() if i + 1 < len(batches) else contextlib.nullcontext():
+            with context.machine.autocast():
+                outcome = context.forward(batch, clock)
             if not isinstance(outcome, Outcome):
                 raise LongtailError(
-                    f"stage {fitting.stage.name!r}: expected `forward` of {type(fitting.stage.method).__name__} to return an Outcome, "
+                    f"stage {context.stage.name!r}: expected `forward` of {type(context.stage.method).__name__} to return an Outcome, "
                     f'got a {type(outcome).__name__}: return longtail.core.Outcome({{"class": loss}})'
                 )
             (outcome.loss if share == 1.0 else outcome.loss * share).backward()
@@ -130,7 +132,7 @@ def rows_share(batches: Sequence[Any]) -> list[float]:
 
 def row_count(batch: Any) -> int:
     """How many rows a batch has."""
-    return len(batch["draw"])
+    return len(batch["position"])
 
 
 def merge(outcomes: Sequence[Outcome], shares: Sequence[float]) -> Outcome:

@@ -31,19 +31,19 @@ class Machine:
     compile: bool = False
     sync_batchnorm: bool = False
 
-    def settle(self) -> None:
+    def configure(self) -> None:
         """Set this process up for it."""
         torch.set_num_threads(self.threads)
         if self.device == "cpu":
             keep_freed_memory()
 
-    def place(self, method: nn.Module) -> None:
+    def place_module(self, method: nn.Module) -> None:
         """Move a method here, in place."""
         method.to(self.device)
         if self.channels_last:
             method.to(memory_format=torch.channels_last)
 
-    def receive(self, batch: Any) -> Any:
+    def place_batch(self, batch: Any) -> Any:
         """Move a batch here."""
         return {
             name: self._tensor(value) if isinstance(value, Tensor) else value

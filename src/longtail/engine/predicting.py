@@ -28,7 +28,7 @@ def predictor(method: Method[Any], machine: Machine) -> Predict:
 
     @torch.no_grad()
     def predict(image: Tensor) -> Mapping[str, Tensor]:
-        image = machine.receive({"image": image})["image"]
+        image = machine.place_batch({"image": image})["image"]
         answers = heads(method, image) if callable(heads) else {"logits": method.predict(image)}
         return {name: logits.float().cpu() for name, logits in answers.items()}
 

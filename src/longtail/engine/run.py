@@ -13,10 +13,10 @@ from typing import Any, Literal
 from longtail import processes
 from longtail.core import B, Method, Stage
 from longtail.engine import checkpoint
-from longtail.engine.averaging import overlay
+from longtail.engine.averaging import load_partial
 from longtail.engine.display import Display, duration
 from longtail.engine.distributed import wrapped
-from longtail.engine.fit import Fitting, train
+from longtail.engine.fit import StageContext, train
 from longtail.engine.machine import Machine, compile_parts
 from longtail.engine.seeding import seed_all
 from longtail.engine.session import Session, announce
@@ -61,7 +61,7 @@ class Run:
             set()
         )  # keywords that had no effect, as a recipe says; the row does not name them
         self._begun: set[str] = set()  # the names of stages
-        self.machine.settle()
+        self.machine.configure()
         seed_all(seed, "start")
 
     def fit(self, stage: Stage[B]) -> Method[B]:
@@ -83,7 +83,7 @@ class Run:
         stage = replace(
             stage, averages=deepcopy(dict(stage.averages))
         )  # so that two stages may be given the same ones
-        self.machine.place(stage.method)
+        self.machine.place_module(stage.method)
         if self.dry is None:
             self._finish(stage)
         elif self.dry == "estimate":
@@ -117,27 +117,27 @@ class Run:
             if saved is not None:
                 session.resume(saved)
             session.train()
-        overlay(stage.method, checkpoint.load(folder / "kept.pt")["weights"])
+        load_partial(stage.method, checkpoint.load(folder / "kept.pt")["weights"])
         self.history.append(json.loads((folder / "done").read_text()))
 
-    def _prepare(self, stage: Stage[B]) -> Fitting:
-        look, unsynced = wrapped(stage.method, self.machine)
+    def _prepare(self, stage: Stage[B]) -> StageContext:
+        forward, unsynced = wrapped(stage.method, self.machine)
         optimizer = stage.optimizer(stage.method)
         if self.machine.compile:
             compile_parts(stage.method)
-        rates = [group["lr"] * group.get("lr_scale", 1.0) for group in optimizer.param_groups]
-        return Fitting(stage, self.machine, self.seed, optimizer, look, unsynced, rates)
+        base_lrs = [group["lr"] * group.get("lr_scale", 1.0) for group in optimizer.param_groups]
+        return StageContext(stage, self.machine, self.seed, optimizer, forward, unsynced, base_lrs)
 
     def _estimate(self, stage: Stage[B]) -> None:
-        fitting, display, times = self._prepare(stage), Display(stage.name), []
+        context, display, times = self._prepare(stage), Display(stage.name), []
         before = time.monotonic()
-        for step in islice(train(fitting), 3):
+        for step in islice(train(context), 3):
             step.outcome.loss.item()  # a device may still be at work
             times.append(time.monotonic() - before)
-            before, images = time.monotonic(), step.rows * processes.world()
-        announce(fitting, display, images)
+            before, images = time.monotonic(), step.rows * processes.world_size()
+        announce(context, display, images)
         seconds = min(times[1:] or times)  # the first step also warms up
-        total = seconds * stage.epochs * fitting.steps_per_epoch
+        total = seconds * stage.epochs * context.steps_per_epoch
         speed = f"{1000 * seconds:.0f} ms a step, {images / seconds:,.0f} images/s"
         display.say(f"{stage.name}: {speed}: about {duration(total)}, evaluations apart")
         record = {"name": stage.name, "epochs": stage.epochs, "minutes": round(total / 60, 3)}

@@ -15,10 +15,10 @@ from torch import Tensor
 from longtail import processes
 from longtail.core import Clock, Outcome, Stage
 from longtail.engine import checkpoint
-from longtail.engine.averaging import lent
+from longtail.engine.averaging import temporary_weights
 from longtail.engine.display import Display
 from longtail.engine.distributed import mean_over_processes, share_statistics
-from longtail.engine.fit import Fitting, train
+from longtail.engine.fit import StageContext, train
 from longtail.engine.journal import Journal, Meter, diverged
 from longtail.engine.predicting import predictor
 from longtail.engine.stopping import Stopped, listening
@@ -33,16 +33,16 @@ class Session:
 
     def __init__(
         self,
-        fitting: Fitting,
+        context: StageContext,
         folder: Path,
         *,
         save_minutes: float,
         command: str,
         tensorboard: Path | None = None,
     ) -> None:
-        self.fitting, self.stage, self.folder = fitting, fitting.stage, folder
+        self.context, self.stage, self.folder = context, context.stage, folder
         self.save_minutes, self.command, self.tensorboard = save_minutes, command, tensorboard
-        self.display, self.meter = Display(fitting.stage.name), Meter()
+        self.display, self.meter = Display(context.stage.name), Meter()
         self.kept: dict[str, Any] = {"value": None, "epoch": None, "weights": {}}
         self.step, self.seconds, self.journal_length = 0, 0.0, 0
         self.asked_to_stop = False
@@ -50,7 +50,7 @@ class Session:
 
     def resume(self, saved: Mapping[str, Any]) -> None:
         """Take over optimizer, averages, means and position from a checkpoint (the method has its weights already)."""
-        self.fitting.optimizer.load_state_dict(saved["optimizer"])
+        self.context.optimizer.load_state_dict(saved["optimizer"])
         for name, average in self.stage.averages.items():
             average.load_state_dict(saved["averages"][name])
         meters = saved.get("meters") or [
@@ -83,13 +83,16 @@ class Session:
         )
         try:
             with listening() as request:
-                for clock, outcome, rows in train(self.fitting, step=began_at):
+                for clock, outcome, rows in train(self.context, step=began_at):
                     if clock.step == began_at:
                         announce(
-                            self.fitting, self.display, rows * processes.world(), after=began_at
+                            self.context,
+                            self.display,
+                            rows * processes.world_size(),
+                            after=began_at,
                         )
                     images = max(
-                        images, rows * processes.world()
+                        images, rows * processes.world_size()
                     )  # the last step of an epoch may have fewer
                     self.step = clock.step + 1
                     self._record(clock, outcome, images)
@@ -110,18 +113,18 @@ class Session:
 
     @property
     def _epoch_ended(self) -> bool:
-        return self.step % self.fitting.steps_per_epoch == 0
+        return self.step % self.context.steps_per_epoch == 0
 
     @property
     def _elapsed(self) -> float:
         return self.seconds + time.monotonic() - self._began
 
     def _agreed(self, *wishes: bool) -> tuple[bool, ...]:
-        return tuple(processes.anyone(wish, self.fitting.machine.device) for wish in wishes)
+        return tuple(processes.any_rank(wish, self.context.machine.device) for wish in wishes)
 
     def _record(self, clock: Clock, outcome: Outcome, images: int) -> None:
         self.meter.add(outcome, clock)
-        rate = max(group["lr"] for group in self.fitting.optimizer.param_groups)
+        rate = max(group["lr"] for group in self.context.optimizer.param_groups)
         if self.display.due():
             self.display.show(clock, self.meter.means(), rate=rate, images=images)
         if not self._epoch_ended and self.step % JOURNAL_EVERY:
@@ -155,7 +158,7 @@ class Session:
             return {}
         share_statistics(stage.method, stage.averages.values())
         stage.method.eval()
-        predict = predictor(stage.method, self.fitting.machine)
+        predict = predictor(stage.method, self.context.machine)
         results: dict[str, float] = {}
         variants: dict[str, Mapping[str, Tensor]] = {
             f"{name}/": average.weights() for name, average in stage.averages.items()
@@ -163,7 +166,7 @@ class Session:
         for prefix, weights in {"": {}, **variants}.items():
             if prefix and not weights:
                 continue  # an average that has not begun
-            with lent(stage.method, weights):
+            with temporary_weights(stage.method, weights):
                 for name, evaluator in stage.evals.items():
                     results |= {
                         f"{prefix}{name}/{key}": float(value)
@@ -205,11 +208,11 @@ class Session:
             "stage": self.stage.name,
             "step": self.step,
             "method": self.stage.method.state_dict(),
-            "optimizer": self.fitting.optimizer.state_dict(),
+            "optimizer": self.context.optimizer.state_dict(),
             "averages": {
                 name: average.state_dict() for name, average in self.stage.averages.items()
             },
-            "meters": processes.everyone(self.meter.state_dict()),
+            "meters": processes.all_gather_object(self.meter.state_dict()),
             "kept": self.kept,
             "journal": self.journal.length,
             "seconds": self._elapsed,
@@ -245,22 +248,22 @@ class Session:
         if self.first:
             checkpoint.save(self.folder / "kept.pt", {"weights": self.kept["weights"]})
             write_text(self.folder / "done", json.dumps(record))
-        if processes.world() > 1:
+        if processes.world_size() > 1:
             torch.distributed.barrier()
 
 
-def announce(fitting: Fitting, display: Display, images: int, *, after: int = 0) -> None:
+def announce(context: StageContext, display: Display, images: int, *, after: int = 0) -> None:
     """Say what this stage trains and how; `images` is how many a step sees over all batches and processes."""
-    stage = fitting.stage
+    stage = context.stage
     batches = min(stage.accumulate, len(stage.data))
-    factors = [f"{images // (batches * processes.world())} rows"]
+    factors = [f"{images // (batches * processes.world_size())} rows"]
     factors += [f"{batches} accumulated"] * (batches > 1)
-    factors += [f"{processes.world()} processes"] * (processes.world() > 1)
+    factors += [f"{processes.world_size()} processes"] * (processes.world_size() > 1)
     trainable = sum(p.numel() for p in stage.method.parameters() if p.requires_grad)
     display.say(
-        f"{stage.name}: {trainable / 1e6:.2f} M parameters, {stage.epochs} epochs x {fitting.steps_per_epoch} steps, "
-        f"effective batch {images} ({' x '.join(factors)}), rate {max(fitting.rates):g}, "
-        f"{fitting.machine.device} {fitting.machine.precision}, {fitting.machine.threads} threads"
+        f"{stage.name}: {trainable / 1e6:.2f} M parameters, {stage.epochs} epochs x {context.steps_per_epoch} steps, "
+        f"effective batch {images} ({' x '.join(factors)}), rate {max(context.base_lrs):g}, "
+        f"{context.machine.device} {context.machine.precision}, {context.machine.threads} threads"
         + (f"; continuing after step {after}" if after else "")
     )
 

@@ -83,7 +83,7 @@ def perform(jobs: Sequence[Job], *, at_once: int = 1) -> list[Path]:
                 diverged.append(job.folder)
             elif job.compared is late:
                 wave.append((number, job))
-        for job, reason in each(one, wave, at_once=at_once):
+        for job, reason in run_all(one, wave, at_once=at_once):
             if reason is not None:
                 tables.warn(f"{job.folder}: {reason}")
                 diverged.append(job.folder)
@@ -92,7 +92,7 @@ def perform(jobs: Sequence[Job], *, at_once: int = 1) -> list[Path]:
     return diverged
 
 
-def each(
+def run_all(
     work: Callable[[Item], Result], items: Sequence[Item], *, at_once: int
 ) -> Iterator[Result]:
     """Do some work for every item, for so many at once. An error or Ctrl-C stops what runs; all of it has saved when this ends."""

@@ -20,7 +20,7 @@ from longtail.cli import tables
 from longtail.cli.flags import usual_out
 from longtail.cli.sweep import integers, pairs, shared_flags
 from longtail.errors import LongtailError, MissingExtra
-from longtail.experiments.jobs import Job, do, each
+from longtail.experiments.jobs import Job, do, run_all
 from longtail.experiments.jobs import perform as train_all
 from longtail.experiments.spaces import Choices, Range, Space, space
 from longtail.naming import unknown
@@ -274,7 +274,7 @@ def _searched(search: Search, study: Study) -> FrozenTrial:
             own = f"trial {trial.number + 1}: {search.metric} {100 * value:.1f}"
             tables.say(f"{own}; best so far {100 * _value(best):.1f} (trial {best.number + 1})")
 
-    for _ in each(one, missing, at_once=search.jobs):
+    for _ in run_all(one, missing, at_once=search.jobs):
         pass
     if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
         if refused:
@@ -333,7 +333,7 @@ def _shown(search: Search, study: Study, best: FrozenTrial) -> None:
     from optuna.trial import TrialState
 
     from longtail.records.row import read_row
-    from longtail.report.slices import Panel, slices
+    from longtail.report.slices import Panel, search_plot
 
     trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
     done = sorted(
@@ -363,7 +363,7 @@ def _shown(search: Search, study: Study, best: FrozenTrial) -> None:
         for name, own_space in search.space.items()
     ]
     picture = search.folder / "search.svg"
-    picture.write_text(slices(panels, y=f"{search.metric}, %"), encoding="utf-8")
+    picture.write_text(search_plot(panels, y=f"{search.metric}, %"), encoding="utf-8")
     tables.say(f"plot: {picture}")
 
 

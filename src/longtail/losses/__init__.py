@@ -12,4 +12,4 @@ from longtail.losses.paco import ParametricContrastive as ParametricContrastive
 from longtail.losses.softmax import BalancedSoftmax as BalancedSoftmax
 from longtail.losses.softmax import CrossEntropy as CrossEntropy
 from longtail.losses.softmax import LogitAdjusted as LogitAdjusted
-from longtail.losses.weights import effective_number as effective_number
+from longtail.losses.weights import class_balanced_weights as class_balanced_weights

@@ -10,15 +10,15 @@ from torch import Tensor, nn
 
 from longtail.errors import LongtailError
 from longtail.losses.reduction import (
+    at_least_float32,
     check_classes,
     check_smoothing,
     check_tau,
-    distribution,
-    full,
     prior,
+    to_soft_targets,
     weighted_mean,
 )
-from longtail.losses.weights import effective_number
+from longtail.losses.weights import class_balanced_weights
 
 
 class BinaryCrossEntropy(nn.Module):
@@ -44,7 +44,7 @@ class BinaryCrossEntropy(nn.Module):
             )
         self.smoothing, self.whole = smoothing, whole
 
-    def each(self, logits: Tensor, target: Tensor) -> Tensor:
+    def per_sample(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss (N, C) of every answer, for a target distribution (N, C)."""
         return F.binary_cross_entropy_with_logits(logits, target, reduction="none")
 
@@ -61,10 +61,10 @@ class BinaryCrossEntropy(nn.Module):
 
         `weight` weighs a row by its class, not the answers for a class.
         """
-        logits = full(logits)
-        target = distribution(target, logits, smoothing=self.smoothing)
+        logits = at_least_float32(logits)
+        target = to_soft_targets(target, logits, smoothing=self.smoothing)
         answers = (target > 0).to(target.dtype) if self.whole else target
-        losses = self.each(logits, answers).sum(1, keepdim=True)
+        losses = self.per_sample(logits, answers).sum(1, keepdim=True)
         return weighted_mean(
             losses, torch.ones_like(losses) if weight is None else target, weight=weight, rows=rows
         )
@@ -121,10 +121,10 @@ class BalancedBCE(BinaryCrossEntropy):
             self.confidence = "softmax"
         self.register_buffer("bias", (tau * bias).to(torch.get_default_dtype()), persistent=False)
 
-    def each(self, logits: Tensor, target: Tensor) -> Tensor:
+    def per_sample(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss (N, C) of every answer, for a target distribution (N, C)."""
         check_classes(logits, self.bias)
-        return super().each(logits + self.bias, target)
+        return super().per_sample(logits + self.bias, target)
 
 
 class ClassBalancedBCE(BinaryCrossEntropy):
@@ -140,9 +140,9 @@ class ClassBalancedBCE(BinaryCrossEntropy):
 
     def __init__(self, counts: Tensor, *, beta: float = 0.9999, smoothing: float = 0.0) -> None:
         super().__init__(smoothing=smoothing)
-        self.register_buffer("columns", effective_number(counts, beta), persistent=False)
+        self.register_buffer("columns", class_balanced_weights(counts, beta), persistent=False)
 
-    def each(self, logits: Tensor, target: Tensor) -> Tensor:
+    def per_sample(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss (N, C) of every answer, for a target distribution (N, C)."""
         check_classes(logits, self.columns)
-        return super().each(logits, target) * self.columns
+        return super().per_sample(logits, target) * self.columns

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longtail.errors import LongtailError
-from longtail.losses.reduction import full, prior
+from longtail.losses.reduction import at_least_float32, prior
 
 
 class Diversity(nn.Module):
@@ -49,7 +49,7 @@ def sum_of_divergences(
     >>> sum_of_divergences(aim, logits)  # log(2 / sqrt(3))
     tensor(0.1438)
     """
-    aim, logits = full(aim), full(logits)
+    aim, logits = at_least_float32(aim), at_least_float32(logits)
     divisor = torch.as_tensor(
         1.0 if temperature is None else temperature, dtype=logits.dtype, device=logits.device
     )

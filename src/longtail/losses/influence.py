@@ -7,7 +7,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longtail.errors import LongtailError
-from longtail.losses.reduction import check_classes, distribution, full, prior, weighted_mean
+from longtail.losses.reduction import (
+    at_least_float32,
+    check_classes,
+    prior,
+    to_soft_targets,
+    weighted_mean,
+)
 
 
 class InfluenceBalanced(nn.Module):
@@ -51,11 +57,13 @@ class InfluenceBalanced(nn.Module):
                 f"expected the features of {len(logits)} rows, which the head turned into logits, got {got}: pass features="
             )
         check_classes(logits, self.columns)
-        logits = full(logits)
-        target = distribution(target, logits)
+        logits = at_least_float32(logits)
+        target = to_soft_targets(target, logits)
         # |softmax - one_hot(c)|_1 is 1 - p_c at c, and as much at all others together.
         influence = (
-            2 * (1 - logits.softmax(1)) * full(features).abs().flatten(1).sum(1, keepdim=True)
+            2
+            * (1 - logits.softmax(1))
+            * at_least_float32(features).abs().flatten(1).sum(1, keepdim=True)
         )
         losses = self.columns * -F.log_softmax(logits, 1) * self.alpha / (influence + self.epsilon)
         return weighted_mean(losses, target, weight=weight, rows=rows)

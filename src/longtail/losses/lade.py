@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from longtail.losses.reduction import distribution, full, prior
+from longtail.losses.reduction import at_least_float32, prior, to_soft_targets
 from longtail.losses.softmax import LogitAdjusted
 
 
@@ -47,14 +47,14 @@ class LADE(LogitAdjusted):
         features: Tensor | None = None,
     ) -> Tensor:
         """The mean over rows, and the regulariser; see `longtail.losses.reduction` for `weight` and `rows`."""
-        logits = full(logits)
+        logits = at_least_float32(logits)
         return super().forward(
             logits, target, weight=weight, rows=rows
         ) + self.alpha * self.regulariser(logits, target)
 
     def regulariser(self, logits: Tensor, target: Tensor) -> Tensor:
         """How far exp(logits) is from densities on balanced data; a scalar."""
-        share = distribution(target, logits)
+        share = to_soft_targets(target, logits)
         balanced = (
             (share / (len(self.prior) * self.prior)).sum(1).log()
         )  # not a product of matrices, which autocast would round

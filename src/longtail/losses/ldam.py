@@ -6,7 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longtail.losses.reduction import check_classes, distribution, full, prior, weighted_mean
+from longtail.losses.reduction import (
+    at_least_float32,
+    check_classes,
+    prior,
+    to_soft_targets,
+    weighted_mean,
+)
 
 
 class LDAM(nn.Module):
@@ -45,9 +51,9 @@ class LDAM(nn.Module):
     ) -> Tensor:
         """The mean over rows; see `longtail.losses.reduction` for `weight` and `rows`."""
         check_classes(logits, self.margin)
-        logits = self.scale * full(logits)
+        logits = self.scale * at_least_float32(logits)
         losses = F.softplus(_others(logits) - (logits - self.scale * self.margin))
-        return weighted_mean(losses, distribution(target, logits), weight=weight, rows=rows)
+        return weighted_mean(losses, to_soft_targets(target, logits), weight=weight, rows=rows)
 
 
 def _others(logits: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longtail.errors import LongtailError
-from longtail.losses.reduction import check_classes, full, prior
+from longtail.losses.reduction import at_least_float32, check_classes, prior
 
 
 class ParametricContrastive(nn.Module):
@@ -54,7 +54,7 @@ class ParametricContrastive(nn.Module):
         self.alpha, self.beta, self.gamma = alpha, beta, gamma
         self.temperature, self.centre_temperature = temperature, centre_temperature
 
-    def each(
+    def per_sample(
         self, logits: Tensor, target: Tensor, *, anchors: Tensor, others: Tensor, labels: Tensor
     ) -> Tensor:
         """The loss of each anchor: logits (N, C), target (N,), unit rows `anchors` (N, D) and `others` (M, D), and their `labels` (M,).
@@ -69,11 +69,15 @@ class ParametricContrastive(nn.Module):
                 f"expected logits, target and anchors of one length, and others and labels of one length, got {sizes}"
             )
         check_classes(logits, self.bias)
-        centres = (full(logits) + self.bias) / self.centre_temperature
+        centres = (at_least_float32(logits) + self.bias) / self.centre_temperature
         with torch.autocast(
             anchors.device.type, enabled=False
         ):  # a temperature of 0.05 magnifies what bf16 rounds
-            contrasted = full(anchors) @ full(torch.cat([anchors, others])).T / self.temperature
+            contrasted = (
+                at_least_float32(anchors)
+                @ at_least_float32(torch.cat([anchors, others])).T
+                / self.temperature
+            )
         oneself = torch.eye(*contrasted.shape, dtype=torch.bool, device=contrasted.device)
         # log(0) is -inf: what has no gamma is not in the softmax.
         louder = (
@@ -94,4 +98,4 @@ class ParametricContrastive(nn.Module):
         self, logits: Tensor, target: Tensor, *, anchors: Tensor, others: Tensor, labels: Tensor
     ) -> Tensor:
         """The mean over anchors; see `each`."""
-        return self.each(logits, target, anchors=anchors, others=others, labels=labels).mean()
+        return self.per_sample(logits, target, anchors=anchors, others=others, labels=labels).mean()

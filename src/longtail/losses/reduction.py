@@ -19,15 +19,15 @@ from torch import Tensor
 from longtail.errors import LongtailError
 
 
-def full(logits: Tensor) -> Tensor:
+def at_least_float32(logits: Tensor) -> Tensor:
     """Logits in at least 32 bits: a sum over classes of half-precision exponentials is noise."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def distribution(target: Tensor, logits: Tensor, *, smoothing: float = 0.0) -> Tensor:
+def to_soft_targets(target: Tensor, logits: Tensor, *, smoothing: float = 0.0) -> Tensor:
     """The target as class distributions (N, C) of the logits' type; `smoothing` moves that share to all classes alike.
 
-    >>> distribution(torch.tensor([1]), torch.zeros(1, 2), smoothing=0.5).tolist()
+    >>> to_soft_targets(torch.tensor([1]), torch.zeros(1, 2), smoothing=0.5).tolist()
     [[0.25, 0.75]]
     """
     check_smoothing(smoothing)

@@ -7,12 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longtail.losses.reduction import (
+    at_least_float32,
     check_classes,
     check_smoothing,
     check_tau,
-    distribution,
-    full,
     prior,
+    to_soft_targets,
     weighted_mean,
 )
 
@@ -41,10 +41,10 @@ class CrossEntropy(nn.Module):
         features: Tensor | None = None,
     ) -> Tensor:
         """The mean over rows; see `longtail.losses.reduction` for `weight` and `rows`."""
-        logits = full(logits)
+        logits = at_least_float32(logits)
         return weighted_mean(
             -F.log_softmax(logits, 1),
-            distribution(target, logits, smoothing=self.smoothing),
+            to_soft_targets(target, logits, smoothing=self.smoothing),
             weight=weight,
             rows=rows,
         )
@@ -81,7 +81,11 @@ class LogitAdjusted(CrossEntropy):
         """The mean over rows; see `longtail.losses.reduction` for `weight` and `rows`."""
         check_classes(logits, self.bias)
         return super().forward(
-            full(logits) + self.bias, target, weight=weight, rows=rows, features=features
+            at_least_float32(logits) + self.bias,
+            target,
+            weight=weight,
+            rows=rows,
+            features=features,
         )
 
 

@@ -9,12 +9,12 @@ from longtail.errors import LongtailError
 from longtail.losses.reduction import prior
 
 
-def effective_number(counts: Tensor, beta: float = 0.9999) -> Tensor:
+def class_balanced_weights(counts: Tensor, beta: float = 0.9999) -> Tensor:
     """Weight each class by the inverse of its effective number of images (Cui et al. 2019); the weights sum to C.
 
-    >>> effective_number(torch.tensor([10, 10, 10])).tolist()
+    >>> class_balanced_weights(torch.tensor([10, 10, 10])).tolist()
     [1.0, 1.0, 1.0]
-    >>> effective_number(torch.tensor([2, 1]), 0.5).tolist()  # 1 / 1.5 to 1 / 1
+    >>> class_balanced_weights(torch.tensor([2, 1]), 0.5).tolist()  # 1 / 1.5 to 1 / 1
     [0.800000011920929, 1.2000000476837158]
     """
     if not 0 <= beta < 1:

@@ -23,7 +23,7 @@ class Classify(Method[Labelled]):
     >>> from longtail.nn import Linear, build
     >>> network = build({"name": "fast_cnn", "size": 8, "width": 8})
     >>> method = Classify(network, Linear(network.dim, 10), CrossEntropy())
-    >>> batch: Labelled = {"image": torch.rand(4, 3, 8, 8), "target": torch.tensor([0, 1, 2, 3]), "draw": torch.arange(4)}
+    >>> batch: Labelled = {"image": torch.rand(4, 3, 8, 8), "target": torch.tensor([0, 1, 2, 3]), "position": torch.arange(4)}
     >>> list(method(batch, Clock(0, 1, 0, 1)).terms)
     ['class']
     """

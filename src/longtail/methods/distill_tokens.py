@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from longtail.core import Clock, Labelled, Method, Outcome, Schedule, constant
 from longtail.errors import LongtailError
 from longtail.losses import CrossEntropy
-from longtail.losses.reduction import distribution, full
+from longtail.losses.reduction import at_least_float32, to_soft_targets
 from longtail.nn import Classifier, Network, TokenHeads
 
 
@@ -47,10 +47,12 @@ class Release:
 class DistillTokens(Method[Taught]):
     """Train the class token with labels, the distillation token with a teacher's classes, half and half; answer with their mean logits.
 
-    DeiT-LT, the equation of section 3.1: 1/2 CE(cls, target) + 1/2 CE(dist, teacher_target), the second re-weighted late by `weights`, such
-    as `Deferred(effective_number(counts), start)`, by the teacher's class, as a weighted mean. `loss` is the first one. The labels come
-    with the batch (`longtail.data.teacher_labels.AskTeacher`); the teacher is no part of this method. With a `trust` below 1 the distillation
-    token learns that share of the teacher's class and the rest of the target (see `Release`): the paper's stated limitation.
+    DeiT-LT, the equation of section 3.1: 1/2 CE(cls, target) + 1/2 CE(dist, teacher_target), the
+    second re-weighted late by `weights`, such as `Deferred(class_balanced_weights(counts), start)`,
+    by the teacher's class, as a weighted mean. `loss` is the first one. The labels come with the
+    batch (`longtail.data.teacher_labels.AddTeacherLabels`); the teacher is no part of this method.
+    With a `trust` below 1 the distillation token learns that share of the teacher's class and the
+    rest of the target (see `Release`): the paper's stated limitation.
 
     Notes: `distance`, 1 - cosine between the two tokens; `agreement`, how often the teacher's class is the target's largest; `follows`,
     how often the distillation token answers with the teacher's class.
@@ -58,7 +60,7 @@ class DistillTokens(Method[Taught]):
     >>> from longtail.nn import build
     >>> network = build({"name": "vit_mini", "size": 8, "width": 16, "depth": 1, "pool": "tokens"})
     >>> method = DistillTokens(network, TokenHeads(network.dim, 3), CrossEntropy(smoothing=0.1))
-    >>> images: Labelled = {"image": torch.rand(2, 3, 8, 8), "target": torch.tensor([0, 1]), "draw": torch.arange(2)}
+    >>> images: Labelled = {"image": torch.rand(2, 3, 8, 8), "target": torch.tensor([0, 1]), "position": torch.arange(2)}
     >>> outcome = method({**images, "teacher_target": torch.tensor([0, 2])}, Clock(0, 1, 0, 1))
     >>> list(outcome.terms), list(outcome.notes), outcome.notes["agreement"].item()
     (['cls', 'dist'], ['distance', 'agreement', 'follows'], 0.5)
@@ -90,16 +92,16 @@ class DistillTokens(Method[Taught]):
         """Two terms, "cls" and "dist"."""
         if "teacher_target" not in batch:
             raise LongtailError(
-                "expected the teacher's classes in the batch, got none: put longtail.data.teacher_labels.AskTeacher into the stage's mix"
+                "expected the teacher's classes in the batch, got none: put longtail.data.teacher_labels.AddTeacherLabels into the stage's mix"
             )
         features = self.network(batch["image"])
         cls, dist = self.head.named(features).values()
         target, teacher, trust = batch["target"], batch["teacher_target"], self.trust(clock)
         taught = teacher
         if trust < 1:
-            taught = trust * distribution(teacher, full(dist)) + (1 - trust) * distribution(
-                target, full(dist)
-            )
+            taught = trust * to_soft_targets(teacher, at_least_float32(dist)) + (
+                1 - trust
+            ) * to_soft_targets(target, at_least_float32(dist))
         weight = None if self.weights is None else self.weights(clock)
         terms = {
             "cls": 0.5 * self.loss(cls, target),

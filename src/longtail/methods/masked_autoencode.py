@@ -17,7 +17,7 @@ class MaskedAutoencode(Method[Images]):
     >>> from longtail.nn.mae import initialise
     >>> network = initialise(build({"name": "vit_mini", "size": 8, "patch": 4, "width": 16, "depth": 1, "pool": "avg"}))
     >>> method = MaskedAutoencode(MaskedAutoencoder(network, width=8, depth=1, heads=2))
-    >>> batch: Images = {"image": torch.rand(4, 3, 8, 8), "draw": torch.arange(4)}
+    >>> batch: Images = {"image": torch.rand(4, 3, 8, 8), "position": torch.arange(4)}
     >>> list(method(batch, Clock(0, 1, 0, 1)).terms), method.predict(batch["image"]).shape
     (['reconstruction'], torch.Size([4, 16]))
     """

@@ -47,7 +47,7 @@ class PaCo(Method[LabelledViews]):
     >>> network, counts = build({"name": "fast_cnn", "size": 8, "width": 8}), torch.tensor([9, 3, 1])
     >>> method = PaCo(network, Linear(network.dim, 3), ParametricContrastive(counts), dim=8, size=16)
     >>> views = {"view1": torch.rand(4, 3, 8, 8), "view2": torch.rand(4, 3, 8, 8)}
-    >>> outcome = method({**views, "target": torch.tensor([0, 0, 1, 2]), "draw": torch.arange(4)}, Clock(0, 1, 0, 1))
+    >>> outcome = method({**views, "target": torch.tensor([0, 0, 1, 2]), "position": torch.arange(4)}, Clock(0, 1, 0, 1))
     >>> list(outcome.terms), outcome.carry["keys"].shape
     (['class'], torch.Size([4, 8]))
     """
@@ -79,7 +79,7 @@ class PaCo(Method[LabelledViews]):
         features, streams, (target,) = streamed
         with torch.no_grad():
             keys = self.key.project(self.neck(self.key.network(batch["view2"])).features)
-        losses = self.loss.each(
+        losses = self.loss.per_sample(
             self.head(features),
             target,
             anchors=self.query.project(features),

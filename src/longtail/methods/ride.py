@@ -28,7 +28,7 @@ class Ride(Method[Labelled]):
     >>> counts, image = torch.tensor([9, 3, 1]), torch.rand(4, 3, 8, 8)
     >>> head, loss = CosineExperts(network.dim, 3, experts=2), LDAM(counts, max_margin=15.0, scale=1.0)
     >>> method = Ride(network, head, loss, diversity=Diversity(-0.45))
-    >>> batch: Labelled = {"image": image, "target": torch.tensor([0, 0, 1, 2]), "draw": torch.arange(4)}
+    >>> batch: Labelled = {"image": image, "target": torch.tensor([0, 0, 1, 2]), "position": torch.arange(4)}
     >>> list(method(batch, Clock(0, 1, 0, 1)).terms)
     ['class', 'class_diversity']
     >>> list(method.eval().heads(image))

@@ -11,7 +11,7 @@ from longtail.metrics.accuracy import Grouped, check, group_of
 from longtail.records.row import Confusions
 
 
-def eaters(
+def most_confused(
     logits: NDArray[Any], target: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Give for each class the other class that takes most of its images, and the share of its images that this one takes.
@@ -19,7 +19,7 @@ def eaters(
     The class is -1 where no image is lost, and the share nan for a class without images. Of several that take the same number, the
     lower index is named.
 
-    >>> by, share = eaters(np.eye(3)[[0, 0, 0, 1, 2]], np.array([0, 1, 1, 1, 1]))
+    >>> by, share = most_confused(np.eye(3)[[0, 0, 0, 1, 2]], np.array([0, 1, 1, 1, 1]))
     >>> by.tolist(), share.tolist()
     ([-1, 0, -1], [0.0, 0.5, nan])
     """

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from longtail.errors import LongtailError
 from longtail.nn.neck import Neck, PassThrough, Stream, Streamed
-from longtail.processes import gather, rank, world
+from longtail.processes import gather, rank, world_size
 
 
 class BatchFormer(nn.Module):
@@ -61,7 +61,7 @@ class BatchFormer(nn.Module):
     def attend(self, features: Tensor) -> Tensor:
         """The rows after attention, without the plain ones."""
         start, rows = 0, features.to(next(self.parameters()).dtype)
-        if self.scope == "global" and world() > 1:
+        if self.scope == "global" and world_size() > 1:
             start = int(gather(torch.tensor([len(rows)], device=rows.device))[: rank()].sum())
             rows = cast(Tensor, _Gather.apply(rows, start))
         alone = (

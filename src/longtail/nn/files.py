@@ -11,7 +11,7 @@ from safetensors.torch import load_model, save_model
 
 from longtail.errors import LongtailError
 from longtail.nn.networks import Network, build
-from longtail.records.files import FORMAT, read_json, whole, write_json
+from longtail.records.files import FORMAT, atomic_write, read_json, write_json
 
 
 class Saved(NamedTuple):
@@ -38,7 +38,7 @@ def read(folder: Path) -> Saved:
 
 def write(folder: Path, network: Network, *, classes: Sequence[str], size: int) -> None:
     """Write a network so that `read` finds it: the weights first, each file whole or not there."""
-    with whole(folder / "model.safetensors") as part:
+    with atomic_write(folder / "model.safetensors") as part:
         save_model(network, str(part))
     write_json(
         folder / "spec.json",

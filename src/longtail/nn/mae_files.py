@@ -18,7 +18,7 @@ from longtail.errors import LongtailError
 from longtail.nn.heads import Linear
 from longtail.nn.mae import MaskedAutoencoder, transformer
 from longtail.nn.networks import Classifier, Network, linear_parts
-from longtail.records.files import FORMAT, read_json, whole, write_json
+from longtail.records.files import FORMAT, atomic_write, read_json, write_json
 
 DECODER = {
     "decoder_embed.": "embed.",
@@ -243,7 +243,7 @@ def _interpolated(found: Tensor, own: Tensor, grid: int, source: Path) -> Tensor
 
 def write_weights(folder: Path, weights: Weights) -> None:
     """Write weights into a folder where `read_weights` finds them, with all that is known of them."""
-    with whole(folder / "model.safetensors") as part:
+    with atomic_write(folder / "model.safetensors") as part:
         save_file(
             {
                 name: own.clone(memory_format=torch.contiguous_format)

@@ -59,7 +59,7 @@ def cached(model: str) -> Path | None:
     return None
 
 
-def overlay(model: str) -> dict[str, Any]:
+def config_overlay(model: str) -> dict[str, Any]:
     """What timm needs to know to load cached weights without asking the hub whether there are newer ones."""
     found = cached(model)
     if found is None:

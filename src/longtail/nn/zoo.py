@@ -46,7 +46,7 @@ def timm_model(
     if weights.config(model).fixed_input_size:
         keywords["img_size"] = size
     if pretrained:
-        keywords["pretrained_cfg_overlay"] = weights.overlay(model)
+        keywords["pretrained_cfg_overlay"] = weights.config_overlay(model)
     try:
         body: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=0, **keywords)
     except (TypeError, AssertionError) as error:
@@ -93,7 +93,7 @@ def timm_classifier(model: str) -> tuple[nn.Module, tuple[str, ...] | None, int]
     own = defaults(model)
     try:
         body: nn.Module = timm.create_model(
-            model, pretrained=True, pretrained_cfg_overlay=weights.overlay(model)
+            model, pretrained=True, pretrained_cfg_overlay=weights.config_overlay(model)
         )
     except (OSError, RuntimeError, SafetensorError) as error:
         raise LongtailError(

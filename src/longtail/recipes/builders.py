@@ -11,9 +11,9 @@ from torch import nn
 from longtail.core import Average, BatchTransform, Evaluator, Keep, average, best, last, nothing
 from longtail.data.augmentations import CifarAutoAugment, RandAugment, ThreeAugment
 from longtail.data.dataset import Dataset
-from longtail.data.loader import InOrder
+from longtail.data.loader import EvalLoader
 from longtail.data.mixing import MixupCutMix, Smooth
-from longtail.data.views import View, Weak
+from longtail.data.views import CropFlip, View
 from longtail.engine.averaging import EMA
 from longtail.engine.optim import Build, adamw, sgd
 from longtail.engine.run import Run
@@ -24,13 +24,13 @@ from longtail.schedules import Until
 from longtail.scoring.evaluators import Accuracy
 
 Augment = Literal["weak", "cutout", "autoaugment", "randaugment", "threeaugment"]
-Kept = Literal["last", "best"]
+KeepRule = Literal["last", "best"]
 Weights = Literal["random", "timm"]
 SCALE = 30.0  # of cosine logits, and so of LDAM's margins
 ERASE = 0.25  # how often randaugment erases a part, unless told
 
 
-def beginning(run: Run, network: str, weights: Weights, *, size: int) -> Network:
+def build_backbone(run: Run, network: str, weights: Weights, *, size: int) -> Network:
     """The network that training begins with; weights that have seen other data are on the run's row."""
     if weights == "random":
         return build({"name": network, "size": size})
@@ -45,14 +45,14 @@ def beginning(run: Run, network: str, weights: Weights, *, size: int) -> Network
     )
 
 
-def classifying_head(network: str, backbone: Network, classes: int) -> Linear:
+def default_head(network: str, backbone: Network, classes: int) -> Linear:
     """The head that a network was designed with."""
     if network == "fast_cnn":
         return Linear(backbone.dim, classes, bias=False, scale=0.25)
     return Linear(backbone.dim, classes)
 
 
-def kept(keep: Kept, *, ema: float, data: Dataset) -> tuple[dict[str, Average], Keep]:
+def select_weights(keep: KeepRule, *, ema: float, data: Dataset) -> tuple[dict[str, Average], Keep]:
     """The averages that a stage follows, and which weights it returns."""
     averages: dict[str, Average] = {"ema": EMA(ema)} if ema else {}
     if keep == "last":
@@ -64,10 +64,10 @@ def kept(keep: Kept, *, ema: float, data: Dataset) -> tuple[dict[str, Average], 
     return averages, best("ema/val/balanced" if ema else "val/balanced")
 
 
-def rate_of(lr: float, images: Sized, *, batch: int, accumulate: int) -> float:
+def scaled_lr(lr: float, images: Sized, *, batch: int, accumulate: int) -> float:
     """A rate that is meant for 256 images a step, at those that a step has; small data has fewer than `batch` x `accumulate`.
 
-    >>> rate_of(0.1, range(10_000), batch=128, accumulate=4), rate_of(0.1, range(64), batch=128, accumulate=4)
+    >>> scaled_lr(0.1, range(10_000), batch=128, accumulate=4), scaled_lr(0.1, range(64), batch=128, accumulate=4)
     (0.2, 0.025)
     """
     if batch < 1:
@@ -75,7 +75,7 @@ def rate_of(lr: float, images: Sized, *, batch: int, accumulate: int) -> float:
     return lr * min(batch, len(images)) * min(accumulate, max(1, len(images) // batch)) / 256
 
 
-def usual_optimizer(
+def default_optimizer(
     network: nn.Module,
     weights: Weights = "random",
     *,
@@ -131,8 +131,8 @@ def training_view(augment: Augment, size: int, *, flip: bool, erase: float = ERA
         )
     pad, cutout = size // 8, size // 2
     views: dict[Augment, Any] = {
-        "weak": Weak(size, pad=pad, flip=flip),
-        "cutout": Weak(size, pad=pad, flip=flip, cutout=cutout),
+        "weak": CropFlip(size, pad=pad, flip=flip),
+        "cutout": CropFlip(size, pad=pad, flip=flip, cutout=cutout),
         "autoaugment": CifarAutoAugment(size, pad=pad, flip=flip, cutout=cutout),
         "randaugment": RandAugment(size, erase=erase, flip=flip),
         "threeaugment": ThreeAugment(
@@ -164,5 +164,5 @@ def validation(data: Dataset, size: int, *, workers: int = 0) -> dict[str, Evalu
     """Judge on the validation images after every epoch, where there are any."""
     if not len(data.val):
         return {}
-    rows = InOrder(data.val, size=size, batch=256, workers=workers)
+    rows = EvalLoader(data.val, size=size, batch=256, workers=workers)
     return {"val": Accuracy(rows, classes=len(data.classes), groups=data.groups)}

@@ -6,26 +6,26 @@ from typing import Any, Literal
 
 from longtail import processes
 from longtail.analysis.distillation import analyse_teacher, analyse_tokens, analyse_training
-from longtail.analysis.writing import unharmed
+from longtail.analysis.writing import warn_on_error
 from longtail.core import BatchTransform, Keep, Method, Stage, constant, nothing
 from longtail.data import teacher_labels
 from longtail.data.dataset import Dataset
-from longtail.data.loader import Loader
+from longtail.data.loader import TrainLoader
 from longtail.data.samplers import Instance, RepeatedAugmentation, Sampler
 from longtail.data.views import TwoViews, View
 from longtail.engine.optim import adamw
 from longtail.engine.run import Run
 from longtail.engine.seeding import seed_all
 from longtail.errors import LongtailError
-from longtail.losses import CrossEntropy, effective_number
+from longtail.losses import CrossEntropy, class_balanced_weights
 from longtail.methods.distill_tokens import DistillTokens, Release, Taught
 from longtail.nn import Network, Teacher, TokenHeads, build
 from longtail.recipes.builders import (
     Augment,
-    Kept,
-    kept,
+    KeepRule,
     mixing,
-    rate_of,
+    scaled_lr,
+    select_weights,
     training_view,
     unused,
     validation,
@@ -68,7 +68,7 @@ def deit_lt(
     smoothing: float = 0.1,
     defer: float = DEFER,
     release: float | None = None,
-    keep: Kept = "last",
+    keep: KeepRule = "last",
     patch: int | None = None,
     size: int | None = None,
 ) -> Method[Taught]:
@@ -119,8 +119,8 @@ def deit_lt(
             f"mixup {mixup} and cutmix {cutmix}"
         )
     chosen, weights = (
-        kept(keep, ema=0.0, data=data)[1],
-        Deferred(effective_number(data.counts), defer),
+        select_weights(keep, ema=0.0, data=data)[1],
+        Deferred(class_balanced_weights(data.counts), defer),
     )
     mix = mixing(
         len(data.classes),
@@ -136,7 +136,7 @@ def deit_lt(
     if teacher_view == "weak":
         view, mix = (
             TwoViews(view, training_view("weak", view.size, flip=data.mirror)),
-            teacher_labels.Apart(),
+            teacher_labels.SplitViews(),
         )
 
     def trained(own: Run) -> Method[Any]:
@@ -146,7 +146,9 @@ def deit_lt(
             "rho": teacher_rho,
         }
         settings |= {} if teacher_schedule is None else {"schedule": teacher_schedule}
-        return (ldam if teacher_method == "ldam" else paco)(own, data.natively(), **settings)
+        return (ldam if teacher_method == "ldam" else paco)(
+            own, data.at_native_resolution(), **settings
+        )
 
     taught = teacher_of(run, data, teacher, trained)
     return _distilled(
@@ -191,7 +193,7 @@ def deit(
     mixup: float = 0.8,
     cutmix: float = 1.0,
     smoothing: float = 0.1,
-    keep: Kept = "last",
+    keep: KeepRule = "last",
     patch: int | None = None,
     size: int | None = None,
 ) -> Method[Taught]:
@@ -208,7 +210,7 @@ def deit(
     if teacher is not None:
         training = {"teacher_network": teacher_network, "teacher_epochs": teacher_epochs}
         unused(run, deit, training, beside="--teacher, which is trained already")
-    chosen = kept(keep, ema=0.0, data=data)[1]
+    chosen = select_weights(keep, ema=0.0, data=data)[1]
     backbone, heads = _student(
         network, data, size=size, patch=patch, drop_path=drop_path, seed=run.seed
     )
@@ -217,7 +219,12 @@ def deit(
         plain: dict[str, Any] = {"margin": 0.0, "defer": 1.0, "rho": 0.0}
         strong: dict[str, Any] = {"augment": "randaugment", "mixup": mixup, "cutmix": cutmix}
         return ldam(
-            own, data.natively(), network=teacher_network, epochs=teacher_epochs, **plain, **strong
+            own,
+            data.at_native_resolution(),
+            network=teacher_network,
+            epochs=teacher_epochs,
+            **plain,
+            **strong,
         )
 
     return _distilled(
@@ -286,7 +293,7 @@ def _distilled(
 
     `familiar` is a weak view, to compare how unsure the teacher is of both, where it is not what it teaches with.
     """
-    loader = Loader(
+    loader = TrainLoader(
         data.train,
         view=view,
         batch=batch,
@@ -294,11 +301,11 @@ def _distilled(
         sampler=sampler,
         workers=run.machine.workers,
     )
-    labelled: BatchTransform = teacher_labels.AskTeacher(teacher)
+    labelled: BatchTransform = teacher_labels.AddTeacherLabels(teacher)
     if (
         not run.dry and not (run.folder / "student" / "done").exists()
     ):  # a dry run measures what a first student pays
-        determined = teacher_labels.circumstances(
+        determined = teacher_labels.cache_key(
             teacher,
             loader,
             data,
@@ -308,8 +315,8 @@ def _distilled(
             epochs=epochs,
             accumulate=accumulate,
         )
-        labelled = teacher_labels.remembered(
-            teacher_labels.AskTeacher(teacher),
+        labelled = teacher_labels.cached_labels(
+            teacher_labels.AddTeacherLabels(teacher),
             determined,
             epochs=epochs,
             draws=len(data.train),
@@ -323,24 +330,28 @@ def _distilled(
             epochs=epochs,
             accumulate=accumulate,
             optimizer=adamw(
-                lr=rate_of(lr, data.train, batch=batch, accumulate=accumulate),
+                lr=scaled_lr(lr, data.train, batch=batch, accumulate=accumulate),
                 weight_decay=weight_decay,
             ),
             schedule=Cosine(warmup, floor=FLOOR),
-            mix=labelled if mix is nothing else teacher_labels.InTurn(mix, labelled),
+            mix=labelled if mix is nothing else teacher_labels.Compose(mix, labelled),
             evals=validation(data, view.size, workers=run.machine.workers),
             keep=keep,
         )
     )
     folder = run.folder / "analysis"
     if not run.dry and processes.rank() == 0 and not (folder / "training.npz").exists():
-        with unharmed("what the tokens do was not written", "longtail.analysis.analyse_tokens"):
+        with warn_on_error(
+            "what the tokens do was not written", "longtail.analysis.analyse_tokens"
+        ):
             analyse_tokens(student.deploy(), data, folder)
         if familiar is not None:
-            with unharmed(
+            with warn_on_error(
                 "how unsure the teacher is was not written", "longtail.analysis.analyse_teacher"
             ):
                 analyse_teacher(teacher, data, folder, inside=familiar, outside=view, mix=mix)
-        with unharmed("how the tokens part was not written", "longtail.analysis.analyse_training"):
+        with warn_on_error(
+            "how the tokens part was not written", "longtail.analysis.analyse_training"
+        ):
             analyse_training({run.folder.name: run.folder}, folder)
     return student

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from longtail.core import BatchTransform, Labelled, Method, Stage
 from longtail.data.dataset import Dataset
-from longtail.data.loader import Loader
+from longtail.data.loader import TrainLoader
 from longtail.data.views import View
 from longtail.engine.optim import Build
 from longtail.engine.run import Run
@@ -24,11 +24,11 @@ from longtail.losses import (
     CrossEntropy,
     InfluenceBalanced,
     LogitAdjusted,
-    effective_number,
+    class_balanced_weights,
 )
 from longtail.methods.classify import Classify
 from longtail.nn import Cosine, Head, Linear, Network, PassThrough
-from longtail.recipes.builders import SCALE, Kept, kept, validation
+from longtail.recipes.builders import SCALE, KeepRule, select_weights, validation
 from longtail.schedules import Cosine as CosineRate
 from longtail.schedules import Deferred
 
@@ -52,7 +52,7 @@ def finetune(
     loss: Loss,
     tau: float,
     test_prior: Literal["uniform"] | None,
-    keep: Kept,
+    keep: KeepRule,
     whole: bool = False,
     scale: float = 1.0,
     head_std: float = HEAD_STD,
@@ -61,7 +61,7 @@ def finetune(
 
     `whole` is `BinaryCrossEntropy`'s; `scale` is a factor of the loss; a linear head begins with weights of `head_std`.
     """
-    chosen = kept(keep, ema=0.0, data=data)[1]
+    chosen = select_weights(keep, ema=0.0, data=data)[1]
     function, head, weights = loss_and_head(
         loss, data.counts, backbone.dim, tau=tau, test_prior=test_prior, whole=whole, std=head_std
     )
@@ -69,7 +69,7 @@ def finetune(
         Stage(
             name=stage,
             method=Classify(backbone, head, function, neck=PassThrough(scale), weights=weights),
-            data=Loader(
+            data=TrainLoader(
                 data.train, view=view, batch=batch, seed=run.view_seed, workers=run.machine.workers
             ),
             epochs=epochs,
@@ -117,7 +117,7 @@ def loss_and_head(
         "lade": lambda: LADE(counts),
         "ib": lambda: InfluenceBalanced(counts),
     }
-    weights = Deferred(effective_number(counts), start=0.0) if loss == "cb" else None
+    weights = Deferred(class_balanced_weights(counts), start=0.0) if loss == "cb" else None
     if loss == "ldam":
         return losses[loss](), Cosine(dim, len(counts), scale=SCALE), weights
     head = Linear(dim, len(counts))

@@ -6,15 +6,23 @@ from typing import Literal
 
 from longtail.core import Labelled, Method, Stage
 from longtail.data.dataset import Dataset
-from longtail.data.loader import Loader
+from longtail.data.loader import TrainLoader
 from longtail.engine.optim import sgd
 from longtail.engine.run import Run
 from longtail.engine.sam import sam
-from longtail.losses import LDAM, effective_number
+from longtail.losses import LDAM, class_balanced_weights
 from longtail.methods.classify import Classify
 from longtail.nn import Cosine as CosineHead
 from longtail.nn import build
-from longtail.recipes.builders import SCALE, Augment, Kept, kept, mixing, training_view, validation
+from longtail.recipes.builders import (
+    SCALE,
+    Augment,
+    KeepRule,
+    mixing,
+    select_weights,
+    training_view,
+    validation,
+)
 from longtail.schedules import Cosine, Deferred, Steps
 
 
@@ -37,7 +45,7 @@ def ldam(
     mixup: float = 0.0,
     cutmix: float = 0.0,
     ema: float = 0.998,
-    keep: Kept = "last",
+    keep: KeepRule = "last",
     size: int | None = None,
 ) -> Method[Labelled]:
     """Train a convolutional network with wider margins for rarer classes, re-weighted late, in a flat minimum: a teacher.
@@ -62,16 +70,16 @@ def ldam(
         backbone,
         CosineHead(backbone.dim, classes, scale=SCALE),
         LDAM(data.counts, max_margin=margin * SCALE, scale=1.0),
-        weights=Deferred(effective_number(data.counts), defer),
+        weights=Deferred(class_balanced_weights(data.counts), defer),
     )
-    averages, chosen = kept(keep, ema=ema, data=data)
+    averages, chosen = select_weights(keep, ema=ema, data=data)
     plain = sgd(lr=lr, weight_decay=weight_decay, nesterov=False)
     view = training_view(augment, size, flip=data.mirror)
     return run.fit(
         Stage(
             name="train",
             method=method,
-            data=Loader(
+            data=TrainLoader(
                 data.train, view=view, batch=batch, seed=run.view_seed, workers=run.machine.workers
             ),
             epochs=epochs,

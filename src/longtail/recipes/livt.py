@@ -14,7 +14,7 @@ from longtail.engine.optim import adamw
 from longtail.engine.run import Run
 from longtail.nn import build
 from longtail.nn.mae_files import Weights, load_encoder, read_weights, timm_layout, write_weights
-from longtail.recipes.builders import Augment, Kept, mixing, rate_of, training_view, unused
+from longtail.recipes.builders import Augment, KeepRule, mixing, scaled_lr, training_view, unused
 from longtail.recipes.finetuning import Loss, finetune
 from longtail.recipes.masked_autoencoder import BETAS, pretrained_encoder
 from longtail.recipes.teachers import data_seen, minutes_of
@@ -51,7 +51,7 @@ def livt(
     smoothing: float = 0.0,
     augment: Augment = "randaugment",
     erase: float = 0.25,
-    keep: Kept = "last",
+    keep: KeepRule = "last",
     patch: int | None = None,
     size: int | None = None,
 ) -> Method[Labelled]:
@@ -92,7 +92,7 @@ def livt(
     else:
         if pretrain_size is not None:
             check_size(pretrain_size)
-        seen = data if pretrain_size is None else data.natively()
+        seen = data if pretrain_size is None else data.at_native_resolution()
         encoder = pretrained_encoder(
             run,
             seen,
@@ -129,7 +129,7 @@ def livt(
         batch=batch,
         accumulate=accumulate,
         optimizer=adamw(
-            lr=rate_of(lr, data.train, batch=batch, accumulate=accumulate),
+            lr=scaled_lr(lr, data.train, batch=batch, accumulate=accumulate),
             betas=BETAS,
             weight_decay=weight_decay,
             layer_decay=layer_decay,

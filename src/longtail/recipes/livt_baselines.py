@@ -14,7 +14,7 @@ from longtail.engine.run import Run
 from longtail.errors import LongtailError
 from longtail.nn import Network, build
 from longtail.nn.mae import initialise, transformer
-from longtail.recipes.builders import Augment, Kept, mixing, rate_of, training_view
+from longtail.recipes.builders import Augment, KeepRule, mixing, scaled_lr, training_view
 from longtail.recipes.finetuning import Loss, finetune
 from longtail.recipes.masked_autoencoder import BETAS
 
@@ -39,7 +39,7 @@ def vit_scratch(
     smoothing: float = 0.0,
     augment: Augment = "randaugment",
     erase: float = 0.25,
-    keep: Kept = "last",
+    keep: KeepRule = "last",
     patch: int | None = None,
     size: int | None = None,
 ) -> Method[Labelled]:
@@ -74,7 +74,7 @@ def vit_scratch(
         batch=batch,
         accumulate=accumulate,
         optimizer=adamw(
-            lr=rate_of(lr, data.train, batch=batch, accumulate=accumulate),
+            lr=scaled_lr(lr, data.train, batch=batch, accumulate=accumulate),
             betas=BETAS,
             weight_decay=weight_decay,
         ),
@@ -106,7 +106,7 @@ def deit3(
     test_prior: Literal["uniform"] | None = None,
     mixup: float = 0.8,
     cutmix: float = 1.0,
-    keep: Kept = "last",
+    keep: KeepRule = "last",
     patch: int | None = None,
     size: int | None = None,
 ) -> Method[Labelled]:

@@ -12,10 +12,10 @@ from PIL import Image
 from longtail import processes
 from longtail.core import Labelled, Method, Stage
 from longtail.data.augmentations import ResizedCrop
-from longtail.data.dataset import Dataset, Pictures, Split
-from longtail.data.loader import Loader, seen
+from longtail.data.dataset import Dataset, ImageSource, Split
+from longtail.data.loader import TrainLoader, load_images
 from longtail.data.splits import tail_rows
-from longtail.data.views import Weak
+from longtail.data.views import CropFlip
 from longtail.engine.optim import adamw
 from longtail.engine.run import Run
 from longtail.errors import LongtailError
@@ -25,8 +25,8 @@ from longtail.methods.masked_autoencode import MaskedAutoencode
 from longtail.nn import Frozen, Linear, Network, build
 from longtail.nn.mae import MaskedAutoencoder, initialise
 from longtail.nn.mae_files import Weights, timm_layout, write_weights
-from longtail.recipes.builders import rate_of, validation
-from longtail.records.files import whole
+from longtail.recipes.builders import scaled_lr, validation
+from longtail.records.files import atomic_write
 from longtail.schedules import Cosine
 
 BETAS = (0.9, 0.95)
@@ -84,14 +84,14 @@ def masked_autoencoder(
         patch=patch,
         size=size,
     )
-    view = Weak(size, pad=size // 8, flip=data.mirror)
+    view = CropFlip(size, pad=size // 8, flip=data.mirror)
     return run.fit(
         Stage(
             name="probe",
             method=Classify(
                 Frozen(encoder), Linear(encoder.dim, len(data.classes)), LogitAdjusted(data.counts)
             ),
-            data=Loader(
+            data=TrainLoader(
                 data.train, view=view, batch=batch, seed=run.view_seed, workers=run.machine.workers
             ),
             epochs=probe_epochs,
@@ -127,7 +127,7 @@ def pretrained_encoder(
         Stage(
             name="pretrain",
             method=MaskedAutoencode(autoencoder),
-            data=Loader(
+            data=TrainLoader(
                 split,
                 view=ResizedCrop(size, flip=data.mirror),
                 batch=batch,
@@ -138,7 +138,7 @@ def pretrained_encoder(
             accumulate=accumulate,
             # Class and mask tokens decay here, as in the released code.
             optimizer=adamw(
-                lr=rate_of(lr, split, batch=batch, accumulate=accumulate),
+                lr=scaled_lr(lr, split, batch=batch, accumulate=accumulate),
                 betas=BETAS,
                 weight_decay=weight_decay,
                 undecayed=(),
@@ -170,7 +170,7 @@ def pretrained_encoder(
 class _Some:
     """Some pictures of others, by row."""
 
-    pictures: Pictures
+    pictures: ImageSource
     rows: np.ndarray[tuple[int], np.dtype[np.int64]]
 
     def __len__(self) -> int:
@@ -207,7 +207,7 @@ def picture(autoencoder: MaskedAutoencoder, split: Split, path: Path, *, columns
     """Write originals, what the encoder saw of them, and what was painted, from top to bottom. The run's generators stay as they are."""
     chosen = np.linspace(0, len(split) - 1, min(columns, len(split))).astype(int).tolist()
     size, device = int(autoencoder.network.spec["size"]), next(autoencoder.parameters()).device
-    image = seen(split, chosen, size).to(device)
+    image = load_images(split, chosen, size).to(device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(0)
         masked, painted = autoencoder.eval().show(image)
@@ -220,5 +220,5 @@ def picture(autoencoder: MaskedAutoencoder, split: Split, path: Path, *, columns
                 (size * larger, size * larger), Image.Resampling.NEAREST
             )
             sheet.paste(tile, (gap + column * side, gap + line * side))
-    with whole(path) as part:
+    with atomic_write(path) as part:
         sheet.save(part, "PNG")

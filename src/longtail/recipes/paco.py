@@ -7,7 +7,7 @@ from typing import Literal
 from longtail.core import LabelledViews, Method, Stage
 from longtail.data.augmentations import SimClr
 from longtail.data.dataset import Dataset
-from longtail.data.loader import Loader
+from longtail.data.loader import TrainLoader
 from longtail.data.views import TwoViews
 from longtail.engine.optim import sgd
 from longtail.engine.run import Run
@@ -17,7 +17,13 @@ from longtail.losses import ParametricContrastive
 from longtail.methods.paco import PaCo
 from longtail.nn import build
 from longtail.recipes.batchformer import neck, rates
-from longtail.recipes.builders import Kept, classifying_head, kept, training_view, validation
+from longtail.recipes.builders import (
+    KeepRule,
+    default_head,
+    select_weights,
+    training_view,
+    validation,
+)
 from longtail.schedules import Cosine, Steps
 
 
@@ -44,7 +50,7 @@ def paco(
     attended: float = 0.5,
     batchformer_rate: float = 0.1,
     ema: float = 0.998,
-    keep: Kept = "last",
+    keep: KeepRule = "last",
     size: int | None = None,
 ) -> Method[LabelledViews]:
     """Learn centres of the classes and contrast every image with them and with other images.
@@ -73,7 +79,7 @@ def paco(
         )
     size, classes = size or data.size, len(data.classes)
     backbone = build({"name": network, "size": size})
-    head = classifying_head(network, backbone, classes)
+    head = default_head(network, backbone, classes)
     loss = ParametricContrastive(data.counts, alpha=alpha, temperature=temperature)
     own = neck(backbone.dim, batchformer, plain=plain, attended=attended)
     # PaCo's code for CIFAR does not blur its second view.
@@ -81,7 +87,7 @@ def paco(
         training_view("autoaugment", size, flip=data.mirror),
         SimClr(size, blur=0.0, flip=data.mirror),
     )
-    averages, chosen = kept(keep, ema=ema, data=data)
+    averages, chosen = select_weights(keep, ema=ema, data=data)
     plain_sgd = sgd(
         lr=lr, weight_decay=weight_decay, nesterov=False, scales=rates(own, batchformer_rate)
     )
@@ -89,7 +95,7 @@ def paco(
         Stage(
             name="train",
             method=PaCo(backbone, head, loss, dim=dim, size=queue, momentum=momentum, neck=own),
-            data=Loader(
+            data=TrainLoader(
                 data.train, view=views, batch=batch, seed=run.view_seed, workers=run.machine.workers
             ),
             epochs=epochs,

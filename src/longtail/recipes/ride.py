@@ -8,16 +8,16 @@ from typing import Literal
 from longtail.core import Labelled, Method, Schedule, Stage
 from longtail.data.augmentations import Rotated
 from longtail.data.dataset import Dataset
-from longtail.data.loader import Loader
+from longtail.data.loader import TrainLoader
 from longtail.data.views import View
 from longtail.engine.optim import sgd
 from longtail.engine.run import Run
 from longtail.errors import LongtailError
-from longtail.losses import LDAM, Diversity, effective_number, expert_temperature
+from longtail.losses import LDAM, Diversity, class_balanced_weights, expert_temperature
 from longtail.methods.ride import Ride
 from longtail.nn import Classifier, CosineExperts, build, files
 from longtail.recipes.batchformer import neck, rates
-from longtail.recipes.builders import SCALE, Kept, kept, training_view, validation
+from longtail.recipes.builders import SCALE, KeepRule, select_weights, training_view, validation
 from longtail.recipes.teachers import begin_with, check_classes, read_teacher
 from longtail.schedules import Cosine, Deferred, Steps
 
@@ -48,7 +48,7 @@ def ride(
     init: Path | None = None,
     teacher: Path | None = None,
     ema: float = 0.998,
-    keep: Kept = "last",
+    keep: KeepRule = "last",
     size: int | None = None,
 ) -> Method[Labelled]:
     """Train several experts on one trunk, and answer with the mean of their logits.
@@ -85,14 +85,14 @@ def ride(
         LDAM(data.counts, max_margin=0.5 * SCALE, scale=1.0),
         diversity=Diversity(diversity),
         neck=own,
-        weights=Deferred(effective_number(data.counts), defer),
+        weights=Deferred(class_balanced_weights(data.counts), defer),
         temperature=Deferred(expert_temperature(data.counts, heat), defer),
         teacher=None if teacher is None else read_teacher(str(teacher), data),
     )
     falling: Schedule = (
         Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup) if schedule == "steps" else Cosine(warmup)
     )
-    averages, chosen = kept(keep, ema=ema, data=data)
+    averages, chosen = select_weights(keep, ema=ema, data=data)
     view: View = Rotated(size, pad=size // 8, flip=data.mirror)
     if augment != "rotated":
         view = training_view(augment, size, flip=data.mirror)
@@ -100,7 +100,7 @@ def ride(
         Stage(
             name="train",
             method=method,
-            data=Loader(
+            data=TrainLoader(
                 data.train, view=view, batch=batch, seed=run.view_seed, workers=run.machine.workers
             ),
             epochs=epochs,

@@ -6,7 +6,7 @@ from typing import Literal
 
 from longtail.core import Labelled, Method, Stage
 from longtail.data.dataset import Dataset
-from longtail.data.loader import Loader
+from longtail.data.loader import TrainLoader
 from longtail.data.samplers import (
     ClassBalanced,
     Instance,
@@ -20,14 +20,14 @@ from longtail.methods.classify import Classify
 from longtail.recipes.batchformer import neck, rates
 from longtail.recipes.builders import (
     Augment,
-    Kept,
+    KeepRule,
     Weights,
-    beginning,
-    classifying_head,
-    kept,
+    build_backbone,
+    default_head,
+    default_optimizer,
     mixing,
+    select_weights,
     training_view,
-    usual_optimizer,
     validation,
 )
 from longtail.schedules import Cosine
@@ -52,7 +52,7 @@ def cross_entropy(
     mixup: float = 0.0,
     smoothing: float = 0.0,
     ema: float = 0.998,
-    keep: Kept = "last",
+    keep: KeepRule = "last",
     size: int | None = None,
 ) -> Method[Labelled]:
     """Train with cross entropy: the baseline that forgets the tail.
@@ -116,7 +116,7 @@ def balanced_softmax(
     batchformer_rate: float = 0.1,
     batchformer_scope: Literal["local", "global"] = "local",
     ema: float = 0.998,
-    keep: Kept = "last",
+    keep: KeepRule = "last",
     size: int | None = None,
 ) -> Method[Labelled]:
     """Train with the prior in the logits, so that rare classes count as much as frequent ones.
@@ -139,8 +139,8 @@ def balanced_softmax(
     steps of 512 images on CIFAR-100-LT at imbalance 100, and 51.7% with BatchFormer (Hou et al. 2022).
     """
     size, classes = size or data.size, len(data.classes)
-    backbone = beginning(run, network, weights, size=size)
-    head = classifying_head(network, backbone, classes)
+    backbone = build_backbone(run, network, weights, size=size)
+    head = default_head(network, backbone, classes)
     # After the head, so that one seed gives one network with and without it.
     own = neck(
         backbone.dim,
@@ -152,7 +152,7 @@ def balanced_softmax(
         scope=batchformer_scope,
     )
     loss = LogitAdjusted(data.counts, tau=tau, smoothing=smoothing)
-    averages, chosen = kept(keep, ema=ema, data=data)
+    averages, chosen = select_weights(keep, ema=ema, data=data)
     samplers: dict[Sampling, Sampler] = {
         "instance": Instance(),
         "class_balanced": ClassBalanced(),
@@ -164,7 +164,7 @@ def balanced_softmax(
         Stage(
             name="train",
             method=Classify(backbone, head, loss, neck=own),
-            data=Loader(
+            data=TrainLoader(
                 data.train,
                 view=view,
                 batch=batch,
@@ -174,7 +174,7 @@ def balanced_softmax(
             ),
             epochs=epochs,
             accumulate=accumulate,
-            optimizer=usual_optimizer(
+            optimizer=default_optimizer(
                 backbone,
                 weights,
                 lr=lr,

@@ -18,7 +18,7 @@ from longtail.engine.run import Run
 from longtail.errors import LongtailError
 from longtail.nn import Classifier, Teacher, files
 from longtail.nn.zoo import timm_classifier
-from longtail.records.files import whole
+from longtail.records.files import atomic_write
 from longtail.records.row import read_row
 
 
@@ -52,7 +52,7 @@ def teacher_of(
         if not run.dry and processes.rank() == 0 and not (folder / "spec.json").exists():
             files.write(folder, network, classes=data.classes, size=size)
         teacher = Teacher(network, size=size)
-    run.machine.place(teacher)
+    run.machine.place_module(teacher)
     return teacher
 
 
@@ -60,7 +60,7 @@ def _same(folder: Path, teacher: dict[str, str]) -> None:
     """Note which weights teach in this run, and refuse others once it has learnt something."""
     path = folder / "teacher.json"
     if not path.exists() or not any(folder.glob("*/last.pt")):
-        with whole(path) as part:
+        with atomic_write(path) as part:
             part.write_text(json.dumps(teacher, indent=1) + "\n", encoding="utf-8")
     before = json.loads(path.read_text(encoding="utf-8"))
     if before != teacher:

@@ -9,14 +9,22 @@ from torch import nn
 
 from longtail.core import Labelled, Method, Stage
 from longtail.data.dataset import Dataset
-from longtail.data.loader import Loader
+from longtail.data.loader import TrainLoader
 from longtail.data.samplers import ClassBalanced, Instance, RepeatedAugmentation, Sampler
 from longtail.engine.optim import adamw
 from longtail.engine.run import Run
 from longtail.losses import CrossEntropy
 from longtail.methods.classify import Classify
 from longtail.nn import Classifier, Frozen, Linear, build, files
-from longtail.recipes.builders import Kept, kept, mixing, rate_of, training_view, unused, validation
+from longtail.recipes.builders import (
+    KeepRule,
+    mixing,
+    scaled_lr,
+    select_weights,
+    training_view,
+    unused,
+    validation,
+)
 from longtail.recipes.deit_lt import DEFER, FLOOR
 from longtail.recipes.teachers import begin_with
 from longtail.records.row import read_row
@@ -40,7 +48,7 @@ def vit(
     cutmix: float = 1.0,
     mix_until: float = DEFER,
     smoothing: float = 0.1,
-    keep: Kept = "last",
+    keep: KeepRule = "last",
     patch: int | None = None,
     size: int | None = None,
 ) -> Method[Labelled]:
@@ -67,7 +75,7 @@ def vit(
             method=Classify(
                 backbone, Linear(backbone.dim, len(data.classes)), CrossEntropy(smoothing=smoothing)
             ),
-            data=Loader(
+            data=TrainLoader(
                 data.train,
                 view=view,
                 batch=batch,
@@ -78,13 +86,13 @@ def vit(
             epochs=epochs,
             accumulate=accumulate,
             optimizer=adamw(
-                lr=rate_of(lr, data.train, batch=batch, accumulate=accumulate),
+                lr=scaled_lr(lr, data.train, batch=batch, accumulate=accumulate),
                 weight_decay=weight_decay,
             ),
             schedule=Cosine(warmup, floor=FLOOR),
             mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, until=mix_until),
             evals=validation(data, size, workers=run.machine.workers),
-            keep=kept(keep, ema=0.0, data=data)[1],
+            keep=select_weights(keep, ema=0.0, data=data)[1],
         )
     )
 
@@ -108,7 +116,7 @@ def vit_crt(
     cutmix: float = 1.0,
     mix_until: float = DEFER,
     smoothing: float = 0.1,
-    keep: Kept = "last",
+    keep: KeepRule = "last",
     patch: int | None = None,
     size: int | None = None,
 ) -> Method[Labelled]:
@@ -124,7 +132,7 @@ def vit_crt(
     Ours: 35.7% after 20 epochs of `vit_mini` and 5 of its classifier, three seeds (deit_lt_seeds_cifar10_lt/vit-crt).
     Published: 68.9% with ViT-B on CIFAR-10-LT at imbalance 100 (Rangwani et al. 2024).
     """
-    chosen = kept(keep, ema=0.0, data=data)[1]
+    chosen = select_weights(keep, ema=0.0, data=data)[1]
     if trained is not None:
         first: dict[str, Any] = {
             "network": network,
@@ -179,7 +187,7 @@ def vit_crt(
                 Linear(backbone.dim, len(data.classes)),
                 CrossEntropy(smoothing=smoothing),
             ),
-            data=Loader(
+            data=TrainLoader(
                 data.train,
                 view=view,
                 batch=batch,
@@ -190,7 +198,7 @@ def vit_crt(
             epochs=retrain_epochs,
             accumulate=accumulate,
             optimizer=adamw(
-                lr=rate_of(lr, data.train, batch=batch, accumulate=accumulate),
+                lr=scaled_lr(lr, data.train, batch=batch, accumulate=accumulate),
                 weight_decay=weight_decay,
             ),
             schedule=Cosine(),

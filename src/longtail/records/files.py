@@ -16,12 +16,12 @@ FORMAT = 1
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Give a place to write to, and put what was written at `path` in one move; if that fails, what was there before stays.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with whole(Path(folder) / "a.txt") as part:
+    ...     with atomic_write(Path(folder) / "a.txt") as part:
     ...         _ = part.write_text("all of it")
     ...     [(file.name, file.read_text()) for file in Path(folder).iterdir()]
     [('a.txt', 'all of it')]
@@ -45,7 +45,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file in one move."""
-    with whole(path) as part:
+    with atomic_write(path) as part:
         part.write_bytes(text.encode())
 
 

@@ -24,7 +24,7 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextlib.contextmanager
-def held(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Keep other processes from training into a folder at the same time; whoever dies lets go. Nothing is kept out on Windows."""
     folder.mkdir(parents=True, exist_ok=True)
     try:

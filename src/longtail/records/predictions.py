@@ -14,11 +14,11 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from longtail.errors import LongtailError
-from longtail.records.files import whole
+from longtail.records.files import atomic_write
 
 
 @dataclass(frozen=True)
-class Predictions:
+class SplitPredictions:
     """What a network answered for a split, sorted by the images' index in it."""
 
     logits: Mapping[str, NDArray[np.float32]]  # "logits" (N, C), and one entry per further head
@@ -32,13 +32,13 @@ class Predictions:
             )
 
 
-def write_predictions(path: Path, predictions: Predictions, ids: Sequence[str]) -> None:
+def write_predictions(path: Path, predictions: SplitPredictions, ids: Sequence[str]) -> None:
     """Write predictions as a numpy archive, whole or not at all; `ids` names every image of the split by its index.
 
     The archive holds `logits`, `logits.HEAD` for each further head, `target`, `index` and `ids`.
 
     >>> import tempfile
-    >>> answers = Predictions({"logits": np.eye(2, dtype=np.float32)}, np.array([0, 1]), np.array([0, 1]))
+    >>> answers = SplitPredictions({"logits": np.eye(2, dtype=np.float32)}, np.array([0, 1]), np.array([0, 1]))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_predictions(Path(folder) / "test.npz", answers, ["cat/1.png", "dog/7.png"])
     ...     read_predictions(Path(folder) / "test.npz")[1].tolist()
@@ -54,11 +54,11 @@ def write_predictions(path: Path, predictions: Predictions, ids: Sequence[str]) 
     }
     names = np.array([ids[index] for index in predictions.index], dtype=np.str_)
     arrays |= {"target": predictions.target, "index": predictions.index, "ids": names}
-    with whole(path) as part, part.open("wb") as file:
+    with atomic_write(path) as part, part.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
-def read_predictions(path: Path) -> tuple[Predictions, NDArray[np.str_]]:
+def read_predictions(path: Path) -> tuple[SplitPredictions, NDArray[np.str_]]:
     """Read predictions and the name of each row's image. Nothing in the file is executed.
 
     An example stands with `write_predictions`.
@@ -83,4 +83,4 @@ def read_predictions(path: Path) -> tuple[Predictions, NDArray[np.str_]]:
         for name, values in arrays.items()
         if name == "logits" or name.startswith("logits.")
     }
-    return Predictions(heads, arrays["target"], arrays["index"]), arrays["ids"]
+    return SplitPredictions(heads, arrays["target"], arrays["index"]), arrays["ids"]

@@ -92,7 +92,7 @@ def fields_of(
     }
 
 
-def refuse_unlike(
+def check_comparable(
     rows: Sequence[Row], fields: Mapping[str, Sequence[tuple[str, str]]], across: Sequence[str]
 ) -> None:
     """Name every field in which rows differ and may not, who has what, and how to let it differ."""
@@ -114,7 +114,7 @@ def refuse_unlike(
         )
 
 
-def refuse_twins(rows: Sequence[Row]) -> None:
+def check_unique_seeds(rows: Sequence[Row]) -> None:
     """The same seed twice would count one training as two and shrink the deviation."""
     seen: dict[tuple[int, int], Row] = {}
     for row in rows:

@@ -20,10 +20,10 @@ from longtail.report.agreement import (
     MUST_AGREE,
     Judged,
     check_across,
+    check_comparable,
+    check_unique_seeds,
     fields_of,
     judged,
-    refuse_twins,
-    refuse_unlike,
     tested,
     where,
 )
@@ -122,7 +122,7 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
         )
     answers = [judged(row) for row in rows]
     fields = fields_of(rows, answers)
-    refuse_unlike(rows, fields, across)
+    check_comparable(rows, fields, across)
 
     members: dict[str, list[int]] = {}
     for position, row in enumerate(rows):
@@ -134,7 +134,7 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
         members.setdefault(json.dumps(identity, sort_keys=True), []).append(position)
     groups = list(members.values())
     for group in groups:
-        refuse_twins([rows[position] for position in group])
+        check_unique_seeds([rows[position] for position in group])
 
     labels = _labels([rows[group[0]] for group in groups])
     shown = [name for name in MUST_AGREE if name in across]

@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from longtail.errors import LongtailError
-from longtail.records.files import whole
+from longtail.records.files import atomic_write
 from longtail.report import drawings
 from longtail.report.comparison import SCORES, Comparison, compare
 from longtail.report.curves import over_epochs
@@ -24,7 +24,7 @@ from longtail.report.sections import Cell, section
 def write(folders: Sequence[Path], out: Path, *, across: Sequence[str] = ()) -> list[str]:
     """Write the report of finished runs to `out`; gives what the reader should be warned of, such as runs that cannot be ranked."""
     page, warnings = build(folders, across=across)
-    with whole(out) as part:
+    with atomic_write(out) as part:
         part.write_text(page, encoding="utf-8", errors="backslashreplace")
     return warnings
 

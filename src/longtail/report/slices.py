@@ -22,10 +22,10 @@ class Panel:
     log: bool = False
 
 
-def slices(panels: Sequence[Panel], *, y: str) -> str:
+def search_plot(panels: Sequence[Panel], *, y: str) -> str:
     """Draw panels side by side with one scale upwards; the best point of all is filled with another colour.
 
-    >>> slices([Panel("tau", [(0.5, 60.0), (1.5, 70.0)]), Panel("network", [("a", 60.0), ("b", 70.0)])], y="accuracy, %").count("<circle")
+    >>> search_plot([Panel("tau", [(0.5, 60.0), (1.5, 70.0)]), Panel("network", [("a", 60.0), ("b", 70.0)])], y="accuracy, %").count("<circle")
     4
     """
     up = [height for panel in panels for _, height in panel.points]

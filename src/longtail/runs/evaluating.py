@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from longtail import processes
-from longtail.analysis.writing import unharmed
+from longtail.analysis.writing import warn_on_error
 from longtail.core import Clock, Groups, Method, Outcome
 from longtail.data.dataset import Dataset, Split
-from longtail.data.loader import InOrder
-from longtail.data.open import open_data, open_to_judge
+from longtail.data.loader import EvalLoader
+from longtail.data.open import open_data, open_for_evaluation
 from longtail.engine.machine import Machine, choose
 from longtail.engine.predicting import predictor
 from longtail.errors import LongtailError
 from longtail.metrics.conformal import Thresholds, calibrate
 from longtail.nn import Classifier
 from longtail.records.files import FORMAT, write_json
-from longtail.records.predictions import Predictions, write_predictions
+from longtail.records.predictions import SplitPredictions, write_predictions
 from longtail.records.row import Summary
 from longtail.report.document import write as write_report
 from longtail.runs.examples import write_examples
@@ -35,7 +35,9 @@ from longtail.scoring.evaluators import collect, flipped
 from longtail.scoring.long_tail import detailed, summarise
 
 
-def opened(name: str, flags: Mapping[str, Any], machine: Machine, *, size: int | None) -> Dataset:
+def open_dataset(
+    name: str, flags: Mapping[str, Any], machine: Machine, *, size: int | None
+) -> Dataset:
     """Open data with flags for training, in the first process before the others, so that only one downloads; say its warnings once."""
     return _in_turn(lambda: open_data(name, **flags, size=size), machine)
 
@@ -43,12 +45,12 @@ def opened(name: str, flags: Mapping[str, Any], machine: Machine, *, size: int |
 def _in_turn(opening: Callable[[], Dataset], machine: Machine) -> Dataset:
     voting = "cuda" if machine.device.startswith("cuda") else "cpu"  # where nccl, or gloo, hears it
     if processes.rank() != 0:
-        processes.anyone(False, voting)
+        processes.any_rank(False, voting)
     dataset = opening()
     if processes.rank() == 0:
         for warning in dataset.warnings:
             print(f"warning: {warning}", file=sys.stderr)
-        processes.anyone(False, voting)
+        processes.any_rank(False, voting)
     return dataset
 
 
@@ -61,15 +63,15 @@ def warn_of_mirroring(tta: Tta, name: str, *, mirror: bool) -> None:
         )
 
 
-def answers(
+def predict_split(
     method: Method[Any], split: Split, *, size: int, tta: Tta, machine: Machine
-) -> Predictions:
+) -> SplitPredictions:
     """A method's answers for a split, with test-time averaging."""
     if tta not in ("none", "flip"):
         raise LongtailError(f"expected test-time averaging none or flip, got {tta!r}")
     predict = predictor(method, machine)
     return collect(
-        InOrder(split, size=size, batch=BATCH, workers=machine.workers),
+        EvalLoader(split, size=size, batch=BATCH, workers=machine.workers),
         flipped(predict) if tta == "flip" else predict,
     )
 
@@ -80,7 +82,7 @@ def confidence_of(network: nn.Module) -> str:
 
 
 def summary(
-    predictions: Predictions, *, classes: int, groups: Groups, confidence: str = "softmax"
+    predictions: SplitPredictions, *, classes: int, groups: Groups, confidence: str = "softmax"
 ) -> Summary:
     """The headline numbers of the main head and, as `heads`, those of every other one."""
     each = {
@@ -93,7 +95,7 @@ def summary(
     return {**main, "heads": each} if each else main
 
 
-def calibrated(found: Mapping[str, Predictions], *, groups: Groups) -> Thresholds | None:
+def calibrated(found: Mapping[str, SplitPredictions], *, groups: Groups) -> Thresholds | None:
     """The thresholds of prediction sets, by the answers for "val"; None without."""
     return (
         calibrate(found["val"].logits["logits"], found["val"].target, groups=groups)
@@ -102,10 +104,10 @@ def calibrated(found: Mapping[str, Predictions], *, groups: Groups) -> Threshold
     )
 
 
-def judged(
-    found: Mapping[str, Predictions],
+def evaluate_splits(
+    found: Mapping[str, SplitPredictions],
     *,
-    once: Mapping[str, Predictions],
+    once: Mapping[str, SplitPredictions],
     groups: Groups,
     counts: NDArray[Any],
     confidence: str,
@@ -195,7 +197,7 @@ def evaluate(
     folder = Path(run)
     loaded, record = load(folder, device=device), read_record(folder)
     machine = choose(device=device, precision="fp32", threads=threads, workers=workers)
-    machine.settle()
+    machine.configure()
     tta = record["tta"] if tta is None else tta
     if rewrite and (data is not None or tta != record["tta"]):
         raise LongtailError(
@@ -203,14 +205,14 @@ def evaluate(
         )
     if data is None:
         name, flags = own_data(record, root=root)
-        dataset = opened(
+        dataset = open_dataset(
             name, flags, machine, size=record["keywords"].get("size")
         )  # as in training
     else:
         before = data_flags(record)
 
         def judged_data() -> Dataset:
-            return open_to_judge(
+            return open_for_evaluation(
                 str(data),
                 root=root,
                 size=loaded.size,
@@ -236,9 +238,9 @@ def evaluate(
         name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if len(split)
     }
 
-    def asked(tta: Tta) -> dict[str, Predictions]:
+    def asked(tta: Tta) -> dict[str, SplitPredictions]:
         own = {
-            name: answers(
+            name: predict_split(
                 _Deployed(loaded.network), split, size=loaded.size, tta=tta, machine=machine
             )
             for name, split in splits.items()
@@ -253,7 +255,7 @@ def evaluate(
     # Other data is asked whether it keeps what was promised on the run's own: nothing is calibrated on it.
     thresholds = calibrated(once, groups=groups) if data is None else loaded.thresholds
     counts = np.array(loaded.row["data"]["counts_after"])
-    summaries = judged(
+    summaries = evaluate_splits(
         found,
         once=once,
         groups=groups,
@@ -273,7 +275,7 @@ def evaluate(
                 if name != "folder"
             },
         )
-        with unharmed("no example images were written", "the same command"):
+        with warn_on_error("no example images were written", "the same command"):
             write_examples(
                 folder,
                 loaded.network,
@@ -281,7 +283,7 @@ def evaluate(
                 size=loaded.size,
                 confidence=confidence_of(loaded.network),
             )
-        with unharmed("no report was written", f"longtail report {folder}"):
+        with warn_on_error("no report was written", f"longtail report {folder}"):
             write_report([folder], folder / "report.html")
     else:
         named = "".join(letter if letter.isalnum() else "-" for letter in Path(dataset.name).name)

@@ -11,12 +11,12 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.analysis.saliency import where_it_looks
+from longtail.analysis.saliency import saliency_map
 from longtail.data.dataset import Dataset
-from longtail.data.loader import seen
+from longtail.data.loader import load_images
 from longtail.metrics.accuracy import recall
 from longtail.metrics.calibration import confidence as confidence_of
-from longtail.records.files import whole
+from longtail.records.files import atomic_write
 from longtail.records.predictions import read_predictions
 
 CLASSES, EACH, SIDE = 5, 4, 64
@@ -42,9 +42,9 @@ def write_examples(
     rows = chosen(logits, target, members=members, sure=sure)
     if not len(rows):
         return None
-    image = seen(split, found.index[rows].tolist(), size)
+    image = load_images(split, found.index[rows].tolist(), size)
     answer = logits[rows].argmax(1)
-    maps, kind = where_it_looks(network, image, answer=torch.from_numpy(answer))
+    maps, kind = saliency_map(network, image, answer=torch.from_numpy(answer))
     arrays: dict[str, Any] = {
         "image": _bytes(F.interpolate(image, SIDE, mode="area") if size > SIDE else image)
         .permute(0, 2, 3, 1)
@@ -61,7 +61,7 @@ def write_examples(
             maps / maps.amax((1, 2), keepdim=True).clamp_min(torch.finfo(maps.dtype).tiny)
         ).numpy()
     path = folder / "analysis" / "examples.npz"
-    with whole(path) as part, part.open("wb") as file:
+    with atomic_write(path) as part, part.open("wb") as file:
         np.savez_compressed(file, **arrays)
     return path
 

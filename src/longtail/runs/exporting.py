@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 import longtail
-from longtail.data.loader import seen
+from longtail.data.loader import load_images
 from longtail.engine.machine import choose
 from longtail.errors import LongtailError, MissingExtra
 from longtail.records.files import FORMAT
-from longtail.runs.evaluating import opened
+from longtail.runs.evaluating import open_dataset
 from longtail.runs.identity import own_data, read_record
 from longtail.runs.model import load
 from longtail.runs.predicting import BATCH, Loaded
@@ -139,7 +139,7 @@ def _images(loaded: Loaded, root: str | Path | None, count: int) -> tuple[Tensor
     try:
         record = read_record(loaded.folder)
         name, flags = own_data(record, root=root)
-        dataset = opened(
+        dataset = open_dataset(
             name, flags, choose(device="cpu", precision="fp32"), size=record["keywords"].get("size")
         )
     except (ValueError, OSError, KeyError, ModuleNotFoundError):
@@ -157,7 +157,7 @@ def _images(loaded: Loaded, root: str | Path | None, count: int) -> tuple[Tensor
             rows = np.unique(
                 np.linspace(0, len(split) - 1, min(count, len(split))).round().astype(np.int64)
             )
-            return seen(split, rows.tolist(), loaded.size), f"{name} images"
+            return load_images(split, rows.tolist(), loaded.size), f"{name} images"
     raise AssertionError("a dataset has training images")
 
 

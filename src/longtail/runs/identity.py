@@ -37,7 +37,7 @@ DATA_DEFAULTS: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunConfig:
     """Everything that makes a run this run."""
 
     recipe: Recipe
@@ -164,7 +164,7 @@ def check_identity(out: Path, record: Mapping[str, Any]) -> None:
             )
         return
     differences = list(_differences(read_record(out), record))
-    if differences and begun(out):
+    if differences and has_checkpoint(out):
         lines = "\n".join(f"  {line}" for line in differences)
         raise LongtailError(
             f"expected the run that {out} holds, got another:\n{lines}\nchoose another --out, or ask for the same"
@@ -183,7 +183,7 @@ def check_outside(out: Path, data: str) -> None:
         )
 
 
-def begun(out: Path) -> bool:
+def has_checkpoint(out: Path) -> bool:
     """Whether a run has anything to lose."""
     return (out / "row.json").exists() or any(out.glob("*/last.pt"))
 
@@ -232,6 +232,6 @@ def hardware(machine: Machine) -> dict[str, Any]:
         **asdict(machine),
         "kind": kind,
         "cores": os.cpu_count(),
-        "processes": processes.world(),
+        "processes": processes.world_size(),
         "system": platform.system(),
     }

@@ -15,15 +15,15 @@ from PIL import Image
 from torch import Tensor
 
 from longtail.data.dataset import Dataset
-from longtail.data.images.decoding import Blobs, Files, decode, square, upright
+from longtail.data.images.decoding import EncodedImages, FileImages, decode, square, upright
 from longtail.data.readers.folders import SUFFIXES, walked
-from longtail.data.views import Plain
+from longtail.data.views import CenterCrop
 from longtail.errors import LongtailError
 
-Picture = str | Path | Image.Image | NDArray[np.uint8]
+ImageLike = str | Path | Image.Image | NDArray[np.uint8]
 """One image: a path, a PIL image of any mode, or uint8 (H, W, 3)."""
 
-Pictures = Picture | Tensor | Sequence[Picture] | Sequence[Tensor]
+ImagesLike = ImageLike | Tensor | Sequence[ImageLike] | Sequence[Tensor]
 """One image or several: also uint8 (N, H, W, 3), and floats (N, 3, size, size) in [0, 1]."""
 
 
@@ -44,13 +44,17 @@ class Fit:
         """The fit of a network of this size that was trained on this data."""
         return Fit(
             size,
-            None if isinstance(dataset.train.pictures, Files | Blobs) else dataset.size,
+            None
+            if isinstance(dataset.train.pictures, FileImages | EncodedImages)
+            else dataset.size,
             dataset.train.crop,
         )
 
     def __call__(self, image: Image.Image) -> Tensor:
         """An RGB picture as uint8 (3, size, size)."""
-        return Plain(self.size, self.crop)(image if self.kept is None else square(image, self.kept))
+        return CenterCrop(self.size, self.crop)(
+            image if self.kept is None else square(image, self.kept)
+        )
 
     def __str__(self) -> str:
         if self.kept is None:
@@ -59,7 +63,7 @@ class Fit:
         return f"padded to a square with the median colour of its border, resized to {self.kept} (bilinear), {resized}"
 
 
-def opened(picture: Picture) -> Image.Image:
+def open_image(picture: ImageLike) -> Image.Image:
     """A picture, upright and RGB, whatever it came as."""
     try:
         if isinstance(picture, Image.Image):
@@ -94,7 +98,7 @@ def opened(picture: Picture) -> Image.Image:
     )
 
 
-def listed(images: Any) -> Tensor | list[Any]:
+def as_list(images: Any) -> Tensor | list[Any]:
     """One image or several, as a tensor of floats (N, 3, H, W) or as a list of pictures."""
     if isinstance(images, Tensor):
         return images[None] if images.ndim == 3 else images
@@ -116,7 +120,7 @@ def listed(images: Any) -> Tensor | list[Any]:
     return torch.stack(several)
 
 
-def checked(batch: Tensor, size: int) -> Tensor:
+def check_tensor(batch: Tensor, size: int) -> Tensor:
     """Refuse tensors that are not images of this size as floats in [0, 1]."""
     right = (
         batch.ndim == 4
@@ -134,14 +138,14 @@ def checked(batch: Tensor, size: int) -> Tensor:
     return batch
 
 
-class Found(NamedTuple):
+class ImageFiles(NamedTuple):
     """The image files at some places."""
 
     paths: tuple[Path, ...]
     others: int  # files in folders that are not images by their suffix
 
 
-def images_at(places: Sequence[str | Path]) -> Found:
+def images_at(places: Sequence[str | Path]) -> ImageFiles:
     """Find images: a file counts whatever it is called, in folders (and those inside) the suffix decides; sorted within each folder."""
     found: list[Path] = []
     others = 0
@@ -164,4 +168,4 @@ def images_at(places: Sequence[str | Path]) -> Found:
             found.append(place)
         else:
             raise LongtailError(f"expected an image or a folder of images, got nothing at {place}")
-    return Found(tuple(found), others)
+    return ImageFiles(tuple(found), others)

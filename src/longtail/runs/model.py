@@ -15,7 +15,7 @@ from longtail.engine.machine import choose
 from longtail.errors import LongtailError
 from longtail.nn.files import filled
 from longtail.nn.networks import Classifier, build
-from longtail.records.files import FORMAT, read_json, whole, write_json, write_text
+from longtail.records.files import FORMAT, atomic_write, read_json, write_json, write_text
 from longtail.records.row import Row, Summary, read_row
 from longtail.runs.answers import read_thresholds
 from longtail.runs.images import Fit
@@ -34,7 +34,7 @@ def load(run: str | Path, *, device: str = "auto") -> Loaded:
         filled(build(spec["network"]), folder / "model" / "model.safetensors"),
         choose(device=device, precision="fp32"),
     )
-    machine.place(network.eval().requires_grad_(False))
+    machine.place_module(network.eval().requires_grad_(False))
     classes, size = tuple(spec["classes"]), int(spec["size"])
     # Runs of earlier versions do not say how their pictures were fitted: nearly all were padded.
     fit = Fit(size, **spec.get("fit", {"kept": size}))
@@ -81,7 +81,7 @@ def check_rebuilt(network: nn.Module) -> None:
 
 def write_model(folder: Path, network: nn.Module, dataset: Dataset, row: Row) -> None:
     """Write the weights, the spec and the card."""
-    with whole(folder / "model.safetensors") as part:
+    with atomic_write(folder / "model.safetensors") as part:
         save_model(network, str(part))
     fit = Fit.of(dataset, row["size"])
     spec = {

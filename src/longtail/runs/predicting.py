@@ -22,7 +22,7 @@ from longtail.errors import LongtailError
 from longtail.metrics.conformal import Thresholds
 from longtail.records.row import Row
 from longtail.runs.answers import Answers, answered
-from longtail.runs.images import Fit, Picture, Pictures, checked, listed, opened
+from longtail.runs.images import Fit, ImageLike, ImagesLike, as_list, check_tensor, open_image
 
 BATCH = 64
 """Images asked about at once: small enough to stay in the caches, and no answer depends on it."""
@@ -86,16 +86,16 @@ class Loaded:
     thresholds: Thresholds | None  # of prediction sets, where the run was calibrated for them
     machine: Machine
 
-    def predict(self, images: Pictures, *, abstain_below: float | None = None) -> Answers:
+    def predict(self, images: ImagesLike, *, abstain_below: float | None = None) -> Answers:
         """Classify images. Each is asked about once, without test-time averaging."""
         return self._answers(self._logits(images), abstain_below)
 
-    def predict_proba(self, images: Pictures) -> NDArray[np.float32]:
+    def predict_proba(self, images: ImagesLike) -> NDArray[np.float32]:
         """The probability of each class for each image, (N, C); the columns are `classes`."""
         return np.asarray(self._logits(images).softmax(dim=1).numpy())
 
     def score(
-        self, images: Pictures, targets: Sequence[str] | Sequence[int] | NDArray[Any] | Tensor
+        self, images: ImagesLike, targets: Sequence[str] | Sequence[int] | NDArray[Any] | Tensor
     ) -> float:
         """Balanced accuracy: the share of images that are recognised, averaged over the classes of `targets` (names or numbers).
 
@@ -110,7 +110,9 @@ class Loaded:
         right = (logits.argmax(dim=1) == wanted).double()
         return float(torch.stack([right[wanted == own].mean() for own in wanted.unique()]).mean())
 
-    def each(self, paths: Sequence[Path], *, abstain_below: float | None = None) -> Iterator[Part]:
+    def predict_files(
+        self, paths: Sequence[Path], *, abstain_below: float | None = None
+    ) -> Iterator[Part]:
         """Classify files, some at a time and in their order. Files that cannot be read are named in the part, and the rest goes on."""
         threads = self._threads(paths)
         for several, good, bad in ahead(
@@ -131,10 +133,12 @@ class Loaded:
                 bad.append((path, str(error)))
         return paths, good, bad
 
-    def _logits(self, images: Pictures) -> Tensor:
-        several = listed(images)
+    def _logits(self, images: ImagesLike) -> Tensor:
+        several = as_list(images)
         if isinstance(several, Tensor):
-            return torch.cat([self._ask(part) for part in checked(several, self.size).split(BATCH)])
+            return torch.cat(
+                [self._ask(part) for part in check_tensor(several, self.size).split(BATCH)]
+            )
         threads = self._threads(several)
         return torch.cat(
             [
@@ -145,20 +149,20 @@ class Loaded:
             ]
         )
 
-    def _threads(self, pictures: Sequence[Picture]) -> int:
+    def _threads(self, pictures: Sequence[ImageLike]) -> int:
         """Threads that decode. Beside a network that computes on all cores, small files are best decoded in its pauses."""
         first = Path(pictures[0]) if pictures and isinstance(pictures[0], str | Path) else None
         if first is not None and first.exists() and first.stat().st_size >= SMALL:
             return DECODERS
         return 0 if self.machine.device == "cpu" else 1
 
-    def _pixels(self, pictures: Sequence[Picture]) -> Tensor:
-        return torch.stack([self.fit(opened(picture)) for picture in pictures])
+    def _pixels(self, pictures: Sequence[ImageLike]) -> Tensor:
+        return torch.stack([self.fit(open_image(picture)) for picture in pictures])
 
     @torch.inference_mode()
     def _ask(self, pixels: Tensor) -> Tensor:
         image = pixels if pixels.is_floating_point() else pixels.float().div_(255)
-        logits: Tensor = self.network(self.machine.receive({"image": image.float()})["image"])
+        logits: Tensor = self.network(self.machine.place_batch({"image": image.float()})["image"])
         return logits.float().cpu()
 
     def _answers(self, logits: Tensor, abstain_below: float | None) -> Answers:

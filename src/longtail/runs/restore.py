@@ -12,12 +12,12 @@ from longtail.engine.run import Run
 from longtail.errors import LongtailError
 from longtail.recipes.signatures import read
 from longtail.records.row import read_row
-from longtail.runs.evaluating import opened
-from longtail.runs.identity import Asked, own_data, read_record
-from longtail.runs.training import follow
+from longtail.runs.evaluating import open_dataset
+from longtail.runs.identity import RunConfig, own_data, read_record
+from longtail.runs.training import call_recipe
 
 
-def again(
+def restore_method(
     run: str | Path, *, root: str | Path | None = None, device: str = "cpu"
 ) -> tuple[Method[Any], Dataset]:
     """Give the trained method of a finished run and its data: the recipe is followed once more, and its stages load.
@@ -28,7 +28,7 @@ def again(
     read_row(folder)  # refuses a run that is not finished
     record, machine = read_record(folder), choose(device=device, precision="fp32")
     recipe, (name, flags) = read(record["recipe"]), own_data(record, root=root)
-    asked = Asked(
+    asked = RunConfig(
         recipe,
         recipe.keywords(record["keywords"]),
         name,
@@ -37,7 +37,7 @@ def again(
         record["view_seed"],
         record["tta"],
     )
-    dataset = opened(asked.data, flags, machine, size=asked.keywords.get("size"))
+    dataset = open_dataset(asked.data, flags, machine, size=asked.keywords.get("size"))
     if dataset.hash != record["data"]["hash"]:
         raise LongtailError(
             f"expected the data of the run ({record['data']['hash'][:12]}), got other images or labels ({dataset.hash[:12]})"
@@ -49,4 +49,4 @@ def again(
         machine=machine,
         command=asked.command(folder),
     )
-    return follow(asked, dataset, following), dataset
+    return call_recipe(asked, dataset, following), dataset

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from longtail import processes
-from longtail.analysis.writing import unharmed
+from longtail.analysis.writing import warn_on_error
 from longtail.core import Method
 from longtail.data.dataset import Dataset
 from longtail.engine.distributed import started
@@ -29,16 +29,16 @@ from longtail.nn.networks import size_of
 from longtail.posthoc import Adjustment, adjustment
 from longtail.recipes.signatures import Recipe, read
 from longtail.records.files import read_lines, write_json, write_text
-from longtail.records.lock import held
-from longtail.records.predictions import Predictions, write_predictions
+from longtail.records.lock import locked
+from longtail.records.predictions import SplitPredictions, write_predictions
 from longtail.records.row import FORMAT, Adjusting, Best, Row, Summary, read_row
 from longtail.report.document import write as write_report
 from longtail.runs.evaluating import (
-    answers,
     calibrated,
     confidence_of,
-    judged,
-    opened,
+    evaluate_splits,
+    open_dataset,
+    predict_split,
     summary,
     warn_of_mirroring,
     write_sets,
@@ -46,12 +46,12 @@ from longtail.runs.evaluating import (
 from longtail.runs.examples import write_examples
 from longtail.runs.identity import (
     Adjust,
-    Asked,
+    RunConfig,
     Tta,
-    begun,
     check_identity,
     check_outside,
     hardware,
+    has_checkpoint,
     versions,
 )
 from longtail.runs.model import check_rebuilt, deployed, spec_of, write_model
@@ -112,7 +112,7 @@ def train(
         Path(out),
     )
     check_outside(out, str(data))
-    asked = Asked(
+    asked = RunConfig(
         recipe=known,
         keywords=known.keywords(keywords),
         data=str(data),
@@ -140,7 +140,7 @@ def train(
     )
     with started(machine), ExitStack() as alone:
         # Images are kept at the size that the recipe will ask for, where it says so: resizing twice loses detail.
-        dataset = opened(asked.data, asked.flags, machine, size=asked.keywords.get("size"))
+        dataset = open_dataset(asked.data, asked.flags, machine, size=asked.keywords.get("size"))
         if adjust == "validation" and not len(dataset.val):
             raise LongtailError(
                 f"expected validation images to adjust on, got none of {dataset.name} (protocol {protocol}): "
@@ -156,23 +156,23 @@ def train(
                     machine=machine,
                     dry="estimate",
                 )
-                deployed(follow(asked, dataset, run), dataset)
+                deployed(call_recipe(asked, dataset, run), dataset)
             return Result(out, None)
         record, first = asked.record(dataset, machine, out), processes.rank() == 0
         check_identity(out, record)
-        if first and begun(out):
+        if first and has_checkpoint(out):
             _warn_of_edits(out, known)
         if (out / "row.json").exists():
             return Result(out, read_row(out), fresh=False)
-        if not begun(out):
+        if not has_checkpoint(out):
             rehearsal = Run(
                 out, seed=seed, view_seed=asked.view_seed, machine=machine, dry="rehearse"
             )
-            check_rebuilt(deployed(follow(asked, dataset, rehearsal), dataset))
+            check_rebuilt(deployed(call_recipe(asked, dataset, rehearsal), dataset))
         if first:
-            alone.enter_context(held(out))
+            alone.enter_context(locked(out))
             check_identity(out, record)  # again: another command may have begun here since
-        if first and not begun(out):
+        if first and not has_checkpoint(out):
             write_text(out / "recipe.py", known.module_source)
             write_json(out / "recipe.json", record)
         run = Run(
@@ -186,15 +186,15 @@ def train(
         )
         if first:
             _note_session(out, machine)
-        row = _conclude(asked, dataset, machine, follow(asked, dataset, run), run)
+        row = _evaluate_and_save(asked, dataset, machine, call_recipe(asked, dataset, run), run)
         if first:
             write_json(out / "row.json", row)
-            with unharmed("no report was written", f"longtail report {out}"):
+            with warn_on_error("no report was written", f"longtail report {out}"):
                 write_report([out], out / "report.html")
         return Result(out, row | {"folder": str(out)})
 
 
-def follow(asked: Asked, dataset: Dataset, run: Run) -> Method[Any]:
+def call_recipe(asked: RunConfig, dataset: Dataset, run: Run) -> Method[Any]:
     """Call the recipe."""
     module, _, function = asked.recipe.target.partition(":")
     keywords = {
@@ -242,8 +242,8 @@ def _note_session(out: Path, machine: Machine) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def _conclude(
-    asked: Asked, dataset: Dataset, machine: Machine, method: Method[Any], run: Run
+def _evaluate_and_save(
+    asked: RunConfig, dataset: Dataset, machine: Machine, method: Method[Any], run: Run
 ) -> Row:
     """Evaluate, write predictions and model, and sum up. The test images are looked at here and nowhere else."""
     first, network = processes.rank() == 0, deployed(method, dataset)
@@ -253,13 +253,13 @@ def _conclude(
         name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if len(split)
     }
     found = {
-        name: answers(method, split, size=size, tta=asked.tta, machine=machine)
+        name: predict_split(method, split, size=size, tta=asked.tta, machine=machine)
         for name, split in splits.items()
     }
     once = found  # for a network that is used, without test-time averaging: it is adjusted and calibrated for that
     if asked.tta != "none":
         once = {
-            name: answers(method, split, size=size, tta="none", machine=machine)
+            name: predict_split(method, split, size=size, tta="none", machine=machine)
             for name, split in splits.items()
         }
     before = (
@@ -283,7 +283,7 @@ def _conclude(
             "test": before["test"],
         }
     thresholds, confidence = calibrated(once, groups=dataset.groups), confidence_of(network)
-    summaries = judged(
+    summaries = evaluate_splits(
         found,
         once=once,
         groups=dataset.groups,
@@ -338,13 +338,13 @@ def _conclude(
     if first:
         write_model(out / "model", network, dataset, row)
         write_sets(out / "model", thresholds)
-        with unharmed("no example images were written", f"longtail eval {out} --rewrite"):
+        with warn_on_error("no example images were written", f"longtail eval {out} --rewrite"):
             write_examples(out, network, dataset, size=size, confidence=confidence)
     return row
 
 
 def _summaries(
-    found: Mapping[str, Predictions], dataset: Dataset, confidence: str
+    found: Mapping[str, SplitPredictions], dataset: Dataset, confidence: str
 ) -> dict[str, Summary | None]:
     return {
         name: summary(
@@ -357,7 +357,7 @@ def _summaries(
 
 
 def _adjusted(
-    network: nn.Module, seen: Predictions, dataset: Dataset
+    network: nn.Module, seen: SplitPredictions, dataset: Dataset
 ) -> tuple[Adjusted, Adjustment]:
     """The network with what its answers for the validation images ask for; every part of its head is adjusted like the whole."""
     if not isinstance(network, Classifier):
@@ -385,5 +385,9 @@ def _best(out: Path, history: Sequence[Mapping[str, Any]]) -> Best | None:
     metric = f"{kept}/val/balanced" if kept else "val/balanced"
     journal = out / history[-1]["name"] / "journal.jsonl"
     lines = read_lines(journal) if journal.exists() else []
-    judged = [(line[metric], -line["epoch"]) for line in lines if metric in line]
-    return {"epoch": -max(judged)[1], "balanced": max(judged)[0]} if judged else None
+    evaluate_splits = [(line[metric], -line["epoch"]) for line in lines if metric in line]
+    return (
+        {"epoch": -max(evaluate_splits)[1], "balanced": max(evaluate_splits)[0]}
+        if evaluate_splits
+        else None
+    )

@@ -15,10 +15,10 @@ from longtail import processes
 from longtail.core import Batches, Groups, NonFinite, Predict
 from longtail.errors import LongtailError
 from longtail.metrics.accuracy import balanced, broken, by_group, recall_of
-from longtail.records.predictions import Predictions
+from longtail.records.predictions import SplitPredictions
 
 
-def collect(batches: Batches[Mapping[str, Any]], predict: Predict) -> Predictions:
+def collect(batches: Batches[Mapping[str, Any]], predict: Predict) -> SplitPredictions:
     """Ask about every image once; every process gets all answers, sorted by index, each image once whoever saw it.
 
     Batches carry "image", "target" and "index" (the image's position in its split). Answers that are not finite are `NonFinite`.
@@ -28,7 +28,7 @@ def collect(batches: Batches[Mapping[str, Any]], predict: Predict) -> Prediction
     heads = {name: values.astype(np.float32, copy=False) for name, values in rows.items()}
     for name, values in heads.items():
         _refuse_broken(name, broken(values), len(values))
-    return Predictions(heads, target, index)
+    return SplitPredictions(heads, target, index)
 
 
 def _gathered(
@@ -51,11 +51,11 @@ def _gathered(
             }
         )
     # Asked together, so that no process waits in vain for the rows of one that stopped here.
-    if processes.anyone(not seen):
-        if processes.world() == 1:
+    if processes.any_rank(not seen):
+        if processes.world_size() == 1:
             raise LongtailError("expected images to evaluate, got none: this split is empty")
         raise LongtailError(
-            f"expected images in each of {processes.world()} processes, got none in some: evaluate with fewer processes"
+            f"expected images in each of {processes.world_size()} processes, got none in some: evaluate with fewer processes"
         )
     # One head after the other, its parts let go: the logits of thousands of classes do not fit into memory many times.
     rows = {

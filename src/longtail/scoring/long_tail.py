@@ -24,7 +24,7 @@ from longtail.metrics.accuracy import (
 from longtail.metrics.calibration import CONFIDENCES, classwise_ece, ece, mce, reliability
 from longtail.metrics.calibration import confidence as confidence_of
 from longtail.metrics.conformal import Thresholds, judge
-from longtail.metrics.confusion import between_groups, eaters
+from longtail.metrics.confusion import between_groups, most_confused
 from longtail.metrics.intervals import wilson
 from longtail.records.row import Calibration, Summary, Worst
 
@@ -112,7 +112,7 @@ def detailed(
     )
     images = np.bincount(target, minlength=classes)
     low, high = wilson(np.bincount(target[hits(logits, target)], minlength=classes), images)
-    eater, eaten = eaters(logits, target)
+    eater, eaten = most_confused(logits, target)
     sure, correct, position = (
         confidence_of(logits, confidence),
         hits(logits, target),

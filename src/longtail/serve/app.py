@@ -17,7 +17,7 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 from PIL import Image, UnidentifiedImageError
 
 import longtail
-from longtail.analysis.saliency import where_it_looks
+from longtail.analysis.saliency import saliency_map
 from longtail.data.images.decoding import decode
 from longtail.errors import LongtailError
 from longtail.runs.images import Fit
@@ -190,7 +190,7 @@ _HEAT = np.array(
 def _looked(loaded: Loaded, picture: Image.Image, answer: int) -> tuple[str | None, str]:
     """The picture with a map of heat over it, as a data URL, and what the map is; None and the reason where there is none."""
     seen = loaded.fit(picture).float().div_(255)[None]
-    maps, kind = where_it_looks(loaded.network, seen, answer=torch.tensor([answer]))
+    maps, kind = saliency_map(loaded.network, seen, answer=torch.tensor([answer]))
     if maps is None:
         return None, kind
     low, high = maps.aminmax()  # rollout is far from 0 everywhere, so its least counts as nothing

@@ -9,8 +9,15 @@ import pytest
 import torch
 from PIL import Image
 
-from longtail.data.images.decoding import Blobs, Files, Resized, check, decode, square
-from longtail.data.views import Plain
+from longtail.data.images.decoding import (
+    EncodedImages,
+    FileImages,
+    ResizedImages,
+    check,
+    decode,
+    square,
+)
+from longtail.data.views import CenterCrop
 
 
 def encoded(image: Image.Image, kind: str, **keywords: Any) -> bytes:
@@ -145,7 +152,9 @@ def test_a_square_is_padded_with_the_borders_colour() -> None:
 def test_files_stream_pickle_and_say_what_is_wrong(tmp_path: Path) -> None:
     for name in "ab":
         noise(8).save(tmp_path / f"{name}.png")
-    files = pickle.loads(pickle.dumps(Files((str(tmp_path / "a.png"), str(tmp_path / "b.png")))))
+    files = pickle.loads(
+        pickle.dumps(FileImages((str(tmp_path / "a.png"), str(tmp_path / "b.png"))))
+    )
     assert files.image(1).size == (8, 8)
     assert files.take(np.array([1])).paths == (str(tmp_path / "b.png"),)
     (tmp_path / "a.png").write_bytes(b"")
@@ -157,11 +166,11 @@ def test_files_stream_pickle_and_say_what_is_wrong(tmp_path: Path) -> None:
 
 
 def test_blobs_and_resized_pictures() -> None:
-    blobs = Blobs((b"", encoded(noise(8), "PNG")))
+    blobs = EncodedImages((b"", encoded(noise(8), "PNG")))
     assert blobs.take(np.array([1])).image(0).size == (8, 8)
     with pytest.raises(ValueError, match="row 0"):
         blobs.image(0)
-    resized = Resized(torch.zeros((3, 3, 8, 8), dtype=torch.uint8), 32)
+    resized = ResizedImages(torch.zeros((3, 3, 8, 8), dtype=torch.uint8), 32)
     assert len(resized) == 3
     assert resized.take(np.array([2])).image(0).size == (32, 32)
 
@@ -169,4 +178,4 @@ def test_blobs_and_resized_pictures() -> None:
 def test_a_ribbon_does_not_fill_the_memory() -> None:
     ribbon = Image.new("RGB", (400_000, 2), "red")
     assert square(ribbon, 16).size == (16, 16)
-    assert Plain(16)(ribbon).shape == (3, 16, 16)
+    assert CenterCrop(16)(ribbon).shape == (3, 16, 16)

@@ -3,24 +3,24 @@ from pathlib import Path
 
 import pytest
 
-from longtail.data.images.digests import recall, remember, stamp
+from longtail.data.images.digests import fingerprint, get, put
 
 
 def test_a_file_is_recalled_until_it_changes(tmp_path: Path) -> None:
     path = str(tmp_path / "a.png")
     Path(path).write_bytes(b"one")
-    assert recall({path: stamp(path)}) == {}
-    remember([(path, stamp(path), b"digest")])
-    assert recall({path: stamp(path)}) == {path: b"digest"}
+    assert get({path: fingerprint(path)}) == {}
+    put([(path, fingerprint(path), b"digest")])
+    assert get({path: fingerprint(path)}) == {path: b"digest"}
     os.utime(path, ns=(0, 123))
-    assert recall({path: stamp(path)}) == {}
+    assert get({path: fingerprint(path)}) == {}
 
 
 def test_names_that_are_no_text_are_recalled_too(tmp_path: Path) -> None:
     path = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.png")
     Path(path).write_bytes(b"one")
-    remember([(path, stamp(path), b"digest")])
-    assert recall({path: stamp(path)}) == {path: b"digest"}
+    put([(path, fingerprint(path), b"digest")])
+    assert get({path: fingerprint(path)}) == {path: b"digest"}
 
 
 def test_without_a_place_to_remember_nothing_is_recalled(
@@ -28,13 +28,13 @@ def test_without_a_place_to_remember_nothing_is_recalled(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    remember([("a", (1, 2), b"digest")])
-    assert recall({"a": (1, 2)}) == {}
+    put([("a", (1, 2), b"digest")])
+    assert get({"a": (1, 2)}) == {}
 
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setattr(Path, "home", homeless)
-    remember([("a", (1, 2), b"digest")])
-    assert recall({"a": (1, 2)}) == {}
+    put([("a", (1, 2), b"digest")])
+    assert get({"a": (1, 2)}) == {}

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from longtail.data.dataset import Memory
+from longtail.data.dataset import ArrayImages
 from longtail.data.images import reading
-from longtail.data.images.decoding import Files, Resized
+from longtail.data.images.decoding import FileImages, ResizedImages
 from longtail.data.images.reading import read
 from longtail.data.open import open_data
 from longtail.data.readers.digits import digits
@@ -24,7 +24,7 @@ def path(tmp_path: Path, make_folder: MakeFolder) -> Path:
 
 def test_small_sets_are_read_into_memory(path: Path) -> None:
     train = read(folder(path)).splits["train"]
-    assert isinstance(train.pictures, Memory)
+    assert isinstance(train.pictures, ArrayImages)
     assert train.pictures.pixels.shape == (5, 3, 48, 48)  # 40 is between 32 and 48
     assert train.digests[1] == sha256((path / "a" / "001.png").read_bytes()).digest()
     exact = read(folder(path), size=40).splits["train"].pictures
@@ -41,7 +41,7 @@ def test_large_sets_are_streamed_with_the_same_digests_and_read_once(
     looks: list[bytes] = []
     monkeypatch.setattr(reading, "check", looks.append)
     outside = read(folder(path)).splits["train"]
-    assert isinstance(outside.pictures, Files)
+    assert isinstance(outside.pictures, FileImages)
     assert outside.digests == inside.digests
     assert len(looks) == 5
     assert read(folder(path)).splits["train"].digests == inside.digests
@@ -92,12 +92,12 @@ def test_arrays_are_resized_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(source).splits["train"] is source.splits["train"]
     larger = read(source, size=16)
     assert larger.size == 16
-    assert isinstance(larger.splits["train"].pictures, Memory)
+    assert isinstance(larger.splits["train"].pictures, ArrayImages)
     assert larger.splits["train"].pictures.pixels.shape == (405, 3, 16, 16)
     assert larger.splits["train"].digests == source.splits["train"].digests
     monkeypatch.setattr(reading, "MEMORY", 100)
     later = read(source, size=16).splits["train"].pictures
-    assert isinstance(later, Resized)
+    assert isinstance(later, ResizedImages)
     assert np.array_equal(
         np.asarray(later.image(7)), np.asarray(larger.splits["train"].pictures.image(7))
     )
@@ -130,7 +130,7 @@ def test_a_folder_at_another_size_comes_back_at_its_own(path: Path) -> None:
     whole = open_data(str(path), protocol="paper")
     for size in (16, 64):
         asked = open_data(str(path), protocol="paper", size=size)
-        again = asked.natively()
+        again = asked.at_native_resolution()
         assert (asked.size, again.size) == (size, whole.size)
         for split in ("train", "test"):
             theirs, own = getattr(whole, split).pictures, getattr(again, split).pictures
@@ -139,4 +139,4 @@ def test_a_folder_at_another_size_comes_back_at_its_own(path: Path) -> None:
                 np.array_equal(np.asarray(own.image(i)), np.asarray(theirs.image(i)))
                 for i in range(len(own))
             )
-    assert whole.natively().train.pictures is whole.train.pictures
+    assert whole.at_native_resolution().train.pictures is whole.train.pictures

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from longtail.data.inspect.survey import (
-    Examined,
+    SurveyedImages,
     files,
     image,
     parts,
@@ -176,7 +176,7 @@ def test_small_pictures_are_upright_and_not_enlarged(tmp_path: Path) -> None:
         Image.new("RGB", (400, 200)).save(tmp_path / "a" / f"turned.{kind}", exif=exif)
     found = survey(find(str(tmp_path)))
     seen = found.source.splits["train"].pictures
-    assert isinstance(seen, Examined)
+    assert isinstance(seen, SurveyedImages)
     assert [seen.small(row, 50).size for row in range(4)] == [
         (25, 50),
         (25, 50),

@@ -1,6 +1,6 @@
 import numpy as np
 
-from longtail.data.dataset import Memory
+from longtail.data.dataset import ArrayImages
 from longtail.data.open import open_data
 from longtail.data.readers.digits import digits
 
@@ -26,7 +26,7 @@ def test_the_cut_is_long_tailed() -> None:
 
 def test_the_pixels_are_digits() -> None:
     data = open_data("digits-lt")
-    assert isinstance(data.train.pictures, Memory)
+    assert isinstance(data.train.pictures, ArrayImages)
     pixels = data.train.pictures.pixels
     assert pixels.shape[1:] == (3, 8, 8)
     assert (int(pixels.min()), int(pixels.max())) == (0, 255)

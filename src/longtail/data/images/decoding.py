@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from longtail.data.dataset import Memory
+from longtail.data.dataset import ArrayImages
 from longtail.errors import LongtailError
 
 LONGEST = 8192  # pixels of a side that is padded to a square
@@ -27,7 +27,7 @@ LONGEST = 8192  # pixels of a side that is padded to a square
 def decode(content: bytes) -> Image.Image:
     """Decode an image file's bytes: upright, RGB."""
     try:
-        return upright(opened(content))
+        return upright(open_image(content))
     except (
         Exception
     ) as error:  # decoders fail with many types: OSError, SyntaxError, struct.error, EOFError, ...
@@ -37,7 +37,7 @@ def decode(content: bytes) -> Image.Image:
 def check(content: bytes) -> None:
     """Read an image file to its end, as cheaply as its format allows; raises ValueError as `decode` would."""
     try:
-        image = opened(content)
+        image = open_image(content)
         image.draft(
             "RGB", (1, 1)
         )  # a JPEG is then decoded at an eighth of its size, but still to its last byte
@@ -75,7 +75,7 @@ def square(image: Image.Image, size: int) -> Image.Image:
 
 
 @dataclass(frozen=True)
-class Files:
+class FileImages:
     """Pictures that stay on disk and are decoded when looked at."""
 
     paths: tuple[str, ...]
@@ -97,13 +97,13 @@ class Files:
                 "restore it, or start again with --on-bad-image skip."
             ) from error
 
-    def take(self, rows: NDArray[np.int64]) -> Files:
+    def take(self, rows: NDArray[np.int64]) -> FileImages:
         """The pictures of these rows, in this order."""
-        return Files(tuple(self.paths[row] for row in rows.tolist()))
+        return FileImages(tuple(self.paths[row] for row in rows.tolist()))
 
 
 @dataclass(frozen=True)
-class Blobs:
+class EncodedImages:
     """Pictures held in memory as encoded files."""
 
     blobs: tuple[bytes, ...]
@@ -124,13 +124,13 @@ class Blobs:
                 f"expected an image in row {index}, but it cannot be read ({error}). Get the file again."
             ) from error
 
-    def take(self, rows: NDArray[np.int64]) -> Blobs:
+    def take(self, rows: NDArray[np.int64]) -> EncodedImages:
         """The pictures of these rows, in this order."""
-        return Blobs(tuple(self.blobs[row] for row in rows.tolist()))
+        return EncodedImages(tuple(self.blobs[row] for row in rows.tolist()))
 
 
 @dataclass(frozen=True)
-class Resized:
+class ResizedImages:
     """Pictures held small as uint8 (N, 3, H, W), and resized (bilinear, antialiased) when looked at."""
 
     pixels: Tensor
@@ -144,21 +144,21 @@ class Resized:
         image = Image.fromarray(self.pixels[index].permute(1, 2, 0).numpy())
         return image.resize((self.size, self.size), Image.Resampling.BILINEAR)
 
-    def take(self, rows: NDArray[np.int64]) -> Resized:
+    def take(self, rows: NDArray[np.int64]) -> ResizedImages:
         """The pictures of these rows, in this order."""
-        return Resized(self.pixels[torch.from_numpy(rows)], self.size)
+        return ResizedImages(self.pixels[torch.from_numpy(rows)], self.size)
 
     @property
-    def original(self) -> Memory:
+    def original(self) -> ArrayImages:
         """The pictures before they are resized."""
-        return Memory(self.pixels)
+        return ArrayImages(self.pixels)
 
 
 @dataclass(frozen=True)
-class Padded:
+class PaddedImages:
     """Pictures of others, made squares when looked at."""
 
-    pictures: Files | Blobs
+    pictures: FileImages | EncodedImages
     size: int
 
     def __len__(self) -> int:
@@ -168,12 +168,12 @@ class Padded:
         """One picture, decoded, upright, RGB."""
         return square(self.pictures.image(index), self.size)
 
-    def take(self, rows: NDArray[np.int64]) -> Padded:
+    def take(self, rows: NDArray[np.int64]) -> PaddedImages:
         """The pictures of these rows, in this order."""
-        return Padded(self.pictures.take(rows), self.size)
+        return PaddedImages(self.pictures.take(rows), self.size)
 
 
-def opened(content: bytes) -> Image.Image:
+def open_image(content: bytes) -> Image.Image:
     """An image file's header: kind, size, mode. Its pixels are not unpacked, and refused if they are too many."""
     image = Image.open(io.BytesIO(content))
     limit = Image.MAX_IMAGE_PIXELS

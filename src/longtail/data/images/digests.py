@@ -16,13 +16,13 @@ from longtail.records.files import cache_folder
 Stamp = tuple[int, int]  # size in bytes, time of change in nanoseconds
 
 
-def stamp(path: str) -> Stamp:
+def fingerprint(path: str) -> Stamp:
     """What changes when a file's content does."""
     stat = os.stat(path)
     return stat.st_size, stat.st_mtime_ns
 
 
-def recall(stamps: Mapping[str, Stamp]) -> dict[str, bytes]:
+def get(stamps: Mapping[str, Stamp]) -> dict[str, bytes]:
     """The digests of those files that were read before and have not changed since."""
     found = {}
     try:
@@ -38,7 +38,7 @@ def recall(stamps: Mapping[str, Stamp]) -> dict[str, bytes]:
     return found
 
 
-def remember(files: Iterable[tuple[str, Stamp, bytes]]) -> None:
+def put(files: Iterable[tuple[str, Stamp, bytes]]) -> None:
     """Keep the digests of files that are good images."""
     rows = [(_key(path), *mark, digest) for path, mark, digest in files]
     try:

@@ -13,10 +13,18 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from longtail.data.dataset import Memory
+from longtail.data.dataset import ArrayImages
 from longtail.data.images import digests
-from longtail.data.images.decoding import Blobs, Files, Padded, Resized, check, decode, square
-from longtail.data.progress import each
+from longtail.data.images.decoding import (
+    EncodedImages,
+    FileImages,
+    PaddedImages,
+    ResizedImages,
+    check,
+    decode,
+    square,
+)
+from longtail.data.progress import map_threaded
 from longtail.data.source import Rows, Source, several
 from longtail.errors import LongtailError
 
@@ -45,9 +53,9 @@ def read(
     )
     splits, bad = {}, []
     for split, rows in source.splits.items():
-        if isinstance(rows.pictures, Memory):
+        if isinstance(rows.pictures, ArrayImages):
             splits[split] = _resized(rows, rows.pictures, size, fits)
-        elif isinstance(rows.pictures, Files | Blobs):
+        elif isinstance(rows.pictures, FileImages | EncodedImages):
             splits[split], unreadable = _looked_at(rows, rows.pictures, size, native, fits)
             bad += unreadable
         else:
@@ -78,7 +86,7 @@ def read(
 def natural_size(source: Source) -> int:
     """The side that fits a source's images: see `read`."""
     pictures = source.splits["train"].pictures
-    assert isinstance(pictures, Files | Blobs)
+    assert isinstance(pictures, FileImages | EncodedImages)
     sides = []
     for index in np.linspace(0, len(pictures) - 1, min(len(pictures), 256)).astype(int).tolist():
         try:
@@ -90,20 +98,20 @@ def natural_size(source: Source) -> int:
     return next((size for size in SIZES if size >= longest), SIZES[-1])
 
 
-def _resized(rows: Rows, stored: Memory, size: int, fits: bool) -> Rows:
+def _resized(rows: Rows, stored: ArrayImages, size: int, fits: bool) -> Rows:
     if stored.pixels.shape[-1] == size:
         return rows
-    resized = Resized(stored.pixels, size)
+    resized = ResizedImages(stored.pixels, size)
     if not fits:
         return replace(rows, pictures=resized)
     pixels = np.empty((len(rows), 3, size, size), dtype=np.uint8)
     for index in range(len(rows)):
         pixels[index] = np.asarray(resized.image(index)).transpose(2, 0, 1)
-    return replace(rows, pictures=Memory(torch.from_numpy(pixels), stored))
+    return replace(rows, pictures=ArrayImages(torch.from_numpy(pixels), stored))
 
 
 def _looked_at(
-    rows: Rows, pictures: Files | Blobs, size: int, native: int, fits: bool
+    rows: Rows, pictures: FileImages | EncodedImages, size: int, native: int, fits: bool
 ) -> tuple[Rows, list[tuple[str, str]]]:
     """The rows that can be read, with digests, and (id, reason) of those that cannot."""
     count = len(rows)
@@ -122,14 +130,14 @@ def _looked_at(
         except (OSError, ValueError) as error:
             reasons[index] = str(error)
 
-    if pixels is None and isinstance(pictures, Files):
+    if pixels is None and isinstance(pictures, FileImages):
         stamps = {}
         for index, path in enumerate(pictures.paths):
             try:
-                stamps[path] = digests.stamp(path)
+                stamps[path] = digests.fingerprint(path)
             except OSError as error:  # a link to nothing, a file that is gone
                 reasons[index] = str(error)
-        known = digests.recall(stamps)
+        known = digests.get(stamps)
         fresh = [
             index
             for index, path in enumerate(pictures.paths)
@@ -142,14 +150,14 @@ def _looked_at(
             read.update(done)
             if len(read) >= at_least:
                 new = ((pictures.paths[i], found[i]) for i in sorted(read))
-                digests.remember(
+                digests.put(
                     (path, stamps[path], digest) for path, digest in new if digest is not None
                 )
                 written.update(read)
                 read.clear()
 
         try:
-            each(look, fresh, what="reading images", then=remember)
+            map_threaded(look, fresh, what="reading images", then=remember)
         finally:
             # Also when it is interrupted, in the middle of many: the next opening goes on from here.
             remember(
@@ -159,16 +167,18 @@ def _looked_at(
         for index, path in enumerate(pictures.paths):
             found[index] = known.get(path, found[index])
     else:
-        each(look, range(count), what="reading images")
+        map_threaded(look, range(count), what="reading images")
 
     bad = [(rows.ids[index], reasons[index]) for index in sorted(reasons)]
     good: NDArray[np.int64] = np.array(
         [index for index in range(count) if index not in reasons], dtype=np.int64
     )
-    original = None if size == native else Padded(pictures, native)
+    original = None if size == native else PaddedImages(pictures, native)
     whole = replace(
         rows,
-        pictures=rows.pictures if pixels is None else Memory(torch.from_numpy(pixels), original),
+        pictures=rows.pictures
+        if pixels is None
+        else ArrayImages(torch.from_numpy(pixels), original),
         digests=tuple(digest or b"" for digest in found),
     )
     return (whole.take(good) if bad else whole), bad

@@ -23,7 +23,7 @@ from PIL import Image
 
 from longtail.data.dataset import Dataset
 from longtail.data.inspect.survey import blank, image, parts
-from longtail.data.progress import Bar, each
+from longtail.data.progress import Bar, map_threaded
 
 RADIUS = 7  # bits
 ALIKE = 0.95  # correlation of thumbnails, before the closer look
@@ -138,7 +138,7 @@ def near(
         a, b = candidates[index].tolist()
         alike[index] = likeness(look(a), look(b))
 
-    each(confirm, range(len(candidates)), what="checking pairs")
+    map_threaded(confirm, range(len(candidates)), what="checking pairs")
     apart = 1 - neighbours(looks["thumb"], np.unique(candidates))
     rows = np.searchsorted(np.unique(candidates), candidates)
     same = np.flatnonzero((alike >= SAME) & (1 - alike <= CLOSER * apart[rows].min(1)))

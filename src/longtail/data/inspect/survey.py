@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from longtail.data.dataset import Dataset, Split, Store
-from longtail.data.images.decoding import Blobs, Files, opened, upright, why_not
+from longtail.data.dataset import Dataset, ImageStore, Split
+from longtail.data.images.decoding import EncodedImages, FileImages, open_image, upright, why_not
 from longtail.data.images.reading import natural_size
-from longtail.data.progress import each
+from longtail.data.progress import map_threaded
 from longtail.data.source import Rows, Source, several
 from longtail.errors import LongtailError
 
@@ -35,10 +35,10 @@ BLANK = 0.75  # grey levels of standard deviation: below, there is nothing to se
 
 
 @dataclass(frozen=True)
-class Examined:
+class SurveyedImages:
     """Pictures with what was seen of each; both go together through every split."""
 
-    pictures: Store
+    pictures: ImageStore
     looks: NDArray[np.void]  # (N,) of `LOOK`
 
     def __len__(self) -> int:
@@ -50,8 +50,8 @@ class Examined:
 
     def small(self, index: int, side: int) -> Image.Image:
         """One picture, upright, RGB, fitted into a square of this side if it is larger."""
-        if isinstance(self.pictures, Files | Blobs):
-            image = opened(self.pictures.content(index))
+        if isinstance(self.pictures, FileImages | EncodedImages):
+            image = open_image(self.pictures.content(index))
             image.draft("RGB", (2 * side, 2 * side))
             image = upright(image)
         else:
@@ -59,16 +59,16 @@ class Examined:
         image.thumbnail((side, side), Image.Resampling.BILINEAR)
         return image
 
-    def take(self, rows: NDArray[np.int64]) -> Examined:
+    def take(self, rows: NDArray[np.int64]) -> SurveyedImages:
         """The pictures of these rows, in this order."""
-        return Examined(self.pictures.take(rows), self.looks[rows])
+        return SurveyedImages(self.pictures.take(rows), self.looks[rows])
 
 
 @dataclass(frozen=True)
 class Survey:
     """A source of which everything was looked at."""
 
-    source: Source  # what can be read: its pictures are `Examined`, with digests
+    source: Source  # what can be read: its pictures are `SurveyedImages`, with digests
     unreadable: tuple[dict[str, str], ...]  # image, split, class and reason of each
     emptied: tuple[
         str, ...
@@ -93,7 +93,7 @@ def survey(source: Source) -> Survey:
         digests = rows.digests or tuple(
             digest.ljust(32, b"\0") for digest in looks["digest"].tolist()
         )
-        whole = replace(rows, pictures=Examined(rows.pictures, looks), digests=digests)
+        whole = replace(rows, pictures=SurveyedImages(rows.pictures, looks), digests=digests)
         splits[split] = (
             whole.take(np.array([i for i in range(len(rows)) if i not in reasons], dtype=np.int64))
             if reasons
@@ -169,17 +169,17 @@ def files(data: Dataset) -> dict[str, Any]:
     }
 
 
-def parts(data: Dataset) -> Iterator[tuple[str, Split, Examined]]:
+def parts(data: Dataset) -> Iterator[tuple[str, Split, SurveyedImages]]:
     """The splits of surveyed data with what was seen of them."""
     for name, split in (("train", data.train), ("val", data.val), ("test", data.test)):
-        assert isinstance(split.pictures, Examined), "expected surveyed data"
+        assert isinstance(split.pictures, SurveyedImages), "expected surveyed data"
         yield name, split, split.pictures
 
 
 def image(data: Dataset, split: str, row: int) -> dict[str, Any]:
     """What a person needs to find an image again."""
     part: Split = getattr(data, split)
-    assert isinstance(part.pictures, Examined)
+    assert isinstance(part.pictures, SurveyedImages)
     look = part.pictures.looks[row]
     return {
         "image": part.ids[row],
@@ -227,7 +227,7 @@ def _looked_at(rows: Rows, split: str) -> tuple[NDArray[np.void], dict[int, str]
 
     def look(index: int) -> None:
         own = looks[index]
-        if isinstance(pictures, Files | Blobs):
+        if isinstance(pictures, FileImages | EncodedImages):
             try:
                 content = pictures.content(index)
                 small = _opened_small(content, own)
@@ -243,12 +243,12 @@ def _looked_at(rows: Rows, split: str) -> tuple[NDArray[np.void], dict[int, str]
         own["hash"] = perceptual_hash(np.asarray(grey))
         own["thumb"] = np.asarray(grey.resize((16, 16), Image.Resampling.BOX))
 
-    each(look, range(len(rows)), what=f"looking at {split} images")
+    map_threaded(look, range(len(rows)), what=f"looking at {split} images")
     return looks, reasons
 
 
 def _opened_small(content: bytes, own: Any) -> Image.Image:
-    image = opened(content)
+    image = open_image(content)
     orientation = image.getexif().get(0x0112, 1)
     turned = (
         orientation in (5, 6, 7, 8) and image.format != "TIFF"

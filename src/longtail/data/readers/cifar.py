@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from longtail.data.dataset import Memory
-from longtail.data.images.decoding import Blobs
+from longtail.data.dataset import ArrayImages
+from longtail.data.images.decoding import EncodedImages
 from longtail.data.readers.parquet import open_shards, parquet_files
 from longtail.data.source import Rows, Source
 from longtail.data.splits import Profile, rank_groups, tail_counts, tail_rows, threshold_groups
@@ -151,10 +151,10 @@ def _parquet(kind: Kind, files: list[Path]) -> Part:
             f"{counts.min()} to {counts.max()} rows in column {shards.label!r}. Give the folder of {kind.name} with --root."
         )
     blobs, _ = shards.content()
-    return Part(target, partial(_decoded, Blobs(tuple(blobs))))
+    return Part(target, partial(_decoded, EncodedImages(tuple(blobs))))
 
 
-def _decoded(blobs: Blobs, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+def _decoded(blobs: EncodedImages, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
     return np.stack([np.asarray(blobs.image(row)) for row in rows.tolist()]).transpose(0, 3, 1, 2)
 
 
@@ -162,7 +162,7 @@ def _rows(part: Part, rows: NDArray[np.int64], split: str) -> Rows:
     pixels = np.ascontiguousarray(part.pixels(rows))
     ids = tuple(f"{split}/{row}" for row in rows.tolist())
     return Rows(
-        Memory(torch.from_numpy(pixels)),
+        ArrayImages(torch.from_numpy(pixels)),
         part.target[rows],
         ids,
         tuple(sha256(image.tobytes()).digest() for image in pixels),

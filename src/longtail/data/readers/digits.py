@@ -13,7 +13,7 @@ from importlib.resources import files
 import numpy as np
 import torch
 
-from longtail.data.dataset import Memory
+from longtail.data.dataset import ArrayImages
 from longtail.data.source import Rows, Source
 from longtail.data.splits import Profile, rank_groups, tail_counts, tail_rows
 
@@ -38,7 +38,7 @@ def digits(*, imbalance: float | None = None, profile: Profile = "exp") -> Sourc
     ]
     splits = {
         name: Rows(
-            Memory(torch.from_numpy(pixels[rows])),
+            ArrayImages(torch.from_numpy(pixels[rows])),
             target[rows],
             tuple(f"digits/{row}" for row in rows.tolist()),
             tuple(sha256(pixels[row].tobytes()).digest() for row in rows.tolist()),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from longtail.data.images.decoding import Files
+from longtail.data.images.decoding import FileImages
 from longtail.data.source import Rows, Source, several, split_named
 from longtail.data.splits import natural_groups
 from longtail.errors import LongtailError
@@ -78,7 +78,7 @@ def folder(path: Path, *, least: int = 2) -> Source:
             )
         if paths:
             ids = tuple(Path(file).relative_to(path).as_posix() for file in paths)
-            splits[split] = Rows(Files(tuple(paths)), np.array(target, dtype=np.int64), ids)
+            splits[split] = Rows(FileImages(tuple(paths)), np.array(target, dtype=np.int64), ids)
     loose = [
         entry.name
         for place in parts.values()

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from longtail.data.images.decoding import Files
+from longtail.data.images.decoding import FileImages
 from longtail.data.readers.parquet import named_targets
 from longtail.data.source import Rows, Source, numbered_classes, several, split_named
 from longtail.data.splits import natural_groups, threshold_groups
@@ -181,7 +181,7 @@ def _source(
             classes, targets = names, {split: order[part] for split, part in targets.items()}
     splits = {
         split: Rows(
-            Files(tuple(str(root / path) for path in paths[split])),
+            FileImages(tuple(str(root / path) for path in paths[split])),
             targets[split],
             tuple(paths[split]),
         )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.data.images.decoding import Blobs
+from longtail.data.images.decoding import EncodedImages
 from longtail.data.source import Rows, Source, numbered_classes, several, split_named
 from longtail.data.splits import natural_groups
 from longtail.errors import LongtailError
@@ -122,7 +122,7 @@ def parquet(path: Path) -> Source:
     for split, part in shards.items():
         blobs, paths = part.content()
         ids = tuple(f"{split}/{name or row}" for row, name in enumerate(paths))
-        splits[split] = Rows(Blobs(tuple(blobs)), targets[split], ids)
+        splits[split] = Rows(EncodedImages(tuple(blobs)), targets[split], ids)
     return Source(path.resolve().stem, classes, splits, natural_groups)
 
 
