@@ -2,13 +2,16 @@
 
 import os
 import shutil
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
+
+from longtail.cli.main import run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -47,3 +50,27 @@ def browser() -> "Iterator[Browser]":
         started = playwright.chromium.launch(executable_path=found, args=list(QUIET))
         yield started
         started.close()
+
+
+class CommandResult(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Longtail = Callable[..., CommandResult]
+
+
+@pytest.fixture
+def longtail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Longtail:
+    """Call the command line in this process, as a person would see it."""
+
+    def call(*words: object) -> CommandResult:
+        monkeypatch.setattr(sys, "argv", ["longtail", *map(str, words)])
+        with pytest.raises(SystemExit) as exit:
+            run()
+        code = exit.value.code
+        captured = capsys.readouterr()
+        return CommandResult(code if isinstance(code, int) else 0, captured.out, captured.err)
+
+    return call

@@ -82,6 +82,20 @@ def test_the_tutorial_runs_from_top_to_bottom(
     assert "balanced_softmax" in (tmp_path / "comparison.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(("page", "lines"), [("batchformer", 9), ("deit-lt", 15), ("livt", 12)])
+def test_every_equation_leads_to_a_line(page: str, lines: int) -> None:
+    def unbroken(code: str) -> str:
+        """Without what a formatter may change: white space, commas before a closing bracket."""
+        return re.sub(r"\s+|,(?=\s*[)\]}])", "", code)
+
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    listed = re.findall(r"\| `(src/[^`]+)`: `([^`]+)` \|", text)
+    assert len(listed) == lines
+    for path, line in listed:
+        source = (ROOT / path).read_text(encoding="utf-8")
+        assert unbroken(line) in unbroken(source), f"{path} has no line {line!r}"
+
+
 def test_recipes_of_your_own_train_as_they_stand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from longtail.cli import flags
+from longtail.errors import LongtailError
 from longtail.experiments import search
 from longtail.experiments.jobs import Job
 
@@ -234,18 +235,25 @@ def test_trials_that_diverge_are_counted_and_lose(
         search.perform(given(out=tmp_path / "all", trials=3, search=["tau=0.5..1.5"]))
 
 
+def test_a_defect_in_a_trial_ends_the_search(tmp_path: Path, trained: Any) -> None:
+    trained(lambda job: (_ for _ in ()).throw(ValueError("cannot reshape array")))
+    with pytest.raises(ValueError, match="cannot reshape"):
+        search.perform(given(out=tmp_path / "none", trials=3, search=["tau=0.5..1.5"]))
+    assert not list((tmp_path / "none").glob("trials/*/row.json"))
+
+
 def test_settings_that_do_not_go_together_do_not_end_a_search(
     tmp_path: Path, trained: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def picky(job: Job) -> float:
         if job.keywords["tau"] > 1.0:
-            raise ValueError("expected another tau")
+            raise LongtailError("expected another tau")
         return near(job)
 
     trained(picky)
     search.perform(given(out=tmp_path / "some", trials=8, search=["tau=0.5..1.5"]))
     assert "warning: " in capsys.readouterr().err
-    trained(lambda job: (_ for _ in ()).throw(ValueError("expected images")))
+    trained(lambda job: (_ for _ in ()).throw(LongtailError("expected images")))
     with pytest.raises(ValueError, match="expected images"):
         search.perform(given(out=tmp_path / "none", trials=2, search=["tau=0.5..1.5"]))
 

@@ -4,7 +4,7 @@
 epoch and position, in a file named by the hash of everything that determines them. Such files lie
 in `longtail/labels` under `$XDG_CACHE_HOME` (else `~/.cache`). They save time and nothing else:
 they may be deleted, and a run with them is equal to the bit to one without, on the device and with
-the threads that filled them. """
+the threads that filled them."""
 
 from __future__ import annotations
 
