@@ -5,12 +5,16 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from longtail import deprecated
+
 __version__ = "0.1.0"
 __all__ = ["__version__", "load", "train"]
 
 if TYPE_CHECKING:
     from longtail.runs import load, train
 
+
+deprecated.install()
 
 _ROOMS = (
     "analysis",

@@ -1,0 +1,135 @@
+"""Old spellings of public names: they work for one more release, with a warning.
+
+`longtail/__init__.py` installs a finder, so that the old names stand here alone and no module carries
+them along.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+MOVED: Mapping[str, str] = {
+    "longtail.analysis.looking": "longtail.analysis.saliency",
+    "longtail.data.cifar": "longtail.data.readers.cifar",
+    "longtail.data.decoding": "longtail.data.images.decoding",
+    "longtail.data.digits": "longtail.data.readers.digits",
+    "longtail.data.duplicates": "longtail.data.inspect.duplicates",
+    "longtail.data.facts": "longtail.data.inspect.facts",
+    "longtail.data.folders": "longtail.data.readers.folders",
+    "longtail.data.lists": "longtail.data.readers.lists",
+    "longtail.data.opening": "longtail.data.open",
+    "longtail.data.parquet": "longtail.data.readers.parquet",
+    "longtail.data.survey": "longtail.data.inspect.survey",
+    "longtail.data.teaching": "longtail.data.teacher_labels",
+    "longtail.files": "longtail.records.files",
+    "longtail.metrics.evaluators": "longtail.scoring.evaluators",
+    "longtail.metrics.files": "longtail.records.predictions",
+    "longtail.metrics.row": "longtail.records.row",
+    "longtail.metrics.summary": "longtail.scoring.long_tail",
+    "longtail.recipes.parts": "longtail.recipes.builders",
+    "longtail.recipes.published": "longtail.experiments.published",
+    "longtail.recipes.sweeps": "longtail.experiments.sweeps",
+    "longtail.runs.again": "longtail.runs.restore",
+}
+"""Old module path -> new module path."""
+
+RENAMED: Mapping[str, Mapping[str, str]] = {
+    "longtail.analysis": {"where_it_looks": "saliency_map", "look": "attention_maps"},
+    "longtail.analysis.saliency": {"where_it_looks": "saliency_map"},
+    "longtail.analysis.transformers": {"look": "attention_maps", "Seen": "Attention"},
+    "longtail.data.dataset": {
+        "Memory": "ArrayImages",
+        "Pictures": "ImageSource",
+        "Store": "ImageStore",
+    },
+    "longtail.data.images.decoding": {"Blobs": "EncodedImages", "Files": "FileImages"},
+    "longtail.data.loader": {"InOrder": "EvalLoader", "Loader": "TrainLoader"},
+    "longtail.data.open": {"open_to_judge": "open_for_evaluation"},
+    "longtail.data.teacher_labels": {
+        "Apart": "SplitViews",
+        "AskTeacher": "AddTeacherLabels",
+        "InTurn": "Compose",
+        "Remembered": "CachedTeacherLabels",
+    },
+    "longtail.data.views": {"Plain": "CenterCrop", "Weak": "CropFlip"},
+    "longtail.engine.averaging": {"lent": "temporary_weights", "overlay": "load_partial"},
+    "longtail.losses": {"effective_number": "class_balanced_weights"},
+    "longtail.losses.weights": {"effective_number": "class_balanced_weights"},
+    "longtail.recipes.builders": {
+        "Kept": "KeepRule",
+        "beginning": "build_backbone",
+        "classifying_head": "default_head",
+        "kept": "select_weights",
+        "rate_of": "scaled_lr",
+        "usual_optimizer": "default_optimizer",
+    },
+    "longtail.records.predictions": {"Predictions": "SplitPredictions"},
+    "longtail.runs.restore": {"again": "restore_method"},
+}
+"""Module -> old name -> new name."""
+
+
+def install() -> None:
+    """Let old module paths be imported, and old names be read from their modules."""
+    if not any(isinstance(finder, _OldNames) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _OldNames())
+
+
+class _OldNames(MetaPathFinder):
+    """Finds moved modules, and the modules that have renamed attributes."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname in MOVED:
+            return ModuleSpec(fullname, _Moved())
+        spec = PathFinder.find_spec(fullname, path, target) if fullname in RENAMED else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Renamed(spec.loader)
+        return spec
+
+
+class _Moved(Loader):
+    """Makes a module whose attributes are those of the module at the new path."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        new = MOVED[module.__name__]
+        _warn(module.__name__, new)
+        vars(module)["__getattr__"] = lambda name: getattr(importlib.import_module(new), name)
+
+
+class _Renamed(Loader):
+    """Runs a module as ever, then gives it a `__getattr__` for its old names."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def __getattr__(self, name: str) -> Any:  # source and resources come from the real loader
+        return getattr(self.loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.loader.exec_module(module)
+        old_names = RENAMED[module.__name__]
+
+        def attribute(name: str) -> Any:
+            if name not in old_names:
+                raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+            _warn(f"{module.__name__}.{name}", f"{module.__name__}.{old_names[name]}")
+            return getattr(module, old_names[name])
+
+        vars(module)["__getattr__"] = attribute
+
+
+def _warn(old: str, new: str) -> None:
+    message = f"{old} is now {new}; the old name goes with the next release"
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
