@@ -55,7 +55,7 @@ def theirs(
     seed: int, batch: Labelled, mixup: float, cutmix: float, probability: float, smoothing: float
 ) -> tuple[Tensor, Tensor]:
     np.random.seed(seed)  # noqa: NPY002
-    mix: Any = TimmMixup(  # type: ignore[no-untyped-call]
+    mix: Any = TimmMixup(
         mixup_alpha=mixup,
         cutmix_alpha=cutmix,
         prob=probability,

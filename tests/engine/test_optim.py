@@ -80,7 +80,7 @@ def test_layer_decay_agrees_with_timm() -> None:
         num_classes=5,
     )
     ours = by_name(vit, parameter_groups(vit, 0.05, layer_decay=0.75))
-    from timm.optim import param_groups_layer_decay  # type: ignore[attr-defined]
+    from timm.optim import param_groups_layer_decay
 
     theirs = by_name(
         vit,

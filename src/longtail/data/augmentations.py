@@ -58,7 +58,7 @@ class Seeded(ABC):
 
 @cache
 def _part(size: int, scale: tuple[float, float], interpolation: str) -> Any:
-    return RandomResizedCropAndInterpolation(size, scale=scale, interpolation=interpolation)  # type: ignore[no-untyped-call]
+    return RandomResizedCropAndInterpolation(size, scale=scale, interpolation=interpolation)
 
 
 @cache
@@ -207,7 +207,7 @@ class RandAugment(Seeded):
 
 @cache
 def _eraser(probability: float) -> Any:
-    return RandomErasing(probability, mode="pixel", device="cpu")  # type: ignore[no-untyped-call]
+    return RandomErasing(probability, mode="pixel", device="cpu")
 
 
 def _erased(pixels: Tensor, probability: float) -> Tensor:

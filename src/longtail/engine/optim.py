@@ -135,7 +135,7 @@ def from_timm(
     """Any optimizer that timm knows by name, such as "lamb"."""
 
     def build(method: nn.Module) -> Optimizer:
-        from timm.optim import create_optimizer_v2  # type: ignore[attr-defined]
+        from timm.optim import create_optimizer_v2
 
         groups = _rated(parameter_groups(method, weight_decay, layer_decay=layer_decay), lr)
         optimizer: Optimizer = create_optimizer_v2(groups, opt=name, lr=lr, **keywords)

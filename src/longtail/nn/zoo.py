@@ -100,5 +100,5 @@ def timm_classifier(model: str) -> tuple[nn.Module, tuple[str, ...] | None, int]
             f"expected pretrained weights of {model}, got: {error} Fetch them once online, or train a teacher"
         ) from error
     subset = infer_imagenet_subset(body)
-    names = tuple(ImageNetInfo(subset).label_names()) if subset else None  # type: ignore[no-untyped-call]
+    names = tuple(ImageNetInfo(subset).label_names()) if subset else None
     return nn.Sequential(Normalize(own["mean"], own["std"]), body), names, own["size"]

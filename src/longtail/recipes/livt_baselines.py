@@ -154,7 +154,7 @@ def deit3(
 def _alike(network: Network, *, layer_scale: float, drop_path: float) -> Network:
     """Give all blocks one drop path and one first scale, as DeiT III does; timm's drop path rises, and its scales begin at 1e-6."""
     from timm.layers.drop import DropPath  # here, because timm takes seconds to import
-    from timm.models.vision_transformer import LayerScale  # type: ignore[attr-defined]
+    from timm.models.vision_transformer import LayerScale
 
     for block in transformer(network).blocks:
         if not isinstance(block.ls1, LayerScale):
