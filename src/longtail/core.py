@@ -110,8 +110,13 @@ class NonFinite(RuntimeError):
 class Method(nn.Module, ABC, Generic[B]):
     """A paper: (weights, batch, clock) -> loss. No optimizer, no device, no logging, no files.
 
-    Where `predict` combines several heads, a function `heads(image)` may give their logits by name, with those of `predict` as "logits".
+    Networks that are trained against each other (a GAN) take turns by the clock: a step's terms
+    reach the weights of one player only, and the optimizer skips weights without a gradient.
+    Such a method sets `steps_per_round`; its notes and carried rows must be detached.
     """
+
+    steps_per_round: int = 1
+    """Steps until every trainable weight has had a gradient; more than 1 where players alternate."""
 
     @abstractmethod
     def forward(self, batch: B, clock: Clock) -> Outcome:
@@ -123,6 +128,13 @@ class Method(nn.Module, ABC, Generic[B]):
     @abstractmethod
     def predict(self, image: Tensor) -> Tensor:
         """Answer for images, row by row: logits of a classifier, features of a pretrained encoder."""
+
+    def heads(self, image: Tensor) -> Mapping[str, Tensor]:
+        """Predictions by name, those of `predict` as "logits".
+
+        A method that combines several heads overrides this to have each of them scored as well.
+        """
+        return {"logits": self.predict(image)}
 
     @abstractmethod
     def deploy(self) -> nn.Module:
@@ -154,7 +166,14 @@ class Evaluator(Protocol):
 class Average(Protocol):
     """A running average of a method's trainable parameters and batch-norm buffers."""
 
-    def update(self, method: nn.Module, clock: Clock) -> None: ...
+    def update(self, method: nn.Module, clock: Clock) -> None:
+        """Take the weights into account; called after every step."""
+        ...
+
+    def observe(self, results: Mapping[str, float], clock: Clock) -> None:
+        """Read the results of an evaluation, such as "val/top1"; most averages ignore them."""
+        return
+
     def weights(self) -> Mapping[str, Tensor]: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...

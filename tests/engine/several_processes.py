@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -61,6 +61,33 @@ class Small(Method[Labelled]):
         return self.network
 
 
+class Alternating(Small):
+    """Two players: in the third step of a round the bias of the last layer learns, else the rest."""
+
+    steps_per_round = 3
+
+    def __init__(self) -> None:
+        super().__init__(norm=False)
+        self.moved: list[int] = []
+
+    def forward(self, batch: Labelled, clock: Clock) -> Outcome:
+        last = cast(nn.Linear, self.network[-1])
+        turn = clock.step % self.steps_per_round == 2
+        if turn:
+            with torch.no_grad():
+                rows = self.network[:-1](batch["image"]) @ last.weight.T
+            logits = rows + last.bias
+        else:
+            logits = self.network[:-1](batch["image"]) @ last.weight.T + last.bias.detach()
+        loss = F.cross_entropy(logits, batch["target"])
+        return Outcome({"bias" if turn else "rest": loss}, carry={"position": batch["position"]})
+
+    def after_step(self, outcome: Outcome, clock: Clock) -> None:
+        super().after_step(outcome, clock)
+        if self.network[-1].bias.grad is not None:
+            self.moved.append(clock.step)
+
+
 class Watched(EMA):
     """Shows its weights: a stage follows its own with a copy of the average that it was given."""
 
@@ -85,7 +112,7 @@ def main(kind: str, out: Path) -> None:
     with started(Machine()):
         data = open_data("digits-lt")
         run = Run(out / "run", command="the same")
-        method = Small(norm=kind == "norm")
+        method = Alternating() if kind == "alternate" else Small(norm=kind == "norm")
         loader = (Signalled if kind == "signal" else TrainLoader)(
             data.train, view=CropFlip(8, pad=1, flip=False), batch=64, seed=3
         )
@@ -114,6 +141,8 @@ def main(kind: str, out: Path) -> None:
             "index": torch.from_numpy(found.index),
         }
         saved["ema"] = dict(Watched.latest)
+        if isinstance(method, Alternating):
+            saved["moved"] = torch.tensor(method.moved)
         torch.save(saved, out / f"{processes.rank()}-of-{processes.world_size()}.pt")
 
 

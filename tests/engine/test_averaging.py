@@ -1,6 +1,7 @@
 """Averages against a slow reference, and weights that are only lent."""
 
 import copy
+import io
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from toys import ToyMethod, digest
 from longtail.core import Clock
 from longtail.engine.averaging import (
     EMA,
+    LossValley,
     Uniform,
     averaged_tensors,
     load_partial,
@@ -131,3 +133,84 @@ def test_bad_settings_are_refused() -> None:
         EMA(1.0)
     with pytest.raises(ValueError, match="start < end"):
         Uniform(start=0.9, end=0.5)
+
+
+def slow_valley(
+    segments: list[list[torch.Tensor]], losses: list[float], *, converge: int, tolerance: int
+) -> torch.Tensor:
+    """SWAD by its definition: find the begin, then the end, then take the mean of the segments."""
+    means = [torch.stack(weights).double().mean(0) for weights in segments]
+    for begin in range(len(losses) - converge + 1):
+        window = losses[begin : begin + converge]
+        if all(window[0] <= other for other in window):
+            limit = 1.3 * sum(window) / converge
+            break
+    else:
+        return means[-1]
+    end = begin + 1  # the first segment is always in
+    while end < len(losses) and any(loss <= limit for loss in losses[end : end + tolerance]):
+        end += 1
+    return torch.stack(means[begin:end]).mean(0)
+
+
+VALLEYS = {
+    "never begins": [3.0, 2.0, 1.0, 0.5],
+    "begins at once": [1.0, 1.1, 1.2, 1.0, 1.1, 1.0, 1.2],
+    "has no end": [3.0, 2.0, 1.0, 1.1, 1.2, 1.0, 1.1, 1.0, 1.2, 1.1],
+    "ends for good": [3.0, 2.0, 1.0, 1.1, 1.2, 1.0, 5.0, 5.0, 5.0, 5.0, 1.0, 1.0],
+    "has a short hill": [3.0, 1.0, 1.1, 1.2, 1.0, 5.0, 5.0, 1.0, 1.1, 5.0, 5.0],
+    "is left at the end": [3.0, 1.0, 1.1, 1.2, 5.0, 5.0],
+}
+
+
+@pytest.mark.parametrize("losses", VALLEYS.values(), ids=VALLEYS.keys())
+@pytest.mark.parametrize("tolerance", [1, 2, 3, 4])
+def test_the_loss_valley_is_the_mean_of_its_segments(losses: list[float], tolerance: int) -> None:
+    method, swad = ToyMethod(), LossValley(n_tolerance=tolerance)
+    segments: list[list[torch.Tensor]] = []
+    for epoch, loss in enumerate(losses):
+        segments.append([])
+        for step in range(3 * epoch, 3 * epoch + 3):
+            drift(method, step)
+            swad.update(method, Clock(step, 3 * len(losses), epoch, len(losses)))
+            segments[-1].append(method.head.weight.detach().clone())
+        swad.observe({"val/loss": loss}, Clock(step, 3 * len(losses), epoch, len(losses)))
+        torch.testing.assert_close(
+            swad.weights()["head.weight"].double(),
+            slow_valley(segments, losses[: epoch + 1], converge=3, tolerance=tolerance),
+            rtol=1e-5,
+            atol=1e-5,
+        )
+
+
+@pytest.mark.parametrize("at", range(0, 24, 5))
+def test_a_resumed_loss_valley_goes_on_to_the_bit(at: int) -> None:
+    losses = VALLEYS["ends for good"]
+
+    def follow(*, resume_at: int) -> LossValley:
+        torch.manual_seed(0)
+        method, swad = ToyMethod(), LossValley(n_tolerance=4)
+        for step in range(2 * len(losses)):
+            drift(method, step)
+            swad.update(method, Clock(step, 24, 0, 1))
+            if step % 2:
+                swad.observe({"val/loss": losses[step // 2]}, Clock(step, 24, 0, 1))
+            if step == resume_at:
+                file = io.BytesIO()
+                torch.save(swad.state_dict(), file)
+                file.seek(0)
+                swad = LossValley(n_tolerance=4)
+                swad.load_state_dict(torch.load(file, weights_only=True))
+        return swad
+
+    whole, resumed = follow(resume_at=-1), follow(resume_at=at)
+    assert whole.ended
+    for name, tensor in whole.weights().items():
+        assert torch.equal(tensor, resumed.weights()[name])
+
+
+def test_a_loss_valley_without_its_loss_says_so() -> None:
+    method, swad = ToyMethod(), LossValley()
+    swad.update(method, Clock(0, 1, 0, 1))
+    with pytest.raises(ValueError, match=r"reads 'val/loss', but the evaluations are: val/top1"):
+        swad.observe({"val/top1": 0.5}, Clock(0, 1, 0, 1))

@@ -73,6 +73,15 @@ def test_two_processes_of_32_rows_train_as_one_of_64(tmp_path: Path, kind: str) 
         )
 
 
+def test_players_that_alternate_stay_equal_in_two_processes(tmp_path: Path) -> None:
+    (alone,) = launch("alternate", tmp_path / "one", processes=1)
+    first, second = launch("alternate", tmp_path / "two", processes=2)
+    assert first["moved"].tolist() == [2, 5, 8, 11, 14, 17]
+    for name, value in alone["state"].items():
+        assert torch.equal(first["state"][name], second["state"][name])
+        torch.testing.assert_close(first["state"][name], value, rtol=1e-5, atol=1e-6)
+
+
 def test_numbers_are_averaged_and_statistics_are_those_of_the_first_process(tmp_path: Path) -> None:
     first, second = launch("norm", tmp_path / "two", processes=2)
     for line in read_lines(tmp_path / "two" / "run" / "s" / "journal.jsonl"):

@@ -32,7 +32,7 @@ def test_every_head_is_asked() -> None:
 
 def test_a_module_that_is_called_heads_is_not_asked() -> None:
     method, image = ToyMethod().eval(), torch.randn(4, 6)
-    method.heads = torch.nn.ModuleList([method.head])
+    method.heads = torch.nn.ModuleList([method.head])  # type: ignore[method-assign]
     assert list(predictor(method, Machine())(image)) == ["logits"]
 
 

@@ -64,7 +64,10 @@ def wrapped(
     buffers: dict[str, Any] = {
         "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False
     }  # renamed in torch 2.15
-    parallel = DistributedDataParallel(method, **buffers)
+    # While one player of a method that alternates learns, the others have no gradient, as intended.
+    parallel = DistributedDataParallel(
+        method, find_unused_parameters=method.steps_per_round > 1, **buffers
+    )
     return parallel, parallel.no_sync
 
 

@@ -26,6 +26,7 @@ from longtail.errors import LongtailError
 from longtail.records.files import write_text
 
 JOURNAL_EVERY = 100  # steps between two lines within an epoch
+SAVE_SECONDS = 5.0  # between the checkpoints of two epochs: shorter epochs are not all saved
 
 
 class Session:
@@ -76,6 +77,7 @@ class Session:
     def steps(self) -> Iterator[Clock]:
         """Train, handing over the time of each step once it is recorded and, where due, saved."""
         self._began = self._saved = time.monotonic()
+        self._has_saved = False
         began_at, images = self.step, 0
         path = self.folder / "journal.jsonl" if self.first else None
         self.journal = Journal(
@@ -96,11 +98,11 @@ class Session:
                     )  # the last step of an epoch may have fewer
                     self.step = clock.step + 1
                     self._record(clock, outcome, images)
-                    stop, due = self._agreed(
-                        request.made, time.monotonic() - self._saved > 60 * self.save_minutes
-                    )
+                    stop, due = self._agreed(request.made, self._save_due(clock))
                     if stop or due or self._epoch_ended:
-                        self._save(clock)
+                        self._check_finite(clock)
+                    if stop or due:
+                        self._save()
                     self.asked_to_stop = stop
                     if stop and self.step < clock.steps:
                         raise Stopped(
@@ -118,6 +120,17 @@ class Session:
     @property
     def _elapsed(self) -> float:
         return self.seconds + time.monotonic() - self._began
+
+    def _save_due(self, clock: Clock) -> bool:
+        """Whether to save: every `save_minutes`, and at an epoch's end unless one was just saved.
+
+        The first epoch's end and the last one's always are.
+        """
+        wait = 60 * self.save_minutes
+        if self._epoch_ended:
+            always = self.step == clock.steps or not self._has_saved
+            wait = -1.0 if always else min(wait, SAVE_SECONDS)
+        return time.monotonic() - self._saved > wait
 
     def _agreed(self, *wishes: bool) -> tuple[bool, ...]:
         return tuple(processes.any_rank(wish, self.context.machine.device) for wish in wishes)
@@ -139,6 +152,9 @@ class Session:
         line |= mean_over_processes(self.meter.means())
         if self._epoch_ended:
             results = self._evaluate(clock)
+            if results:
+                for average in self.stage.averages.values():
+                    average.observe(results, clock)
             line |= results
             self._keep_best(results, clock)
             self.meter = Meter()
@@ -197,12 +213,17 @@ class Session:
                 "weights": {name: tensor.clone() for name, tensor in weights.items()},
             }
 
-    def _save(self, clock: Clock) -> None:
-        # A finite loss may have a gradient that is not: weights that it spoilt must not take the place of good ones.
-        if spoilt := [
-            name for name, own in self.stage.method.named_parameters() if not own.isfinite().all()
+    def _check_finite(self, clock: Clock) -> None:
+        """Refuse to go on, and to save, after a finite loss whose gradient was not."""
+        if nonfinite := [
+            name
+            for name, tensor in self.stage.method.named_parameters()
+            if not tensor.isfinite().all()
         ]:
-            raise diverged("the weights", clock, f"{len(spoilt)} of them, such as {spoilt[0]}")
+            message = f"{len(nonfinite)} of them, such as {nonfinite[0]}"
+            raise diverged("the weights", clock, message)
+
+    def _save(self) -> None:
         share_statistics(self.stage.method, self.stage.averages.values())
         state = {
             "stage": self.stage.name,
@@ -219,7 +240,7 @@ class Session:
         }
         if self.first:
             checkpoint.save(self.folder / "last.pt", state)
-        self._saved = time.monotonic()
+        self._saved, self._has_saved = time.monotonic(), True
 
     def _complete(self) -> None:
         if self.stage.keep.average is not None:
