@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -20,21 +20,55 @@ def world_size() -> int:
 
 
 def gather(rows: Tensor) -> Tensor:
-    """Concatenate every process's rows, in rank order; the number of rows may differ. No gradient.
+    """Concatenate every process's rows, in rank order; the number of rows may differ.
+
+    Differentiable: each process gets the gradient that all of them have for its rows.
 
     >>> gather(torch.arange(3)).tolist()
     [0, 1, 2]
     """
     if world_size() == 1:
         return rows
-    sizes = [torch.zeros(1, dtype=torch.long, device=rows.device) for _ in range(world_size())]
-    dist.all_gather(sizes, torch.tensor([len(rows)], device=rows.device))
-    longest = int(torch.stack(sizes).max())
-    padded = rows.new_zeros((longest, *rows.shape[1:]))
+    if rows.requires_grad and torch.is_grad_enabled():
+        return cast(Tensor, _Gather.apply(rows))
+    return _concatenate(rows, _row_counts(rows))
+
+
+def first_row(rows: Tensor) -> int:
+    """Where this process's rows begin in what `gather` gives."""
+    return 0 if world_size() == 1 else sum(_row_counts(rows)[: rank()])
+
+
+def _row_counts(rows: Tensor) -> list[int]:
+    """How many rows each process has."""
+    counts = [torch.zeros(1, dtype=torch.long, device=rows.device) for _ in range(world_size())]
+    dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device))
+    return [int(count) for count in counts]
+
+
+def _concatenate(rows: Tensor, counts: list[int]) -> Tensor:
+    padded = rows.new_zeros((max(counts), *rows.shape[1:]))
     padded[: len(rows)] = rows
-    parts = [torch.empty_like(padded) for _ in range(world_size())]
+    parts = [torch.empty_like(padded) for _ in counts]
     dist.all_gather(parts, padded)
-    return torch.cat([part[: int(size)] for part, size in zip(parts, sizes, strict=True)])
+    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+
+class _Gather(torch.autograd.Function):
+    """All processes' rows; backwards, the sum of all processes' gradients for this one's rows."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        counts = _row_counts(rows)
+        start = sum(counts[: rank()])
+        ctx.rows = slice(start, start + len(rows))
+        return _concatenate(rows, counts)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        total = gradients[0].clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total[ctx.rows]
 
 
 def all_gather_object(value: Any) -> list[Any]:

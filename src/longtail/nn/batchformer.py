@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Literal
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from longtail.errors import LongtailError
 from longtail.nn.neck import Neck, PassThrough, Stream, Streamed
-from longtail.processes import gather, rank, world_size
+from longtail.processes import first_row, gather, world_size
 
 
 class BatchFormer(nn.Module):
@@ -62,8 +61,7 @@ class BatchFormer(nn.Module):
         """The rows after attention, without the plain ones."""
         start, rows = 0, features.to(next(self.parameters()).dtype)
         if self.scope == "global" and world_size() > 1:
-            start = int(gather(torch.tensor([len(rows)], device=rows.device))[: rank()].sum())
-            rows = cast(Tensor, _Gather.apply(rows, start))
+            start, rows = first_row(rows), gather(rows)
         alone = (
             ~torch.eye(len(rows), dtype=torch.bool, device=rows.device)
             if self.attention == "self"
@@ -126,18 +124,3 @@ class Streams(Neck):
             "attended": Stream(slice(count, 2 * count), self.attended),
         }
         return Streamed(doubled, streams, tuple(rest))
-
-
-class _Gather(torch.autograd.Function):
-    """Rows of all processes; each process gets back the gradient that all of them have for its rows, which begin at `start`."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, start: int) -> Tensor:
-        ctx.own = slice(start, start + len(rows))
-        return gather(rows)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        total = gradients[0].clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total)
-        return total[ctx.own], None
