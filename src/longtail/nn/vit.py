@@ -78,6 +78,7 @@ def _plain(transformer: Any) -> bool:
         and type(last.attn) is Attention
         and getattr(last.attn, "gate", None) is None
         and not transformer.grad_checkpointing
+        and not last._forward_hooks  # which need its output for all tokens (see `nn.hidden`)
     )
 
 

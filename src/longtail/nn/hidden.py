@@ -1,0 +1,91 @@
+"""Change what flows inside a network while it trains, without changing the network.
+
+MixStyle and manifold mixup work on the feature maps between two stages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from longtail.errors import LongtailError
+from longtail.nn.fast_cnn import FastCNN
+from longtail.nn.networks import Backbone, Classifier, Network
+from longtail.nn.resnet_cifar import CifarResNet
+from longtail.nn.vit import Tokens
+
+
+def stages(network: Network) -> list[nn.Module]:
+    """The modules that end a network's stages, from the image to the features.
+
+    Their outputs are feature maps (N, C, H, W) of convolutional networks, tokens (N, T, dim) of
+    vision transformers, one stage for each block. A network of timm, or of one's own, has the
+    stages that its `feature_info` names, as timm defines it: a list of {"module": NAME}.
+
+    >>> from longtail.nn import build
+    >>> [len(stages(build(name))) for name in ("fast_cnn", "resnet32", "vit_mini")]
+    [3, 3, 6]
+    """
+    if isinstance(network, Classifier):
+        network = network.network
+    body: Any = network.body if isinstance(network, Backbone) else network
+    if isinstance(body, FastCNN):
+        return list(body.blocks)
+    if isinstance(body, CifarResNet):  # three stages of equally many blocks, in one sequence
+        blocks = len(body.stages) // 3
+        return list(body.stages)[blocks - 1 :: blocks]
+    if isinstance(body, Tokens):
+        body = body.transformer
+    names = [stage["module"] for stage in getattr(body, "feature_info", ())]
+    if not names:
+        raise LongtailError(
+            f"expected a network with stages, got {network.spec['name']}, which names none: "
+            "use fast_cnn, resnet32, a vision transformer or a network of timm, or give the "
+            'network an attribute feature_info, such as [{"module": "layer1"}]'
+        )
+    return [body.get_submodule(name) for name in names]
+
+
+@contextlib.contextmanager
+def after(modules: Sequence[nn.Module], change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Apply `change` to the output of each of these modules while the context is open.
+
+    Only forward hooks: the state dict, the spec and what is deployed stay as they are. A compiled
+    network runs eagerly inside the context, for a compiled graph would ignore the hooks.
+
+    >>> layer = nn.Identity()
+    >>> with after([layer], lambda x: 2 * x):
+    ...     inside = layer(torch.ones(1))
+    >>> inside.item(), layer(torch.ones(1)).item()
+    (2.0, 1.0)
+    """
+    called: set[nn.Module] = set()
+
+    def hook(module: nn.Module, inputs: Any, output: Any) -> Tensor:
+        if not isinstance(output, Tensor):
+            raise LongtailError(
+                f"expected a {type(module).__name__} that gives one tensor, got a "
+                f"{type(output).__name__}: choose another module"
+            )
+        called.add(module)
+        return change(output)
+
+    hooks = [module.register_forward_hook(hook) for module in modules]
+    # Without dynamo nothing is compiled, and importing it takes seconds.
+    compiled = "torch._dynamo" in sys.modules
+    try:
+        with torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext():
+            yield
+    finally:
+        for handle in hooks:
+            handle.remove()
+    if missing := [type(module).__name__ for module in modules if module not in called]:
+        raise LongtailError(
+            f"expected all {len(modules)} modules to be called inside `after`, got none of "
+            f"{', '.join(missing)}: call the network that they belong to"
+        )
