@@ -1,0 +1,58 @@
+"""What guards a restructuring notices a single bit, and forgives what its tables name."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import same_runs
+import torch
+
+
+def write_run(folder: Path, *, weight: float = 1.0, minutes: float = 1.0, eater: str = "e") -> Path:
+    (folder / "train").mkdir(parents=True)
+    row = {"format": 1, "minutes": minutes, "test": {eater: [None, 3], "top1": 0.5}}
+    (folder / "row.json").write_text(json.dumps(row))
+    torch.save({"method": {"w": torch.tensor([weight])}}, folder / "train" / "last.pt")
+    np.savez(folder / "test.npz", target=np.arange(3))
+    return folder
+
+
+def compared(old: Path, new: Path) -> list[str]:
+    return list(same_runs.compare_folders(old, new))
+
+
+def test_times_may_differ_and_bits_may_not(tmp_path: Path) -> None:
+    old = write_run(tmp_path / "old")
+    assert compared(old, write_run(tmp_path / "same", minutes=2.0)) == []
+    nearly = write_run(tmp_path / "nearly", weight=float(np.nextafter(np.float32(1), 2)))
+    [difference] = compared(old, nearly)
+    assert difference.startswith("train/last.pt: method: w: tensor([1.]) became tensor([1.")
+    np.savez(nearly / "test.npz", target=np.arange(3, dtype=np.int32))
+    assert compared(old, nearly)[0].startswith("test.npz: target")
+
+
+def test_renamed_and_new_names_are_forgiven_only_where_they_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = write_run(tmp_path / "old")
+    new = write_run(tmp_path / "new", eater="confused_with")
+    (new / "test.npz").rename(new / "predictions.npz")
+    (new / "extra.json").write_text("{}")
+    assert compared(old, new) == [
+        "extra.json is new",
+        "predictions.npz is new",
+        "row.json: test: e is missing",
+        "row.json: test: confused_with is new",
+        "test.npz is missing",
+    ]
+    monkeypatch.setattr(same_runs, "RENAMED_KEYS", {"row.json": {"e": "confused_with"}})
+    monkeypatch.setattr(same_runs, "RENAMED_FILES", {"test.npz": "predictions.npz"})
+    monkeypatch.setattr(same_runs, "NEW_FILES", ("extra.*",))
+    assert compared(old, new) == []
+
+
+def test_exact_values_are_told_apart() -> None:
+    for old, new in ((1, 1.0), (True, 1), (0.0, -0.0), ("a", "b"), ([1], [1, 2]), (None, 0)):
+        assert list(same_runs.differences(old, new))
+    assert not list(same_runs.differences(float("nan"), float("nan")))
