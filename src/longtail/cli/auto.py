@@ -17,15 +17,13 @@ from longtail.cli import flags, tables
 from longtail.errors import LongtailError
 from longtail.recipes.choosing import Choice, Facts, choose
 from longtail.recipes.signatures import read
+from longtail.records.layout import RunFolder
 
 if TYPE_CHECKING:
     from longtail.data.dataset import Dataset
     from longtail.engine.machine import Machine
     from longtail.records.row import Row
     from longtail.runs.identity import Adjust, RunConfig
-
-FILE = "auto.json"
-"""What was chosen, why, and from which facts, in the folder of the run."""
 
 FETCHING = 0.1  # of the time may go into fetching weights
 
@@ -57,8 +55,9 @@ def perform(**values: Any) -> None:
     data, out, wish = shared.pop("data"), shared.pop("out"), shared.pop("adjust")
     out = out or flags.usual_out("auto", data, shared["seed"])
     check_outside(out, data)
-    if (out / FILE).exists():
-        stored = read_json(out / FILE)
+    files = RunFolder(out)
+    if files.choice.exists():
+        stored = read_json(files.choice)
         choice = Choice(
             stored["recipe"], stored["keywords"], stored["adjust"], stored["why"], stored["minutes"]
         )
@@ -70,10 +69,10 @@ def perform(**values: Any) -> None:
             )
         tables.say(stored["command"])
     else:
-        if (out / "recipe.json").exists():
+        if files.recipe.exists():
             raise LongtailError(
                 f"expected an empty folder or a run of auto at {out}, got another run: choose another --out, or continue it with "
-                f"{read_json(out / 'recipe.json')['command']}"
+                f"{read_json(files.recipe)['command']}"
             )
         machine = choose_machine(
             **{
@@ -113,7 +112,7 @@ def perform(**values: Any) -> None:
             "facts": asdict(facts),
         }
         out.mkdir(parents=True, exist_ok=True)
-        write_json(out / FILE, {"format": FORMAT, **found})
+        write_json(files.choice, {"format": FORMAT, **found})
     result = train(choice.recipe, data, out, **shared, adjust=choice.adjust, **choice.keywords)
     if result.row is None:
         tables.next_step("the same command without --dry-run")
@@ -124,8 +123,8 @@ def perform(**values: Any) -> None:
     for line in verdict(result.folder, result.row):
         tables.say(line)
     tables.say(f"run: {result.folder}")
-    if (result.folder / "report.html").exists():
-        tables.say(f"report: {result.folder / 'report.html'}")
+    if (report := RunFolder(result.folder).report).exists():
+        tables.say(f"report: {report}")
     tables.next_step(f"longtail predict {quote(str(result.folder))} PATH_OF_IMAGES")
 
 
@@ -266,7 +265,7 @@ def verdict(folder: Path, row: Row) -> list[str]:
 
     if row["test"] is None:
         return ["There are no test images, so nothing is known about its accuracy."]
-    predictions, _ = read_predictions(folder / "predictions" / "test.npz")
+    predictions, _ = read_predictions(RunFolder(folder).predictions("test"))
     target = predictions.target
     right = (predictions.logits["logits"].argmax(1) == target).astype(np.float64)
     counts = np.array(row["data"]["counts_after"])
@@ -293,7 +292,7 @@ def verdict(folder: Path, row: Row) -> list[str]:
             f"adjusted on validation: tau {row['adjusting']['tau']:g}, temperature {row['adjusting']['temperature']:.2f}; "
             f"without: balanced {before['balanced']:.1%}, ECE {before['ece']:.3f} instead of {row['test']['ece']:.3f}"
         )
-    names = read_json(folder / "model" / "spec.json")["classes"]
+    names = read_json(RunFolder(folder).model.spec)["classes"]
     hits = np.bincount(target, weights=right, minlength=len(counts)).astype(np.int64)
     low, high = wilson(hits, images)
     worst = sorted(

@@ -40,9 +40,7 @@ def build_backbone(run: Run, network: str, weights: Weights, *, size: int) -> Ne
         )
     run.pretraining = learnt_from(network.removeprefix("timm:"))
     # Once there is a checkpoint, the weights it began with are not needed, and may be gone.
-    return build(
-        {"name": network, "size": size, "pretrained": not any(run.folder.glob("*/last.pt"))}
-    )
+    return build({"name": network, "size": size, "pretrained": not run.files.has_started()})
 
 
 def default_head(network: str, backbone: Network, classes: int) -> Linear:

@@ -146,19 +146,15 @@ def pretrained_encoder(
             schedule=Cosine(warmup),
         )
     )
-    if (
-        not run.dry
-        and processes.rank() == 0
-        and not (run.folder / "encoder" / "spec.json").exists()
-    ):
+    if not run.dry and processes.rank() == 0 and not run.files.encoder.is_complete:
         picture(
             autoencoder,
             data.val if len(data.val) else data.train,
-            run.folder / "analysis" / "reconstructions.png",
+            run.files.analysis.reconstructions,
         )
         learnt = f"{data.name}, {len(split):,} images, {data.hash[:12]}"
         write_weights(
-            run.folder / "encoder",
+            run.files.encoder.path,
             Weights(
                 run.folder, timm_layout(encoder), encoder.spec, learnt, run.history[-1]["minutes"]
             ),

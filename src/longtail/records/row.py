@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict, cast, get_origin, get_type_hints
 
 from longtail.errors import LongtailError
+from longtail.records.layout import RunFolder
 
 FORMAT = 1
 """Raised when a reader of the old row would misread the new one."""
@@ -225,7 +226,7 @@ def mirrored(row: Row) -> bool:
 
 def read_row(folder: Path) -> Row:
     """Read what a finished run says about itself; `folder` is added, so that the row knows its predictions."""
-    path = folder / "row.json"
+    path = RunFolder(folder).row
     if not folder.is_dir():
         got = "a file" if folder.exists() else "nothing"
         raise LongtailError(
@@ -265,9 +266,9 @@ def _why_no_row(folder: Path) -> str:
     """Tell an unfinished run, an empty folder, a folder of runs and a folder of other things apart."""
     if not any(folder.iterdir()):
         return f"expected a finished run, got an empty folder at {folder}: start one with `longtail train RECIPE --out {folder}`"
-    if (folder / "recipe.json").exists():
+    if RunFolder(folder).recipe.exists():
         return f"expected a finished run, got an unfinished one at {folder}: run the same `longtail train` command again to continue it"
-    runs = sorted(inner.parent for inner in folder.glob("*/row.json"))
+    runs = [run.path for run in RunFolder(folder).finished_inside()]
     if runs:
         return f"expected a run folder, got a folder of runs at {folder}: name the runs themselves, such as {' '.join(map(str, runs[:3]))}"
     return f"expected a run folder, got other files at {folder}: a run has recipe.json and, when finished, row.json"

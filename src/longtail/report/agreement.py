@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from longtail.errors import LongtailError
 from longtail.naming import unknown
+from longtail.records.layout import RunFolder
 from longtail.records.predictions import read_predictions
 from longtail.records.row import Row, Summary
 
@@ -45,14 +46,14 @@ class Judged:
 
 def judged(row: Row) -> Judged | None:
     """What a run answered on its test images; None where its folder has no predictions."""
-    path = Path(row["folder"]) / "predictions" / "test.npz" if "folder" in row else None
+    path = RunFolder(Path(row["folder"])).predictions("test") if "folder" in row else None
     if path is None or not path.exists():
         return None
     predictions, ids = read_predictions(path)
     images = tested(row)["images"]
     if len(ids) != images:
         raise LongtailError(
-            f"expected {images} test images as in row.json, got {len(ids)} in {path}: evaluate the run again"
+            f"expected {images} test images as in the run's row, got {len(ids)} in {path}: evaluate the run again"
         )
     order = np.argsort(ids, kind="stable")
     return Judged(

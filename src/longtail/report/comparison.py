@@ -320,7 +320,7 @@ def _notes(
     lost = [where(row) for row, own in zip(rows, answers, strict=True) if own is None]
     if len(groups) > 1 and lost:
         notes.append(
-            f"No paired difference and no check of the test images, for want of predictions/test.npz: {', '.join(lost)}."
+            f"No paired difference and no check of the test images, for want of predictions on them: {', '.join(lost)}."
         )
     seeds = {
         tuple(sorted((rows[position]["seed"], rows[position]["view_seed"]) for position in group))

@@ -45,13 +45,13 @@ def build(folders: Sequence[Path], *, across: Sequence[str] = ()) -> tuple[str, 
     missing = [f"{run.folder}: {own}" for run in runs for own in run.missing]
     if len(runs) == 1:
         return render(
-            "report.html", runs=sections, title=sections[0]["title"], comparison=None, refused=None
+            "runs.html", runs=sections, title=sections[0]["title"], comparison=None, refused=None
         ), missing
     try:
         found = compare([run.row for run in runs], across=across)
     except LongtailError as error:
         page = render(
-            "report.html", runs=sections, title=_title(runs), comparison=None, refused=str(error)
+            "runs.html", runs=sections, title=_title(runs), comparison=None, refused=str(error)
         )
         return page, [*missing, str(error)]
     letters = {
@@ -63,7 +63,7 @@ def build(folders: Sequence[Path], *, across: Sequence[str] = ()) -> tuple[str, 
         own["letter"] = letters[str(run.folder)]
     order = sorted(range(len(runs)), key=lambda own: [*letters].index(str(runs[own].folder)))
     page = render(
-        "report.html",
+        "runs.html",
         runs=[sections[own] for own in order],
         title=_title(runs),
         comparison=_comparison(found, {str(run.folder): run for run in runs}),

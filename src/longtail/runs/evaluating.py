@@ -25,6 +25,7 @@ from longtail.errors import LongtailError
 from longtail.metrics.conformal import Thresholds, calibrate
 from longtail.nn import Classifier
 from longtail.records.files import FORMAT, write_json
+from longtail.records.layout import ModelFolder, RunFolder
 from longtail.records.predictions import SplitPredictions, write_predictions
 from longtail.records.row import Summary
 from longtail.report.document import write as write_report
@@ -143,10 +144,11 @@ def evaluate_splits(
 
 def write_sets(folder: Path, thresholds: Thresholds | None) -> None:
     """Leave the thresholds of prediction sets beside the model, for `longtail predict`; none where there are none."""
+    path = ModelFolder(folder).thresholds
     if thresholds is None:
-        (folder / "conformal.json").unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
     else:
-        write_json(folder / "conformal.json", {"format": FORMAT, **thresholds.to_json()})
+        write_json(path, {"format": FORMAT, **thresholds.to_json()})
 
 
 class _Deployed(Method[Any]):
@@ -194,7 +196,7 @@ def evaluate(
     Writes the numbers to `eval-DATA-TTA.json` in the run's folder, for other data with a part of its hash in the name. The row stays as
     training left it, unless `rewrite` asks for its numbers and predictions anew, which needs the run's own data and test-time averaging.
     """
-    folder = Path(run)
+    folder, files = Path(run), RunFolder(Path(run))
     loaded, record = load(folder, device=device), read_record(folder)
     machine = choose(device=device, precision="fp32", threads=threads, workers=workers)
     machine.configure()
@@ -265,10 +267,10 @@ def evaluate(
     )
     if rewrite:
         for name, own in found.items():
-            write_predictions(folder / "predictions" / f"{name}.npz", own, splits[name].ids)
-        write_sets(folder / "model", thresholds)
+            write_predictions(files.predictions(name), own, splits[name].ids)
+        write_sets(files.model.path, thresholds)
         write_json(
-            folder / "row.json",
+            files.row,
             {
                 name: value
                 for name, value in {**loaded.row, **summaries}.items()
@@ -284,7 +286,7 @@ def evaluate(
                 confidence=confidence_of(loaded.network),
             )
         with warn_on_error("no report was written", f"longtail report {folder}"):
-            write_report([folder], folder / "report.html")
+            write_report([folder], files.report)
     else:
         named = "".join(letter if letter.isalnum() else "-" for letter in Path(dataset.name).name)
         named += "" if data is None else f"-{dataset.hash[:8]}"  # two folders may have one name
@@ -297,7 +299,7 @@ def evaluate(
             "versions": versions(),
         }
         try:
-            write_json(folder / f"eval-{named}-{tta}.json", numbers)
+            write_json(files.evaluation(named, tta), numbers)
         except OSError as error:  # a run that may be read only: the numbers are given all the same
             print(f"warning: the numbers were not kept: {error}", file=sys.stderr)
     return summaries

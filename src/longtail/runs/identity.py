@@ -21,6 +21,7 @@ from longtail.engine.machine import Machine
 from longtail.errors import LongtailError
 from longtail.recipes.signatures import Recipe, read
 from longtail.records.files import FORMAT, read_json
+from longtail.records.layout import RunFolder
 
 Tta = Literal["none", "flip"]
 Adjust = Literal["none", "validation"]
@@ -114,7 +115,7 @@ class RunConfig:
 
 def read_record(folder: Path) -> dict[str, Any]:
     """Read recipe.json: what was asked of a run."""
-    return read_json(folder / "recipe.json")
+    return read_json(RunFolder(folder).recipe)
 
 
 def data_flags(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,23 +149,14 @@ def check_identity(out: Path, record: Mapping[str, Any]) -> None:
     """
     if out.exists() and not out.is_dir():
         raise LongtailError(f"expected a folder for --out, got a file at {out}: choose another")
-    if not (out / "recipe.json").exists():
-        # auto.json and recipe.py are written first: alone, they are the trace of a run killed before it began.
-        early = ("auto.json", "recipe.py")
-        others = (
-            sorted(
-                own.name for own in out.iterdir() if own.name not in early and own.suffix != ".part"
-            )
-            if out.exists()
-            else []
-        )
-        if others:
+    if not RunFolder(out).recipe.exists():
+        if others := RunFolder(out).other_files():
             raise LongtailError(
                 f"expected an empty folder or a run at {out}, got other files ({', '.join(others[:3])}): choose another --out"
             )
         return
     differences = list(_differences(read_record(out), record))
-    if differences and has_checkpoint(out):
+    if differences and RunFolder(out).has_checkpoint():
         lines = "\n".join(f"  {line}" for line in differences)
         raise LongtailError(
             f"expected the run that {out} holds, got another:\n{lines}\nchoose another --out, or ask for the same"
@@ -181,11 +173,6 @@ def check_outside(out: Path, data: str) -> None:
             f"expected a folder outside of the data for --out, got {out}, which is inside of {images}: choose another, "
             f"such as --out {images.parent / 'runs' / out.name}"
         )
-
-
-def has_checkpoint(out: Path) -> bool:
-    """Whether a run has anything to lose."""
-    return (out / "row.json").exists() or any(out.glob("*/last.pt"))
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterable[str]:

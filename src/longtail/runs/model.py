@@ -16,6 +16,7 @@ from longtail.errors import LongtailError
 from longtail.nn.files import filled
 from longtail.nn.networks import Classifier, build
 from longtail.records.files import FORMAT, atomic_write, read_json, write_json, write_text
+from longtail.records.layout import ModelFolder, RunFolder
 from longtail.records.row import Row, Summary, read_row
 from longtail.runs.answers import read_thresholds
 from longtail.runs.images import Fit
@@ -29,16 +30,17 @@ def load(run: str | Path, *, device: str = "auto") -> Loaded:
     """Load a finished run's network. It is built from its spec and filled with its weights; nothing in the files is executed."""
     folder = Path(run)
     row = read_row(folder)
-    spec = read_json(folder / "model" / "spec.json")
+    files = RunFolder(folder).model
+    spec = read_json(files.spec)
     network, machine = (
-        filled(build(spec["network"]), folder / "model" / "model.safetensors"),
+        filled(build(spec["network"]), files.weights),
         choose(device=device, precision="fp32"),
     )
     machine.place_module(network.eval().requires_grad_(False))
     classes, size = tuple(spec["classes"]), int(spec["size"])
     # Runs of earlier versions do not say how their pictures were fitted: nearly all were padded.
     fit = Fit(size, **spec.get("fit", {"kept": size}))
-    thresholds = read_thresholds(folder / "model" / "conformal.json", classes=len(classes))
+    thresholds = read_thresholds(files.thresholds, classes=len(classes))
     return Loaded(folder, network, classes, size, row, fit, thresholds, machine)
 
 
@@ -81,7 +83,8 @@ def check_rebuilt(network: nn.Module) -> None:
 
 def write_model(folder: Path, network: nn.Module, dataset: Dataset, row: Row) -> None:
     """Write the weights, the spec and the card."""
-    with atomic_write(folder / "model.safetensors") as part:
+    files = ModelFolder(folder)
+    with atomic_write(files.weights) as part:
         save_model(network, str(part))
     fit = Fit.of(dataset, row["size"])
     spec = {
@@ -91,8 +94,8 @@ def write_model(folder: Path, network: nn.Module, dataset: Dataset, row: Row) ->
         "size": row["size"],
     }
     spec["fit"] = {"kept": fit.kept, "crop": fit.crop}
-    write_json(folder / "spec.json", spec)
-    write_text(folder / "README.md", _card(dataset, row))
+    write_json(files.spec, spec)
+    write_text(files.card, _card(dataset, row))
 
 
 def _by_softmax(test: Summary) -> str:

@@ -15,6 +15,7 @@ from longtail.nn import pretrained
 from longtail.nn.networks import Classifier, linear_parts
 from longtail.nn.normalize import Normalize
 from longtail.nn.vit import Tokens, pooling
+from longtail.records.layout import ExportFolder
 from longtail.runs.predicting import Loaded
 
 ELSE = "export it with --to onnx or --to torch"
@@ -50,10 +51,10 @@ def write_timm(folder: Path, loaded: Loaded) -> None:
     model.load_state_dict(state)
     save_file(
         {name: tensor.cpu().contiguous().clone() for name, tensor in model.state_dict().items()},
-        folder / "model.safetensors",
+        ExportFolder(folder).weights,
     )
     content = _config(architecture, keywords, loaded, features=int(model.num_features))
-    (folder / "config.json").write_text(
+    ExportFolder(folder).config.write_text(
         json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
     )
 

@@ -29,6 +29,7 @@ from longtail.nn.networks import size_of
 from longtail.posthoc import Adjustment, adjustment
 from longtail.recipes.signatures import Recipe, read
 from longtail.records.files import read_lines, write_json, write_text
+from longtail.records.layout import RunFolder
 from longtail.records.lock import locked
 from longtail.records.predictions import SplitPredictions, write_predictions
 from longtail.records.row import FORMAT, Adjusting, Best, Row, Summary, read_row
@@ -51,7 +52,6 @@ from longtail.runs.identity import (
     check_identity,
     check_outside,
     hardware,
-    has_checkpoint,
     versions,
 )
 from longtail.runs.model import check_rebuilt, deployed, spec_of, write_model
@@ -160,11 +160,12 @@ def train(
             return Result(out, None)
         record, first = asked.record(dataset, machine, out), processes.rank() == 0
         check_identity(out, record)
-        if first and has_checkpoint(out):
+        files = RunFolder(out)
+        if first and files.has_checkpoint():
             _warn_of_edits(out, known)
-        if (out / "row.json").exists():
+        if files.is_finished:
             return Result(out, read_row(out), fresh=False)
-        if not has_checkpoint(out):
+        if not files.has_checkpoint():
             rehearsal = Run(
                 out, seed=seed, view_seed=asked.view_seed, machine=machine, dry="rehearse"
             )
@@ -172,9 +173,9 @@ def train(
         if first:
             alone.enter_context(locked(out))
             check_identity(out, record)  # again: another command may have begun here since
-        if first and not has_checkpoint(out):
-            write_text(out / "recipe.py", known.module_source)
-            write_json(out / "recipe.json", record)
+        if first and not files.has_checkpoint():
+            write_text(files.recipe_source, known.module_source)
+            write_json(files.recipe, record)
         run = Run(
             out,
             seed=seed,
@@ -188,9 +189,9 @@ def train(
             _note_session(out, machine)
         row = _evaluate_and_save(asked, dataset, machine, call_recipe(asked, dataset, run), run)
         if first:
-            write_json(out / "row.json", row)
+            write_json(files.row, row)
             with warn_on_error("no report was written", f"longtail report {out}"):
-                write_report([out], out / "report.html")
+                write_report([out], files.report)
         return Result(out, row | {"folder": str(out)})
 
 
@@ -211,7 +212,7 @@ def call_recipe(asked: RunConfig, dataset: Dataset, run: Run) -> Method[Any]:
 
 def _warn_of_edits(out: Path, recipe: Recipe) -> None:
     """Say so where a recipe of one's own is not what a run was begun with: keywords alone would not tell."""
-    source = out / "recipe.py"
+    source = RunFolder(out).recipe_source
     if (
         ":" in recipe.name
         and source.exists()
@@ -238,7 +239,7 @@ def _note_session(out: Path, machine: Machine) -> None:
         "hardware": hardware(machine),
         "versions": versions(),
     }
-    with (out / "sessions.jsonl").open("a", encoding="utf-8") as file:
+    with RunFolder(out).sessions.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 
 
@@ -293,7 +294,7 @@ def _evaluate_and_save(
     )
     if first:
         for name, own in found.items():
-            write_predictions(out / "predictions" / f"{name}.npz", own, splits[name].ids)
+            write_predictions(run.files.predictions(name), own, splits[name].ids)
     selection = history[-1]["keep"] if history else "not trained"
     row: Row = {
         "format": FORMAT,
@@ -336,8 +337,8 @@ def _evaluate_and_save(
     if adjusting:
         row["adjusting"] = adjusting
     if first:
-        write_model(out / "model", network, dataset, row)
-        write_sets(out / "model", thresholds)
+        write_model(run.files.model.path, network, dataset, row)
+        write_sets(run.files.model.path, thresholds)
         with warn_on_error("no example images were written", f"longtail eval {out} --rewrite"):
             write_examples(out, network, dataset, size=size, confidence=confidence)
     return row
@@ -383,7 +384,7 @@ def _best(out: Path, history: Sequence[Mapping[str, Any]]) -> Best | None:
         return {"epoch": chosen["epoch"], "balanced": chosen["value"]}
     kept = history[-1]["keep"].partition(", ")[2]
     metric = f"{kept}/val/balanced" if kept else "val/balanced"
-    journal = out / history[-1]["name"] / "journal.jsonl"
+    journal = RunFolder(out).stage(history[-1]["name"]).journal
     lines = read_lines(journal) if journal.exists() else []
     evaluate_splits = [(line[metric], -line["epoch"]) for line in lines if metric in line]
     return (
