@@ -30,6 +30,7 @@ from longtail.recipes.signatures import read
 from longtail.recipes.supervised import cross_entropy
 from longtail.records.lock import locked
 from longtail.records.predictions import SplitPredictions, read_predictions
+from longtail.records.scores import Headline
 from longtail.runs import evaluate, load, train, training
 from longtail.runs.identity import DATA_DEFAULTS, RunConfig, check_outside
 from longtail.runs.images import Fit
@@ -759,7 +760,7 @@ def test_the_best_epoch_is_that_of_the_weights_that_were_kept(tmp_path: Path) ->
         line["epoch"]: line["ema/val/balanced"] for line in lines if "ema/val/balanced" in line
     }
     best = min(judged, key=lambda epoch: (-judged[epoch], epoch))
-    assert row["best_validation"] == {"epoch": best, "balanced": judged[best]}
+    assert row["best_validation"] == {"epoch": best, "value": judged[best]}
     assert row["val"]["balanced"] == pytest.approx(judged[best])
     history = [
         {
@@ -770,7 +771,8 @@ def test_the_best_epoch_is_that_of_the_weights_that_were_kept(tmp_path: Path) ->
     ]
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "journal.jsonl").write_text('{"epoch": 1, "val/balanced": 0.7}\n')
-    assert training._best(tmp_path, history) == {"epoch": 3, "balanced": 0.65}, (
+    headline: Headline = {"name": "balanced", "higher_is_better": True}
+    assert training._best(tmp_path, history, headline) == {"epoch": 3, "value": 0.65}, (
         "not that of the raw weights"
     )
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from longtail.core import Groups
+from longtail.core import Groups, Scorer
 from longtail.errors import LongtailError
 
 
@@ -102,6 +102,10 @@ class Dataset:
     mirror: bool = True  # whether a mirrored image is still one of its class; digits are not
     marks: tuple[str, ...] = ()  # stand on every row: "counts conventional, images not"
     warnings: tuple[str, ...] = ()  # said once when the data is opened
+    scorer: Scorer | None = None  # brought by data that is scored in a way of its own
+    scoring: str | None = (
+        None  # the score that was requested as the headline, where not the usual one
+    )
 
     def at_native_resolution(self) -> Dataset:
         """The same at the images' own size, with the pixels that they had before they were resized in memory, where they were."""

@@ -214,6 +214,7 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
         mirror=source.mirror,
         marks=source.marks,
         warnings=tuple(warnings),
+        scorer=source.scorer,
     )
 
 

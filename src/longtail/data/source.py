@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.core import Groups
+from longtail.core import Groups, Scorer
 from longtail.data.dataset import ImageStore
 from longtail.errors import LongtailError
 
@@ -51,6 +51,9 @@ class Source:
     crop: float = 1.0  # the share of a picture's central square that evaluation sees, where pictures are not padded to squares
     marks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    scorer: Scorer | None = (
+        None  # how predictions for this data are scored, where it has a way of its own
+    )
 
 
 def split_named(word: str) -> str | None:

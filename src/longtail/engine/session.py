@@ -200,8 +200,9 @@ class Session:
             raise LongtailError(
                 f"stage {self.stage.name!r} keeps the best {metric!r}, but its evaluations are: {', '.join(results)}"
             )
-        if results[metric] > (
-            -math.inf if self.kept["value"] is None else self.kept["value"]
+        sign = 1.0 if self.stage.keep.higher_is_better else -1.0
+        if sign * results[metric] > (
+            -math.inf if self.kept["value"] is None else sign * self.kept["value"]
         ):  # what is not a number is never the best
             # All of the method's state, for what it answers may depend on prototypes, queues or a copy that follows.
             weights = {

@@ -8,6 +8,7 @@ from typing import Any, NotRequired, TypedDict, cast, get_origin, get_type_hints
 
 from longtail.errors import LongtailError
 from longtail.records.layout import RunFolder
+from longtail.records.scores import Headline, Label, add_scores
 
 FORMAT = 1
 """Raised when a reader of the old row would misread the new one."""
@@ -114,6 +115,9 @@ class Summary(TypedDict):
     What is `NotRequired` is missing from rows of earlier versions; the lists, `worst` and what follows it also from those of single heads.
     """
 
+    scores: dict[
+        str, float | None
+    ]  # by name, those of the data's scorer: `Row.labels` says how they are shown
     top1: float
     top5: float | None  # None with five classes or fewer
     balanced: float
@@ -163,6 +167,7 @@ class Data(TypedDict):
     hash: str  # of all (image content, label) pairs
     protocol: str  # "holdout" | "paper"
     imbalance: NotRequired[float | None]
+    scoring: NotRequired[str | None]  # the score that was requested as the headline
     mirror: NotRequired[bool]  # whether training mirrored images
     classes: int
     train_images: int
@@ -172,10 +177,10 @@ class Data(TypedDict):
 
 
 class Best(TypedDict):
-    """The epoch that was best on validation, which the headline does not use."""
+    """The epoch with the best headline on validation, which the test results do not use."""
 
     epoch: int
-    balanced: float
+    value: float
 
 
 class Adjusting(TypedDict):
@@ -185,6 +190,15 @@ class Adjusting(TypedDict):
     temperature: float
     val: Summary | None
     test: Summary | None
+
+
+class Evaluation(TypedDict):
+    """A finished run's numbers on validation and test images, and how its scores are shown."""
+
+    val: Summary | None
+    test: Summary | None
+    headline: Headline
+    labels: dict[str, Label]
 
 
 class Row(TypedDict):
@@ -197,7 +211,7 @@ class Row(TypedDict):
     seed: int
     view_seed: int
     split_seed: int
-    selection: str  # "last epoch" | "last epoch, ema" | "best val/balanced", each also with ", adjusted on validation"
+    selection: str  # "last epoch" | "last epoch, ema" | "best val/HEADLINE", each also with ", adjusted on validation"
     tta: str  # "none" | "flip"
     size: int  # pixels
     pretraining: str | None
@@ -207,6 +221,8 @@ class Row(TypedDict):
     test: Summary | None
     val: Summary | None
     best_validation: Best | None
+    headline: Headline  # the score that ranks
+    labels: dict[str, Label]  # of each score, in the order of the tables' columns
     versions: dict[str, str]
     hardware: dict[str, Any]
     unused: NotRequired[
@@ -249,6 +265,8 @@ def read_row(folder: Path) -> Row:
         raise LongtailError(
             f"expected a row of format {FORMAT} or older, got {got} in {path}: a newer longtail wrote it, upgrade this one"
         )
+    if "headline" not in content:
+        add_scores(content)
     kinds = get_type_hints(Row, include_extras=True)
     missing = [
         name

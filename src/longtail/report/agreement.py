@@ -15,11 +15,12 @@ from longtail.naming import unknown
 from longtail.records.layout import RunFolder
 from longtail.records.predictions import read_predictions
 from longtail.records.row import Row, Summary
+from longtail.records.scores import Headline
 
 MUST_AGREE: Mapping[str, str] = {
     "split": "the images and labels of train, validation and test",
     "test": "the test images",
-    "groups": "the rule that makes many, medium and few",
+    "groups": "the rule that makes the groups of classes, such as many, medium and few",
     "selection": "which epoch's weights were tested",
     "protocol": "whether validation was held out of training",
     "pretraining": "the data seen before",
@@ -113,6 +114,20 @@ def check_comparable(
             "expected runs that can be ranked, got runs that differ in more than the method:\n"
             + "\n".join(problems)
         )
+
+
+def check_headline(rows: Sequence[Row]) -> Headline:
+    """The score that ranks all rows, with its direction; refused where there are several."""
+    headlines = {(row["headline"]["name"], row["headline"]["higher_is_better"]) for row in rows}
+    if len(headlines) > 1:
+        names = " and ".join(
+            f"{name} ({'higher' if higher else 'lower'} is better)"
+            for name, higher in sorted(headlines)
+        )
+        raise LongtailError(
+            f"expected runs that one score ranks, got {names}: compare them separately"
+        )
+    return rows[0]["headline"]
 
 
 def check_unique_seeds(rows: Sequence[Row]) -> None:

@@ -10,12 +10,11 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from longtail import processes
 from longtail.analysis.writing import warn_on_error
-from longtail.core import Clock, Groups, Method, Outcome
+from longtail.core import Clock, Groups, Method, Outcome, Scorer
 from longtail.data.dataset import Dataset, Split
 from longtail.data.loader import EvalLoader
 from longtail.data.open import open_data, open_for_evaluation
@@ -27,13 +26,14 @@ from longtail.nn import Classifier
 from longtail.records.files import FORMAT, write_json
 from longtail.records.layout import ModelFolder, RunFolder
 from longtail.records.predictions import SplitPredictions, write_predictions
-from longtail.records.row import Summary
+from longtail.records.row import Evaluation
 from longtail.report.document import write as write_report
 from longtail.runs.examples import write_examples
 from longtail.runs.identity import Tta, data_flags, own_data, read_record, versions
 from longtail.runs.model import BATCH, load
 from longtail.scoring.evaluators import collect, flipped
-from longtail.scoring.long_tail import detailed, summarise
+from longtail.scoring.long_tail import LongTailScorer
+from longtail.scoring.scorer import headline_of, scorer_for, summarise_splits
 
 
 def open_dataset(
@@ -82,20 +82,6 @@ def confidence_of(network: nn.Module) -> str:
     return network.confidence if isinstance(network, Classifier) else "softmax"
 
 
-def summary(
-    predictions: SplitPredictions, *, classes: int, groups: Groups, confidence: str = "softmax"
-) -> Summary:
-    """The headline numbers of the main head and, as `heads`, those of every other one."""
-    each = {
-        name: summarise(
-            logits, predictions.target, classes=classes, groups=groups, confidence=confidence
-        )
-        for name, logits in predictions.logits.items()
-    }
-    main = each.pop("logits")
-    return {**main, "heads": each} if each else main
-
-
 def calibrated(found: Mapping[str, SplitPredictions], *, groups: Groups) -> Thresholds | None:
     """The thresholds of prediction sets, by the answers for "val"; None without."""
     return (
@@ -103,43 +89,6 @@ def calibrated(found: Mapping[str, SplitPredictions], *, groups: Groups) -> Thre
         if "val" in found
         else None
     )
-
-
-def evaluate_splits(
-    found: Mapping[str, SplitPredictions],
-    *,
-    once: Mapping[str, SplitPredictions],
-    groups: Groups,
-    counts: NDArray[Any],
-    confidence: str,
-    thresholds: Thresholds | None,
-) -> dict[str, Summary | None]:
-    """Everything that can be said about the answers for "val" and "test", those that there are; prediction sets are tried on "test".
-
-    `once` are the answers without test-time averaging, which are all that there will be when the network is used; `counts` are the training
-    images of each class.
-    """
-    summaries: dict[str, Summary | None] = {"val": None, "test": None}
-    for name, own in found.items():
-        tried = thresholds if name == "test" else None
-        heads = {
-            head: summarise(
-                logits, own.target, classes=len(counts), groups=groups, confidence=confidence
-            )
-            for head, logits in own.logits.items()
-            if head != "logits"
-        }
-        main = detailed(
-            own.logits["logits"],
-            own.target,
-            groups=groups,
-            counts=counts,
-            confidence=confidence,
-            thresholds=tried,
-            once=once[name].logits["logits"],
-        )
-        summaries[name] = {**main, "heads": heads} if heads else main
-    return summaries
 
 
 def write_sets(folder: Path, thresholds: Thresholds | None) -> None:
@@ -186,7 +135,7 @@ def evaluate(
     workers: int = 0,
     rewrite: bool = False,
     on_bad_image: Literal["refuse", "skip"] = "refuse",
-) -> dict[str, Summary | None]:
+) -> Evaluation:
     """Evaluate a finished run's saved network again: on its own data, or on other data with classes that it knows.
 
     Of other data the test images are asked, and its validation images where it comes with some; all images, where it has no test images.
@@ -257,8 +206,14 @@ def evaluate(
     # Other data is asked whether it keeps what was promised on the run's own: nothing is calibrated on it.
     thresholds = calibrated(once, groups=groups) if data is None else loaded.thresholds
     counts = np.array(loaded.row["data"]["counts_after"])
-    summaries = evaluate_splits(
+    # Other data is scored as the run's data would be, where its classes are the same; else by its classes alone.
+    scorer: Scorer = LongTailScorer(groups)
+    if dataset.classes == loaded.classes:
+        scorer = scorer_for(replace(dataset, groups=groups, counts=torch.from_numpy(counts)))
+    described = {"headline": headline_of(scorer), "labels": dict(scorer.labels)}
+    summaries = summarise_splits(
         found,
+        scorer,
         once=once,
         groups=groups,
         counts=counts,
@@ -273,7 +228,7 @@ def evaluate(
             files.row,
             {
                 name: value
-                for name, value in {**loaded.row, **summaries}.items()
+                for name, value in {**loaded.row, **summaries, **described}.items()
                 if name != "folder"
             },
         )
@@ -296,13 +251,14 @@ def evaluate(
             "hash": dataset.hash,
             "tta": tta,
             **summaries,
+            **described,
             "versions": versions(),
         }
         try:
             write_json(files.evaluation(named, tta), numbers)
         except OSError as error:  # a run that may be read only: the numbers are given all the same
             print(f"warning: the numbers were not kept: {error}", file=sys.stderr)
-    return summaries
+    return cast(Evaluation, {**summaries, **described})
 
 
 def _renumbered(given: Sequence[str], known: Sequence[str]) -> Tensor:

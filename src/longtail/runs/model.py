@@ -18,6 +18,7 @@ from longtail.nn.networks import Classifier, build
 from longtail.records.files import FORMAT, atomic_write, read_json, write_json, write_text
 from longtail.records.layout import ModelFolder, RunFolder
 from longtail.records.row import Row, Summary, read_row
+from longtail.records.scores import long_tail_scores, with_unit
 from longtail.runs.answers import read_thresholds
 from longtail.runs.images import Fit
 from longtail.runs.predicting import Loaded
@@ -108,6 +109,15 @@ def _by_softmax(test: Summary) -> str:
     )
 
 
+def _headline(row: Row, test: Summary) -> str:
+    """The score that ranks, where it is not among the accuracies that follow."""
+    name = row["headline"]["name"]
+    if name in long_tail_scores(test):
+        return ""
+    shown = row["labels"][name]
+    return f"{shown['description']} {with_unit(test['scores'][name], shown)}, "
+
+
 def _card(dataset: Dataset, row: Row) -> str:
     test, counts = row["test"], dataset.counts
     if test is None:
@@ -118,7 +128,7 @@ def _card(dataset: Dataset, row: Row) -> str:
             for name, value in test["groups"].items()
         )
         tested = (
-            f"Test ({test['images']:,} images; test-time averaging: {row['tta']}): top-1 {test['top1']:.1%}, "
+            f"Test ({test['images']:,} images; test-time averaging: {row['tta']}): {_headline(row, test)}top-1 {test['top1']:.1%}, "
             f"balanced {test['balanced']:.1%}, {groups} ({test['group_rule']}); "
             f"calibration error {test['ece']:.3f} (by {test['confidence']}{_by_softmax(test)})."
         )

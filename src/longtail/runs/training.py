@@ -32,15 +32,14 @@ from longtail.records.files import read_lines, write_json, write_text
 from longtail.records.layout import RunFolder
 from longtail.records.lock import locked
 from longtail.records.predictions import SplitPredictions, write_predictions
-from longtail.records.row import FORMAT, Adjusting, Best, Row, Summary, read_row
+from longtail.records.row import FORMAT, Adjusting, Best, Row, read_row
+from longtail.records.scores import Headline
 from longtail.report.document import write as write_report
 from longtail.runs.evaluating import (
     calibrated,
     confidence_of,
-    evaluate_splits,
     open_dataset,
     predict_split,
-    summary,
     warn_of_mirroring,
     write_sets,
 )
@@ -55,6 +54,7 @@ from longtail.runs.identity import (
     versions,
 )
 from longtail.runs.model import check_rebuilt, deployed, spec_of, write_model
+from longtail.scoring.scorer import check_scorer, headline_of, scorer_for, summarise_splits
 
 
 @dataclass(frozen=True)
@@ -146,6 +146,7 @@ def train(
                 f"expected validation images to adjust on, got none of {dataset.name} (protocol {protocol}): "
                 "use --protocol holdout where classes have five images or more, or --adjust none"
             )
+        check_scorer(dataset)
         warn_of_mirroring(tta, dataset.name, mirror=dataset.mirror)
         if dry_run:
             with tempfile.TemporaryDirectory() as folder:
@@ -263,11 +264,17 @@ def _evaluate_and_save(
             name: predict_split(method, split, size=size, tta="none", machine=machine)
             for name, split in splits.items()
         }
-    before = (
-        _summaries(found, dataset, confidence_of(network)) if asked.adjust == "validation" else None
-    )
+    scorer, counts = scorer_for(dataset), dataset.counts.numpy()
     adjusting: Adjusting | None = None
-    if before is not None:
+    if asked.adjust == "validation":
+        before = summarise_splits(
+            found,
+            scorer,
+            groups=dataset.groups,
+            counts=counts,
+            confidence=confidence_of(network),
+            detail=False,
+        )
         network, chosen = _adjusted(network, once["val"], dataset)
         both = [
             {
@@ -284,11 +291,12 @@ def _evaluate_and_save(
             "test": before["test"],
         }
     thresholds, confidence = calibrated(once, groups=dataset.groups), confidence_of(network)
-    summaries = evaluate_splits(
+    summaries = summarise_splits(
         found,
+        scorer,
         once=once,
         groups=dataset.groups,
-        counts=dataset.counts.numpy(),
+        counts=counts,
         confidence=confidence,
         thresholds=thresholds,
     )
@@ -308,6 +316,7 @@ def _evaluate_and_save(
             "protocol": dataset.protocol,
             "imbalance": asked.flags["imbalance"],
             "mirror": dataset.mirror,
+            "scoring": dataset.scoring,
             "classes": len(dataset.classes),
             "train_images": len(dataset.train),
             "counts_before": dataset.source_counts.tolist(),
@@ -326,7 +335,9 @@ def _evaluate_and_save(
         "minutes": sum(stage["minutes"] for stage in history),
         "test": summaries["test"],
         "val": summaries["val"],
-        "best_validation": _best(out, history),
+        "best_validation": _best(out, history, headline_of(scorer)),
+        "headline": headline_of(scorer),
+        "labels": dict(scorer.labels),
         "versions": versions(),
         "hardware": hardware(machine),
     }
@@ -342,19 +353,6 @@ def _evaluate_and_save(
         with warn_on_error("no example images were written", f"longtail eval {out} --rewrite"):
             write_examples(out, network, dataset, size=size, confidence=confidence)
     return row
-
-
-def _summaries(
-    found: Mapping[str, SplitPredictions], dataset: Dataset, confidence: str
-) -> dict[str, Summary | None]:
-    return {
-        name: summary(
-            found[name], classes=len(dataset.classes), groups=dataset.groups, confidence=confidence
-        )
-        if name in found
-        else None
-        for name in ("val", "test")
-    }
 
 
 def _adjusted(
@@ -376,19 +374,17 @@ def _adjusted(
     return adjusted.to(device).eval(), chosen
 
 
-def _best(out: Path, history: Sequence[Mapping[str, Any]]) -> Best | None:
+def _best(out: Path, history: Sequence[Mapping[str, Any]], headline: Headline) -> Best | None:
     """The best epoch of the last stage by validation, of the weights that were kept: the average, where one was."""
     if not history:
         return None
-    if (chosen := history[-1].get("best")) and history[-1]["keep"].endswith("val/balanced"):
-        return {"epoch": chosen["epoch"], "balanced": chosen["value"]}
+    metric = f"val/{headline['name']}"
+    if (chosen := history[-1].get("best")) and history[-1]["keep"].endswith(metric):
+        return {"epoch": chosen["epoch"], "value": chosen["value"]}
     kept = history[-1]["keep"].partition(", ")[2]
-    metric = f"{kept}/val/balanced" if kept else "val/balanced"
+    metric = f"{kept}/{metric}" if kept else metric
     journal = RunFolder(out).stage(history[-1]["name"]).journal
-    lines = read_lines(journal) if journal.exists() else []
-    evaluate_splits = [(line[metric], -line["epoch"]) for line in lines if metric in line]
-    return (
-        {"epoch": -max(evaluate_splits)[1], "balanced": max(evaluate_splits)[0]}
-        if evaluate_splits
-        else None
-    )
+    lines = [line for line in (read_lines(journal) if journal.exists() else []) if metric in line]
+    sign = 1 if headline["higher_is_better"] else -1
+    best = max(lines, key=lambda line: (sign * line[metric], -line["epoch"]), default=None)
+    return None if best is None else {"epoch": best["epoch"], "value": best[metric]}
