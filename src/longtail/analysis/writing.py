@@ -26,7 +26,6 @@ from longtail.methods.classify import Classify
 from longtail.nn import Streams
 from longtail.nn.networks import size_of
 from longtail.records.files import atomic_write
-from longtail.records.layout import AnalysisFolder
 
 
 @contextmanager
@@ -75,7 +74,7 @@ def analyse(
         )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    written = [AnalysisFolder(folder).arrays("gradcam")]
+    written = [folder / "gradcam.npz"]
     write_arrays(written[0], _looks(method, data, shown))
     if isinstance(method, Classify) and isinstance(method.neck, Streams):
         # A loader gives each of several processes its share, and this one needs all.
@@ -88,7 +87,7 @@ def analyse(
         found = relations(
             method, islice(shuffled.epoch(0), batches), classes=len(data.classes), at=at
         )
-        written.append(AnalysisFolder(folder).arrays("relations"))
+        written.append(folder / "relations.npz")
         write_arrays(
             written[1],
             {

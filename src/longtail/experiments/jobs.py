@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 from longtail.cli import tables
 from longtail.errors import LongtailError
 from longtail.recipes.signatures import Recipe
-from longtail.records.layout import RunFolder
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -50,7 +49,7 @@ class Job:
     @property
     def finished(self) -> bool:
         """Whether its row was written."""
-        return RunFolder(self.folder).is_finished
+        return (self.folder / "row.json").exists()
 
 
 def machine(flags: Mapping[str, Any], at_once: int) -> dict[str, Any]:
@@ -156,7 +155,9 @@ def _continue(job: Job) -> str:
 
 
 def _log(job: Job) -> Path:
-    return RunFolder(job.folder).log
+    return job.folder.with_name(
+        f"{job.folder.name}.log"
+    )  # beside the run: a folder with other files is not taken for one
 
 
 def _apart(job: Job) -> str | None:

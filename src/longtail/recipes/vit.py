@@ -27,7 +27,6 @@ from longtail.recipes.builders import (
 )
 from longtail.recipes.deit_lt import DEFER, FLOOR
 from longtail.recipes.teachers import begin_with
-from longtail.records.layout import RunFolder
 from longtail.records.row import read_row
 from longtail.schedules import Cosine
 
@@ -151,7 +150,7 @@ def vit_crt(
         }
         unused(run, vit_crt, first, beside="--trained, whose network is trained already")
         read_row(trained)  # refuses a run that is not finished
-        saved = files.read(RunFolder(trained).model.path)
+        saved = files.read(trained / "model")
         classifier: nn.Module = saved.network
         size = saved.size
         begin_with(run, str(trained), data, role="features")
