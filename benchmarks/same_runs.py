@@ -6,7 +6,8 @@ Small trainings run with the code of the baseline and with that of this tree, on
 Each training is also started with the old code, killed (SIGKILL) in the middle of every stage, and
 finished with the new code. Then weights, checkpoints, journals, rows, predictions, evaluations,
 tables and the outputs of exported networks are compared: equal to the bit, but for what the tables
-below name. With `--work`, folders are kept and those of the baseline are used again.
+below name. With `--work`, folders are kept, those of the baseline are used again, and
+all differences are in `new/SCENARIO.txt`.
 """
 
 from __future__ import annotations
@@ -333,6 +334,14 @@ def differences(old: Any, new: Any) -> Iterator[str]:
         yield f": {old!r:.60} became {new!r:.60}".replace("\n", "")
 
 
+def shortened(found: Sequence[str]) -> str:
+    """The first difference of each of the first five files."""
+    first = {tuple(one.split(": ")[:2]): one for one in reversed(found)}
+    shown = [one for one in found if one in first.values()][:5]
+    more = [f"{len(found) - len(shown)} more"] if len(found) > len(shown) else []
+    return "; ".join(shown + more)
+
+
 def bits(value: Any) -> object:
     """What two values share if and only if they are of one type and equal to the bit."""
     if isinstance(value, torch.Tensor):
@@ -403,9 +412,10 @@ def main() -> int:
             except CommandFailed as error:
                 found = [str(error)]
             differing += bool(found)
-            more = f"; and {len(found) - 5} more" if len(found) > 5 else ""
-            result = f"differs: {'; '.join(found[:5])}{more}" if found else "ok"
+            result = f"differs: {shortened(found)}" if found else "ok"
             print(f"{name}: {result} ({time.monotonic() - began:.0f} s)", flush=True)
+            if options.work:
+                (work / "new" / f"{name}.txt").write_text("".join(f"{one}\n" for one in found))
     print(f"{len(chosen)} compared, {differing} differ")
     return 1 if differing else 0
 

@@ -110,7 +110,7 @@ def interleaved(
             name="s", method=method, data=Repeated(batches, steps), epochs=1, optimizer=sgd(lr=0.01)
         )
         machine.place_module(method)
-        session = Session(run._prepare(stage), Path(folder) / "s", save_minutes=10, command="")
+        session = Session(run._prepare(stage), run.files.stage("s"), save_minutes=10, command="")
         ours, theirs = session.steps(), bare(hand, [machine.place_batch(b) for b in batches], 0.01)
         times: dict[str, list[float]] = {"bare": [], "ours": []}
         for number in range(blocks + 1):

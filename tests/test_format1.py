@@ -52,7 +52,7 @@ def test_a_finished_run_is_loaded_and_predicts_what_it_predicted() -> None:
     row = read_row(folder)
     assert row["test"] is not None
     assert row["test"]["top1"] == pytest.approx(np.mean(logits.argmax(1).numpy() == target))
-    assert row["best_validation"] == {"epoch": 7, "balanced": pytest.approx(0.332, abs=1e-3)}
+    assert row["best_validation"] == {"epoch": 7, "value": pytest.approx(0.332, abs=1e-3)}
 
 
 def test_an_unfinished_run_is_resumed_as_if_it_had_not_been_killed_and_compared(

@@ -56,3 +56,10 @@ def test_exact_values_are_told_apart() -> None:
     for old, new in ((1, 1.0), (True, 1), (0.0, -0.0), ("a", "b"), ([1], [1, 2]), (None, 0)):
         assert list(same_runs.differences(old, new))
     assert not list(same_runs.differences(float("nan"), float("nan")))
+
+
+def test_one_difference_of_each_file_is_shown() -> None:
+    found = ["run: row.json: a", "run: row.json: b", "run: x.npz: c", "rival: row.json: d"]
+    assert same_runs.shortened(found) == (
+        "run: row.json: a; run: x.npz: c; rival: row.json: d; 1 more"
+    )

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from longtail.errors import LongtailError
+from longtail.records.predictions import SplitPredictions
+from longtail.records.scores import Label
 
 
 class Images(TypedDict):
@@ -163,6 +165,30 @@ class Evaluator(Protocol):
     def __call__(self, predict: Predict, /) -> Mapping[str, float]: ...
 
 
+class Scorer(Protocol):
+    """Turns the predictions for a split into named scores: arrays in, numbers out.
+
+    The data decides which scorer applies (`longtail.scoring.scorer.scorer_for`), never the recipe.
+    """
+
+    @property
+    def headline(self) -> str:
+        """The score that ranks runs, and that the best epoch on validation is chosen by."""
+        ...
+
+    @property
+    def labels(self) -> Mapping[str, Label]:
+        """How each score is shown and which direction is better, in the order of a table's columns."""
+        ...
+
+    def __call__(self, predictions: SplitPredictions, /) -> Mapping[str, float | None]:
+        """Scores by name; None where there is nothing to measure.
+
+        A name such as "domain/sketch" is a part of the score "domain": reports show such parts in a table of their own.
+        """
+        ...
+
+
 class Average(Protocol):
     """A running average of a method's trainable parameters and batch-norm buffers."""
 
@@ -214,16 +240,17 @@ class Keep:
     """Which weights a stage returns, and how the row names them. Use `last`, `best(...)` or `average(...)`."""
 
     name: str
-    best: str | None = None  # the evaluation to maximise, such as "val/balanced"
+    best: str | None = None  # the evaluation that chooses, such as "val/balanced"
     average: str | None = None  # the key of `Stage.averages` to return
+    higher_is_better: bool = True  # of the evaluation that chooses
 
 
 last = Keep("last epoch")
 
 
-def best(metric: str) -> Keep:
-    """The weights of the epoch that had the highest `metric`, such as "val/balanced"."""
-    return Keep(f"best {metric}", best=metric)
+def best(metric: str, *, higher_is_better: bool = True) -> Keep:
+    """The weights of the epoch that had the best `metric`, such as "val/balanced": the highest, or the lowest."""
+    return Keep(f"best {metric}", best=metric, higher_is_better=higher_is_better)
 
 
 def average(name: str) -> Keep:

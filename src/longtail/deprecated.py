@@ -45,14 +45,11 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "longtail.analysis.saliency": {"where_it_looks": "saliency_map"},
     "longtail.analysis.transformers": {"look": "attention_maps", "Seen": "Attention"},
     "longtail.data.dataset": {
-        "Memory": "longtail.data.images.stores.ArrayImages",
-        "Pictures": "longtail.data.images.stores.ImageStore",
-        "Store": "longtail.data.images.stores.ImageStore",
+        "Memory": "ArrayImages",
+        "Pictures": "ImageSource",
+        "Store": "ImageStore",
     },
-    "longtail.data.images.decoding": {
-        "Blobs": "longtail.data.images.stores.EncodedImages",
-        "Files": "longtail.data.images.stores.FileImages",
-    },
+    "longtail.data.images.decoding": {"Blobs": "EncodedImages", "Files": "FileImages"},
     "longtail.data.loader": {"InOrder": "EvalLoader", "Loader": "TrainLoader"},
     "longtail.data.open": {"open_to_judge": "open_for_evaluation"},
     "longtail.data.teacher_labels": {
@@ -76,7 +73,7 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "longtail.records.predictions": {"Predictions": "SplitPredictions"},
     "longtail.runs.restore": {"again": "restore_method"},
 }
-"""Module -> old name -> new name; with its module, where it has moved as well."""
+"""Module -> old name -> new name."""
 
 
 def install() -> None:
@@ -127,10 +124,8 @@ class _Renamed(Loader):
         def attribute(name: str) -> Any:
             if name not in old_names:
                 raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
-            place, _, new = old_names[name].rpartition(".")
-            place = place or module.__name__
-            _warn(f"{module.__name__}.{name}", f"{place}.{new}")
-            return getattr(importlib.import_module(place), new)
+            _warn(f"{module.__name__}.{name}", f"{module.__name__}.{old_names[name]}")
+            return getattr(module, old_names[name])
 
         vars(module)["__getattr__"] = attribute
 

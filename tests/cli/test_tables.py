@@ -8,12 +8,22 @@ import pytest
 from longtail.cli import tables
 from longtail.core import Groups
 from longtail.metrics.conformal import calibrate
-from longtail.records.row import Summary
+from longtail.records.row import Evaluation, Summary
+from longtail.records.scores import long_tail_labels
 from longtail.scoring.long_tail import detailed, summarise
 
 
+def evaluation(test: Summary | None) -> Evaluation:
+    return {
+        "val": None,
+        "test": test,
+        "headline": {"name": "balanced", "higher_is_better": True},
+        "labels": long_tail_labels(["many", "medium", "few"]),
+    }
+
+
 def test_nothing_to_evaluate_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    tables.summaries({"val": None, "test": None})
+    tables.summaries(evaluation(None))
     assert "no images to evaluate" in capsys.readouterr().out
 
 
@@ -22,7 +32,7 @@ def test_the_parts_of_a_head_stand_below_it(capsys: pytest.CaptureFixture[str]) 
     logits, target = np.eye(2)[[0, 0, 1, 1]], np.array([0, 0, 1, 1])
     part = summarise(np.eye(2)[[0, 0, 0, 0]], target, classes=2, groups=groups)
     whole: Summary = {**summarise(logits, target, classes=2, groups=groups), "heads": {"cls": part}}
-    tables.summaries({"val": None, "test": whole})
+    tables.summaries(evaluation(whole))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["test", "100.0", "100.0", "100.0", "-", "100.0"] in lines
     assert ["test,", "cls", "alone", "50.0", "50.0", "100.0", "-", "0.0"] in lines
@@ -76,7 +86,7 @@ def test_details_of_little_and_of_old_rows(capsys: pytest.CaptureFixture[str]) -
     assert "worst" not in out
     old: Summary = summarise(logits, target, classes=2, groups=groups)
     del old["h_mean"]
-    tables.summaries({"val": None, "test": old})
+    tables.summaries(evaluation(old))
     tables.details(old, ["cat", "dog"])
     out = capsys.readouterr().out
     assert "H-mean" not in out

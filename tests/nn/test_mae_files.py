@@ -347,7 +347,7 @@ def test_a_folder_of_a_run_that_lacks_its_spec_is_not_whole(name: str, tmp_path:
     for source in (tmp_path, tmp_path / name):
         with pytest.raises(
             ValueError,
-            match=rf"expected spec.json in {tmp_path / name}, which is written last, got weights alone",
+            match=rf"expected {tmp_path / name}/spec.json, which is written last, got weights alone",
         ):
             read_weights(source)
 

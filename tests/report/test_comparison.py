@@ -201,7 +201,9 @@ def test_missing_predictions_cost_the_difference_and_say_so(finished: Finished) 
     pair = rows(finished("a"), finished("b", recipe="livt", predictions=False))
     table = compare(pair)
     assert [line.difference for line in table.lines] == [None, None]
-    assert any("predictions/test.npz" in note and pair[1]["folder"] in note for note in table.notes)
+    assert any(
+        "for want of predictions" in note and pair[1]["folder"] in note for note in table.notes
+    )
 
 
 def test_notes_say_what_the_table_cannot(finished: Finished) -> None:

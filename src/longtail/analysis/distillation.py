@@ -32,6 +32,7 @@ from longtail.data.views import View
 from longtail.errors import LongtailError
 from longtail.nn.networks import size_of
 from longtail.records.files import read_lines
+from longtail.records.layout import AnalysisFolder, ArraysName, RunFolder
 
 
 def analyse_tokens(
@@ -84,7 +85,8 @@ def analyse_tokens(
         "classes": np.array(data.classes),
         "id": np.array([split.ids[row] for row in shown]),
     }
-    write_arrays(folder / "rollout.npz", arrays)
+    files = AnalysisFolder(folder)
+    write_arrays(files.arrays("rollout"), arrays)
 
     target = data.train.target.numpy()
     rare = np.isin(target, data.groups.members[group])
@@ -103,7 +105,7 @@ def analyse_tokens(
         rows for _, rows in distances
     )
     write_arrays(
-        folder / "attention_distance.npz",
+        files.arrays("attention_distance"),
         {"distance": mean.cpu().numpy(), "group": np.array(group)},
     )
 
@@ -123,14 +125,15 @@ def analyse_tokens(
         ]
     )
     write_arrays(
-        folder / "rank.npz",
+        files.arrays("rank"),
         {
             "rank": ranks,
             "tokens": np.array(["cls", "dist"][: ranks.shape[1]]),
             "group": np.array(group),
         },
     )
-    return [folder / name for name in ("rollout.npz", "attention_distance.npz", "rank.npz")]
+    names: tuple[ArraysName, ...] = ("rollout", "attention_distance", "rank")
+    return [files.arrays(name) for name in names]
 
 
 def analyse_teacher(
@@ -170,8 +173,9 @@ def analyse_teacher(
             found[name] = _by_class(entropy(logits), target, len(data.classes))
             found[f"{name}_accuracy"] = np.array((logits.argmax(1) == target).mean())
     np.random.set_state(before)  # noqa: NPY002
-    write_arrays(folder / "entropy.npz", found)
-    return folder / "entropy.npz"
+    path = AnalysisFolder(folder).arrays("entropy")
+    write_arrays(path, found)
+    return path
 
 
 def curves(run: str | Path, *, stage: str = "student") -> dict[str, NDArray[np.float64]]:
@@ -180,7 +184,7 @@ def curves(run: str | Path, *, stage: str = "student") -> dict[str, NDArray[np.f
     `notes/distance` is figure 4a, the cosine distance between class token and distillation token; `val/balanced`, `val/cls/balanced` and
     `val/dist/balanced` are figure S.5's convergence. Where an epoch has no such number it is nan.
     """
-    path = Path(run) / stage / "journal.jsonl"
+    path = RunFolder(Path(run)).stage(stage).journal
     if not path.exists():
         raise LongtailError(f"expected a run with a stage {stage!r}, got no journal at {path}")
     lines = [own for own in read_lines(path) if own["kind"] == "epoch"]
@@ -210,7 +214,7 @@ def analyse_training(
     arrays: dict[str, Any] = {"runs": np.array([*runs])}
     for number, run in enumerate(runs.values()):
         found = curves(run, stage=stage)
-        told = json.loads((Path(run) / "recipe.json").read_text(encoding="utf-8"))["keywords"]
+        told = json.loads(RunFolder(Path(run)).recipe.read_text(encoding="utf-8"))["keywords"]
         share = told.get("defer", np.nan) if begin is None else begin
         arrays[f"{number}/begin"] = np.array(
             share * told["epochs"] if share < 1 else np.nan
@@ -223,8 +227,9 @@ def analyse_training(
             "val/dist/balanced",
         )
         arrays |= {f"{number}/{name}": found[name] for name in wanted if name in found}
-    write_arrays(folder / "training.npz", arrays)
-    return folder / "training.npz"
+    path = AnalysisFolder(folder).arrays("training")
+    write_arrays(path, arrays)
+    return path
 
 
 def _evenly(rows: NDArray[Any], at_most: int) -> NDArray[Any]:

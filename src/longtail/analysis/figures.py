@@ -2,40 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from longtail.errors import LongtailError, MissingExtra
+from longtail.records.files import atomic_write
+from longtail.records.layout import AnalysisFolder, ArraysName
 
 
 def draw(folder: str | Path) -> list[Path]:
     """Draw whatever arrays a folder `analysis/` holds, as SVG files beside them; convergence only where there were validation images."""
-    folder = Path(folder)
-    known = {
-        "relations.npz": (gradient, by_pairs),
-        "gradcam.npz": (looks,),
-        "rollout.npz": (attended,),
-        "attention_distance.npz": (locality,),
-        "rank.npz": (ranks,),
-        "entropy.npz": (uncertainty,),
-        "training.npz": (experts, convergence),
+    files = AnalysisFolder(Path(folder))
+    known: dict[ArraysName, tuple[Callable[[dict[str, Any]], Any], ...]] = {
+        "relations": (gradient, by_pairs),
+        "gradcam": (looks,),
+        "rollout": (attended,),
+        "attention_distance": (locality,),
+        "rank": (ranks,),
+        "entropy": (uncertainty,),
+        "training": (experts, convergence),
     }
-    found = [name for name in known if (folder / name).exists()]
+    stored = files.stored()
+    found = [name for name in known if name in stored]
     if not found:
+        names = " or ".join(files.arrays(name).name for name in known)
         raise LongtailError(
-            f"expected {' or '.join(known)}, got neither at {folder}: longtail.analysis writes them"
+            f"expected {names}, got neither at {folder}: longtail.analysis writes them"
         )
     drawn = []
     for name in found:
-        with np.load(folder / name) as stored:
-            arrays = dict(stored)
+        with np.load(stored[name]) as archive:
+            arrays = dict(archive)
         for figure in known[name]:
             if figure is convergence and not any(own.endswith("val/balanced") for own in arrays):
                 continue
-            drawn.append(folder / f"{figure.__name__}.svg")
-            figure(arrays).savefig(drawn[-1], bbox_inches="tight")
+            drawn.append(files.figure(figure.__name__))
+            with atomic_write(drawn[-1]) as part:
+                figure(arrays).savefig(part, format="svg", bbox_inches="tight")
     return drawn
 
 

@@ -26,6 +26,7 @@ from longtail.methods.classify import Classify
 from longtail.nn import Streams
 from longtail.nn.networks import size_of
 from longtail.records.files import atomic_write
+from longtail.records.layout import AnalysisFolder
 
 
 @contextmanager
@@ -74,7 +75,7 @@ def analyse(
         )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    written = [folder / "gradcam.npz"]
+    written = [AnalysisFolder(folder).arrays("gradcam")]
     write_arrays(written[0], _looks(method, data, shown))
     if isinstance(method, Classify) and isinstance(method.neck, Streams):
         # A loader gives each of several processes its share, and this one needs all.
@@ -87,7 +88,7 @@ def analyse(
         found = relations(
             method, islice(shuffled.epoch(0), batches), classes=len(data.classes), at=at
         )
-        written.append(folder / "relations.npz")
+        written.append(AnalysisFolder(folder).arrays("relations"))
         write_arrays(
             written[1],
             {

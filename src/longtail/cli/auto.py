@@ -17,15 +17,13 @@ from longtail.cli import flags, tables
 from longtail.errors import LongtailError
 from longtail.recipes.choosing import Choice, Facts, choose
 from longtail.recipes.signatures import read
+from longtail.records.layout import RunFolder
 
 if TYPE_CHECKING:
     from longtail.data.dataset import Dataset
     from longtail.engine.machine import Machine
     from longtail.records.row import Row
     from longtail.runs.identity import Adjust, RunConfig
-
-FILE = "auto.json"
-"""What was chosen, why, and from which facts, in the folder of the run."""
 
 FETCHING = 0.1  # of the time may go into fetching weights
 
@@ -57,8 +55,9 @@ def perform(**values: Any) -> None:
     data, out, wish = shared.pop("data"), shared.pop("out"), shared.pop("adjust")
     out = out or flags.usual_out("auto", data, shared["seed"])
     check_outside(out, data)
-    if (out / FILE).exists():
-        stored = read_json(out / FILE)
+    files = RunFolder(out)
+    if files.choice.exists():
+        stored = read_json(files.choice)
         choice = Choice(
             stored["recipe"], stored["keywords"], stored["adjust"], stored["why"], stored["minutes"]
         )
@@ -70,10 +69,10 @@ def perform(**values: Any) -> None:
             )
         tables.say(stored["command"])
     else:
-        if (out / "recipe.json").exists():
+        if files.recipe.exists():
             raise LongtailError(
                 f"expected an empty folder or a run of auto at {out}, got another run: choose another --out, or continue it with "
-                f"{read_json(out / 'recipe.json')['command']}"
+                f"{read_json(files.recipe)['command']}"
             )
         machine = choose_machine(
             **{
@@ -113,7 +112,7 @@ def perform(**values: Any) -> None:
             "facts": asdict(facts),
         }
         out.mkdir(parents=True, exist_ok=True)
-        write_json(out / FILE, {"format": FORMAT, **found})
+        write_json(files.choice, {"format": FORMAT, **found})
     result = train(choice.recipe, data, out, **shared, adjust=choice.adjust, **choice.keywords)
     if result.row is None:
         tables.next_step("the same command without --dry-run")
@@ -124,8 +123,8 @@ def perform(**values: Any) -> None:
     for line in verdict(result.folder, result.row):
         tables.say(line)
     tables.say(f"run: {result.folder}")
-    if (result.folder / "report.html").exists():
-        tables.say(f"report: {result.folder / 'report.html'}")
+    if (report := RunFolder(result.folder).report).exists():
+        tables.say(f"report: {report}")
     tables.next_step(f"longtail predict {quote(str(result.folder))} PATH_OF_IMAGES")
 
 
@@ -138,7 +137,8 @@ def _chosen(
     seconds: float,
     began: float,
 ) -> tuple[Choice, Facts, RunConfig]:
-    from longtail.data.open import open_data, open_dataset
+    from longtail.data.open import open_data
+    from longtail.runs.evaluating import open_dataset
     from longtail.runs.identity import DATA_DEFAULTS, RunConfig
 
     given = {name: shared[name] for name in DATA_DEFAULTS} | {
@@ -147,7 +147,7 @@ def _chosen(
     before = time.monotonic()
     # Training will open it once more, and say its warnings.
     dataset = (
-        open_dataset(data, **given, device=machine.device)
+        open_dataset(data, given, machine, size=None)
         if shared["dry_run"]
         else open_data(data, **given)
     )
@@ -228,15 +228,30 @@ def timed(asked: RunConfig, dataset: Dataset, machine: Machine) -> float:
 def sample(dataset: Dataset, *, size: int, images: int) -> Dataset:
     """Some training images of a dataset and nothing else; at another size if they are in memory, else as they are read."""
     import numpy as np
+    import torch
 
-    from longtail.data.images.stores import ArrayImages, SquareImages
+    from longtail.data.dataset import ArrayImages, Split
+    from longtail.data.images.decoding import square
 
     rows = np.linspace(0, len(dataset.train) - 1, min(images, len(dataset.train))).astype(np.int64)
-    train = dataset.train.take(rows)
-    if dataset.size != size and train.pictures.in_memory(dataset.size) is not None:
-        resized = SquareImages(train.pictures, size, "stretch")
-        train = replace(train, pictures=ArrayImages.decoded(resized, size))
-    nothing = train.take(np.arange(0))
+    pictures: Any = dataset.train.pictures
+    taken = pictures.take(rows)
+    if isinstance(taken, ArrayImages) and taken.pixels.shape[-1] != size:
+        fitted = [
+            np.asarray(square(taken.image(index), size)).transpose(2, 0, 1)
+            for index in range(len(taken))
+        ]
+        taken = ArrayImages(torch.from_numpy(np.stack(fitted)))
+    train = Split(
+        taken,
+        dataset.train.target[torch.from_numpy(rows)],
+        tuple(dataset.train.ids[row] for row in rows.tolist()),
+    )
+    nothing = Split(
+        ArrayImages(torch.empty(0, 3, size, size, dtype=torch.uint8)),
+        torch.empty(0, dtype=torch.int64),
+        (),
+    )
     return replace(dataset, train=train, val=nothing, test=nothing, size=size)
 
 
@@ -250,7 +265,7 @@ def verdict(folder: Path, row: Row) -> list[str]:
 
     if row["test"] is None:
         return ["There are no test images, so nothing is known about its accuracy."]
-    predictions, _ = read_predictions(folder / "predictions" / "test.npz")
+    predictions, _ = read_predictions(RunFolder(folder).predictions("test"))
     target = predictions.target
     right = (predictions.logits["logits"].argmax(1) == target).astype(np.float64)
     counts = np.array(row["data"]["counts_after"])
@@ -277,7 +292,7 @@ def verdict(folder: Path, row: Row) -> list[str]:
             f"adjusted on validation: tau {row['adjusting']['tau']:g}, temperature {row['adjusting']['temperature']:.2f}; "
             f"without: balanced {before['balanced']:.1%}, ECE {before['ece']:.3f} instead of {row['test']['ece']:.3f}"
         )
-    names = read_json(folder / "model" / "spec.json")["classes"]
+    names = read_json(RunFolder(folder).model.spec)["classes"]
     hits = np.bincount(target, weights=right, minlength=len(counts)).astype(np.int64)
     low, high = wilson(hits, images)
     worst = sorted(

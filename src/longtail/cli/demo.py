@@ -25,8 +25,11 @@ def perform(out: Path, *, threads: int = 1) -> None:
     for name, recipe in RUNS.items():
         tables.say(f"\n{name}: {recipe}")
         rows[name] = train(recipe, "digits-lt", out / name, threads=threads, **KEYWORDS).row
+    trained = {name: row for name, row in rows.items() if row is not None}
     tables.scores(
-        {name: row["test"] for name, row in rows.items() if row is not None},
+        {name: row["test"] for name, row in trained.items()},
+        trained["plain"]["labels"],
+        headline=trained["plain"]["headline"]["name"],
         title="accuracy on test images, in percent",
     )
     tables.say(f"runs: {', '.join(str(out / name) for name in RUNS)}")

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from longtail.cli import tables
+from longtail.records.layout import ExportFolder
 
 
 def export(
@@ -48,5 +49,5 @@ def export(
         )
     tables.say(f"written: {found.folder} ({', '.join(found.files)})")
     tables.next_step(
-        f"cat {quote(str(found.folder))}/README.md", f"longtail serve {quote(str(run))}"
+        f"cat {quote(str(ExportFolder(found.folder).readme))}", f"longtail serve {quote(str(run))}"
     )

@@ -27,6 +27,7 @@ from longtail.experiments.citations import CITATIONS
 from longtail.experiments.jobs import FIRST
 from longtail.recipes import RECIPES
 from longtail.recipes.signatures import Recipe, read
+from longtail.records.layout import RunFolder, is_trial
 
 if TYPE_CHECKING:
     from longtail.records.row import Row
@@ -189,8 +190,8 @@ def _train(recipe: Recipe, values: dict[str, Any]) -> None:
         tables.say(f"{result.folder} was finished before; this is its row.")
     tables.row(result.row)
     tables.say(f"run: {result.folder}")
-    if (result.folder / "report.html").exists():
-        tables.say(f"report: {result.folder / 'report.html'}")
+    if (report := RunFolder(result.folder).report).exists():
+        tables.say(f"report: {report}")
     other = _to_compare(result.folder, result.row)
     tables.next_step(
         shlex.join(["longtail", "predict", str(result.folder), "IMAGES"])
@@ -204,9 +205,8 @@ def _to_compare(folder: Path, row: Row) -> Path | None:
     from longtail.records.row import read_row
     from longtail.report.comparison import compare
 
-    for other in sorted(
-        own.parent for own in folder.parent.glob("*/row.json") if own.parent != folder
-    ):
+    beside = [run.path for run in RunFolder(folder.parent).finished_inside()]
+    for other in (own for own in beside if own != folder):
         try:
             found = read_row(other)
             if (
@@ -279,7 +279,7 @@ def eval_(
     judged = found["test"] or found["val"]
     if judged is not None:
         tables.details(
-            judged, json.loads((run / "model" / "spec.json").read_text(encoding="utf-8"))["classes"]
+            judged, json.loads(RunFolder(run).model.spec.read_text(encoding="utf-8"))["classes"]
         )
     tables.next_step(f"longtail compare {shlex.quote(str(run))} ANOTHER_RUN")
 
@@ -315,21 +315,16 @@ def expanded(folders: list[Path]) -> list[Path]:
     found = []
     for folder in folders:
         inside = []
-        if not (folder / "recipe.json").exists():
-            inside = sorted(
-                own.parent
-                for own in folder.glob("**/recipe.json")
-                if FIRST not in own.relative_to(folder).parts
-            )
+        if not RunFolder(folder).recipe.exists():
             inside = [
-                own
-                for own in inside
-                if own.parent.name != "trials" or not (own.parents[1] / "search.json").exists()
+                run
+                for run in RunFolder(folder).runs_inside()
+                if FIRST not in run.path.relative_to(folder).parts and not is_trial(run)
             ]
-        for own in inside:
-            if not (own / "row.json").exists():
-                tables.warn(f"{own} is unfinished and not in the table")
-        found += [own for own in inside if (own / "row.json").exists()] or [folder]
+        for run in inside:
+            if not run.is_finished:
+                tables.warn(f"{run.path} is unfinished and not in the table")
+        found += [run.path for run in inside if run.is_finished] or [folder]
     return list(dict.fromkeys(found))
 
 

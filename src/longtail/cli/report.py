@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from longtail.cli import tables
+from longtail.records.layout import RunFolder
 
-ACROSS = "Let a field differ, as a column: split, test, groups, selection, protocol, pretraining, tta, resolution or geometry; may be repeated."
+ACROSS = "Let a field differ, as a column: split, test, groups, selection, protocol, pretraining, tta or resolution; may be repeated."
 
 
 def report(
@@ -30,7 +31,7 @@ def report(
     from longtail.report.document import write
 
     folders = expanded(runs)
-    path = out or (folders[0] / "report.html" if len(folders) == 1 else Path("report.html"))
+    path = out or RunFolder(folders[0] if len(folders) == 1 else Path()).report
     for warning in write(folders, path, across=across or []):
         tables.warn(warning)
     tables.say(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB)")

@@ -14,6 +14,7 @@ from longtail.cli import flags, tables
 from longtail.errors import LongtailError
 from longtail.naming import meant, unknown
 from longtail.recipes.signatures import read
+from longtail.records.layout import SearchFolder
 
 if TYPE_CHECKING:
     from longtail.experiments.jobs import Job
@@ -273,8 +274,9 @@ def judged(
 def _written(folder: Path, found: Mapping[str, Any]) -> None:
     from longtail.records.files import write_json
 
-    write_json(folder / "reproduce.json", found)
-    tables.say(f"written: {folder / 'reproduce.json'}")
+    path = SearchFolder(folder).reproduction
+    write_json(path, found)
+    tables.say(f"written: {path}")
 
 
 def _printed(found: Mapping[str, Any]) -> None:

@@ -19,7 +19,8 @@ from longtail.recipes.keywords import meanings
 
 if TYPE_CHECKING:
     from longtail.recipes.signatures import Recipe
-    from longtail.records.row import Row, Summary
+    from longtail.records.row import Evaluation, Row, Summary
+    from longtail.records.scores import Label
 
 
 def _console(*, stderr: bool = False) -> Console:
@@ -72,6 +73,7 @@ def _table(
     *,
     left: int = 1,
     title: str | None = None,
+    bold: str | None = None,
 ) -> Table:
     table = Table(
         box=SIMPLE_HEAD,
@@ -86,7 +88,7 @@ def _table(
         words = (
             position < left or len(column) > 12
         )  # may be broken where the terminal is narrow; numbers may not
-        heading = Text(column, style="bold" if column == "balanced" else "")
+        heading = Text(column, style="bold" if column == bold else "")
         table.add_column(
             heading,
             justify="left" if position < left else "right",
@@ -116,30 +118,35 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}"
 
 
-def scores(found: Mapping[str, Summary | None], *, title: str | None = None) -> None:
-    """Print summaries side by side: overall, balanced, the groups."""
+def scores(
+    found: Mapping[str, Summary | None],
+    labels: Mapping[str, Label],
+    *,
+    headline: str,
+    title: str | None = None,
+) -> None:
+    """Print the scores of summaries side by side, such as overall, balanced and the groups."""
+    from longtail.records.scores import columns, format_score
+
     present = {name: own for name, own in found.items() if own is not None}
     if not present:
         say("There are no images to evaluate on.")
         return
-    groups = list(next(iter(present.values()))["groups"])
+    shown = columns(labels, [score for own in present.values() for score in own["scores"]])
     rows = [
-        [
-            name,
-            _percent(own["top1"]),
-            _percent(own["balanced"]),
-            *(_percent(own["groups"].get(group)) for group in groups),
-        ]
+        [name, *(format_score(own["scores"].get(score), labels[score]) for score in shown)]
         for name, own in present.items()
     ]
+    titles = [labels[score]["title"] for score in shown]
     console = _console()
     console.print()
-    console.print(_table(["", "overall", "balanced", *groups], rows, title=title))
+    console.print(_table(["", *titles], rows, title=title, bold=labels[headline]["title"]))
     console.print()
 
 
-def summaries(found: Mapping[str, Summary | None]) -> None:
-    """Print what was found on validation and test, for each part of a head that has several, with what the numbers mean."""
+def summaries(evaluation: Evaluation | Row) -> None:
+    """Print the scores on validation and test, for each part of a head that has several, with what the numbers mean."""
+    found = {"val": evaluation["val"], "test": evaluation["test"]}
     whole: dict[str, Summary | None] = {}
     for name, own in found.items():
         whole[name] = own
@@ -147,7 +154,12 @@ def summaries(found: Mapping[str, Summary | None]) -> None:
             f"{name}, {head} alone": part
             for head, part in (own.get("heads", {}) if own else {}).items()
         }
-    scores(whole, title="accuracy in percent")
+    scores(
+        whole,
+        evaluation["labels"],
+        headline=evaluation["headline"]["name"],
+        title="accuracy in percent",
+    )
     for name, own in found.items():
         if own is None:
             say(f"{name}: no images")
@@ -303,10 +315,12 @@ def _conformal(own: Summary, names: Sequence[str]) -> None:
 
 def row(finished: Row) -> None:
     """Print a finished run's numbers."""
-    summaries({"val": finished["val"], "test": finished["test"]})
-    best = finished["best_validation"]
+    from longtail.records.scores import format_score
+
+    summaries(finished)
+    best, shown = finished["best_validation"], finished["labels"][finished["headline"]["name"]]
     beside = (
-        f"; best on validation: epoch {best['epoch']} with balanced {_percent(best['balanced'])}"
+        f"; best on validation: epoch {best['epoch']} with {shown['title']} {format_score(best['value'], shown)}"
         if best
         else ""
     )
@@ -367,7 +381,7 @@ def compared(
 ) -> None:
     """Compare runs and print the table, or write it to a file."""
     from longtail.records.row import read_row
-    from longtail.report.comparison import SCORES, compare
+    from longtail.report.comparison import compare
     from longtail.report.formats import FORMATS, write
 
     found = compare([read_row(folder) for folder in folders], across=across)
@@ -380,7 +394,8 @@ def compared(
         return
     console, columns, cells = _console(), found.columns(), found.cells()
     left = 1 + len(found.lines[0].across)
-    whole = _table(columns, cells, left=left)
+    ranked = found.labels[found.headline["name"]]["title"]
+    whole = _table(columns, cells, left=left, bold=ranked)
     console.print()
     if (
         Measurement.get(console, console.options.update(max_width=10_000), whole).maximum
@@ -388,8 +403,8 @@ def compared(
     ):
         console.print(whole)
     else:  # a narrow terminal: the scores, then the rest
-        cut = left + len(SCORES)
-        console.print(_table(columns[:cut], [own[:cut] for own in cells], left=left))
+        cut = left + len(found.labels)
+        console.print(_table(columns[:cut], [own[:cut] for own in cells], left=left, bold=ranked))
         console.print()
         console.print(_table([columns[0], *columns[cut:]], [[own[0], *own[cut:]] for own in cells]))
     console.print()

@@ -21,8 +21,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from longtail import processes
 from longtail.core import B_co, Labelled, LabelledViews
-from longtail.data.dataset import Split
-from longtail.data.images.stores import ImageStore
+from longtail.data.dataset import ArrayImages, ImageSource, Split
 from longtail.data.samplers import Instance, Sampler
 from longtail.data.views import Array, Batched, CenterCrop, TwoViews, View
 from longtail.errors import LongtailError
@@ -74,7 +73,7 @@ def load_images(split: Split, rows: Iterable[int], size: int) -> Tensor:
 class _Epoch(TorchDataset[dict[str, Tensor]]):
     """The uint8 batches of one process in one epoch; this is what loader workers receive, so all of it can be pickled."""
 
-    pictures: ImageStore
+    pictures: ImageSource
     target: Tensor
     view: View
     order: Array
@@ -97,9 +96,14 @@ class _Epoch(TorchDataset[dict[str, Tensor]]):
         }
 
     def _images(self, index: Array, parameters: Array) -> Tensor:
-        pixels = self.pictures.in_memory(self.view.size)
-        if pixels is not None and isinstance(self.view, Batched):
-            return torch.from_numpy(self.view.batch(pixels.numpy()[index], parameters))
+        if (
+            self.together
+            and isinstance(self.pictures, ArrayImages)
+            and isinstance(self.view, Batched)
+        ):
+            return torch.from_numpy(
+                self.view.batch(self.pictures.pixels.numpy()[index], parameters)
+            )
         with _undisturbed():
             return torch.stack(
                 [
@@ -111,8 +115,11 @@ class _Epoch(TorchDataset[dict[str, Tensor]]):
     @property
     def together(self) -> bool:
         """Whether a batch can be made at once: pixels in memory, of the view's size, and a view for batches."""
-        return isinstance(self.view, Batched) and (
-            self.pictures.in_memory(self.view.size) is not None
+        size = self.view.size
+        return (
+            isinstance(self.pictures, ArrayImages)
+            and isinstance(self.view, Batched)
+            and self.pictures.pixels.shape[-2:] == (size, size)
         )
 
     def batches(self, numbers: range, workers: int) -> Iterator[dict[str, Tensor]]:

@@ -21,6 +21,7 @@ from longtail.engine.machine import Machine, compile_parts
 from longtail.engine.seeding import seed_all
 from longtail.engine.session import Session, announce
 from longtail.errors import LongtailError
+from longtail.records.layout import RunFolder
 
 
 class Run:
@@ -48,6 +49,7 @@ class Run:
             seed,
             seed if view_seed is None else view_seed,
         )
+        self.files = RunFolder(self.folder)
         self.machine, self.save_minutes = machine or Machine(), save_minutes
         self.dry, self.tensorboard, self.command = dry, tensorboard, command
         self.history: list[dict[str, Any]] = []  # one record per finished stage
@@ -96,17 +98,17 @@ class Run:
         return stage.method
 
     def _finish(self, stage: Stage[B]) -> None:
-        folder = self.folder / stage.name
-        saved = checkpoint.load(folder / "last.pt") if (folder / "last.pt").exists() else None
+        folder = self.files.stage(stage.name)
+        saved = checkpoint.load(folder.checkpoint) if folder.checkpoint.exists() else None
         if saved is not None:
-            checkpoint.restore(stage.method, saved["method"], folder / "last.pt")
-        elif (folder / "done").exists():
+            checkpoint.restore(stage.method, saved["method"], folder.checkpoint)
+        elif folder.is_finished:
             raise LongtailError(
-                f"expected the weights of the finished stage {stage.name!r}, got no {folder / 'last.pt'}: bring it back, "
-                f"or delete {folder} to train the stage again"
+                f"expected the weights of the finished stage {stage.name!r}, got no {folder.checkpoint}: bring it back, "
+                f"or delete {folder.path} to train the stage again"
             )
-        if not (folder / "done").exists():
-            board = self.folder / "tensorboard" / stage.name if self.tensorboard else None
+        if not folder.is_finished:
+            board = self.files.tensorboard(stage.name) if self.tensorboard else None
             session = Session(
                 self._prepare(stage),
                 folder,
@@ -117,8 +119,8 @@ class Run:
             if saved is not None:
                 session.resume(saved)
             session.train()
-        load_partial(stage.method, checkpoint.load(folder / "kept.pt")["weights"])
-        self.history.append(json.loads((folder / "done").read_text()))
+        load_partial(stage.method, checkpoint.load(folder.kept)["weights"])
+        self.history.append(json.loads(folder.record.read_text()))
 
     def _prepare(self, stage: Stage[B]) -> StageContext:
         forward, unsynced = wrapped(stage.method, self.machine)

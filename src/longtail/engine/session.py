@@ -24,6 +24,7 @@ from longtail.engine.predicting import predictor
 from longtail.engine.stopping import Stopped, listening
 from longtail.errors import LongtailError
 from longtail.records.files import write_text
+from longtail.records.layout import StageFolder
 
 JOURNAL_EVERY = 100  # steps between two lines within an epoch
 SAVE_SECONDS = 5.0  # between the checkpoints of two epochs: shorter epochs are not all saved
@@ -35,7 +36,7 @@ class Session:
     def __init__(
         self,
         context: StageContext,
-        folder: Path,
+        folder: StageFolder,
         *,
         save_minutes: float,
         command: str,
@@ -79,7 +80,7 @@ class Session:
         self._began = self._saved = time.monotonic()
         self._has_saved = False
         began_at, images = self.step, 0
-        path = self.folder / "journal.jsonl" if self.first else None
+        path = self.folder.journal if self.first else None
         self.journal = Journal(
             path, length=self.journal_length, tensorboard=self.tensorboard if self.first else None
         )
@@ -199,8 +200,9 @@ class Session:
             raise LongtailError(
                 f"stage {self.stage.name!r} keeps the best {metric!r}, but its evaluations are: {', '.join(results)}"
             )
-        if results[metric] > (
-            -math.inf if self.kept["value"] is None else self.kept["value"]
+        sign = 1.0 if self.stage.keep.higher_is_better else -1.0
+        if sign * results[metric] > (
+            -math.inf if self.kept["value"] is None else sign * self.kept["value"]
         ):  # what is not a number is never the best
             # All of the method's state, for what it answers may depend on prototypes, queues or a copy that follows.
             weights = {
@@ -239,7 +241,7 @@ class Session:
             "seconds": self._elapsed,
         }
         if self.first:
-            checkpoint.save(self.folder / "last.pt", state)
+            checkpoint.save(self.folder.checkpoint, state)
         self._saved, self._has_saved = time.monotonic(), True
 
     def _complete(self) -> None:
@@ -267,8 +269,8 @@ class Session:
         }
         record |= {"keep": keep.name, "best": best}
         if self.first:
-            checkpoint.save(self.folder / "kept.pt", {"weights": self.kept["weights"]})
-            write_text(self.folder / "done", json.dumps(record))
+            checkpoint.save(self.folder.kept, {"weights": self.kept["weights"]})
+            write_text(self.folder.record, json.dumps(record))
         if processes.world_size() > 1:
             torch.distributed.barrier()
 

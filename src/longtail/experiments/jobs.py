@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from longtail.cli import tables
 from longtail.errors import LongtailError
 from longtail.recipes.signatures import Recipe
+from longtail.records.layout import RunFolder
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -49,7 +50,7 @@ class Job:
     @property
     def finished(self) -> bool:
         """Whether its row was written."""
-        return (self.folder / "row.json").exists()
+        return RunFolder(self.folder).is_finished
 
 
 def machine(flags: Mapping[str, Any], at_once: int) -> dict[str, Any]:
@@ -155,9 +156,7 @@ def _continue(job: Job) -> str:
 
 
 def _log(job: Job) -> Path:
-    return job.folder.with_name(
-        f"{job.folder.name}.log"
-    )  # beside the run: a folder with other files is not taken for one
+    return RunFolder(job.folder).log
 
 
 def _apart(job: Job) -> str | None:

@@ -25,6 +25,7 @@ from longtail.experiments.jobs import perform as train_all
 from longtail.experiments.spaces import Choices, Range, Space, space
 from longtail.naming import unknown
 from longtail.recipes.signatures import Recipe, read
+from longtail.records.layout import RunFolder, SearchFolder
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -63,13 +64,13 @@ class Search:
     flags: Mapping[str, Any]
     jobs: int
 
-    def job(self, folder: str, keywords: Mapping[str, Any], seed: int) -> Job:
+    def job(self, folder: Path, keywords: Mapping[str, Any], seed: int) -> Job:
         """A run of this search."""
         return Job(
             self.recipe,
             self.data,
             seed,
-            self.folder / folder,
+            folder,
             self.recipe.keywords({**self.keywords, **keywords}),
             self.flags,
         )
@@ -80,7 +81,9 @@ class Search:
 
     def trial_job(self, trial: FrozenTrial) -> Job:
         """The run of a trial."""
-        return self.job(f"trials/{trial.number + 1:03d}", self.drawn(trial), self.seeds[0])
+        return self.job(
+            SearchFolder(self.folder).trial(trial.number + 1).path, self.drawn(trial), self.seeds[0]
+        )
 
     def score(self, row: Row) -> float:
         """What is maximised. Reads validation and nothing else."""
@@ -191,7 +194,8 @@ def opened(search: Search) -> Study:
         "seed": search.seeds[0],
     }
     record |= {"search": dict(search.asked), "keywords": dict(search.keywords), "flags": seen}
-    path = search.folder / "search.json"
+    files = SearchFolder(search.folder)
+    path = files.request
     if path.exists():
         there = read_json(path)
         changed = [
@@ -209,7 +213,7 @@ def opened(search: Search) -> Study:
         search.folder.mkdir(parents=True, exist_ok=True)
         write_json(path, record)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = JournalStorage(JournalFileBackend(str(search.folder / "search.jsonl")))
+    storage = JournalStorage(JournalFileBackend(str(files.journal)))
     return optuna.create_study(
         storage=storage, study_name="search", direction="maximize", load_if_exists=True
     )
@@ -254,10 +258,8 @@ def _searched(search: Search, study: Study) -> FrozenTrial:
         try:
             reason = None if twin else do(job, apart=search.jobs > 1)
         except LongtailError as error:
-            if any(
-                job.folder.glob("*/last.pt")
-            ):  # it has learnt something: an image that cannot be read any more, say
-                raise
+            if RunFolder(job.folder).has_started():
+                raise  # it has learnt something: an image that cannot be read any more, say
             with lock:  # keywords that do not go together: another trial may do better
                 tables.warn(f"{job.folder}: {error}")
                 study.tell(trial.number, state=TrialState.FAIL)
@@ -332,6 +334,7 @@ def _shown(search: Search, study: Study, best: FrozenTrial) -> None:
     """Print the best trials, and draw all."""
     from optuna.trial import TrialState
 
+    from longtail.records.files import write_text
     from longtail.records.row import read_row
     from longtail.report.slices import Panel, search_plot
 
@@ -362,8 +365,8 @@ def _shown(search: Search, study: Study, best: FrozenTrial) -> None:
         )
         for name, own_space in search.space.items()
     ]
-    picture = search.folder / "search.svg"
-    picture.write_text(search_plot(panels, y=f"{search.metric}, %"), encoding="utf-8")
+    picture = SearchFolder(search.folder).figure
+    write_text(picture, search_plot(panels, y=f"{search.metric}, %"))
     tables.say(f"plot: {picture}")
 
 
@@ -372,13 +375,13 @@ def _compared(search: Search, best: FrozenTrial) -> None:
     from longtail.records.row import read_row
     from longtail.report.comparison import unlike
 
-    found = search.trial_job(best)
+    found, files = search.trial_job(best), SearchFolder(search.folder)
     named = found.folder.name
     winners = [
-        search.job(f"final/trial-{named}-seed={seed}", search.drawn(best), seed)
+        search.job(files.final / f"trial-{named}-seed={seed}", search.drawn(best), seed)
         for seed in search.seeds[1:]
     ]
-    usual = [search.job(f"final/defaults-seed={seed}", {}, seed) for seed in search.seeds]
+    usual = [search.job(files.final / f"defaults-seed={seed}", {}, seed) for seed in search.seeds]
     if usual[0].keywords == found.keywords:
         tables.say(
             "The winner has the settings that the search began with: there is nothing to compare it with."
@@ -401,7 +404,7 @@ def _compared(search: Search, best: FrozenTrial) -> None:
             f"{len(diverged)} of {len(usual) + len(winners)} runs diverged: {', '.join(map(str, diverged))}"
         )
         raise typer.Exit(1)
-    places = [str(search.folder / "final")] * bool(usual or winners) + [str(found.folder)]
+    places = [str(files.final)] * bool(usual or winners) + [str(found.folder)]
     words = [
         "longtail",
         "compare",
@@ -412,7 +415,7 @@ def _compared(search: Search, best: FrozenTrial) -> None:
 
 
 def _command(folder: Path) -> str:
-    return str(json.loads((folder / "recipe.json").read_text(encoding="utf-8"))["command"])
+    return str(json.loads(RunFolder(folder).recipe.read_text(encoding="utf-8"))["command"])
 
 
 def _value(trial: FrozenTrial) -> float:

@@ -12,6 +12,7 @@ from safetensors.torch import load_model, save_model
 from longtail.errors import LongtailError
 from longtail.nn.networks import Network, build
 from longtail.records.files import FORMAT, atomic_write, read_json, write_json
+from longtail.records.layout import ModelFolder
 
 
 class Saved(NamedTuple):
@@ -24,13 +25,14 @@ class Saved(NamedTuple):
 
 def read(folder: Path) -> Saved:
     """Read a finished run's folder `model/`."""
-    if not (folder / "spec.json").exists():
+    files = ModelFolder(folder)
+    if not files.is_complete:
         raise LongtailError(
             f"expected a finished run, got no network at {folder}: pass the folder that a run was given as --out"
         )
-    spec = read_json(folder / "spec.json")
+    spec = read_json(files.spec)
     return Saved(
-        filled(build(spec["network"]), folder / "model.safetensors"),
+        filled(build(spec["network"]), files.weights),
         tuple(spec["classes"]),
         int(spec["size"]),
     )
@@ -38,10 +40,11 @@ def read(folder: Path) -> Saved:
 
 def write(folder: Path, network: Network, *, classes: Sequence[str], size: int) -> None:
     """Write a network so that `read` finds it: the weights first, each file whole or not there."""
-    with atomic_write(folder / "model.safetensors") as part:
+    files = ModelFolder(folder)
+    with atomic_write(files.weights) as part:
         save_model(network, str(part))
     write_json(
-        folder / "spec.json",
+        files.spec,
         {"format": FORMAT, "network": network.spec, "classes": list(classes), "size": size},
     )
 
@@ -57,6 +60,6 @@ def filled(network: Network, weights: Path) -> Network:
     except (SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise LongtailError(
-            f"expected whole weights of the network in spec.json, got others or a part in {weights}: {reason}"
+            f"expected whole weights of the network in {ModelFolder(weights.parent).spec}, got others or a part in {weights}: {reason}"
         ) from error
     return network

@@ -19,6 +19,7 @@ from longtail.nn.heads import Linear
 from longtail.nn.mae import MaskedAutoencoder, transformer
 from longtail.nn.networks import Classifier, Network, linear_parts
 from longtail.records.files import FORMAT, atomic_write, read_json, write_json
+from longtail.records.layout import ExportFolder, ModelFolder, RunFolder
 
 DECODER = {
     "decoder_embed.": "embed.",
@@ -66,40 +67,36 @@ def read_weights(source: str | Path) -> Weights:
     """
     source = Path(source)
     if source.is_dir():
-        for folder in (source / "encoder", source / "model", source):
-            if (folder / "model.safetensors").exists():
-                return Weights(
-                    source, _bare(_tensors(folder / "model.safetensors"), source), *_about(folder)
-                )
+        run = RunFolder(source)
+        for folder in (run.encoder, run.model, ModelFolder(source)):
+            if folder.weights.exists():
+                return Weights(source, _bare(_tensors(folder.weights), source), *_about(folder))
         raise LongtailError(
             f"expected a run with an encoder or a trained network, got none at {source}: pass a finished run's folder"
         )
-    if source.name == "model.safetensors" and any(
-        (source.parent / name).exists() for name in ("spec.json", "config.json")
-    ):
+    beside, exported = ModelFolder(source.parent), ExportFolder(source.parent)
+    if source == beside.weights and (beside.spec.exists() or exported.config.exists()):
         return read_weights(source.parent)  # what is beside it knows more
     if not source.exists():
         raise LongtailError(f"expected a run or a file of weights, got nothing at {source}")
     return Weights(source, _bare(_tensors(source), source))
 
 
-def _about(folder: Path) -> tuple[Mapping[str, Any] | None, str | None, float | None]:
+def _about(folder: ModelFolder) -> tuple[Mapping[str, Any] | None, str | None, float | None]:
     """The spec of the weights in a folder of ours, what they have learnt from and how long; of timm's only how images were normalised."""
-    if (folder / "spec.json").exists():
-        about = read_json(folder / "spec.json")
+    if folder.is_complete:
+        about = read_json(folder.spec)
         return (
             about["network"].get("network", about["network"]),
             about.get("data"),
             about.get("minutes"),
         )
-    config = (
-        json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        if (folder / "config.json").exists()
-        else {}
-    )
-    if not config and folder.name in ("encoder", "model"):
+    timm = ExportFolder(folder.path).config
+    config = json.loads(timm.read_text(encoding="utf-8")) if timm.exists() else {}
+    run = RunFolder(folder.path.parent)
+    if not config and folder in (run.encoder, run.model):
         raise LongtailError(
-            f"expected spec.json in {folder}, which is written last, got weights alone: let that run finish, or pass another"
+            f"expected {folder.spec}, which is written last, got weights alone: let that run finish, or pass another"
         )
     known = config.get("pretrained_cfg", config)
     return (
@@ -243,7 +240,8 @@ def _interpolated(found: Tensor, own: Tensor, grid: int, source: Path) -> Tensor
 
 def write_weights(folder: Path, weights: Weights) -> None:
     """Write weights into a folder where `read_weights` finds them, with all that is known of them."""
-    with atomic_write(folder / "model.safetensors") as part:
+    files = ModelFolder(folder)
+    with atomic_write(files.weights) as part:
         save_file(
             {
                 name: own.clone(memory_format=torch.contiguous_format)
@@ -257,7 +255,7 @@ def write_weights(folder: Path, weights: Weights) -> None:
         "data": weights.data,
         "minutes": weights.minutes,
     }
-    write_json(folder / "spec.json", about)  # last: a folder that has it is whole
+    write_json(files.spec, about)  # last: a folder that has it is whole
 
 
 def timm_layout(network: Network) -> dict[str, Tensor]:

@@ -21,7 +21,9 @@ from longtail.errors import LongtailError
 from longtail.nn import Linear, Network, build
 from longtail.nn.pretrained import learnt_from
 from longtail.schedules import Until
-from longtail.scoring.evaluators import Accuracy
+from longtail.scoring.evaluators import Accuracy, ScorerEvaluator
+from longtail.scoring.long_tail import LongTailScorer
+from longtail.scoring.scorer import headline_of, scorer_for
 
 Augment = Literal["weak", "cutout", "autoaugment", "randaugment", "threeaugment"]
 KeepRule = Literal["last", "best"]
@@ -40,9 +42,7 @@ def build_backbone(run: Run, network: str, weights: Weights, *, size: int) -> Ne
         )
     run.pretraining = learnt_from(network.removeprefix("timm:"))
     # Once there is a checkpoint, the weights it began with are not needed, and may be gone.
-    return build(
-        {"name": network, "size": size, "pretrained": not any(run.folder.glob("*/last.pt"))}
-    )
+    return build({"name": network, "size": size, "pretrained": not run.files.has_started()})
 
 
 def default_head(network: str, backbone: Network, classes: int) -> Linear:
@@ -61,7 +61,9 @@ def select_weights(keep: KeepRule, *, ema: float, data: Dataset) -> tuple[dict[s
         raise LongtailError(
             "--keep best needs validation images, and this data has none: use --protocol holdout, or --keep last"
         )
-    return averages, best("ema/val/balanced" if ema else "val/balanced")
+    headline = headline_of(scorer_for(data))
+    metric = f"{'ema/' if ema else ''}val/{headline['name']}"
+    return averages, best(metric, higher_is_better=headline["higher_is_better"])
 
 
 def scaled_lr(lr: float, images: Sized, *, batch: int, accumulate: int) -> float:
@@ -161,8 +163,10 @@ def mixing(
 
 
 def validation(data: Dataset, size: int, *, workers: int = 0) -> dict[str, Evaluator]:
-    """Judge on the validation images after every epoch, where there are any."""
+    """Score the validation images after every epoch, where there are any."""
     if not len(data.val):
         return {}
-    rows = EvalLoader(data.val, size=size, batch=256, workers=workers)
-    return {"val": Accuracy(rows, classes=len(data.classes), groups=data.groups)}
+    rows, scorer = EvalLoader(data.val, size=size, batch=256, workers=workers), scorer_for(data)
+    if isinstance(scorer, LongTailScorer):  # the same scores, without all logits in memory
+        return {"val": Accuracy(rows, classes=len(data.classes), groups=data.groups)}
+    return {"val": ScorerEvaluator(rows, scorer)}

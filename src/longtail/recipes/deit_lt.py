@@ -303,7 +303,7 @@ def _distilled(
     )
     labelled: BatchTransform = teacher_labels.AddTeacherLabels(teacher)
     if (
-        not run.dry and not (run.folder / "student" / "done").exists()
+        not run.dry and not run.files.stage("student").is_finished
     ):  # a dry run measures what a first student pays
         determined = teacher_labels.cache_key(
             teacher,
@@ -339,8 +339,9 @@ def _distilled(
             keep=keep,
         )
     )
-    folder = run.folder / "analysis"
-    if not run.dry and processes.rank() == 0 and not (folder / "training.npz").exists():
+    analysis = run.files.analysis
+    folder, last = analysis.path, analysis.arrays("training")
+    if not run.dry and processes.rank() == 0 and not last.exists():
         with warn_on_error(
             "what the tokens do was not written", "longtail.analysis.analyse_tokens"
         ):

@@ -150,9 +150,7 @@ def _given(run: Run, data: Dataset, pretrained: Path) -> Weights:
     So `--pretrained` of a run that took an encoder gives the same, and not its network, which has learnt labels since. A run that has
     learnt nothing may be asked anew, with another encoder.
     """
-    if (run.folder / "encoder" / "spec.json").exists() and (
-        run.folder / "finetune" / "last.pt"
-    ).exists():
+    if run.files.encoder.is_complete and run.files.stage("finetune").checkpoint.exists():
         return read_weights(run.folder)
     weights = read_weights(pretrained)
     if weights.data is None:  # encoders of ours say it themselves
@@ -167,5 +165,5 @@ def _given(run: Run, data: Dataset, pretrained: Path) -> Weights:
         )
         weights = replace(weights, data=learnt, minutes=minutes_of(str(weights.source)) or None)
     if not run.dry and processes.rank() == 0:
-        write_weights(run.folder / "encoder", weights)
+        write_weights(run.files.encoder.path, weights)
     return weights

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from PIL import Image
 from longtail import processes
 from longtail.core import Labelled, Method, Stage
 from longtail.data.augmentations import ResizedCrop
-from longtail.data.dataset import Dataset, Split
+from longtail.data.dataset import Dataset, ImageSource, Split
 from longtail.data.loader import TrainLoader, load_images
 from longtail.data.splits import tail_rows
 from longtail.data.views import CropFlip
@@ -145,24 +146,34 @@ def pretrained_encoder(
             schedule=Cosine(warmup),
         )
     )
-    if (
-        not run.dry
-        and processes.rank() == 0
-        and not (run.folder / "encoder" / "spec.json").exists()
-    ):
+    if not run.dry and processes.rank() == 0 and not run.files.encoder.is_complete:
         picture(
             autoencoder,
             data.val if len(data.val) else data.train,
-            run.folder / "analysis" / "reconstructions.png",
+            run.files.analysis.reconstructions,
         )
         learnt = f"{data.name}, {len(split):,} images, {data.hash[:12]}"
         write_weights(
-            run.folder / "encoder",
+            run.files.encoder.path,
             Weights(
                 run.folder, timm_layout(encoder), encoder.spec, learnt, run.history[-1]["minutes"]
             ),
         )
     return encoder
+
+
+@dataclass(frozen=True)
+class _Some:
+    """Some pictures of others, by row."""
+
+    pictures: ImageSource
+    rows: np.ndarray[tuple[int], np.dtype[np.int64]]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def image(self, index: int) -> Image.Image:
+        return self.pictures.image(int(self.rows[index]))
 
 
 def _evenly(split: Split, images: int, classes: int) -> Split:
@@ -179,7 +190,13 @@ def _evenly(split: Split, images: int, classes: int) -> Split:
             f"expected at least {counts[0]} images in every class for {images} alike, got {int(have.min())} in the smallest of {classes}: "
             "take fewer, or data that is balanced"
         )
-    return split.take(tail_rows(split.target.numpy(), counts))
+    rows = tail_rows(split.target.numpy(), counts)
+    return Split(
+        _Some(split.pictures, rows),
+        split.target[torch.from_numpy(rows)],
+        tuple(split.ids[row] for row in rows.tolist()),
+        split.crop,
+    )
 
 
 def picture(autoencoder: MaskedAutoencoder, split: Split, path: Path, *, columns: int = 8) -> None:

@@ -19,6 +19,7 @@ from longtail.nn import Classifier, CosineExperts, build, files
 from longtail.recipes.batchformer import neck, rates
 from longtail.recipes.builders import SCALE, KeepRule, select_weights, training_view, validation
 from longtail.recipes.teachers import begin_with, check_classes, read_teacher
+from longtail.records.layout import RunFolder
 from longtail.schedules import Cosine, Deferred, Steps
 
 
@@ -118,7 +119,7 @@ def ride(
 
 def _begin(classifier: Classifier, run: Path, data: Dataset) -> None:
     """Copy the weights of a finished run of the same network on the same classes."""
-    trained, names, _ = files.read(run / "model")
+    trained, names, _ = files.read(RunFolder(run).model.path)
     check_classes(str(run), names, data)
     if trained.spec != classifier.spec:
         raise LongtailError(

@@ -19,6 +19,7 @@ from longtail.errors import LongtailError
 from longtail.nn import Classifier, Teacher, files
 from longtail.nn.zoo import timm_classifier
 from longtail.records.files import atomic_write
+from longtail.records.layout import RunFolder, StageFolder
 from longtail.records.row import read_row
 
 
@@ -41,25 +42,25 @@ def teacher_of(
         teacher = read_teacher(asked, data)
         begin_with(run, asked, data)
         if not run.dry and processes.rank() == 0:
-            _same(run.folder, {"teacher": asked, "weights": teacher_labels.digest(teacher)})
+            _same(run.files, {"teacher": asked, "weights": teacher_labels.digest(teacher)})
     else:
         named = _Named(run, "teacher")
         network = train(named).deploy()
         run.pretraining = named.pretraining
         assert isinstance(network, Classifier)
         size = int(network.network.spec["size"])
-        folder = run.folder / "teacher" / "model"
-        if not run.dry and processes.rank() == 0 and not (folder / "spec.json").exists():
-            files.write(folder, network, classes=data.classes, size=size)
+        folder = run.files.stage("teacher").model
+        if not run.dry and processes.rank() == 0 and not folder.is_complete:
+            files.write(folder.path, network, classes=data.classes, size=size)
         teacher = Teacher(network, size=size)
     run.machine.place_module(teacher)
     return teacher
 
 
-def _same(folder: Path, teacher: dict[str, str]) -> None:
+def _same(folder: RunFolder, teacher: dict[str, str]) -> None:
     """Note which weights teach in this run, and refuse others once it has learnt something."""
-    path = folder / "teacher.json"
-    if not path.exists() or not any(folder.glob("*/last.pt")):
+    path = folder.teacher_record
+    if not path.exists() or not folder.has_started():
         with atomic_write(path) as part:
             part.write_text(json.dumps(teacher, indent=1) + "\n", encoding="utf-8")
     before = json.loads(path.read_text(encoding="utf-8"))
@@ -82,14 +83,14 @@ def read_teacher(asked: str, data: Dataset) -> Teacher:
                 f"expected a teacher of the {len(data.classes)} classes of {data.name}, got one of {outputs}: {asked}. Train one on it"
             )
         return teacher
-    folder = Path(asked)
-    if not folder.is_dir() or (folder / "recipe.json").exists():
+    folder, run = Path(asked), RunFolder(Path(asked))
+    if not folder.is_dir() or run.recipe.exists():
         read_row(folder)  # refuses a run that is not finished
-    elif not (folder / "model" / "spec.json").exists():
+    elif not run.model.is_complete:
         raise LongtailError(
             f"expected a finished teacher, got an unfinished one or none at {folder}: finish the run that trains it"
         )
-    saved = files.read(folder / "model")
+    saved = files.read(run.model.path)
     check_classes(asked, saved.classes, data)
     return Teacher(saved.network, size=saved.size)
 
@@ -105,9 +106,10 @@ def begin_with(run: Run, earlier: str, data: Dataset, *, role: str = "teacher") 
 def minutes_of(earlier: str) -> float:
     """How long a finished run took, and those it began with; of a stage within a run, itself alone; 0 where nothing says so."""
     place = Path(earlier).resolve()
-    if (place / "done").exists():
-        return float(json.loads((place / "done").read_text(encoding="utf-8"))["minutes"])
-    rows = [read_row(folder) for folder in (place, place.parent) if (folder / "row.json").exists()]
+    stage = StageFolder(place)
+    if stage.is_finished:
+        return float(json.loads(stage.record.read_text(encoding="utf-8"))["minutes"])
+    rows = [read_row(folder) for folder in (place, place.parent) if RunFolder(folder).is_finished]
     return rows[0]["minutes"] + rows[0].get("minutes_before", 0.0) if rows else 0.0
 
 
@@ -116,20 +118,13 @@ def data_seen(teacher: str, data: Dataset, *, role: str = "teacher") -> str | No
     if teacher.startswith("timm:"):
         return f"{teacher} ({role})"
     place = Path(teacher).resolve()  # of "." the parent is elsewhere
-    records = [
-        folder / "recipe.json"
-        for folder in (place, place.parent)
-        if (folder / "recipe.json").exists()
-    ]
-    if not records:
+    runs = [run for run in map(RunFolder, (place, place.parent)) if run.recipe.exists()]
+    if not runs:
         return f"unknown data ({role})"
-    learnt = json.loads(records[0].read_text(encoding="utf-8"))["data"]
+    learnt = json.loads(runs[0].recipe.read_text(encoding="utf-8"))["data"]
     if learnt["hash"] != data.hash:
         return f"{learnt['name']}, {learnt['hash'][:12]} ({role})"
-    row = records[0].with_name("row.json")
-    before = (
-        json.loads(row.read_text(encoding="utf-8")).get("pretraining") if row.exists() else None
-    )
+    before = read_row(runs[0].path)["pretraining"] if runs[0].is_finished else None
     return f"{before} ({role})" if before else None
 
 

@@ -27,6 +27,7 @@ from longtail.recipes.builders import (
 )
 from longtail.recipes.deit_lt import DEFER, FLOOR
 from longtail.recipes.teachers import begin_with
+from longtail.records.layout import RunFolder
 from longtail.records.row import read_row
 from longtail.schedules import Cosine
 
@@ -150,7 +151,7 @@ def vit_crt(
         }
         unused(run, vit_crt, first, beside="--trained, whose network is trained already")
         read_row(trained)  # refuses a run that is not finished
-        saved = files.read(trained / "model")
+        saved = files.read(RunFolder(trained).model.path)
         classifier: nn.Module = saved.network
         size = saved.size
         begin_with(run, str(trained), data, role="features")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from longtail.errors import LongtailError
+from longtail.records.layout import part_of
 
 FORMAT = 1
 """Of recipe.json, model/spec.json and the like; raised when an older longtail would misread them."""
@@ -27,7 +28,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     [('a.txt', 'all of it')]
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
+    part = part_of(path)
     try:
         yield part
         with part.open("r+b") as file:  # Windows lets none be synced that cannot be written

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict, cast, get_origin, get_type_hints
 
 from longtail.errors import LongtailError
+from longtail.records.layout import RunFolder
+from longtail.records.scores import Headline, Label, add_scores
 
 FORMAT = 1
 """Raised when a reader of the old row would misread the new one."""
@@ -113,6 +115,9 @@ class Summary(TypedDict):
     What is `NotRequired` is missing from rows of earlier versions; the lists, `worst` and what follows it also from those of single heads.
     """
 
+    scores: dict[
+        str, float | None
+    ]  # by name, those of the data's scorer: `Row.labels` says how they are shown
     top1: float
     top5: float | None  # None with five classes or fewer
     balanced: float
@@ -162,8 +167,8 @@ class Data(TypedDict):
     hash: str  # of all (image content, label) pairs
     protocol: str  # "holdout" | "paper"
     imbalance: NotRequired[float | None]
+    scoring: NotRequired[str | None]  # the score that was requested as the headline
     mirror: NotRequired[bool]  # whether training mirrored images
-    geometry: NotRequired[str]  # how images became squares: "pad" | "crop" | "stretch"
     classes: int
     train_images: int
     counts_before: list[int]  # training images per class before validation was held out
@@ -172,10 +177,10 @@ class Data(TypedDict):
 
 
 class Best(TypedDict):
-    """The epoch that was best on validation, which the headline does not use."""
+    """The epoch with the best headline on validation, which the test results do not use."""
 
     epoch: int
-    balanced: float
+    value: float
 
 
 class Adjusting(TypedDict):
@@ -185,6 +190,15 @@ class Adjusting(TypedDict):
     temperature: float
     val: Summary | None
     test: Summary | None
+
+
+class Evaluation(TypedDict):
+    """A finished run's numbers on validation and test images, and how its scores are shown."""
+
+    val: Summary | None
+    test: Summary | None
+    headline: Headline
+    labels: dict[str, Label]
 
 
 class Row(TypedDict):
@@ -197,7 +211,7 @@ class Row(TypedDict):
     seed: int
     view_seed: int
     split_seed: int
-    selection: str  # "last epoch" | "last epoch, ema" | "best val/balanced", each also with ", adjusted on validation"
+    selection: str  # "last epoch" | "last epoch, ema" | "best val/HEADLINE", each also with ", adjusted on validation"
     tta: str  # "none" | "flip"
     size: int  # pixels
     pretraining: str | None
@@ -207,6 +221,8 @@ class Row(TypedDict):
     test: Summary | None
     val: Summary | None
     best_validation: Best | None
+    headline: Headline  # the score that ranks
+    labels: dict[str, Label]  # of each score, in the order of the tables' columns
     versions: dict[str, str]
     hardware: dict[str, Any]
     unused: NotRequired[
@@ -224,22 +240,9 @@ def mirrored(row: Row) -> bool:
     return row["data"].get("mirror", row["data"]["name"] != "digits-lt")
 
 
-def geometry_of(row: Row) -> tuple[str, bool]:
-    """How images became squares, and whether that is inferred because the row is from before the field.
-
-    Images were padded then where all pixels fitted into 1 GB, and where they came as arrays, which are squares.
-    """
-    data = row["data"]
-    if "geometry" in data:
-        return data["geometry"], False
-    tested = sum(split["images"] for split in (row["test"], row["val"]) if split is not None)
-    fits = (data["train_images"] + tested) * 3 * row["size"] ** 2 <= 1 << 30
-    return "pad" if fits or data["name"].startswith(("cifar10", "digits-lt")) else "crop", True
-
-
 def read_row(folder: Path) -> Row:
     """Read what a finished run says about itself; `folder` is added, so that the row knows its predictions."""
-    path = folder / "row.json"
+    path = RunFolder(folder).row
     if not folder.is_dir():
         got = "a file" if folder.exists() else "nothing"
         raise LongtailError(
@@ -262,6 +265,8 @@ def read_row(folder: Path) -> Row:
         raise LongtailError(
             f"expected a row of format {FORMAT} or older, got {got} in {path}: a newer longtail wrote it, upgrade this one"
         )
+    if "headline" not in content:
+        add_scores(content)
     kinds = get_type_hints(Row, include_extras=True)
     missing = [
         name
@@ -279,9 +284,9 @@ def _why_no_row(folder: Path) -> str:
     """Tell an unfinished run, an empty folder, a folder of runs and a folder of other things apart."""
     if not any(folder.iterdir()):
         return f"expected a finished run, got an empty folder at {folder}: start one with `longtail train RECIPE --out {folder}`"
-    if (folder / "recipe.json").exists():
+    if RunFolder(folder).recipe.exists():
         return f"expected a finished run, got an unfinished one at {folder}: run the same `longtail train` command again to continue it"
-    runs = sorted(inner.parent for inner in folder.glob("*/row.json"))
+    runs = [run.path for run in RunFolder(folder).finished_inside()]
     if runs:
         return f"expected a run folder, got a folder of runs at {folder}: name the runs themselves, such as {' '.join(map(str, runs[:3]))}"
     return f"expected a run folder, got other files at {folder}: a run has recipe.json and, when finished, row.json"

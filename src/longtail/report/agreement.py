@@ -12,19 +12,20 @@ from numpy.typing import NDArray
 
 from longtail.errors import LongtailError
 from longtail.naming import unknown
+from longtail.records.layout import RunFolder
 from longtail.records.predictions import read_predictions
-from longtail.records.row import Row, Summary, geometry_of
+from longtail.records.row import Row, Summary
+from longtail.records.scores import Headline
 
 MUST_AGREE: Mapping[str, str] = {
     "split": "the images and labels of train, validation and test",
     "test": "the test images",
-    "groups": "the rule that makes many, medium and few",
+    "groups": "the rule that makes the groups of classes, such as many, medium and few",
     "selection": "which epoch's weights were tested",
     "protocol": "whether validation was held out of training",
     "pretraining": "the data seen before",
     "tta": "averaging at test time",
     "resolution": "the side of the images in pixels",
-    "geometry": "how images that are not square become squares",
 }
 """What rows have to share to be ranked, unless `across` makes it a column."""
 
@@ -46,14 +47,14 @@ class Judged:
 
 def judged(row: Row) -> Judged | None:
     """What a run answered on its test images; None where its folder has no predictions."""
-    path = Path(row["folder"]) / "predictions" / "test.npz" if "folder" in row else None
+    path = RunFolder(Path(row["folder"])).predictions("test") if "folder" in row else None
     if path is None or not path.exists():
         return None
     predictions, ids = read_predictions(path)
     images = tested(row)["images"]
     if len(ids) != images:
         raise LongtailError(
-            f"expected {images} test images as in row.json, got {len(ids)} in {path}: evaluate the run again"
+            f"expected {images} test images as in the run's row, got {len(ids)} in {path}: evaluate the run again"
         )
     order = np.argsort(ids, kind="stable")
     return Judged(
@@ -81,10 +82,6 @@ def fields_of(
     def plain(value: object) -> tuple[str, str]:
         return str(value), str(value)
 
-    def geometry(row: Row) -> tuple[str, str]:
-        name, inferred = geometry_of(row)
-        return name, f"{name} (inferred)" if inferred else name
-
     return {
         "split": [(row["data"]["hash"], _split(row)) for row in rows],
         "test": [test(row, own) for row, own in zip(rows, answers, strict=True)],
@@ -94,7 +91,6 @@ def fields_of(
         "pretraining": [plain(row["pretraining"] or "no other data") for row in rows],
         "tta": [plain(row["tta"]) for row in rows],
         "resolution": [plain(row["size"]) for row in rows],
-        "geometry": [geometry(row) for row in rows],
     }
 
 
@@ -118,6 +114,20 @@ def check_comparable(
             "expected runs that can be ranked, got runs that differ in more than the method:\n"
             + "\n".join(problems)
         )
+
+
+def check_headline(rows: Sequence[Row]) -> Headline:
+    """The score that ranks all rows, with its direction; refused where there are several."""
+    headlines = {(row["headline"]["name"], row["headline"]["higher_is_better"]) for row in rows}
+    if len(headlines) > 1:
+        names = " and ".join(
+            f"{name} ({'higher' if higher else 'lower'} is better)"
+            for name, higher in sorted(headlines)
+        )
+        raise LongtailError(
+            f"expected runs that one score ranks, got {names}: compare them separately"
+        )
+    return rows[0]["headline"]
 
 
 def check_unique_seeds(rows: Sequence[Row]) -> None:

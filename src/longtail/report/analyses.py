@@ -12,6 +12,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from longtail.errors import LongtailError
+from longtail.records.layout import RunFolder
 from longtail.report import drawings, pictures
 from longtail.report.folders import Arrays, read_arrays
 
@@ -43,7 +44,7 @@ def figures(files: tuple[Path, ...]) -> tuple[list[Figure], list[str]]:
                 ) from error
         elif path.suffix.lower() in (".png", ".jpg", ".jpeg", ".svg"):
             if path.name not in drawn:  # matplotlib's drawing of arrays that are drawn here
-                caption = PICTURES.get(path.name, f"analysis/{path.name}")
+                caption = PICTURES.get(path.name, (_FILES.path / path.name).as_posix())
                 found.append(Figure(caption, pictures=((pictures.file(path), caption, ""),)))
         else:
             unknown.append(path.name)
@@ -206,19 +207,21 @@ def _over_epochs(
     return {name: line for name, line in found.items() if line}
 
 
+_FILES = RunFolder(Path()).analysis
+
 KNOWN: Mapping[str, tuple[Callable[[Arrays], list[Figure]], tuple[str, ...]]] = {
-    "gradcam.npz": (_gradcam, ("looks.svg",)),
-    "rollout.npz": (_rollout, ("attended.svg",)),
-    "relations.npz": (_relations, ("gradient.svg", "by_pairs.svg")),
-    "attention_distance.npz": (_distance, ("locality.svg",)),
-    "rank.npz": (_rank, ("ranks.svg",)),
-    "entropy.npz": (_entropy, ("uncertainty.svg",)),
-    "training.npz": (_training, ("experts.svg", "convergence.svg")),
+    _FILES.arrays("gradcam").name: (_gradcam, ("looks.svg",)),
+    _FILES.arrays("rollout").name: (_rollout, ("attended.svg",)),
+    _FILES.arrays("relations").name: (_relations, ("gradient.svg", "by_pairs.svg")),
+    _FILES.arrays("attention_distance").name: (_distance, ("locality.svg",)),
+    _FILES.arrays("rank").name: (_rank, ("ranks.svg",)),
+    _FILES.arrays("entropy").name: (_entropy, ("uncertainty.svg",)),
+    _FILES.arrays("training").name: (_training, ("experts.svg", "convergence.svg")),
 }
 """File -> what draws it, and the files that `longtail.analysis.figures` draws from the same arrays."""
 
 PICTURES = {
-    "reconstructions.png": "Masked autoencoding, from top to bottom: images, what the encoder saw of them, what it painted."
+    _FILES.reconstructions.name: "Masked autoencoding, from top to bottom: images, what the encoder saw of them, what it painted."
 }
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,12 +16,15 @@ import numpy as np
 from longtail.errors import LongtailError
 from longtail.metrics.intervals import Interval, paired
 from longtail.recipes.signatures import read
-from longtail.records.row import Row, Summary, mirrored
+from longtail.records.row import Row, mirrored
+from longtail.records.scores import Headline, Label, columns, format_score
+from longtail.records.scores import label as label_of
 from longtail.report.agreement import (
     MUST_AGREE,
     Judged,
     check_across,
     check_comparable,
+    check_headline,
     check_unique_seeds,
     fields_of,
     judged,
@@ -28,15 +32,8 @@ from longtail.report.agreement import (
     where,
 )
 
-SCORES: Mapping[str, Callable[[Summary], float | None]] = {
-    "overall": lambda test: test["top1"],
-    "balanced": lambda test: test["balanced"],
-    "many": lambda test: test["groups"].get("many"),
-    "medium": lambda test: test["groups"].get("medium"),
-    "few": lambda test: test["groups"].get("few"),
-    "ece": lambda test: test["ece"],
-}
-"""The measured columns; the table is sorted by `balanced`."""
+ECE: Label = label_of("ece", higher_is_better=False)
+"""The calibration error, which every classifier has: the last of the measured columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +53,7 @@ class Line:
     scores: Mapping[str, Score | None]  # None: nothing to measure, such as an empty group
     difference: (
         Interval | None
-    )  # in balanced accuracy over the reference; None for itself and where there is nothing to pair
+    )  # in the headline over the reference; None for itself and where there is nothing to pair
     parameters: tuple[int, ...]  # distinct values; normally one
     epochs: tuple[str, ...]  # distinct values; normally one
     minutes: float  # the mean
@@ -67,20 +64,23 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A table, best balanced accuracy first. Numbers are fractions; `cells`, Markdown and terminal show percent."""
+    """A table, best headline first. Numbers are fractions; `cells`, Markdown and terminal show percent."""
 
     lines: tuple[Line, ...]
     reference: str  # the line of the first row given: differences are over it
     agreed: Mapping[str, str]  # what all rows share, and so belongs under the table
     notes: tuple[str, ...]
+    headline: Headline  # the score that the table is sorted by
+    labels: Mapping[str, Label]  # of the measured columns, in their order
 
     def columns(self) -> tuple[str, ...]:
         """The headings of `cells`."""
-        difference = (f"balanced over {self.reference} [95%]",) if len(self.lines) > 1 else ()
+        ranked = self.labels[self.headline["name"]]["title"]
+        difference = (f"{ranked} over {self.reference} [95%]",) if len(self.lines) > 1 else ()
         return (
             "method",
             *self.lines[0].across,
-            *SCORES,
+            *(shown["title"] for shown in self.labels.values()),
             *difference,
             "parameters",
             "epochs",
@@ -94,7 +94,7 @@ class Comparison:
             (
                 line.label,
                 *line.across.values(),
-                *(_percent(score) for score in line.scores.values()),
+                *(_text(line.scores[name], shown) for name, shown in self.labels.items()),
                 *((_interval(line.difference),) if len(self.lines) > 1 else ()),
                 " / ".join(f"{count:,}" for count in line.parameters),
                 " / ".join(line.epochs),
@@ -123,6 +123,10 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
     answers = [judged(row) for row in rows]
     fields = fields_of(rows, answers)
     check_comparable(rows, fields, across)
+    headline = check_headline(rows)
+    measured = [{**tested(row)["scores"], "ece": tested(row)["ece"]} for row in rows]
+    known = {name: shown for row in rows for name, shown in row["labels"].items()} | {"ece": ECE}
+    scores = columns(known, [name for own in measured for name in own])
 
     members: dict[str, list[int]] = {}
     for position, row in enumerate(rows):
@@ -146,8 +150,8 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
                 label=label,
                 across={name: fields[name][group[0]][1] for name in shown},
                 scores={
-                    name: _score([score(tested(row)) for row in own])
-                    for name, score in SCORES.items()
+                    name: _score([measured[position].get(name) for position in group])
+                    for name in scores
                 },
                 difference=None
                 if group is groups[0]
@@ -160,12 +164,14 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
                 folders=tuple(where(row) for row in own),
             )
         )
-    lines.sort(key=lambda line: (-_test_mean(line), line.label, tuple(line.across.values())))
+    lines.sort(key=lambda line: (_rank(line, headline), line.label, tuple(line.across.values())))
     return Comparison(
         lines=tuple(lines),
         reference=", ".join([labels[0], *(fields[name][0][1] for name in shown)]),
         agreed={name: values[0][1] for name, values in fields.items() if name not in across},
         notes=tuple(_notes(rows, groups, answers)),
+        headline=headline,
+        labels={name: known[name] for name in scores},
     )
 
 
@@ -175,10 +181,12 @@ def unlike(rows: Sequence[Row]) -> list[str]:
     return [name for name, field in fields.items() if len({str(row[field]) for row in rows}) > 1]  # type: ignore[literal-required]
 
 
-def _test_mean(line: Line) -> float:
-    score = line.scores["balanced"]
-    assert score is not None, "balanced accuracy is never missing"
-    return score.mean
+def _rank(line: Line, headline: Headline) -> float:
+    """The lower the better; a line without a headline comes last."""
+    score = line.scores[headline["name"]]
+    return (
+        math.inf if score is None else -score.mean if headline["higher_is_better"] else score.mean
+    )
 
 
 def _epochs(epochs: Mapping[str, int]) -> str:
@@ -276,6 +284,12 @@ def _difference(
     rows: Sequence[Row],
     answers: Sequence[Judged | None],
 ) -> Interval | None:
+    name = rows[first[0]]["headline"]["name"]
+    if name not in ("balanced", "top1") or any(
+        tested(row)["scores"][name] != tested(row)[name]  # type: ignore[literal-required]
+        for row in rows
+    ):
+        return None  # only a mean over images or classes can be paired image by image
     before, after = (
         [answers[position] for position in group] for group in _pairs(first, second, rows)
     )
@@ -289,7 +303,7 @@ def _difference(
     return paired(
         np.mean([own.correct for own in left], axis=0),
         np.mean([own.correct for own in right], axis=0),
-        left[0].target,
+        left[0].target if name == "balanced" else np.zeros_like(left[0].target),
     )
 
 
@@ -320,7 +334,7 @@ def _notes(
     lost = [where(row) for row, own in zip(rows, answers, strict=True) if own is None]
     if len(groups) > 1 and lost:
         notes.append(
-            f"No paired difference and no check of the test images, for want of predictions/test.npz: {', '.join(lost)}."
+            f"No paired difference and no check of the test images, for want of predictions on them: {', '.join(lost)}."
         )
     seeds = {
         tuple(sorted((rows[position]["seed"], rows[position]["view_seed"]) for position in group))
@@ -333,12 +347,11 @@ def _notes(
     return notes
 
 
-def _percent(score: Score | None) -> str:
+def _text(score: Score | None, shown: Label) -> str:
     if score is None:
         return "-"
-    return f"{100 * score.mean:.1f}" + (
-        "" if score.deviation is None else f" ± {100 * score.deviation:.1f}"
-    )
+    deviation = "" if score.deviation is None else f" ± {format_score(score.deviation, shown)}"
+    return format_score(score.mean, shown) + deviation
 
 
 def _interval(difference: Interval | None) -> str:

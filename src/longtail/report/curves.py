@@ -49,8 +49,21 @@ def curves(run: Finished, stage: str) -> list[Markup]:
                 y=title.lower(),
             )
         )
-    judged = {name: line(f"{prefix}val/{name}", epochs, 100.0) for name in GROUPS}
-    judged = {name: own for name, own in judged.items() if own}
+    headline, labels = run.row["headline"]["name"], run.row["labels"]
+    names = [
+        name for name in dict.fromkeys([headline, *labels]) if name == headline or name != "top1"
+    ]
+    plain = {name for name in names if labels[name]["format"] == "plain"}
+    judged = {
+        name: line(f"{prefix}val/{name}", epochs, 100.0) for name in names if name not in plain
+    }
+    judged = {labels[name]["title"]: own for name, own in judged.items() if own}
+    for name in plain & {headline}:
+        if own := line(f"{prefix}val/{name}", epochs):
+            title = labels[name]["title"]
+            shown.append(
+                drawings.lines({title: own}, title=f"Validation: {title}", x="epoch", y=title)
+            )
     if judged:
         shown.append(
             drawings.lines(
@@ -62,14 +75,17 @@ def curves(run: Finished, stage: str) -> list[Markup]:
             )
         )
     heads = {
-        name.split("/")[-2]: line(name, epochs, 100.0)
+        name.split("/")[-2]: line(name, epochs, 1.0 if headline in plain else 100.0)
         for name in named(f"{prefix}val/", epochs)
-        if name.endswith("/balanced") and name != f"{prefix}val/balanced"
+        if name.endswith(f"/{headline}") and name != f"{prefix}val/{headline}"
     }
     if heads:
         shown.append(
             drawings.lines(
-                heads, title="Validation accuracy by head", x="epoch", y="balanced accuracy, %"
+                heads,
+                title="Validation accuracy by head",
+                x="epoch",
+                y=labels[headline]["description"] + ("" if headline in plain else ", %"),
             )
         )
     rate = line("rate", lines)
@@ -98,7 +114,7 @@ def judged_prefix(run: Finished, stage: str) -> str:
     """What stands before "val/..." in the journal for the weights that were kept: those of an average, where one was."""
     first, *more = run.row["selection"].split(", ")
     for kept in (first.removeprefix("best ").partition("/")[0], *more):
-        if any(f"{kept}/val/balanced" in line for line in run.journals[stage]):
+        if any(f"{kept}/val/{run.row['headline']['name']}" in line for line in run.journals[stage]):
             return f"{kept}/"
     return ""
 

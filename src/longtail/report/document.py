@@ -12,8 +12,9 @@ from markupsafe import Markup
 
 from longtail.errors import LongtailError
 from longtail.records.files import atomic_write
+from longtail.records.scores import with_unit
 from longtail.report import drawings
-from longtail.report.comparison import SCORES, Comparison, compare
+from longtail.report.comparison import Comparison, compare
 from longtail.report.curves import over_epochs
 from longtail.report.drawings import Bar, series
 from longtail.report.folders import Finished, read_folder
@@ -45,13 +46,13 @@ def build(folders: Sequence[Path], *, across: Sequence[str] = ()) -> tuple[str, 
     missing = [f"{run.folder}: {own}" for run in runs for own in run.missing]
     if len(runs) == 1:
         return render(
-            "report.html", runs=sections, title=sections[0]["title"], comparison=None, refused=None
+            "runs.html", runs=sections, title=sections[0]["title"], comparison=None, refused=None
         ), missing
     try:
         found = compare([run.row for run in runs], across=across)
     except LongtailError as error:
         page = render(
-            "report.html", runs=sections, title=_title(runs), comparison=None, refused=str(error)
+            "runs.html", runs=sections, title=_title(runs), comparison=None, refused=str(error)
         )
         return page, [*missing, str(error)]
     letters = {
@@ -63,7 +64,7 @@ def build(folders: Sequence[Path], *, across: Sequence[str] = ()) -> tuple[str, 
         own["letter"] = letters[str(run.folder)]
     order = sorted(range(len(runs)), key=lambda own: [*letters].index(str(runs[own].folder)))
     page = render(
-        "report.html",
+        "runs.html",
         runs=[sections[own] for own in order],
         title=_title(runs),
         comparison=_comparison(found, {str(run.folder): run for run in runs}),
@@ -92,7 +93,10 @@ def _comparison(found: Comparison, runs: Mapping[str, Finished]) -> dict[str, An
     styles = [series(number) for number in range(len(found.lines))]
     letters = _letters()[: len(found.lines)]
     bars: list[Markup] = []
-    for name in ("balanced", "many", "medium", "few"):
+    headline = found.headline["name"]
+    for name in dict.fromkeys([headline, *found.labels]):
+        if name in {"top1", "ece"} - {headline} or found.labels[name]["format"] != "percent":
+            continue  # they are in the table; bars are for accuracies of classes and groups
         own = []
         for letter, style, line in zip(letters, styles, found.lines, strict=True):
             score = line.scores[name]
@@ -112,7 +116,12 @@ def _comparison(found: Comparison, runs: Mapping[str, Finished]) -> dict[str, An
                 )
             )
         bars.append(
-            drawings.bars(own, title=f"{name}, % of test images", unit="percent", width=240)
+            drawings.bars(
+                own,
+                title=f"{found.labels[name]['title']}, % of test images",
+                unit="percent",
+                width=240,
+            )
         )
     return {
         "sentence": _sentence(found),
@@ -155,15 +164,19 @@ def _reference(found: Comparison) -> int:
 
 def _sentence(found: Comparison) -> str:
     best, labels, reference = found.lines[0], _labels(found), _reference(found)
-    score = best.scores["balanced"]
-    assert score is not None, "balanced accuracy is never missing"
+    score, shown = best.scores[found.headline["name"]], found.labels[found.headline["name"]]
+    name = shown["description"]
+    if score is None:
+        return f"There is nothing to measure {name} on."
+    value = with_unit(score.mean, shown)
     if len(found.lines) == 1:
-        return f"{labels[0]} has a balanced accuracy of {100 * score.mean:.1f}% over {len(best.seeds)} seeds."
-    words = f"{labels[0]} has the highest balanced accuracy, {100 * score.mean:.1f}%"
+        return f"{labels[0]} has a {name} of {value} over {len(best.seeds)} seeds."
+    most = "highest" if found.headline["higher_is_better"] else "lowest"
+    words = f"{labels[0]} has the {most} {name}, {value}"
     interval = best.difference if reference else found.lines[1].difference
     if interval is None:
         return f"{words}."
-    value, low, high = (
+    points, low, high = (
         (interval.value, interval.low, interval.high)
         if reference
         else (-interval.value, -interval.high, -interval.low)
@@ -174,12 +187,12 @@ def _sentence(found: Comparison) -> str:
         else "no more than other test images could change"
     )
     over = labels[reference or 1]
-    return f"{words}: {100 * value:+.1f} points over {over} (95% interval {100 * low:+.1f} to {100 * high:+.1f}), {sure}."
+    return f"{words}: {100 * points:+.1f} points over {over} (95% interval {100 * low:+.1f} to {100 * high:+.1f}), {sure}."
 
 
 def _tables(found: Comparison, letters: Sequence[str]) -> list[dict[str, Any]]:
     """The comparison as two tables, for a page is not as wide as all its columns: what was reached, and what it cost."""
-    across, reached = len(found.lines[0].across), len(SCORES) + (len(found.lines) > 1)
+    across, reached = len(found.lines[0].across), len(found.labels) + (len(found.lines) > 1)
     columns = [
         name.replace(found.reference, _labels(found)[_reference(found)]) for name in found.columns()
     ]
@@ -189,7 +202,7 @@ def _tables(found: Comparison, letters: Sequence[str]) -> list[dict[str, Any]]:
         letters, _methods(found), found.lines, found.cells(), strict=True
     ):
         values: list[float | None] = [
-            score.mean if score else None for score in line.scores.values()
+            score.mean if score else None for score in map(line.scores.get, found.labels)
         ]
         values += (
             [line.difference.value if line.difference else None] if len(found.lines) > 1 else []
@@ -209,7 +222,8 @@ def _tables(found: Comparison, letters: Sequence[str]) -> list[dict[str, Any]]:
             "columns": columns[:cut],
             "rows": first,
             "numbers": [*range(1 + across, cut)],
-            "sorted": columns.index("balanced"),
+            "ascending": not found.headline["higher_is_better"],
+            "sorted": columns.index(found.labels[found.headline["name"]]["title"]),
         },
         {
             "columns": [columns[0], *columns[cut:]],
@@ -224,12 +238,14 @@ def _overlaid(
 ) -> list[Markup]:
     """Validation accuracy and training loss over the epochs of the last stage: a line for each method, the mean over its seeds."""
     shown = []
+    headline = found.labels[found.headline["name"]]
+    name, percent = headline["description"], headline["format"] == "percent"
     for key, title, y, scale in (
         (
-            "val/balanced",
-            "Validation: balanced accuracy",
-            "balanced accuracy on validation, %",
-            100.0,
+            f"val/{found.headline['name']}",
+            f"Validation: {name}",
+            f"{name} on validation{', %' if percent else ''}",
+            100.0 if percent else 1.0,
         ),
         ("val/few", "Validation: the rarest classes", "accuracy on few, validation, %", 100.0),
         ("loss", "Training loss", "training loss", 1.0),

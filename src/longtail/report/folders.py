@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from longtail.errors import LongtailError
 from longtail.records.files import read_lines
+from longtail.records.layout import RunFolder
 from longtail.records.predictions import read_predictions
 from longtail.records.row import Row, Summary, read_row
 from longtail.scoring.long_tail import detailed
@@ -62,22 +63,19 @@ def read_folder(folder: Path) -> Finished:
     row = read_row(folder)
     split = "test" if row["test"] is not None or row["val"] is None else "val"
     summary, missing = row["test"] or row["val"], []
-    request = _json(folder / "recipe.json")
+    files = RunFolder(folder)
+    request = _json(files.recipe)
     groups = request.get("data", {}).get("groups", {}).get("members", {})
     members = {name: tuple(own) for name, own in groups.items()}
-    names = (
-        _json(folder / "model" / "spec.json").get("classes")
-        if (folder / "model" / "spec.json").exists()
-        else None
-    )
+    names = _json(files.model.spec).get("classes") if files.model.is_complete else None
     if names is None:
         missing.append(
-            "The names of the classes: model/spec.json is not in the folder, so classes are numbered."
+            f"The names of the classes: {_inside(files, files.model.spec)} is not in the folder, so classes are numbered."
         )
     again = f"longtail eval {folder} --rewrite"
     answers = None
-    if summary is not None and (folder / "predictions" / f"{split}.npz").exists():
-        found, _ = read_predictions(folder / "predictions" / f"{split}.npz")
+    if summary is not None and files.predictions(split).exists():
+        found, _ = read_predictions(files.predictions(split))
         logits = found.logits["logits"]
         answers = Answers(found.target, logits.argmax(axis=1))
         if (
@@ -96,25 +94,19 @@ def read_folder(folder: Path) -> Finished:
             summary = {**fuller, **summary}
     elif summary is not None:
         missing.append(
-            f"Confusions, reliability and intervals: predictions/{split}.npz is not in the folder. `{again}` writes it."
+            f"Confusions, reliability and intervals: {_inside(files, files.predictions(split))} is not in the folder. `{again}` writes it."
         )
-    examples = (
-        read_arrays(folder / "analysis" / "examples.npz")
-        if (folder / "analysis" / "examples.npz").exists()
-        else None
-    )
+    path = files.analysis.arrays("examples")
+    examples = read_arrays(path) if path.exists() else None
     if examples is None and answers is not None and _wrong_in_the_tail(answers, members):
         missing.append(
-            f"Example images and where the network looks: analysis/examples.npz is not in the folder. `{again}` writes it."
+            f"Example images and where the network looks: {_inside(files, path)} is not in the folder. `{again}` writes it."
         )
-    journals = {
-        stage: read_lines(folder / stage / "journal.jsonl")
-        for stage in row["epochs"]
-        if (folder / stage / "journal.jsonl").exists()
-    }
+    paths = {stage: files.stage(stage).journal for stage in row["epochs"]}
+    journals = {stage: read_lines(path) for stage, path in paths.items() if path.exists()}
     missing += [
-        f"The curves of stage {stage}: {stage}/journal.jsonl is not in the folder."
-        for stage in row["epochs"]
+        f"The curves of stage {stage}: {_inside(files, path)} is not in the folder."
+        for stage, path in paths.items()
         if stage not in journals
     ]
     return Finished(
@@ -130,15 +122,14 @@ def read_folder(folder: Path) -> Finished:
         summary=summary,
         answers=answers,
         examples=examples,
-        analyses=tuple(
-            sorted(
-                own
-                for own in (folder / "analysis").glob("*")
-                if own.name != "examples.npz" and own.is_file()
-            )
-        ),
+        analyses=tuple(files.analysis.files()),
         missing=tuple(missing),
     )
+
+
+def _inside(run: RunFolder, path: Path) -> str:
+    """A file's name within the folder of its run."""
+    return path.relative_to(run.path).as_posix()
 
 
 def _wrong_in_the_tail(answers: Answers, members: Mapping[str, Sequence[int]]) -> bool:

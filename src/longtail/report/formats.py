@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from longtail.errors import LongtailError
-from longtail.report.comparison import SCORES, Comparison
+from longtail.records.scores import format_score
+from longtail.report.comparison import Comparison
 
 
 def to_markdown(comparison: Comparison) -> str:
     """Write the table as Markdown, with what all rows share and the notes below it."""
-    columns = [f"**{name}**" if name == "balanced" else name for name in comparison.columns()]
+    ranked = comparison.labels[comparison.headline["name"]]["title"]
+    columns = [f"**{name}**" if name == ranked else name for name in comparison.columns()]
     left = 1 + len(comparison.lines[0].across)
     rule = [":--" if position < left else "--:" for position in range(len(columns))]
     table = [_markdown(cells) for cells in (columns, rule, *comparison.cells())]
@@ -31,7 +33,8 @@ def to_csv(comparison: Comparison) -> str:
     """Write the table as CSV: fractions at full precision, each deviation and bound in a column of its own."""
     text = io.StringIO()
     write = csv.writer(text, lineterminator="\n").writerow
-    scores = [heading for name in SCORES for heading in (name, f"{name}_deviation")]
+    titles = [shown["title"] for shown in comparison.labels.values()]
+    scores = [heading for title in titles for heading in (title, f"{title}_deviation")]
     difference = ["difference", "difference_low", "difference_high", "reference"]
     cost = ["parameters", "epochs", "minutes", "minutes_before"]
     write(
@@ -44,7 +47,7 @@ def to_csv(comparison: Comparison) -> str:
                 *line.across.values(),
                 *(
                     value
-                    for score in line.scores.values()
+                    for score in map(line.scores.get, comparison.labels)
                     for value in ((score.mean, score.deviation) if score else (None, None))
                 ),
                 *(
@@ -72,8 +75,9 @@ def to_latex(comparison: Comparison) -> str:
     body = []
     for line, cells in zip(comparison.lines, comparison.cells(), strict=True):
         shown = [_latex(cell) for cell in cells]
-        for position, name in enumerate(SCORES, start=first):
-            if (score := line.scores[name]) is not None and f"{100 * score.mean:.1f}" == best[name]:
+        for position, (name, label) in enumerate(comparison.labels.items(), start=first):
+            score = line.scores[name]
+            if score is not None and format_score(score.mean, label) == best[name]:
                 shown[position] = rf"\textbf{{{shown[position]}}}"
         body.append(shown)
     agreed = "; ".join(f"{name}: {value}" for name, value in comparison.agreed.items())
@@ -122,12 +126,12 @@ def write(comparison: Comparison, path: Path, *, format: str | None = None) -> N
 def _best(comparison: Comparison) -> dict[str, str]:
     """The best of each score as it is shown, so that what looks equal is bold alike; nothing where there is nothing to choose."""
     found = {}
-    for name in SCORES:
+    for name, label in comparison.labels.items():
         means = [
             score.mean for line in comparison.lines if (score := line.scores[name]) is not None
         ]
-        wanted = min if name == "ece" else max
-        found[name] = f"{100 * wanted(means):.1f}" if len(means) > 1 else ""
+        wanted = max if label["higher_is_better"] else min
+        found[name] = format_score(wanted(means), label) if len(means) > 1 else ""
     return found
 
 

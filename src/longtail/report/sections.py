@@ -10,6 +10,7 @@ import numpy as np
 from longtail.experiments.published import match
 from longtail.metrics.intervals import balanced
 from longtail.records.row import Summary
+from longtail.records.scores import columns, label, with_unit
 from longtail.report import drawings, pictures
 from longtail.report.analyses import figures
 from longtail.report.curves import curves
@@ -43,6 +44,8 @@ def section(run: Finished) -> dict[str, Any]:
         "summary": run.summary,
         "images": "test images" if run.split == "test" else "validation images",
         "headline": _headline(run, run.summary),
+        "ranked_by": run.row["labels"][run.row["headline"]["name"]]["title"],
+        "score_parts": _score_parts(run, run.summary),
         "sentences": _sentences(run, run.summary),
         "classes": drawings.classes(
             _spots(run, run.summary), title="Recall and training images of each class"
@@ -55,7 +58,7 @@ def section(run: Finished) -> dict[str, Any]:
         "confusions": _between_groups(run.summary),
         "priors": _priors(run.summary),
         "conformal": _conformal(run, run.summary),
-        "more": _more(run.summary),
+        "more": _more(run, run.summary),
     }
 
 
@@ -104,19 +107,16 @@ def _duration(minutes: float) -> str:
 
 def _headline(run: Finished, summary: Summary) -> list[tuple[str, str, str]]:
     """The name, the number and what stands small beside it."""
-    numbers = [
-        ("balanced accuracy", percent(summary["balanced"]), _interval(run)),
-        ("overall accuracy", percent(summary["top1"]), ""),
-    ]
-    for name, value in summary["groups"].items():
-        size = len(run.members.get(name, ()))
-        numbers.append(
-            (
-                f"{name} ({size} class{'' if size == 1 else 'es'})" if run.members else name,
-                percent(value),
-                "",
-            )
-        )
+    labels, scores = run.row["labels"], summary["scores"]
+    numbers = []
+    for name in dict.fromkeys([run.row["headline"]["name"], *columns(labels, scores)]):
+        title = labels[name]["description"]
+        if name in summary["groups"] and run.members:
+            size = len(run.members.get(name, ()))
+            title = f"{title} ({size} class{'' if size == 1 else 'es'})"
+        known = name == "balanced" and scores[name] == summary["balanced"]
+        value = with_unit(scores.get(name), labels[name])
+        numbers.append((title, value, _interval(run) if known else ""))
     return [
         *numbers,
         (
@@ -125,6 +125,28 @@ def _headline(run: Finished, summary: Summary) -> list[tuple[str, str, str]]:
             f"by {summary['confidence']}",
         ),
     ]
+
+
+def _score_parts(run: Finished, summary: Summary) -> list[dict[str, Any]]:
+    """A table for each score that has parts, such as "domain" of "domain/art" and "domain/photo"."""
+    parts: dict[str, dict[str, float | None]] = {}
+    for name, value in summary["scores"].items():
+        whole, _, part = name.partition("/")
+        if part:
+            parts.setdefault(whole, {})[part] = value
+    tables = []
+    for whole, values in parts.items():
+        shown = run.row["labels"].get(whole) or label(whole)
+        rows = [[part, (with_unit(value, shown), value)] for part, value in values.items()]
+        tables.append(
+            {
+                "title": shown["description"],
+                "columns": ["", shown["title"]],
+                "rows": rows,
+                "numbers": [1],
+            }
+        )
+    return tables
 
 
 def _interval(run: Finished) -> str:
@@ -136,7 +158,16 @@ def _interval(run: Finished) -> str:
 
 def _sentences(run: Finished, summary: Summary) -> list[str]:
     of = "test" if run.split == "test" else "validation"
-    words = [
+    headline = run.row["headline"]
+    shown = run.row["labels"][headline["name"]]
+    words = []
+    if headline["name"] != "balanced":
+        better = "higher" if headline["higher_is_better"] else "lower"
+        value = with_unit(summary["scores"].get(headline["name"]), shown)
+        words.append(
+            f"Runs on this data are ranked by {shown['description']}: {value} ({better} is better)."
+        )
+    words += [
         f"When every class counts the same, it recognises {percent(summary['balanced'])} of the {summary['images']:,} {of} images: that is "
         "the balanced accuracy, the mean over classes of the share that is recognised."
         + (f" The interval is over other {of} images of the same classes." if run.answers else "")
@@ -480,7 +511,7 @@ def _conformal(run: Finished, summary: Summary) -> list[tuple[str, str]] | None:
     ]
 
 
-def _more(summary: Summary) -> list[tuple[str, str]]:
+def _more(run: Finished, summary: Summary) -> list[tuple[str, str]]:
     top5 = summary["top5"]
     pairs = [("top-5 accuracy", percent(top5))] if top5 is not None else []
     for key, name in (
@@ -491,12 +522,12 @@ def _more(summary: Summary) -> list[tuple[str, str]]:
         if key in summary:
             pairs.append((name, percent(summary[key])))  # type: ignore[literal-required]
     for head, own in summary.get("heads", {}).items():
-        pairs.append(
-            (
-                f"head {head} alone",
-                f"balanced {percent(own['balanced'])}, few {percent(own['groups'].get('few'))}",
-            )
-        )
+        names = [run.row["headline"]["name"], *(["few"] if "few" in own["scores"] else [])]
+        values = [
+            f"{run.row['labels'][name]['title']} {with_unit(own['scores'].get(name), run.row['labels'][name])}"
+            for name in names
+        ]
+        pairs.append((f"head {head} alone", ", ".join(values)))
     return pairs
 
 
@@ -516,7 +547,7 @@ def _reproduce(run: Finished) -> dict[str, Any]:
             "weights tested",
             row["selection"]
             + (
-                f"; best on validation: epoch {best['epoch']}, {percent(best['balanced'])}"
+                f"; best on validation: epoch {best['epoch']}, {with_unit(best['value'], row['labels'][row['headline']['name']])}"
                 if best
                 else ""
             ),

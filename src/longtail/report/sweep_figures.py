@@ -10,6 +10,7 @@ from pathlib import Path
 from longtail.errors import LongtailError
 from longtail.records.row import Row, Summary
 from longtail.report import curves
+from longtail.report.agreement import check_headline
 from longtail.report.charts import Line, chart
 from longtail.report.folders import read_folder
 from longtail.report.rows import read_rows
@@ -18,18 +19,25 @@ from longtail.report.rows import read_rows
 def write(plot: Mapping[str, str], folders: Sequence[Path], path: Path) -> list[Path]:
     """Draw finished runs into `path` with the suffix .svg: {"x": KEYWORD}, or {"x": "epoch", "lines": KEYWORD}.
 
-    Over a keyword, test accuracy and, in a second picture, its calibration; over epochs, balanced validation accuracy, where there are
+    Over a keyword, test accuracy and, in a second picture, its calibration; over epochs, the headline on validation, where there are
     validation images, and the training loss.
     """
     rows = read_rows(folders)
     if plot["x"] == "epoch":
-        # Balanced, because validation images are held out of the training images, and are as long-tailed as those.
+        headline = check_headline(rows)["name"]
+        shown = rows[0]["labels"][headline]
+        percent = shown["format"] == "percent"
         accuracy, beside = (
-            over_epochs(rows, plot["lines"], "val/balanced", scale=100),
+            over_epochs(rows, plot["lines"], f"val/{headline}", scale=100 if percent else 1),
             over_epochs(rows, plot["lines"], "loss"),
         )
+        y = (
+            "balanced validation accuracy"
+            if headline == "balanced"
+            else f"validation {shown['title']}"
+        )
         drawn = {
-            "": (accuracy, "balanced validation accuracy, %"),
+            "": (accuracy, f"{y}{', %' if percent else ''}"),
             "-loss": (beside, "training loss"),
         }
     else:

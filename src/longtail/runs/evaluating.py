@@ -3,36 +3,56 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from longtail import processes
 from longtail.analysis.writing import warn_on_error
-from longtail.core import Clock, Groups, Method, Outcome
+from longtail.core import Clock, Groups, Method, Outcome, Scorer
 from longtail.data.dataset import Dataset, Split
 from longtail.data.loader import EvalLoader
-from longtail.data.open import first_process_first, open_for_evaluation
+from longtail.data.open import open_data, open_for_evaluation
 from longtail.engine.machine import Machine, choose
 from longtail.engine.predicting import predictor
 from longtail.errors import LongtailError
 from longtail.metrics.conformal import Thresholds, calibrate
 from longtail.nn import Classifier
 from longtail.records.files import FORMAT, write_json
+from longtail.records.layout import ModelFolder, RunFolder
 from longtail.records.predictions import SplitPredictions, write_predictions
-from longtail.records.row import Summary
+from longtail.records.row import Evaluation
 from longtail.report.document import write as write_report
 from longtail.runs.examples import write_examples
-from longtail.runs.identity import Tta, data_flags, open_run_data, read_record, versions
+from longtail.runs.identity import Tta, data_flags, own_data, read_record, versions
 from longtail.runs.model import BATCH, load
 from longtail.scoring.evaluators import collect, flipped
-from longtail.scoring.long_tail import detailed, summarise
+from longtail.scoring.long_tail import LongTailScorer
+from longtail.scoring.scorer import headline_of, scorer_for, summarise_splits
+
+
+def open_dataset(
+    name: str, flags: Mapping[str, Any], machine: Machine, *, size: int | None
+) -> Dataset:
+    """Open data with flags for training, in the first process before the others, so that only one downloads; say its warnings once."""
+    return _in_turn(lambda: open_data(name, **flags, size=size), machine)
+
+
+def _in_turn(opening: Callable[[], Dataset], machine: Machine) -> Dataset:
+    voting = "cuda" if machine.device.startswith("cuda") else "cpu"  # where nccl, or gloo, hears it
+    if processes.rank() != 0:
+        processes.any_rank(False, voting)
+    dataset = opening()
+    if processes.rank() == 0:
+        for warning in dataset.warnings:
+            print(f"warning: {warning}", file=sys.stderr)
+        processes.any_rank(False, voting)
+    return dataset
 
 
 def warn_of_mirroring(tta: Tta, name: str, *, mirror: bool) -> None:
@@ -62,20 +82,6 @@ def confidence_of(network: nn.Module) -> str:
     return network.confidence if isinstance(network, Classifier) else "softmax"
 
 
-def summary(
-    predictions: SplitPredictions, *, classes: int, groups: Groups, confidence: str = "softmax"
-) -> Summary:
-    """The headline numbers of the main head and, as `heads`, those of every other one."""
-    each = {
-        name: summarise(
-            logits, predictions.target, classes=classes, groups=groups, confidence=confidence
-        )
-        for name, logits in predictions.logits.items()
-    }
-    main = each.pop("logits")
-    return {**main, "heads": each} if each else main
-
-
 def calibrated(found: Mapping[str, SplitPredictions], *, groups: Groups) -> Thresholds | None:
     """The thresholds of prediction sets, by the answers for "val"; None without."""
     return (
@@ -85,49 +91,13 @@ def calibrated(found: Mapping[str, SplitPredictions], *, groups: Groups) -> Thre
     )
 
 
-def evaluate_splits(
-    found: Mapping[str, SplitPredictions],
-    *,
-    once: Mapping[str, SplitPredictions],
-    groups: Groups,
-    counts: NDArray[Any],
-    confidence: str,
-    thresholds: Thresholds | None,
-) -> dict[str, Summary | None]:
-    """Everything that can be said about the answers for "val" and "test", those that there are; prediction sets are tried on "test".
-
-    `once` are the answers without test-time averaging, which are all that there will be when the network is used; `counts` are the training
-    images of each class.
-    """
-    summaries: dict[str, Summary | None] = {"val": None, "test": None}
-    for name, own in found.items():
-        tried = thresholds if name == "test" else None
-        heads = {
-            head: summarise(
-                logits, own.target, classes=len(counts), groups=groups, confidence=confidence
-            )
-            for head, logits in own.logits.items()
-            if head != "logits"
-        }
-        main = detailed(
-            own.logits["logits"],
-            own.target,
-            groups=groups,
-            counts=counts,
-            confidence=confidence,
-            thresholds=tried,
-            once=once[name].logits["logits"],
-        )
-        summaries[name] = {**main, "heads": heads} if heads else main
-    return summaries
-
-
 def write_sets(folder: Path, thresholds: Thresholds | None) -> None:
     """Leave the thresholds of prediction sets beside the model, for `longtail predict`; none where there are none."""
+    path = ModelFolder(folder).thresholds
     if thresholds is None:
-        (folder / "conformal.json").unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
     else:
-        write_json(folder / "conformal.json", {"format": FORMAT, **thresholds.to_json()})
+        write_json(path, {"format": FORMAT, **thresholds.to_json()})
 
 
 class _Deployed(Method[Any]):
@@ -165,7 +135,7 @@ def evaluate(
     workers: int = 0,
     rewrite: bool = False,
     on_bad_image: Literal["refuse", "skip"] = "refuse",
-) -> dict[str, Summary | None]:
+) -> Evaluation:
     """Evaluate a finished run's saved network again: on its own data, or on other data with classes that it knows.
 
     Of other data the test images are asked, and its validation images where it comes with some; all images, where it has no test images.
@@ -175,7 +145,7 @@ def evaluate(
     Writes the numbers to `eval-DATA-TTA.json` in the run's folder, for other data with a part of its hash in the name. The row stays as
     training left it, unless `rewrite` asks for its numbers and predictions anew, which needs the run's own data and test-time averaging.
     """
-    folder = Path(run)
+    folder, files = Path(run), RunFolder(Path(run))
     loaded, record = load(folder, device=device), read_record(folder)
     machine = choose(device=device, precision="fp32", threads=threads, workers=workers)
     machine.configure()
@@ -185,22 +155,25 @@ def evaluate(
             f"expected the run's own data and tta ({record['tta']}) to rewrite its row, got others: leave --data and --tta out"
         )
     if data is None:
-        dataset = open_run_data(record, machine, root=root)
+        name, flags = own_data(record, root=root)
+        dataset = open_dataset(
+            name, flags, machine, size=record["keywords"].get("size")
+        )  # as in training
     else:
         before = data_flags(record)
 
-        def evaluation_data() -> Dataset:
+        def judged_data() -> Dataset:
             return open_for_evaluation(
                 str(data),
                 root=root,
-                size=loaded.fit.stored,
-                geometry=loaded.fit.geometry,
+                size=loaded.size,
+                kept=loaded.fit.kept,
                 crop=loaded.fit.crop,
                 on_bad_image=on_bad_image,
                 learnt=(record["data"]["hash"], before["protocol"], before["split_seed"]),
             )
 
-        dataset = first_process_first(evaluation_data, machine.device)
+        dataset = _in_turn(judged_data, machine)
     if data is None and dataset.hash != record["data"]["hash"]:
         raise LongtailError(
             f"expected the data of the run ({record['data']['hash'][:12]}), got other images or labels ({dataset.hash[:12]}): "
@@ -233,8 +206,14 @@ def evaluate(
     # Other data is asked whether it keeps what was promised on the run's own: nothing is calibrated on it.
     thresholds = calibrated(once, groups=groups) if data is None else loaded.thresholds
     counts = np.array(loaded.row["data"]["counts_after"])
-    summaries = evaluate_splits(
+    # Other data is scored as the run's data would be, where its classes are the same; else by its classes alone.
+    scorer: Scorer = LongTailScorer(groups)
+    if dataset.classes == loaded.classes:
+        scorer = scorer_for(replace(dataset, groups=groups, counts=torch.from_numpy(counts)))
+    described = {"headline": headline_of(scorer), "labels": dict(scorer.labels)}
+    summaries = summarise_splits(
         found,
+        scorer,
         once=once,
         groups=groups,
         counts=counts,
@@ -243,13 +222,13 @@ def evaluate(
     )
     if rewrite:
         for name, own in found.items():
-            write_predictions(folder / "predictions" / f"{name}.npz", own, splits[name].ids)
-        write_sets(folder / "model", thresholds)
+            write_predictions(files.predictions(name), own, splits[name].ids)
+        write_sets(files.model.path, thresholds)
         write_json(
-            folder / "row.json",
+            files.row,
             {
                 name: value
-                for name, value in {**loaded.row, **summaries}.items()
+                for name, value in {**loaded.row, **summaries, **described}.items()
                 if name != "folder"
             },
         )
@@ -262,7 +241,7 @@ def evaluate(
                 confidence=confidence_of(loaded.network),
             )
         with warn_on_error("no report was written", f"longtail report {folder}"):
-            write_report([folder], folder / "report.html")
+            write_report([folder], files.report)
     else:
         named = "".join(letter if letter.isalnum() else "-" for letter in Path(dataset.name).name)
         named += "" if data is None else f"-{dataset.hash[:8]}"  # two folders may have one name
@@ -272,13 +251,14 @@ def evaluate(
             "hash": dataset.hash,
             "tta": tta,
             **summaries,
+            **described,
             "versions": versions(),
         }
         try:
-            write_json(folder / f"eval-{named}-{tta}.json", numbers)
+            write_json(files.evaluation(named, tta), numbers)
         except OSError as error:  # a run that may be read only: the numbers are given all the same
             print(f"warning: the numbers were not kept: {error}", file=sys.stderr)
-    return summaries
+    return cast(Evaluation, {**summaries, **described})
 
 
 def _renumbered(given: Sequence[str], known: Sequence[str]) -> Tensor:

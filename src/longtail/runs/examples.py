@@ -17,6 +17,7 @@ from longtail.data.loader import load_images
 from longtail.metrics.accuracy import recall
 from longtail.metrics.calibration import confidence as confidence_of
 from longtail.records.files import atomic_write
+from longtail.records.layout import RunFolder
 from longtail.records.predictions import read_predictions
 
 CLASSES, EACH, SIDE = 5, 4, 64
@@ -33,7 +34,7 @@ def write_examples(
     name, split = ("test", dataset.test) if len(dataset.test) else ("val", dataset.val)
     if not len(split):
         return None
-    found, ids = read_predictions(folder / "predictions" / f"{name}.npz")
+    found, ids = read_predictions(RunFolder(folder).predictions(name))
     logits, target = found.logits["logits"], found.target
     members = next(
         own for own in reversed([*dataset.groups.members.values()]) if np.isin(own, target).any()
@@ -60,7 +61,7 @@ def write_examples(
         arrays["map"] = _bytes(
             maps / maps.amax((1, 2), keepdim=True).clamp_min(torch.finfo(maps.dtype).tiny)
         ).numpy()
-    path = folder / "analysis" / "examples.npz"
+    path = RunFolder(folder).analysis.arrays("examples")
     with atomic_write(path) as part, part.open("wb") as file:
         np.savez_compressed(file, **arrays)
     return path

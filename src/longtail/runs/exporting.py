@@ -20,7 +20,9 @@ from longtail.data.loader import load_images
 from longtail.engine.machine import choose
 from longtail.errors import LongtailError, MissingExtra
 from longtail.records.files import FORMAT
-from longtail.runs.identity import open_run_data, read_record
+from longtail.records.layout import ExportFolder, RunFolder
+from longtail.runs.evaluating import open_dataset
+from longtail.runs.identity import own_data, read_record
 from longtail.runs.model import load
 from longtail.runs.predicting import BATCH, Loaded
 from longtail.runs.timm_model import read_timm, write_timm
@@ -31,9 +33,6 @@ TOLERANCE = 1e-4
 
 IMAGES = 1000
 """How many images the exported network is asked about before it is handed out."""
-
-WRITTEN = {"model.onnx", "model.onnx.data", "model.pt2", "model.safetensors", "config.json"}
-"""The files of all kinds of export."""
 
 _SINGLE_FILE = (
     1 << 30
@@ -79,7 +78,7 @@ def export(
     _need(to)
     loaded = load(run, device="cpu")
     loaded.network.to(memory_format=torch.contiguous_format)
-    folder = loaded.folder / "export" / to if out is None else Path(out)
+    folder = RunFolder(loaded.folder).export(to).path if out is None else Path(out)
     _free(folder)
     write, read, readme = _WRITERS[to]
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -92,16 +91,17 @@ def export(
             "source": agreement.source,
             "difference": agreement.difference,
         }
-        (part / "model.json").write_text(
+        ExportFolder(part).description.write_text(
             json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
         )
-        (part / "README.md").write_text(_readme(readme, loaded), encoding="utf-8")
+        ExportFolder(part).readme.write_text(_readme(readme, loaded), encoding="utf-8")
         folder.mkdir(exist_ok=True)
         files = tuple(sorted(own.name for own in part.iterdir()))
         for name in files:
             os.replace(part / name, folder / name)
-        for name in WRITTEN - {*files}:  # of an earlier export to something else
-            (folder / name).unlink(missing_ok=True)
+        for path in ExportFolder(folder).models:
+            if path.name not in files:  # of an earlier export to something else
+                path.unlink(missing_ok=True)
     return Exported(folder, files, agreement)
 
 
@@ -137,7 +137,10 @@ def _images(loaded: Loaded, root: str | Path | None, count: int) -> tuple[Tensor
     """Test images of the run, evenly spread; of validation or training where it has none, random ones where its data is not here."""
     try:
         record = read_record(loaded.folder)
-        dataset = open_run_data(record, choose(device="cpu", precision="fp32"), root=root)
+        name, flags = own_data(record, root=root)
+        dataset = open_dataset(
+            name, flags, choose(device="cpu", precision="fp32"), size=record["keywords"].get("size")
+        )
     except (ValueError, OSError, KeyError, ModuleNotFoundError):
         if root is not None:
             raise
@@ -160,7 +163,7 @@ def _images(loaded: Loaded, root: str | Path | None, count: int) -> tuple[Tensor
 def _free(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise LongtailError(f"expected a folder for --out, got a file at {folder}: choose another")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / "model.json").exists():
+    if folder.is_dir() and any(folder.iterdir()) and not ExportFolder(folder).description.exists():
         raise LongtailError(
             f"expected an empty folder or an earlier export at {folder}, got other files: choose another --out"
         )
@@ -232,14 +235,14 @@ def _write_onnx(folder: Path, loaded: Loaded) -> None:
         }
     )
     weights = sum(own.numel() * own.element_size() for own in loaded.network.state_dict().values())
-    program.save(str(folder / "model.onnx"), external_data=weights > _SINGLE_FILE)
+    program.save(str(ExportFolder(folder).onnx), external_data=weights > _SINGLE_FILE)
 
 
 def _read_onnx(folder: Path) -> Callable[[Tensor], Tensor]:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(
-        folder / "model.onnx", providers=["CPUExecutionProvider"]
+        ExportFolder(folder).onnx, providers=["CPUExecutionProvider"]
     )
     return lambda image: torch.from_numpy(session.run(["logits"], {"image": image.numpy()})[0])
 
@@ -249,13 +252,17 @@ def _write_torch(folder: Path, loaded: Loaded) -> None:
     program = torch.export.export(loaded.network, images, dynamic_shapes=free)
     torch.export.save(
         program,
-        folder / "model.pt2",
-        extra_files={"model.json": json.dumps(_about(loaded, "torch"), ensure_ascii=False)},
+        ExportFolder(folder).program,
+        extra_files={
+            ExportFolder(folder).description.name: json.dumps(
+                _about(loaded, "torch"), ensure_ascii=False
+            )
+        },
     )
 
 
 def _read_torch(folder: Path) -> Callable[[Tensor], Tensor]:
-    return torch.export.load(folder / "model.pt2").module()
+    return torch.export.load(ExportFolder(folder).program).module()
 
 
 _READMES: dict[str, str] = {

@@ -16,7 +16,9 @@ from longtail.errors import LongtailError
 from longtail.nn.files import filled
 from longtail.nn.networks import Classifier, build
 from longtail.records.files import FORMAT, atomic_write, read_json, write_json, write_text
+from longtail.records.layout import ModelFolder, RunFolder
 from longtail.records.row import Row, Summary, read_row
+from longtail.records.scores import long_tail_scores, with_unit
 from longtail.runs.answers import read_thresholds
 from longtail.runs.images import Fit
 from longtail.runs.predicting import Loaded
@@ -29,15 +31,17 @@ def load(run: str | Path, *, device: str = "auto") -> Loaded:
     """Load a finished run's network. It is built from its spec and filled with its weights; nothing in the files is executed."""
     folder = Path(run)
     row = read_row(folder)
-    spec = read_json(folder / "model" / "spec.json")
+    files = RunFolder(folder).model
+    spec = read_json(files.spec)
     network, machine = (
-        filled(build(spec["network"]), folder / "model" / "model.safetensors"),
+        filled(build(spec["network"]), files.weights),
         choose(device=device, precision="fp32"),
     )
     machine.place_module(network.eval().requires_grad_(False))
     classes, size = tuple(spec["classes"]), int(spec["size"])
-    fit = Fit.from_spec(spec)
-    thresholds = read_thresholds(folder / "model" / "conformal.json", classes=len(classes))
+    # Runs of earlier versions do not say how their pictures were fitted: nearly all were padded.
+    fit = Fit(size, **spec.get("fit", {"kept": size}))
+    thresholds = read_thresholds(files.thresholds, classes=len(classes))
     return Loaded(folder, network, classes, size, row, fit, thresholds, machine)
 
 
@@ -80,17 +84,19 @@ def check_rebuilt(network: nn.Module) -> None:
 
 def write_model(folder: Path, network: nn.Module, dataset: Dataset, row: Row) -> None:
     """Write the weights, the spec and the card."""
-    with atomic_write(folder / "model.safetensors") as part:
+    files = ModelFolder(folder)
+    with atomic_write(files.weights) as part:
         save_model(network, str(part))
+    fit = Fit.of(dataset, row["size"])
     spec = {
         "format": FORMAT,
         "network": spec_of(network),
         "classes": list(dataset.classes),
         "size": row["size"],
-        "fit": Fit.of(dataset, row["size"]).to_spec(),
     }
-    write_json(folder / "spec.json", spec)
-    write_text(folder / "README.md", _card(dataset, row))
+    spec["fit"] = {"kept": fit.kept, "crop": fit.crop}
+    write_json(files.spec, spec)
+    write_text(files.card, _card(dataset, row))
 
 
 def _by_softmax(test: Summary) -> str:
@@ -103,6 +109,15 @@ def _by_softmax(test: Summary) -> str:
     )
 
 
+def _headline(row: Row, test: Summary) -> str:
+    """The score that ranks, where it is not among the accuracies that follow."""
+    name = row["headline"]["name"]
+    if name in long_tail_scores(test):
+        return ""
+    shown = row["labels"][name]
+    return f"{shown['description']} {with_unit(test['scores'][name], shown)}, "
+
+
 def _card(dataset: Dataset, row: Row) -> str:
     test, counts = row["test"], dataset.counts
     if test is None:
@@ -113,7 +128,7 @@ def _card(dataset: Dataset, row: Row) -> str:
             for name, value in test["groups"].items()
         )
         tested = (
-            f"Test ({test['images']:,} images; test-time averaging: {row['tta']}): top-1 {test['top1']:.1%}, "
+            f"Test ({test['images']:,} images; test-time averaging: {row['tta']}): {_headline(row, test)}top-1 {test['top1']:.1%}, "
             f"balanced {test['balanced']:.1%}, {groups} ({test['group_rule']}); "
             f"calibration error {test['ece']:.3f} (by {test['confidence']}{_by_softmax(test)})."
         )

@@ -15,6 +15,7 @@ from longtail.nn import pretrained
 from longtail.nn.networks import Classifier, linear_parts
 from longtail.nn.normalize import Normalize
 from longtail.nn.vit import Tokens, pooling
+from longtail.records.layout import ExportFolder
 from longtail.runs.predicting import Loaded
 
 ELSE = "export it with --to onnx or --to torch"
@@ -50,10 +51,10 @@ def write_timm(folder: Path, loaded: Loaded) -> None:
     model.load_state_dict(state)
     save_file(
         {name: tensor.cpu().contiguous().clone() for name, tensor in model.state_dict().items()},
-        folder / "model.safetensors",
+        ExportFolder(folder).weights,
     )
     content = _config(architecture, keywords, loaded, features=int(model.num_features))
-    (folder / "config.json").write_text(
+    ExportFolder(folder).config.write_text(
         json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
     )
 
@@ -98,7 +99,7 @@ def _config(
     architecture: str, keywords: Mapping[str, Any], loaded: Loaded, *, features: int
 ) -> dict[str, Any]:
     spec: Any = loaded.network.spec
-    fit = loaded.fit
+    padded = loaded.fit.kept is not None
     return {
         "architecture": architecture,
         "num_classes": len(loaded.classes),
@@ -110,9 +111,9 @@ def _config(
             "custom_load": False,
             "input_size": [3, loaded.size, loaded.size],
             "fixed_input_size": "img_size" in keywords,
-            "interpolation": "bicubic" if fit.geometry == "crop" else "bilinear",
-            "crop_pct": fit.crop,
-            "crop_mode": {"pad": "border", "crop": "center", "stretch": "squash"}[fit.geometry],
+            "interpolation": "bilinear" if padded else "bicubic",
+            "crop_pct": loaded.fit.crop,
+            "crop_mode": "border" if padded else "center",
             "mean": spec["network"]["mean"],
             "std": spec["network"]["std"],
             "num_classes": len(loaded.classes),

@@ -20,8 +20,6 @@ from longtail import processes
 from longtail.analysis.writing import warn_on_error
 from longtail.core import Method
 from longtail.data.dataset import Dataset
-from longtail.data.open import open_dataset
-from longtail.data.request import Geometry
 from longtail.engine.distributed import started
 from longtail.engine.machine import Machine, choose
 from longtail.engine.run import Run
@@ -31,16 +29,17 @@ from longtail.nn.networks import size_of
 from longtail.posthoc import Adjustment, adjustment
 from longtail.recipes.signatures import Recipe, read
 from longtail.records.files import read_lines, write_json, write_text
+from longtail.records.layout import RunFolder
 from longtail.records.lock import locked
 from longtail.records.predictions import SplitPredictions, write_predictions
-from longtail.records.row import FORMAT, Adjusting, Best, Row, Summary, read_row
+from longtail.records.row import FORMAT, Adjusting, Best, Row, read_row
+from longtail.records.scores import Headline
 from longtail.report.document import write as write_report
 from longtail.runs.evaluating import (
     calibrated,
     confidence_of,
-    evaluate_splits,
+    open_dataset,
     predict_split,
-    summary,
     warn_of_mirroring,
     write_sets,
 )
@@ -52,13 +51,10 @@ from longtail.runs.identity import (
     check_identity,
     check_outside,
     hardware,
-    has_checkpoint,
-    lacks_geometry,
-    read_record,
     versions,
-    with_geometry,
 )
 from longtail.runs.model import check_rebuilt, deployed, spec_of, write_model
+from longtail.scoring.scorer import check_scorer, headline_of, scorer_for, summarise_splits
 
 
 @dataclass(frozen=True)
@@ -82,7 +78,6 @@ def train(
     split_seed: int = 0,
     on_bad_image: Literal["refuse", "skip"] = "refuse",
     mirror: bool | None = None,
-    geometry: Geometry | None = None,
     seed: int = 0,
     view_seed: int | None = None,
     tta: Tta = "none",
@@ -129,7 +124,6 @@ def train(
             "split_seed": split_seed,
             "on_bad_image": on_bad_image,
             "mirror": mirror,
-            "geometry": geometry,
         },
         seed=seed,
         view_seed=seed if view_seed is None else view_seed,
@@ -146,19 +140,13 @@ def train(
     )
     with started(machine), ExitStack() as alone:
         # Images are kept at the size that the recipe will ask for, where it says so: resizing twice loses detail.
-        former = lacks_geometry(out)
-        dataset = open_dataset(
-            asked.data,
-            **asked.flags,
-            device=machine.device,
-            size=asked.keywords.get("size"),
-            geometry_by_memory=former,
-        )
+        dataset = open_dataset(asked.data, asked.flags, machine, size=asked.keywords.get("size"))
         if adjust == "validation" and not len(dataset.val):
             raise LongtailError(
                 f"expected validation images to adjust on, got none of {dataset.name} (protocol {protocol}): "
                 "use --protocol holdout where classes have five images or more, or --adjust none"
             )
+        check_scorer(dataset)
         warn_of_mirroring(tta, dataset.name, mirror=dataset.mirror)
         if dry_run:
             with tempfile.TemporaryDirectory() as folder:
@@ -172,26 +160,23 @@ def train(
                 deployed(call_recipe(asked, dataset, run), dataset)
             return Result(out, None)
         record, first = asked.record(dataset, machine, out), processes.rank() == 0
-        check_identity(out, record, geometry=dataset.geometry)
-        if first and has_checkpoint(out):
+        check_identity(out, record)
+        files = RunFolder(out)
+        if first and files.has_checkpoint():
             _warn_of_edits(out, known)
-        if (out / "row.json").exists():
+        if files.is_finished:
             return Result(out, read_row(out), fresh=False)
-        if not has_checkpoint(out):
+        if not files.has_checkpoint():
             rehearsal = Run(
                 out, seed=seed, view_seed=asked.view_seed, machine=machine, dry="rehearse"
             )
             check_rebuilt(deployed(call_recipe(asked, dataset, rehearsal), dataset))
         if first:
             alone.enter_context(locked(out))
-            check_identity(
-                out, record, geometry=dataset.geometry
-            )  # again: another command may have begun here since
-        if first and not has_checkpoint(out):
-            write_text(out / "recipe.py", known.module_source)
-            write_json(out / "recipe.json", record)
-        if first and former:
-            write_json(out / "recipe.json", with_geometry(read_record(out), dataset.geometry))
+            check_identity(out, record)  # again: another command may have begun here since
+        if first and not files.has_checkpoint():
+            write_text(files.recipe_source, known.module_source)
+            write_json(files.recipe, record)
         run = Run(
             out,
             seed=seed,
@@ -205,9 +190,9 @@ def train(
             _note_session(out, machine)
         row = _evaluate_and_save(asked, dataset, machine, call_recipe(asked, dataset, run), run)
         if first:
-            write_json(out / "row.json", row)
+            write_json(files.row, row)
             with warn_on_error("no report was written", f"longtail report {out}"):
-                write_report([out], out / "report.html")
+                write_report([out], files.report)
         return Result(out, row | {"folder": str(out)})
 
 
@@ -228,7 +213,7 @@ def call_recipe(asked: RunConfig, dataset: Dataset, run: Run) -> Method[Any]:
 
 def _warn_of_edits(out: Path, recipe: Recipe) -> None:
     """Say so where a recipe of one's own is not what a run was begun with: keywords alone would not tell."""
-    source = out / "recipe.py"
+    source = RunFolder(out).recipe_source
     if (
         ":" in recipe.name
         and source.exists()
@@ -255,7 +240,7 @@ def _note_session(out: Path, machine: Machine) -> None:
         "hardware": hardware(machine),
         "versions": versions(),
     }
-    with (out / "sessions.jsonl").open("a", encoding="utf-8") as file:
+    with RunFolder(out).sessions.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 
 
@@ -279,11 +264,17 @@ def _evaluate_and_save(
             name: predict_split(method, split, size=size, tta="none", machine=machine)
             for name, split in splits.items()
         }
-    before = (
-        _summaries(found, dataset, confidence_of(network)) if asked.adjust == "validation" else None
-    )
+    scorer, counts = scorer_for(dataset), dataset.counts.numpy()
     adjusting: Adjusting | None = None
-    if before is not None:
+    if asked.adjust == "validation":
+        before = summarise_splits(
+            found,
+            scorer,
+            groups=dataset.groups,
+            counts=counts,
+            confidence=confidence_of(network),
+            detail=False,
+        )
         network, chosen = _adjusted(network, once["val"], dataset)
         both = [
             {
@@ -300,17 +291,18 @@ def _evaluate_and_save(
             "test": before["test"],
         }
     thresholds, confidence = calibrated(once, groups=dataset.groups), confidence_of(network)
-    summaries = evaluate_splits(
+    summaries = summarise_splits(
         found,
+        scorer,
         once=once,
         groups=dataset.groups,
-        counts=dataset.counts.numpy(),
+        counts=counts,
         confidence=confidence,
         thresholds=thresholds,
     )
     if first:
         for name, own in found.items():
-            write_predictions(out / "predictions" / f"{name}.npz", own, splits[name].ids)
+            write_predictions(run.files.predictions(name), own, splits[name].ids)
     selection = history[-1]["keep"] if history else "not trained"
     row: Row = {
         "format": FORMAT,
@@ -324,7 +316,7 @@ def _evaluate_and_save(
             "protocol": dataset.protocol,
             "imbalance": asked.flags["imbalance"],
             "mirror": dataset.mirror,
-            "geometry": dataset.geometry,
+            "scoring": dataset.scoring,
             "classes": len(dataset.classes),
             "train_images": len(dataset.train),
             "counts_before": dataset.source_counts.tolist(),
@@ -343,7 +335,9 @@ def _evaluate_and_save(
         "minutes": sum(stage["minutes"] for stage in history),
         "test": summaries["test"],
         "val": summaries["val"],
-        "best_validation": _best(out, history),
+        "best_validation": _best(out, history, headline_of(scorer)),
+        "headline": headline_of(scorer),
+        "labels": dict(scorer.labels),
         "versions": versions(),
         "hardware": hardware(machine),
     }
@@ -354,24 +348,11 @@ def _evaluate_and_save(
     if adjusting:
         row["adjusting"] = adjusting
     if first:
-        write_model(out / "model", network, dataset, row)
-        write_sets(out / "model", thresholds)
+        write_model(run.files.model.path, network, dataset, row)
+        write_sets(run.files.model.path, thresholds)
         with warn_on_error("no example images were written", f"longtail eval {out} --rewrite"):
             write_examples(out, network, dataset, size=size, confidence=confidence)
     return row
-
-
-def _summaries(
-    found: Mapping[str, SplitPredictions], dataset: Dataset, confidence: str
-) -> dict[str, Summary | None]:
-    return {
-        name: summary(
-            found[name], classes=len(dataset.classes), groups=dataset.groups, confidence=confidence
-        )
-        if name in found
-        else None
-        for name in ("val", "test")
-    }
 
 
 def _adjusted(
@@ -393,19 +374,17 @@ def _adjusted(
     return adjusted.to(device).eval(), chosen
 
 
-def _best(out: Path, history: Sequence[Mapping[str, Any]]) -> Best | None:
+def _best(out: Path, history: Sequence[Mapping[str, Any]], headline: Headline) -> Best | None:
     """The best epoch of the last stage by validation, of the weights that were kept: the average, where one was."""
     if not history:
         return None
-    if (chosen := history[-1].get("best")) and history[-1]["keep"].endswith("val/balanced"):
-        return {"epoch": chosen["epoch"], "balanced": chosen["value"]}
+    metric = f"val/{headline['name']}"
+    if (chosen := history[-1].get("best")) and history[-1]["keep"].endswith(metric):
+        return {"epoch": chosen["epoch"], "value": chosen["value"]}
     kept = history[-1]["keep"].partition(", ")[2]
-    metric = f"{kept}/val/balanced" if kept else "val/balanced"
-    journal = out / history[-1]["name"] / "journal.jsonl"
-    lines = read_lines(journal) if journal.exists() else []
-    evaluate_splits = [(line[metric], -line["epoch"]) for line in lines if metric in line]
-    return (
-        {"epoch": -max(evaluate_splits)[1], "balanced": max(evaluate_splits)[0]}
-        if evaluate_splits
-        else None
-    )
+    metric = f"{kept}/{metric}" if kept else metric
+    journal = RunFolder(out).stage(history[-1]["name"]).journal
+    lines = [line for line in (read_lines(journal) if journal.exists() else []) if metric in line]
+    sign = 1 if headline["higher_is_better"] else -1
+    best = max(lines, key=lambda line: (sign * line[metric], -line["epoch"]), default=None)
+    return None if best is None else {"epoch": best["epoch"], "value": best[metric]}

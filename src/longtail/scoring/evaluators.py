@@ -1,21 +1,23 @@
-"""From a network's answers to numbers: the only part of `metrics` that knows torch."""
+"""A network's predictions for all images of a split, and their scores after an epoch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from longtail import processes
-from longtail.core import Batches, Groups, NonFinite, Predict
+from longtail.core import Batches, Groups, NonFinite, Predict, Scorer
 from longtail.errors import LongtailError
 from longtail.metrics.accuracy import balanced, broken, by_group, recall_of
 from longtail.records.predictions import SplitPredictions
+from longtail.scoring.scorer import score
 
 
 def collect(batches: Batches[Mapping[str, Any]], predict: Predict) -> SplitPredictions:
@@ -128,6 +130,30 @@ class Accuracy:
         return torch.from_numpy(
             np.where(np.isfinite(values.max(1)), values.argmax(1), -1)
         )  # of equal logits the lower class wins
+
+
+@dataclass(frozen=True)
+class ScorerEvaluator:
+    """Evaluate on these images after an epoch with a scorer; "loss" is the cross entropy of the predictions.
+
+    The scores of further heads are called "HEAD/NAME". All logits are kept in memory: for long-tailed scores alone, use `Accuracy`.
+    """
+
+    batches: Batches[Mapping[str, Any]]
+    scorer: Scorer
+
+    def __call__(self, predict: Predict, /) -> dict[str, float]:
+        """Scores by name; those for which there is nothing to measure are left out."""
+        predictions = collect(self.batches, predict)
+        target, numbers = torch.from_numpy(predictions.target), dict[str, float]()
+        for head, logits in predictions.logits.items():
+            prefix = "" if head == "logits" else f"{head}/"
+            numbers[f"{prefix}loss"] = cross_entropy(torch.from_numpy(logits), target).item()
+            scores = score(self.scorer, replace(predictions, logits={"logits": logits}))
+            numbers |= {
+                f"{prefix}{name}": value for name, value in scores.items() if value is not None
+            }
+        return numbers
 
 
 def flipped(predict: Predict) -> Predict:

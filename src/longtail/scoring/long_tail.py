@@ -1,7 +1,9 @@
-"""One split's numbers, ready for `row.json`."""
+"""The long tail: accuracy when every class counts the same, by group of classes, and what else a row says of a classifier."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,12 +28,43 @@ from longtail.metrics.calibration import confidence as confidence_of
 from longtail.metrics.conformal import Thresholds, judge
 from longtail.metrics.confusion import between_groups, most_confused
 from longtail.metrics.intervals import wilson
+from longtail.records.predictions import SplitPredictions
 from longtail.records.row import Calibration, Summary, Worst
+from longtail.records.scores import Label, long_tail_labels, long_tail_scores
 
 WORST = 10
 """Classes that are named as the worst."""
 DIGITS = 4
 """Of numbers that are stored for each class and are no accuracies; a row of thousands of classes stays readable."""
+
+
+@dataclass(frozen=True)
+class LongTailScorer:
+    """Accuracy over all images (`top1`), over classes (`balanced`) and over the classes of each group.
+
+    >>> from longtail.core import Groups
+    >>> scorer = LongTailScorer(Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)}))
+    >>> scorer(SplitPredictions({"logits": np.eye(2)[[0, 0, 0, 1]]}, np.array([0, 0, 1, 1]), np.arange(4)))
+    {'top1': 0.75, 'balanced': 0.75, 'many': 1.0, 'medium': None, 'few': 0.5}
+    """
+
+    groups: Grouped
+    headline: str = "balanced"
+
+    @property
+    def labels(self) -> Mapping[str, Label]:
+        """How each score is shown."""
+        return long_tail_labels(self.groups.members)
+
+    def __call__(self, predictions: SplitPredictions, /) -> dict[str, float | None]:
+        """Scores by name; None for a group in which no class has images."""
+        logits, target = predictions.logits["logits"], predictions.target
+        recalls = recall(logits, target, logits.shape[1])
+        return {
+            "top1": top(logits, target),
+            "balanced": balanced(recalls),
+            **by_group(recalls, self.groups),
+        }
 
 
 def summarise(
@@ -60,7 +93,8 @@ def summarise(
     }
     by_class = classwise_ece(logits, target, confidence=confidence, bins=bins)
     without = np.flatnonzero(np.isnan(recalls)).tolist()
-    return {
+    summary: Summary = {
+        "scores": {},
         "top1": top(logits, target),
         "top5": top(logits, target, 5) if classes > 5 else None,
         "balanced": balanced(recalls),
@@ -80,6 +114,8 @@ def summarise(
         "calibration": calibration,
         "classwise_ece": {"mean": float(by_class.mean()), "groups": by_group(by_class, groups)},
     }
+    summary["scores"] = long_tail_scores(summary)
+    return summary
 
 
 def detailed(

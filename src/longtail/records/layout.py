@@ -1,0 +1,352 @@
+"""Where each file of a run folder lies. No other module spells these names.
+
+RUN/
+  recipe.json recipe.py        what was requested, and the recipe's source at that time
+  auto.json teacher.json       why `train auto` chose it; which weights teach in it
+  sessions.jsonl               when and on which machine it was worked on
+  STAGE/                       last.pt kept.pt journal.jsonl, and done once it is finished
+  teacher/model/ encoder/      networks that the last stage starts from, like model/
+  predictions/                 val.npz test.npz
+  model/                       model.safetensors spec.json README.md conformal.json
+  analysis/                    arrays (*.npz), their figures, reconstructions.png
+  row.json report.html         the results; a folder with a row is finished
+  eval-DATA-TTA.json           results of `longtail eval`
+  tensorboard/STAGE/ export/TO/
+RUN.log                        the output of a run that a sweep started as a process
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+ArraysName = Literal[
+    "attention_distance",
+    "entropy",
+    "examples",
+    "gradcam",
+    "rank",
+    "relations",
+    "rollout",
+    "training",
+]
+"""The arrays that analyses write: `analysis/NAME.npz`."""
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A network in a folder: `model/`, `encoder/`, or `model/` of a stage that others start from."""
+
+    path: Path
+
+    @property
+    def weights(self) -> Path:
+        """The tensors."""
+        return self.path / "model.safetensors"
+
+    @property
+    def spec(self) -> Path:
+        """How the network is built. Written last: a folder that has it is complete."""
+        return self.path / "spec.json"
+
+    @property
+    def card(self) -> Path:
+        """The model card, for people."""
+        return self.path / "README.md"
+
+    @property
+    def thresholds(self) -> Path:
+        """The thresholds of prediction sets; runs without validation images have none."""
+        return self.path / "conformal.json"
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the network can be read."""
+        return self.spec.exists()
+
+
+@dataclass(frozen=True)
+class StageFolder:
+    """The folder of one stage of a run."""
+
+    path: Path
+
+    @property
+    def checkpoint(self) -> Path:
+        """The state that training continues from."""
+        return self.path / "last.pt"
+
+    @property
+    def kept(self) -> Path:
+        """The weights that the stage returns, where they are not those of its last step."""
+        return self.path / "kept.pt"
+
+    @property
+    def record(self) -> Path:
+        """Epochs, minutes and selection of a finished stage. Written last."""
+        return self.path / "done"
+
+    @property
+    def journal(self) -> Path:
+        """A line of JSON for each epoch, and for some of the steps between."""
+        return self.path / "journal.jsonl"
+
+    @property
+    def model(self) -> ModelFolder:
+        """The stage's network, where other runs may start from it."""
+        return ModelFolder(self.path / "model")
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the stage was trained to its end."""
+        return self.record.exists()
+
+
+@dataclass(frozen=True)
+class AnalysisFolder:
+    """Arrays that analyses of a trained network wrote, and figures of them."""
+
+    path: Path
+
+    def arrays(self, name: ArraysName) -> Path:
+        """The arrays of one analysis."""
+        return self.path / f"{name}.npz"
+
+    def figure(self, name: str) -> Path:
+        """A figure of such arrays."""
+        return self.path / f"{name}.svg"
+
+    @property
+    def reconstructions(self) -> Path:
+        """What a masked autoencoder paints, as a picture."""
+        return self.path / "reconstructions.png"
+
+    def stored(self) -> dict[ArraysName, Path]:
+        """The arrays that there are, by name."""
+        paths = {name: self.arrays(name) for name in get_args(ArraysName)}
+        return {name: path for name, path in paths.items() if path.exists()}
+
+    def files(self) -> list[Path]:
+        """Every file but the examples, which the report shows by themselves; sorted."""
+        examples = self.arrays("examples")
+        return sorted(path for path in self.path.glob("*") if path.is_file() and path != examples)
+
+
+@dataclass(frozen=True)
+class ExportFolder:
+    """A network for use without longtail; it holds the files of one of three kinds of export."""
+
+    path: Path
+
+    @property
+    def onnx(self) -> Path:
+        """The ONNX program."""
+        return self.path / "model.onnx"
+
+    @property
+    def onnx_data(self) -> Path:
+        """Its weights, where they are too large for that file."""
+        return self.path / "model.onnx.data"
+
+    @property
+    def program(self) -> Path:
+        """The program of `torch.export`."""
+        return self.path / "model.pt2"
+
+    @property
+    def weights(self) -> Path:
+        """The weights, as timm reads them."""
+        return self.path / "model.safetensors"
+
+    @property
+    def config(self) -> Path:
+        """The model's configuration, as timm reads it."""
+        return self.path / "config.json"
+
+    @property
+    def description(self) -> Path:
+        """Classes, size and the check against our predictions."""
+        return self.path / "model.json"
+
+    @property
+    def readme(self) -> Path:
+        """How to use it, for people."""
+        return self.path / "README.md"
+
+    @property
+    def models(self) -> tuple[Path, ...]:
+        """The files that depend on the kind of export."""
+        return (self.onnx, self.onnx_data, self.program, self.weights, self.config)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of a run: where each of its files lies.
+
+    >>> run = RunFolder(Path("runs/plain"))
+    >>> run.stage("train").checkpoint.as_posix()
+    'runs/plain/train/last.pt'
+    """
+
+    path: Path
+
+    @property
+    def recipe(self) -> Path:
+        """What was requested. A folder without it is no run."""
+        return self.path / "recipe.json"
+
+    @property
+    def recipe_source(self) -> Path:
+        """The source of the recipe when the run started."""
+        return self.path / "recipe.py"
+
+    @property
+    def choice(self) -> Path:
+        """What `longtail train auto` chose, and why."""
+        return self.path / "auto.json"
+
+    @property
+    def teacher_record(self) -> Path:
+        """Which weights teach in this run, where they come from outside."""
+        return self.path / "teacher.json"
+
+    @property
+    def sessions(self) -> Path:
+        """A line of JSON for each time that a process worked on the run."""
+        return self.path / "sessions.jsonl"
+
+    @property
+    def row(self) -> Path:
+        """The results. Written last: a folder with it is finished."""
+        return self.path / "row.json"
+
+    @property
+    def report(self) -> Path:
+        """The report of this run alone."""
+        return self.path / "report.html"
+
+    @property
+    def log(self) -> Path:
+        """The output of a run in a process of its own; beside the folder, which holds nothing else."""
+        return self.path.with_name(f"{self.path.name}.log")
+
+    @property
+    def model(self) -> ModelFolder:
+        """The trained network."""
+        return ModelFolder(self.path / "model")
+
+    @property
+    def encoder(self) -> ModelFolder:
+        """The encoder before fine-tuning, of runs that have one."""
+        return ModelFolder(self.path / "encoder")
+
+    @property
+    def analysis(self) -> AnalysisFolder:
+        """The results of analyses."""
+        return AnalysisFolder(self.path / "analysis")
+
+    def stage(self, name: str) -> StageFolder:
+        """The folder of a stage."""
+        return StageFolder(self.path / name)
+
+    def predictions(self, split: str) -> Path:
+        """The logits of a split: "val" or "test"."""
+        return self.path / "predictions" / f"{split}.npz"
+
+    def tensorboard(self, stage: str) -> Path:
+        """The folder of a stage's TensorBoard files."""
+        return self.path / "tensorboard" / stage
+
+    def evaluation(self, data: str, tta: str) -> Path:
+        """The results of an evaluation that is not the run's row."""
+        return self.path / f"eval-{data}-{tta}.json"
+
+    def export(self, to: str) -> ExportFolder:
+        """Where an export goes unless another folder is given."""
+        return ExportFolder(self.path / "export" / to)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run has its row."""
+        return self.row.exists()
+
+    def has_checkpoint(self) -> bool:
+        """Whether a stage has saved something, or the run is finished: then it must not be started anew."""
+        return self.is_finished or next(self._checkpoints(), None) is not None
+
+    def has_started(self) -> bool:
+        """Whether a stage has saved something."""
+        return next(self._checkpoints(), None) is not None
+
+    def _checkpoints(self) -> Iterator[Path]:
+        return self.path.glob(f"*/{self.stage('*').checkpoint.name}")
+
+    def other_files(self) -> list[str]:
+        """The names of what is in a folder that has no recipe.json, without traces of a run killed before that was written."""
+        early = {self.choice.name, self.recipe_source.name}
+        there = self.path.iterdir() if self.path.exists() else ()
+        return sorted(own.name for own in there if own.name not in early and not is_part(own))
+
+    def runs_inside(self) -> list[RunFolder]:
+        """The runs in this folder and the folders in it, sorted."""
+        return [
+            RunFolder(found.parent) for found in sorted(self.path.glob(f"**/{self.recipe.name}"))
+        ]
+
+    def finished_inside(self) -> list[RunFolder]:
+        """The finished runs directly in this folder, sorted."""
+        return [RunFolder(found.parent) for found in sorted(self.path.glob(f"*/{self.row.name}"))]
+
+
+@dataclass(frozen=True)
+class SearchFolder:
+    """The folder of a search or of a published row's runs: files beside the folders of the runs."""
+
+    path: Path
+
+    @property
+    def request(self) -> Path:
+        """What is searched, and by which metric."""
+        return self.path / "search.json"
+
+    @property
+    def journal(self) -> Path:
+        """Optuna's journal."""
+        return self.path / "search.jsonl"
+
+    @property
+    def figure(self) -> Path:
+        """The metric of every trial, by keyword."""
+        return self.path / "search.svg"
+
+    @property
+    def reproduction(self) -> Path:
+        """How the runs compare with a published number."""
+        return self.path / "reproduce.json"
+
+    def trial(self, number: int) -> RunFolder:
+        """The run of a trial."""
+        return RunFolder(self.path / "trials" / f"{number:03d}")
+
+    @property
+    def final(self) -> Path:
+        """The runs of the table at the end, but for the winner with the first seed, which is a trial."""
+        return self.path / "final"
+
+
+def is_trial(run: RunFolder) -> bool:
+    """Whether a run is a trial of a search: comparing trials would choose one by its test images."""
+    inside = SearchFolder(run.path.parent.parent)
+    return run.path.parent == inside.trial(0).path.parent and inside.request.exists()
+
+
+def part_of(path: Path) -> Path:
+    """Where a file is written before it is moved to `path`."""
+    return path.with_name(f"{path.name}.part")
+
+
+def is_part(path: Path) -> bool:
+    """Whether a file is one that was being written when its process was killed."""
+    return path.suffix == ".part"

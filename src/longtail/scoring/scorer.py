@@ -1,0 +1,154 @@
+"""Which scorer applies to data, and the one way from predictions to what a row says of a split."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.core import Groups, Scorer
+from longtail.data.dataset import Dataset
+from longtail.errors import LongtailError
+from longtail.metrics.conformal import Thresholds
+from longtail.naming import unknown
+from longtail.records.predictions import SplitPredictions
+from longtail.records.row import Summary
+from longtail.records.scores import Headline, Label
+from longtail.scoring.long_tail import LongTailScorer, detailed, summarise
+
+
+@dataclass(frozen=True)
+class ScorerCollection:
+    """The scores of several scorers, in this order; where two have the same name, the first one's counts."""
+
+    scorers: tuple[Scorer, ...]
+    headline: str
+
+    @property
+    def labels(self) -> Mapping[str, Label]:
+        """How each score is shown."""
+        labels: dict[str, Label] = {}
+        for scorer in self.scorers:
+            labels = {**labels, **{k: v for k, v in scorer.labels.items() if k not in labels}}
+        return labels
+
+    def __call__(self, predictions: SplitPredictions, /) -> dict[str, float | None]:
+        """Scores by name."""
+        scores: dict[str, float | None] = {}
+        for scorer in self.scorers:
+            scores = {**scorer(predictions), **scores}
+        return scores
+
+
+def scorer_for(data: Dataset) -> Scorer:
+    """How predictions for this data are scored: read off the data, so that all recipes are scored alike.
+
+    A dataset may bring a scorer (`Dataset.scorer`); the long-tailed scores are added to its own where classes fall into several
+    groups. The data request may name another score as the headline (`Dataset.scoring`).
+    """
+    scorer: Scorer = LongTailScorer(data.groups)
+    if data.scorer is not None:
+        has_tail = sum(bool(members) for members in data.groups.members.values()) > 1
+        scorers = (data.scorer, scorer) if has_tail else (data.scorer,)
+        scorer = ScorerCollection(scorers, data.scorer.headline)
+    if data.scoring is not None:
+        assert isinstance(scorer, LongTailScorer | ScorerCollection)
+        scorer = replace(scorer, headline=data.scoring)
+    if scorer.headline not in scorer.labels:
+        raise unknown(f"score of {data.name}", scorer.headline, scorer.labels)
+    return scorer
+
+
+def headline_of(scorer: Scorer) -> Headline:
+    """The score that ranks, and its direction, as a row names them."""
+    better = scorer.labels[scorer.headline]["higher_is_better"]
+    return {"name": scorer.headline, "higher_is_better": better}
+
+
+def score(scorer: Scorer, predictions: SplitPredictions) -> dict[str, float | None]:
+    """The scores of the main head, checked: each has a label, and is a finite number or None."""
+    scores = {
+        name: None if value is None else float(value) for name, value in scorer(predictions).items()
+    }
+    unlabelled = [name for name in scores if "/" not in name and name not in scorer.labels]
+    if unlabelled or scorer.headline not in scores:
+        raise LongtailError(
+            f"expected the scores {', '.join(scorer.labels)} with the headline {scorer.headline}, got {', '.join(scores) or 'none'}: "
+            "give each score a label, and the headline a score"
+        )
+    broken = [
+        name for name, value in scores.items() if value is not None and not math.isfinite(value)
+    ]
+    if broken:
+        raise LongtailError(
+            f"expected finite scores, got {scores[broken[0]]} for {broken[0]}: give None where there is nothing to measure"
+        )
+    return scores
+
+
+def check_scorer(data: Dataset, *, rows: int = 1000) -> None:
+    """Try the scorer of a dataset on constant predictions: what cannot be scored is refused before training, not after."""
+    scorer = scorer_for(data)
+    for split in (data.val, data.test):
+        if data.scorer is None or not len(split):
+            continue
+        index = np.arange(min(rows, len(split)))
+        logits = np.zeros((len(index), len(data.classes)), dtype=np.float32)
+        score(scorer, SplitPredictions({"logits": logits}, split.target[index].numpy(), index))
+
+
+def summarise_splits(
+    predictions: Mapping[str, SplitPredictions],
+    scorer: Scorer,
+    *,
+    groups: Groups,
+    counts: NDArray[Any],
+    confidence: str = "softmax",
+    detail: bool = True,
+    once: Mapping[str, SplitPredictions] | None = None,
+    thresholds: Thresholds | None = None,
+) -> dict[str, Summary | None]:
+    """Everything that a row says about "val" and "test"; None for a split without predictions.
+
+    Args:
+        predictions: of each split, with logits (N, C) of each head.
+        scorer: gives `Summary.scores`.
+        groups: of the C classes.
+        counts: (C,), training images of each class.
+        confidence: how logits become probabilities, "softmax" or "sigmoid".
+        detail: whether also intervals, confusions, reliability, priors and prediction sets are computed.
+        once: the predictions without test-time averaging, which prediction sets are evaluated on; `predictions` unless given.
+        thresholds: of prediction sets, which are evaluated on "test" only.
+    """
+    summaries: dict[str, Summary | None] = {"val": None, "test": None}
+    for split, own in predictions.items():
+        heads = {
+            name: summarise(
+                logits, own.target, classes=len(counts), groups=groups, confidence=confidence
+            )
+            for name, logits in own.logits.items()
+            if name != "logits" or not detail
+        }
+        main = (
+            heads.pop("logits")
+            if not detail
+            else detailed(
+                own.logits["logits"],
+                own.target,
+                groups=groups,
+                counts=counts,
+                confidence=confidence,
+                thresholds=thresholds if split == "test" else None,
+                once=(once or predictions)[split].logits["logits"],
+            )
+        )
+        for name, summary in {**heads, "logits": main}.items():
+            # The long-tailed scores are in the summary: those of thousands of classes are not computed twice.
+            if not isinstance(scorer, LongTailScorer):
+                summary["scores"] = score(scorer, replace(own, logits={"logits": own.logits[name]}))
+        summaries[split] = {**main, "heads": heads} if heads else main
+    return summaries
