@@ -15,6 +15,7 @@ import picture
 import pytest
 import render
 import torch
+from PIL import Image
 
 from longtail.cli.main import app
 from longtail.cli.report import ACROSS
@@ -104,7 +105,9 @@ def test_recipes_of_your_own_train_as_they_stand(
     small = {
         "decoupled": "--network fast_cnn --epochs 1 --head-epochs 1",
         "consistent": "--epochs 1",
+        "balanced_softmax": "--epochs 1",
     }
+    Image.new("RGB", (8, 8)).save(tmp_path / "image.png")
     for language, text in blocks(ROOT / "docs" / "recipes.md"):
         if language == "python":
             (tmp_path / text.partition("\n")[0].removeprefix("# ")).write_text(text)
@@ -116,6 +119,8 @@ def test_recipes_of_your_own_train_as_they_stand(
                 elif verb == "train":
                     typed(command)
                     assert "--head-epochs" in capsys.readouterr().out
+                elif verb == "predict":
+                    typed(f"{command} --threads 1 --device cpu")
                 else:
                     assert verb == "sweep"
     for name, stages in {"decoupled": {"features", "classifier"}, "consistent": {"train"}}.items():

@@ -550,7 +550,7 @@ def test_a_folder_that_another_command_began_meanwhile_is_left_alone(
         shutil.copytree(tmp_path / "other", folder, ignore=shutil.ignore_patterns("row.json"))
         yield
 
-    monkeypatch.setattr("longtail.runs.training.held", late)
+    monkeypatch.setattr("longtail.runs.training.locked", late)
     with pytest.raises(ValueError, match="seed"):
         train("balanced_softmax", "digits-lt", tmp_path / "run", **QUICK)
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["seed"] == 1
@@ -643,6 +643,10 @@ def test_a_recipe_that_returns_no_method_is_told(
             "expected a network that its spec rebuilds, got a Classifier that has another",
         ),
         (
+            "Encode()",
+            "got Encode, which deploys a Backbone without a head: pretraining recipes end with a linear probe",
+        ),
+        (
             "Classify(network, Linear(16, 9), CrossEntropy())",
             "expected logits of the 10 classes of digits-lt, got a network for 9",
         ),
@@ -668,8 +672,8 @@ def test_what_could_not_be_deployed_is_refused_before_it_learns(
 RECIPES_OF_OUR_OWN = """
 import torch
 from longtail.core import Stage
-from longtail.data.loader import Loader
-from longtail.data.views import Weak
+from longtail.data.loader import TrainLoader
+from longtail.data.views import CropFlip
 from longtail.engine.optim import sgd
 from longtail.losses import BinaryCrossEntropy
 from longtail.methods import Classify
@@ -678,8 +682,8 @@ from longtail.recipes.builders import validation
 
 
 def fit(run, data, method):
-    view = Weak(data.size, pad=0, flip=False)
-    loader = Loader(data.train, view=view, batch=64, seed=run.view_seed, workers=0)
+    view = CropFlip(data.size, pad=0, flip=False)
+    loader = TrainLoader(data.train, view=view, batch=64, seed=run.view_seed, workers=0)
     return run.fit(Stage(name="train", method=method, data=loader, epochs=1, optimizer=sgd(lr=0.1), evals=validation(data, data.size)))
 
 
@@ -701,6 +705,7 @@ def silent(run, data):
 
 NETWORKS_OF_OUR_OWN = """
 
+from longtail.core import Method, Outcome
 from longtail.nn import Network
 
 
@@ -711,6 +716,30 @@ class Odd(Network):
 
     def forward(self, image):
         return self.layer(image.flatten(1))
+
+
+class Encode(Method):
+    # an encoder with as many features as the data has classes
+
+    def __init__(self):
+        super().__init__()
+        self.network = Odd10()
+
+    def forward(self, batch, clock):
+        return Outcome({"size": self.network(batch["image"]).square().mean()})
+
+    def predict(self, image):
+        return self.network(image)
+
+    def deploy(self):
+        return self.network
+
+
+def Odd10():
+    network = build({"name": "resnet32", "size": 8, "width": 4})
+    network.body.stages.append(nn.Conv2d(16, 10, 1))
+    network.dim = 10
+    return network
 
 
 def Bent():

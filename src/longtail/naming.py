@@ -1,9 +1,13 @@
-"""Names that nobody knows: what there is instead, and what was probably meant."""
+"""Names of things: unknown ones with what was probably meant, and functions by their name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import importlib
+import sys
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
 
 from longtail.errors import LongtailError
 
@@ -29,3 +33,32 @@ def unknown(kind: str, name: str, known: Iterable[str], *, more: str = "") -> Lo
     return LongtailError(
         f"unknown {kind} {name!r}{f': {guess}' if guess else '.'} Known: {', '.join(names) or 'none'}{more}"
     )
+
+
+def import_function(target: str) -> Callable[..., Any]:
+    """Import "package.module:function", also from the current folder.
+
+    >>> import_function("math:sqrt")(4.0)
+    2.0
+    """
+    module, _, name = target.partition(":")
+    search_current_folder()
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ModuleNotFoundError, AttributeError) as error:
+        # An import that fails inside the module is its author's to see.
+        if isinstance(error, ModuleNotFoundError) and not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise LongtailError(
+            f"expected a function that can be imported, got {target!r}: {error}. "
+            "Run from its folder, or install it"
+        ) from error
+    if not callable(function):
+        raise LongtailError(f"expected a function, got {target!r}: a {type(function).__name__}")
+    return function  # type: ignore[no-any-return]
+
+
+def search_current_folder() -> None:
+    """Let imports find modules of the current folder, where an installed command does not look."""
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))

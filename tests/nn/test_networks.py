@@ -1,6 +1,8 @@
 import ast
 import inspect
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -183,3 +185,89 @@ def test_every_part_of_a_head_is_adjusted_and_their_mean_is_the_answer() -> None
     heads = adjusted.heads(image)
     assert torch.allclose((heads["expert1"] + heads["expert2"]) / 2, heads["logits"], atol=1e-4)
     assert torch.equal(heads["logits"], adjusted(image))
+
+
+CUSTOM = """
+from torch import nn
+
+def plain(size, width=4, *, depth: int = 1):
+    layers = [nn.Linear(3 * size * size, width)] + [nn.Linear(width, width) for _ in range(depth - 1)]
+    return nn.Sequential(nn.Flatten(), *layers)
+
+def free(size, **keywords):
+    return plain(size, **keywords)
+
+def needy(size, *, width):
+    return plain(size, width)
+
+def sizeless(width=4):
+    return plain(8, width)
+
+def odd(size, *, activation=nn.ReLU):
+    return plain(size)
+
+def nothing(size):
+    return None
+
+constant = 3
+"""
+
+
+@pytest.fixture
+def custom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = f"custom_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(CUSTOM)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return name
+
+
+def test_a_network_of_ones_own_is_built_from_its_spec(custom: str) -> None:
+    network = build({"name": f"{custom}:plain", "size": 8, "depth": 2}, trust=True)
+    assert network.spec == {
+        "name": f"{custom}:plain",
+        "size": 8,
+        "mean": networks.DEFAULTS["mean"],
+        "std": networks.DEFAULTS["std"],
+        "width": 4,
+        "depth": 2,
+    }
+    again = build(json.loads(json.dumps(network.spec)), trust=True)
+    again.load_state_dict(network.state_dict())
+    image = torch.rand(2, 3, 8, 8)
+    assert torch.equal(again(image), network(image))
+    classifier = Classifier(network, Linear(network.dim, 3))
+    assert build(classifier.spec, trust=True)(image).shape == (2, 3)
+    assert build({"name": f"{custom}:free", "size": 8, "width": 5}, trust=True).dim == 5
+
+
+def test_a_network_of_ones_own_is_not_imported_without_trust(custom: str) -> None:
+    network = build({"name": f"{custom}:plain", "size": 8}, trust=True)
+    for spec in (network.spec, Classifier(network, Linear(network.dim, 3)).spec):
+        sys.modules.pop(custom, None)
+        with pytest.raises(ValueError, match=r"code outside longtail.*trust=True"):
+            build(spec)
+        assert custom not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("name", "keywords", "message"),
+    [
+        ("plain", {"widht": 3}, "has no keyword widht: known are size, mean, std, width, depth"),
+        ("needy", {}, "needs the keyword width"),
+        ("sizeless", {}, "expected a function with the parameter size"),
+        ("odd", {}, "expected keywords of .* that JSON has"),
+        ("nothing", {}, "to give a module, got a NoneType"),
+        ("constant", {}, "expected a function, got .* a int"),
+        ("missing", {}, "expected a function that can be imported"),
+    ],
+)
+def test_what_is_no_network_of_ones_own_is_refused(
+    custom: str, name: str, keywords: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        build({"name": f"{custom}:{name}", **keywords}, trust=True)
+
+
+def test_a_module_that_is_not_there_is_said() -> None:
+    with pytest.raises(ValueError, match=r"No module named 'not_here'.*Run from its folder"):
+        build("not_here:network", trust=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from longtail.cli import tables
+from longtail.cli import flags, tables
 from longtail.records.layout import ExportFolder
 
 
@@ -26,13 +26,14 @@ def export(
         typer.Option(help="Where the run's data lies now; its test images check the result."),
     ] = None,
     images: Annotated[int, typer.Option(min=1, help="How many images to check with.")] = 1000,
+    trust: flags.Trust = False,
 ) -> None:
     """Write a run's network for use without longtail, and check that it answers as ours does."""
     from longtail.runs.exporting import TOLERANCE
     from longtail.runs.exporting import export as perform
 
     tables.say(f"writing {run} for {to}, and checking it ...")
-    found = perform(run, to, out=out, root=root, images=images)
+    found = perform(run, to, out=out, root=root, images=images, trust=trust)
     agreement = found.agreement
     same = (
         f"{agreement.changed} other answers, all of them ties"

@@ -74,6 +74,14 @@ Precision = Annotated[
 Threads = Annotated[
     int | None, _flag("Threads of torch on the CPU; its own choice unless given.", RUN, least=1)
 ]
+Trust = Annotated[
+    bool,
+    _flag(
+        "Import a network of one's own (package.module:function), which runs its code.",
+        RUN,
+        "--trust",
+    ),
+]
 Workers = Annotated[int, _flag("Processes that read images.", RUN)]
 SaveEvery = Annotated[float, _flag("Minutes between checkpoints within an epoch.", RUN)]
 Compile = Annotated[bool, _flag("Compile the network.", RUN, "--compile")]

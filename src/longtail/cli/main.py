@@ -250,6 +250,7 @@ def eval_(
     rewrite: Annotated[
         bool, typer.Option("--rewrite", help="Write the row's numbers and predictions anew.")
     ] = False,
+    trust: flags.Trust = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print everything as JSON instead.")
     ] = False,
@@ -271,6 +272,7 @@ def eval_(
         workers=workers,
         rewrite=rewrite,
         on_bad_image=on_bad_image,
+        trust=trust,
     )
     if as_json:
         print(json.dumps(found, indent=1))

@@ -40,6 +40,7 @@ def predict(
     ] = None,
     device: flags.Device = "auto",
     threads: flags.Threads = None,
+    trust: flags.Trust = False,
 ) -> None:
     """Classify images: class, probability, the next best classes, and where not to trust the answer."""
     from longtail.runs.images import images_at
@@ -52,7 +53,7 @@ def predict(
     if threads is not None:
         torch.set_num_threads(threads)
     loaded, console = (
-        load(run, device=device),
+        load(run, device=device, trust=trust),
         Console(stderr=True, highlight=False, soft_wrap=True),
     )
     if found.others:

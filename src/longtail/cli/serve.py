@@ -25,6 +25,7 @@ def serve(
     ] = 8000,
     max_megabytes: Annotated[float, typer.Option(help="The largest upload.")] = 10.0,
     device: flags.Device = "auto",
+    trust: flags.Trust = False,
 ) -> None:
     """Try a finished run in the browser: upload a picture, see its classes and where the network looked. Stop it with Ctrl-C."""
     missing = [
@@ -43,7 +44,7 @@ def serve(
         from longtail.runs import load
         from longtail.serve.app import create
 
-        app = create(load(run, device=device), megabytes=max_megabytes)
+        app = create(load(run, device=device, trust=trust), megabytes=max_megabytes)
         address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         if not _is_loopback(host):
             tables.warn(

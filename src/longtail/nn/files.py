@@ -23,8 +23,8 @@ class Saved(NamedTuple):
     size: int  # pixels: the side of the images it was trained on
 
 
-def read(folder: Path) -> Saved:
-    """Read a finished run's folder `model/`."""
+def read(folder: Path, *, trust: bool = False) -> Saved:
+    """Read a finished run's folder `model/`; `trust` is that of `longtail.nn.build`."""
     files = ModelFolder(folder)
     if not files.is_complete:
         raise LongtailError(
@@ -32,7 +32,7 @@ def read(folder: Path) -> Saved:
         )
     spec = read_json(files.spec)
     return Saved(
-        filled(build(spec["network"]), files.weights),
+        filled(build(spec["network"], trust=trust), files.weights),
         tuple(spec["classes"]),
         int(spec["size"]),
     )

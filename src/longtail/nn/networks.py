@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
@@ -11,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from longtail.errors import LongtailError
-from longtail.naming import unknown
+from longtail.naming import import_function, unknown
 from longtail.nn import zoo
 from longtail.nn.experts import fast_cnn_experts, resnet32_experts
 from longtail.nn.fast_cnn import fast_cnn
@@ -184,25 +186,35 @@ def size_of(spec: Mapping[str, Any]) -> int:
     return int(spec["size"]) if "size" in spec else size_of(spec["network"])
 
 
-def build(spec: Mapping[str, Any] | str) -> Network:
-    """Build a network from its spec: a name of `NETWORKS`, "timm:NAME", or a "classifier" with specs of its network and head.
+def build(spec: Mapping[str, Any] | str, *, trust: bool = False) -> Network:
+    """Build a network from its spec: {"name": NAME, **keywords}, or the name alone.
 
-    The name alone is a spec too. An "adjusted" one is a classifier that takes its shift and temperature from its state too.
+    The name is one of `NETWORKS`, "timm:NAME", or "package.module:function" for a network of your
+    own: `function(size, **keywords)` gives a module from normalised images (N, 3, size, size) to
+    features (N, dim). A "classifier" has specs of its network and head; an "adjusted" one also
+    takes a shift and a temperature from its state.
 
-    Every network takes `size` (the side of its images), `mean` and `std`. The network's own `spec` names every keyword, defaults
-    included; it describes the architecture, so `pretrained` is false in it: weights come from a state dict.
+    Every network takes `size` (the side of its images), `mean` and `std`. The network's `spec`
+    names every keyword, defaults included; it describes the architecture, so `pretrained` is false
+    in it: weights come from a state dict.
+
+    Args:
+        spec: a name, or a mapping with "name" and JSON values.
+        trust: whether to import the code of a network of your own. A spec that comes from a file
+            may name any function, so files are read with False unless a person says otherwise.
 
     >>> network = build("resnet32")  # or {"name": "resnet32", "size": 32, ...}
     >>> network.dim, network(torch.zeros(2, 3, 32, 32)).shape
     (64, torch.Size([2, 64]))
     >>> build({"name": "resnet23"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    longtail.errors.LongtailError: unknown network 'resnet23': did you mean resnet32 or ...? Known: fast_cnn, ..., timm:NAME
+    longtail.errors.LongtailError: unknown network 'resnet23': did you mean resnet32 or ...? Known: fast_cnn, ..., timm:NAME, ...
     """
     keywords: dict[str, Any] = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = str(keywords.pop("name", None))
     if name in ("classifier", "adjusted"):
-        network, head = build(keywords["network"]), build_head(keywords["head"])
+        network = build(keywords["network"], trust=trust)
+        head = build_head(keywords["head"])
         return (
             Adjusted(network, head)
             if name == "adjusted"
@@ -213,24 +225,81 @@ def build(spec: Mapping[str, Any] | str) -> Network:
     elif name.startswith("timm:"):
         model = name.removeprefix("timm:")
         builder, defaults = partial(zoo.timm_model, model), zoo.defaults(model)
+    elif is_custom(name):
+        return _build_custom(name, keywords, trust=trust)
     else:
-        raise unknown("network", name, NETWORKS, more=", timm:NAME")
+        raise unknown("network", name, NETWORKS, more=", timm:NAME, package.module:function")
     own = {
         key: p.default
         for key, p in inspect.signature(builder).parameters.items()
         if p.kind is p.KEYWORD_ONLY
     }
-    strange = [key for key in keywords if key not in {**defaults, **own}]
-    if strange:
+    if unexpected := [key for key in keywords if key not in {**defaults, **own}]:
         hint = (
             "; vision transformers have them, such as vit_mini, vit_tiny and those of timm"
-            if "pool" in strange
+            if "pool" in unexpected
             else ""
         )
         raise LongtailError(
-            f"{name} has no keyword {', '.join(strange)}: known are {', '.join({**defaults, **own})}{hint}"
+            f"{name} has no keyword {', '.join(unexpected)}: known are "
+            f"{', '.join({**defaults, **own})}{hint}"
         )
     full = {**defaults, **own, **keywords}
     body = builder(full["size"], **{key: full[key] for key in own})
     architecture = {"pretrained": False} if "pretrained" in own else {}
     return Backbone(body, {"name": name, **full, **architecture})
+
+
+def is_custom(name: object) -> bool:
+    """Whether a network's name is that of a function of one's own.
+
+    >>> [is_custom(name) for name in ("resnet32", "timm:resnet18", "mine.networks:small")]
+    [False, False, True]
+    """
+    return (
+        isinstance(name, str)
+        and re.fullmatch(r"[\w.]+:\w+", name) is not None
+        and not name.startswith("timm:")
+    )
+
+
+def _build_custom(name: str, keywords: Mapping[str, Any], *, trust: bool) -> Backbone:
+    """Import a function and call it; nothing is imported without trust."""
+    if not trust:
+        raise LongtailError(
+            f"the network {name} is code outside longtail, and loading it would run that code: "
+            "if you trust it, pass --trust to predict, eval, export or serve, or trust=True in Python"
+        )
+    builder = import_function(name)
+    parameters = inspect.signature(builder).parameters
+    if "size" not in parameters:
+        raise LongtailError(
+            f"expected a function with the parameter size, the side of the images, got {name}"
+            f"({', '.join(parameters)})"
+        )
+    named = {key: p for key, p in parameters.items() if key != "size"}
+    free = any(p.kind is p.VAR_KEYWORD for p in named.values())
+    defaults = {key: p.default for key, p in named.items() if p.default is not p.empty}
+    common = {key: value for key, value in DEFAULTS.items() if key not in named}
+    given = {key: value for key, value in keywords.items() if key not in common}
+    if unexpected := [key for key in given if key not in named and not free]:
+        raise LongtailError(
+            f"{name} has no keyword {', '.join(unexpected)}: known are "
+            f"{', '.join({**common, **named})}"
+        )
+    required = [
+        p.name for p in named.values() if p.default is p.empty and p.kind is not p.VAR_KEYWORD
+    ]
+    if missing := [key for key in required if key not in given]:
+        raise LongtailError(f"{name} needs the keyword {', '.join(missing)}: give it a default")
+    full = {**DEFAULTS, **defaults, **keywords}
+    try:
+        full = json.loads(json.dumps(full))
+    except TypeError as error:
+        raise LongtailError(
+            f"expected keywords of {name} that JSON has (numbers, text, lists), got others: {error}"
+        ) from error
+    body = builder(size=full["size"], **{key: full[key] for key in {**defaults, **given}})
+    if not isinstance(body, nn.Module):
+        raise LongtailError(f"expected {name} to give a module, got a {type(body).__name__}")
+    return Backbone(body, {"name": name, **full})

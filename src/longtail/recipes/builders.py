@@ -35,7 +35,7 @@ ERASE = 0.25  # how often randaugment erases a part, unless told
 def build_backbone(run: Run, network: str, weights: Weights, *, size: int) -> Network:
     """The network that training begins with; weights that have seen other data are on the run's row."""
     if weights == "random":
-        return build({"name": network, "size": size})
+        return build({"name": network, "size": size}, trust=True)
     if not network.startswith("timm:"):
         raise LongtailError(
             f"expected a network of timm for --weights timm, got {network}: pass --network timm:NAME, or leave --weights out"

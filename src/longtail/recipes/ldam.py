@@ -65,7 +65,7 @@ def ldam(
     Published: 81.9% with ResNet-32 and 200 epochs on CIFAR-10-LT at imbalance 100, 77.0% without SAM (Rangwani et al. 2024).
     """
     size, classes = size or data.size, len(data.classes)
-    backbone = build({"name": network, "size": size})
+    backbone = build({"name": network, "size": size}, trust=True)
     method = Classify(
         backbone,
         CosineHead(backbone.dim, classes, scale=SCALE),

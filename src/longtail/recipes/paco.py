@@ -78,7 +78,7 @@ def paco(
             f"pass --queue {batch * accumulate} or more"
         )
     size, classes = size or data.size, len(data.classes)
-    backbone = build({"name": network, "size": size})
+    backbone = build({"name": network, "size": size}, trust=True)
     head = default_head(network, backbone, classes)
     loss = ParametricContrastive(data.counts, alpha=alpha, temperature=temperature)
     own = neck(backbone.dim, batchformer, plain=plain, attended=attended)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib.util
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from longtail.errors import LongtailError
-from longtail.naming import meant, unknown
+from longtail.naming import meant, search_current_folder, unknown
 from longtail.recipes import RECIPES
 
 RESERVED = frozenset(
@@ -229,9 +228,7 @@ def _package(module: str) -> str:
 
 
 def _file(module: str) -> Path | None:
-    # A recipe of one's own lies next to one's work; an installed command does not look there by itself.
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
+    search_current_folder()
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):

@@ -135,6 +135,7 @@ def evaluate(
     workers: int = 0,
     rewrite: bool = False,
     on_bad_image: Literal["refuse", "skip"] = "refuse",
+    trust: bool = False,
 ) -> Evaluation:
     """Evaluate a finished run's saved network again: on its own data, or on other data with classes that it knows.
 
@@ -146,7 +147,7 @@ def evaluate(
     training left it, unless `rewrite` asks for its numbers and predictions anew, which needs the run's own data and test-time averaging.
     """
     folder, files = Path(run), RunFolder(Path(run))
-    loaded, record = load(folder, device=device), read_record(folder)
+    loaded, record = load(folder, device=device, trust=trust), read_record(folder)
     machine = choose(device=device, precision="fp32", threads=threads, workers=workers)
     machine.configure()
     tta = record["tta"] if tta is None else tta

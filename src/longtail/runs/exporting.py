@@ -65,6 +65,7 @@ def export(
     out: str | Path | None = None,
     root: str | Path | None = None,
     images: int = IMAGES,
+    trust: bool = False,
 ) -> Exported:
     """Write a finished run's network for use without longtail, into `out` or the run's folder `export/TO`.
 
@@ -76,7 +77,7 @@ def export(
     if images < 1:
         raise LongtailError(f"expected at least one image to check with, got {images}")
     _need(to)
-    loaded = load(run, device="cpu")
+    loaded = load(run, device="cpu", trust=trust)
     loaded.network.to(memory_format=torch.contiguous_format)
     folder = RunFolder(loaded.folder).export(to).path if out is None else Path(out)
     _free(folder)

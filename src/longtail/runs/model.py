@@ -27,14 +27,18 @@ BATCH = 256
 """Images evaluated at once; no answer depends on it."""
 
 
-def load(run: str | Path, *, device: str = "auto") -> Loaded:
-    """Load a finished run's network. It is built from its spec and filled with its weights; nothing in the files is executed."""
+def load(run: str | Path, *, device: str = "auto", trust: bool = False) -> Loaded:
+    """Load a finished run's network: built from its spec and filled with its weights.
+
+    Nothing in the files is executed. A network of someone's own ("package.module:function") is code
+    outside the files; it is imported only with `trust`.
+    """
     folder = Path(run)
     row = read_row(folder)
     files = RunFolder(folder).model
     spec = read_json(files.spec)
     network, machine = (
-        filled(build(spec["network"]), files.weights),
+        filled(build(spec["network"], trust=trust), files.weights),
         choose(device=device, precision="fp32"),
     )
     machine.place_module(network.eval().requires_grad_(False))
@@ -55,11 +59,22 @@ def spec_of(network: nn.Module) -> Mapping[str, Any]:
     return spec
 
 
-def deployed(method: Method[Any], dataset: Dataset) -> nn.Module:
-    """The network that a method gives for inference; refused where it could not be brought back, or has not one logit for each class."""
+def deployed(method: Method[Any], dataset: Dataset) -> Classifier:
+    """The network that a method gives for inference.
+
+    Refused where it could not be brought back, or does not give one logit for each class: an encoder
+    is no classifier, even if it has as many features as there are classes.
+    """
     network = method.eval().deploy()
     spec_of(network)
-    if isinstance(network, Classifier) and network.dim != len(dataset.classes):
+    if not isinstance(network, Classifier):
+        raise LongtailError(
+            f"expected a method that deploys a classifier, got {type(method).__name__}, which "
+            f"deploys a {type(network).__name__} without a head: pretraining recipes end with a "
+            "linear probe, Classify(Frozen(network), Linear(...), ...), or are run as a stage of "
+            "another recipe"
+        )
+    if network.dim != len(dataset.classes):
         raise LongtailError(
             f"expected logits of the {len(dataset.classes)} classes of {dataset.name}, got a network for {network.dim}"
         )
@@ -68,7 +83,7 @@ def deployed(method: Method[Any], dataset: Dataset) -> nn.Module:
 
 def check_rebuilt(network: nn.Module) -> None:
     """Refuse a network that its spec does not bring back: it could be trained and saved, and never be loaded."""
-    again = build(spec_of(network)).state_dict()
+    again = build(spec_of(network), trust=True).state_dict()  # training imported it
     own = network.state_dict()
     differ = [
         name

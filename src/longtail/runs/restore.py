@@ -10,6 +10,7 @@ from longtail.data.dataset import Dataset
 from longtail.engine.machine import choose
 from longtail.engine.run import Run
 from longtail.errors import LongtailError
+from longtail.nn.networks import is_custom
 from longtail.recipes.signatures import read
 from longtail.records.row import read_row
 from longtail.runs.evaluating import open_dataset
@@ -18,7 +19,11 @@ from longtail.runs.training import call_recipe
 
 
 def restore_method(
-    run: str | Path, *, root: str | Path | None = None, device: str = "cpu"
+    run: str | Path,
+    *,
+    root: str | Path | None = None,
+    device: str = "cpu",
+    trust: bool = False,
 ) -> tuple[Method[Any], Dataset]:
     """Give the trained method of a finished run and its data: the recipe is followed once more, and its stages load.
 
@@ -27,6 +32,12 @@ def restore_method(
     folder = Path(run)
     read_row(folder)  # refuses a run that is not finished
     record, machine = read_record(folder), choose(device=device, precision="fp32")
+    custom = [value for value in record["keywords"].values() if is_custom(value)]
+    if custom and not trust:
+        raise LongtailError(
+            f"the network {custom[0]} is code outside longtail, and this would run it: "
+            "pass trust=True if you trust it"
+        )
     recipe, (name, flags) = read(record["recipe"]), own_data(record, root=root)
     asked = RunConfig(
         recipe,
