@@ -40,7 +40,7 @@ def network(machine: Machine) -> Loaded:
     machine.place_module(made)
     row: Row = {}  # type: ignore[typeddict-item]
     return Loaded(
-        Path(), made, tuple(map(str, range(100))), SIZE, row, Fit(SIZE, SIZE), None, machine
+        Path(), made, tuple(map(str, range(100))), SIZE, row, Fit(SIZE, "pad", SIZE), None, machine
     )
 
 

@@ -21,6 +21,7 @@ import longtail
 from longtail.core import NonFinite
 from longtail.data.loader import EvalLoader
 from longtail.data.open import open_data, open_for_evaluation
+from longtail.data.request import Geometry
 from longtail.engine.run import Run
 from longtail.metrics.conformal import calibrate, sets
 from longtail.nn import build
@@ -458,21 +459,55 @@ def test_a_folder_that_was_moved_is_found_and_never_judged_by_what_was_learnt(
     )
 
 
-@pytest.mark.parametrize(("kept", "crop"), [(None, 1.0), (None, 0.8), (16, 1.0)])
+@pytest.mark.parametrize(
+    ("geometry", "crop"), [("crop", 1.0), ("crop", 0.8), ("pad", 1.0), ("stretch", 1.0)]
+)
 def test_other_data_is_fitted_as_that_of_the_run(
-    tmp_path: Path, kept: int | None, crop: float
+    tmp_path: Path, geometry: Geometry, crop: float
 ) -> None:
     rng = np.random.default_rng(0)
     for name in ("a/1.png", "a/2.png", "b/1.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.fromarray(rng.integers(0, 255, (20, 40, 3), dtype=np.uint8)).save(tmp_path / name)
     (batch,) = EvalLoader(
-        open_for_evaluation(str(tmp_path), size=16, kept=kept, crop=crop).test, size=16, batch=9
+        open_for_evaluation(str(tmp_path), size=20, geometry=geometry, crop=crop).test,
+        size=16,
+        batch=9,
     ).epoch()
-    fit = Fit(16, kept, crop)
+    fit = Fit(16, geometry, 20, crop)
     for row, name in enumerate(("a/1.png", "a/2.png", "b/1.png")):
         with Image.open(tmp_path / name) as image:
             assert torch.equal(batch["image"][row], fit(image).float() / 255)
+
+
+def test_a_run_that_recorded_no_geometry_is_resumed_with_that_of_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    for index in range(40):
+        place = tmp_path / "photos" / "ab"[index % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(256, size=(8, 16, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(place / f"{index}.png")
+    monkeypatch.setattr("longtail.data.images.reading.MEMORY", 0)
+    given: dict[str, Any] = {**QUICK, "batch": 8, "size": 8}
+    out = tmp_path / "run"
+    row = train("cross_entropy", tmp_path / "photos", out, geometry="crop", **given).row
+    assert row is not None
+    record = json.loads((out / "recipe.json").read_text())
+    assert record["data"].pop("geometry") == row["data"]["geometry"] == "crop"
+    (out / "recipe.json").write_text(json.dumps(record))
+    assert evaluate(out, device="cpu", threads=1)["test"] == row["test"]
+    with pytest.raises(ValueError, match="geometry: crop in the folder, pad"):
+        train("cross_entropy", tmp_path / "photos", out, geometry="pad", **given)
+    (out / "row.json").unlink()
+    again = train("cross_entropy", tmp_path / "photos", out, **given).row
+    assert again is not None
+    assert (again["test"], again["data"]) == (row["test"], row["data"])
+    assert json.loads((out / "recipe.json").read_text())["data"]["geometry"] == "crop"
+    new = train("cross_entropy", tmp_path / "photos", tmp_path / "new", **given).row
+    assert new is not None
+    assert new["data"]["geometry"] == "pad"
 
 
 def test_two_folders_of_one_name_are_two_evaluations(copied: Path, tmp_path: Path) -> None:

@@ -45,11 +45,14 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "longtail.analysis.saliency": {"where_it_looks": "saliency_map"},
     "longtail.analysis.transformers": {"look": "attention_maps", "Seen": "Attention"},
     "longtail.data.dataset": {
-        "Memory": "ArrayImages",
-        "Pictures": "ImageSource",
-        "Store": "ImageStore",
+        "Memory": "longtail.data.images.stores.ArrayImages",
+        "Pictures": "longtail.data.images.stores.ImageStore",
+        "Store": "longtail.data.images.stores.ImageStore",
     },
-    "longtail.data.images.decoding": {"Blobs": "EncodedImages", "Files": "FileImages"},
+    "longtail.data.images.decoding": {
+        "Blobs": "longtail.data.images.stores.EncodedImages",
+        "Files": "longtail.data.images.stores.FileImages",
+    },
     "longtail.data.loader": {"InOrder": "EvalLoader", "Loader": "TrainLoader"},
     "longtail.data.open": {"open_to_judge": "open_for_evaluation"},
     "longtail.data.teacher_labels": {
@@ -73,7 +76,7 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "longtail.records.predictions": {"Predictions": "SplitPredictions"},
     "longtail.runs.restore": {"again": "restore_method"},
 }
-"""Module -> old name -> new name."""
+"""Module -> old name -> new name; with its module, where it has moved as well."""
 
 
 def install() -> None:
@@ -124,8 +127,10 @@ class _Renamed(Loader):
         def attribute(name: str) -> Any:
             if name not in old_names:
                 raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
-            _warn(f"{module.__name__}.{name}", f"{module.__name__}.{old_names[name]}")
-            return getattr(module, old_names[name])
+            place, _, new = old_names[name].rpartition(".")
+            place = place or module.__name__
+            _warn(f"{module.__name__}.{name}", f"{place}.{new}")
+            return getattr(importlib.import_module(place), new)
 
         vars(module)["__getattr__"] = attribute
 

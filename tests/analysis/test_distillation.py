@@ -23,7 +23,8 @@ from longtail.analysis import (
     feature_rank,
 )
 from longtail.analysis.figures import draw
-from longtail.data.dataset import ArrayImages, Dataset, Split
+from longtail.data.dataset import Dataset, Split
+from longtail.data.images.stores import ArrayImages
 from longtail.data.mixing import Mixup
 from longtail.data.open import open_data
 from longtail.data.views import CenterCrop, CropFlip

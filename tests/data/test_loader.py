@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import multiprocessing
 import os
 import pickle
@@ -10,13 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
 from longtail import processes
 from longtail.core import Batches, Labelled, LabelledViews
 from longtail.data.augmentations import CifarAutoAugment, RandAugment, SimClr
-from longtail.data.dataset import ArrayImages, Split
+from longtail.data.dataset import Split
+from longtail.data.images.stores import ArrayImages, ImageStore
 from longtail.data.loader import EvalLoader, TrainLoader, load_images
 from longtail.data.samplers import ClassBalanced, Instance, RepeatedAugmentation, Sampler
 from longtail.data.views import CenterCrop, CropFlip, TwoViews, View
@@ -29,7 +33,7 @@ TARGET = torch.arange(ROWS) % 4
 
 
 @dataclass(frozen=True)
-class Streamed:
+class Streamed(ImageStore):
     """The same pictures, one by one."""
 
     pixels: Tensor
@@ -39,6 +43,9 @@ class Streamed:
 
     def image(self, index: int) -> Image.Image:
         return ArrayImages(self.pixels).image(index)
+
+    def take(self, rows: NDArray[np.int64]) -> Streamed:
+        return Streamed(self.pixels[torch.from_numpy(rows)])
 
 
 MEMORY = Split(ArrayImages(PIXELS), TARGET, tuple(map(str, range(ROWS))))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from longtail.data.dataset import ArrayImages
+from longtail.data.images.stores import ArrayImages
 from longtail.data.source import Rows
 from longtail.data.splits import (
     Profile,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from longtail.records.row import Row, read_row
+from longtail.records.row import Row, geometry_of, read_row
 from longtail.report.agreement import MUST_AGREE, judged, where
 from longtail.report.comparison import compare
 
@@ -29,6 +29,7 @@ UNLIKE: dict[str, dict[str, Any]] = {
     "pretraining": {"pretraining": "ImageNet-1k"},
     "tta": {"tta": "flip"},
     "resolution": {"size": 16},
+    "geometry": {"data": {"geometry": "crop"}},
 }
 
 
@@ -73,6 +74,15 @@ def test_every_difference_is_named_with_its_values(finished: Finished) -> None:
         "tta",
         "resolution",
     )
+
+
+def test_a_row_from_before_the_field_has_an_inferred_geometry(finished: Finished) -> None:
+    old, new = rows(finished("a"), finished("b", recipe="ldam", data={"geometry": "pad"}))
+    assert "geometry" not in old["data"]
+    assert compare([old, new]).agreed["geometry"] == "pad (inferred)"
+    large = {**old, "size": 1 << 12}
+    large["data"] = {**old["data"], "name": "photos", "train_images": 1000}
+    assert geometry_of(large) == ("crop", True)  # type: ignore[arg-type]
 
 
 def other_images(folder: Path) -> None:

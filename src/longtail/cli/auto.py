@@ -137,8 +137,7 @@ def _chosen(
     seconds: float,
     began: float,
 ) -> tuple[Choice, Facts, RunConfig]:
-    from longtail.data.open import open_data
-    from longtail.runs.evaluating import open_dataset
+    from longtail.data.open import open_data, open_dataset
     from longtail.runs.identity import DATA_DEFAULTS, RunConfig
 
     given = {name: shared[name] for name in DATA_DEFAULTS} | {
@@ -147,7 +146,7 @@ def _chosen(
     before = time.monotonic()
     # Training will open it once more, and say its warnings.
     dataset = (
-        open_dataset(data, given, machine, size=None)
+        open_dataset(data, **given, device=machine.device)
         if shared["dry_run"]
         else open_data(data, **given)
     )
@@ -228,30 +227,15 @@ def timed(asked: RunConfig, dataset: Dataset, machine: Machine) -> float:
 def sample(dataset: Dataset, *, size: int, images: int) -> Dataset:
     """Some training images of a dataset and nothing else; at another size if they are in memory, else as they are read."""
     import numpy as np
-    import torch
 
-    from longtail.data.dataset import ArrayImages, Split
-    from longtail.data.images.decoding import square
+    from longtail.data.images.stores import ArrayImages, SquareImages
 
     rows = np.linspace(0, len(dataset.train) - 1, min(images, len(dataset.train))).astype(np.int64)
-    pictures: Any = dataset.train.pictures
-    taken = pictures.take(rows)
-    if isinstance(taken, ArrayImages) and taken.pixels.shape[-1] != size:
-        fitted = [
-            np.asarray(square(taken.image(index), size)).transpose(2, 0, 1)
-            for index in range(len(taken))
-        ]
-        taken = ArrayImages(torch.from_numpy(np.stack(fitted)))
-    train = Split(
-        taken,
-        dataset.train.target[torch.from_numpy(rows)],
-        tuple(dataset.train.ids[row] for row in rows.tolist()),
-    )
-    nothing = Split(
-        ArrayImages(torch.empty(0, 3, size, size, dtype=torch.uint8)),
-        torch.empty(0, dtype=torch.int64),
-        (),
-    )
+    train = dataset.train.take(rows)
+    if dataset.size != size and train.pictures.in_memory(dataset.size) is not None:
+        resized = SquareImages(train.pictures, size, "stretch")
+        train = replace(train, pictures=ArrayImages.decoded(resized, size))
+    nothing = train.take(np.arange(0))
     return replace(dataset, train=train, val=nothing, test=nothing, size=size)
 
 

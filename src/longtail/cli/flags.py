@@ -52,6 +52,10 @@ Mirror = Annotated[
         "--mirror/--no-mirror",
     ),
 ]
+Geometry = Annotated[
+    Literal["pad", "crop", "stretch"] | None,
+    _flag("How an image that is not square becomes one; pad, but crop for published sets.", DATA),
+]
 Out = Annotated[
     Path | None, _flag("The folder of the run; runs/RECIPE-DATA-SEED unless given.", RUN)
 ]
@@ -107,6 +111,7 @@ def _shared(
     split_seed: SplitSeed = 0,
     on_bad_image: OnBadImage = "refuse",
     mirror: Mirror = None,
+    geometry: Geometry = None,
     out: Out = None,
     seed: Seed = 0,
     view_seed: ViewSeed = None,

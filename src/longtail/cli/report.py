@@ -11,7 +11,7 @@ import typer
 from longtail.cli import tables
 from longtail.records.layout import RunFolder
 
-ACROSS = "Let a field differ, as a column: split, test, groups, selection, protocol, pretraining, tta or resolution; may be repeated."
+ACROSS = "Let a field differ, as a column: split, test, groups, selection, protocol, pretraining, tta, resolution or geometry; may be repeated."
 
 
 def report(

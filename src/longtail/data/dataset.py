@@ -3,72 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, Self
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from longtail.core import Groups, Scorer
+from longtail.data.images.stores import ImageStore
+from longtail.data.request import Geometry
 from longtail.errors import LongtailError
-
-
-class ImageSource(Protocol):
-    """Where the pixels of a split come from."""
-
-    def __len__(self) -> int: ...
-
-    def image(self, index: int) -> Image.Image:
-        """One picture, decoded, upright, RGB."""
-        ...
-
-
-class ImageStore(ImageSource, Protocol):
-    """Pictures from which some can be taken."""
-
-    def take(self, rows: NDArray[np.int64]) -> Self:
-        """The pictures of these rows, in this order."""
-        ...
-
-
-@dataclass(frozen=True)
-class ArrayImages:
-    """Pictures of one size, held as uint8 (N, 3, H, W)."""
-
-    pixels: Tensor
-    original: ImageStore | None = None  # the same at their own size
-
-    def __post_init__(self) -> None:
-        if self.pixels.dtype != torch.uint8 or self.pixels.ndim != 4 or self.pixels.shape[1] != 3:
-            raise LongtailError(
-                f"expected pixels as uint8 (N, 3, H, W), got {self.pixels.dtype} {tuple(self.pixels.shape)}"
-            )
-
-    def __len__(self) -> int:
-        return len(self.pixels)
-
-    def image(self, index: int) -> Image.Image:
-        """One picture, decoded, upright, RGB."""
-        return Image.fromarray(self.pixels[index].permute(1, 2, 0).numpy())
-
-    def take(self, rows: NDArray[np.int64]) -> ArrayImages:
-        """The pictures of these rows, in this order."""
-        chosen = torch.from_numpy(rows)
-        return ArrayImages(
-            self.pixels[chosen], None if self.original is None else self.original.take(rows)
-        )
 
 
 @dataclass(frozen=True)
 class Split:
     """Pictures with their classes and a name for each that a person can find again."""
 
-    pictures: ImageSource
+    pictures: ImageStore
     target: Tensor  # int64 (N,)
     ids: tuple[str, ...]
-    crop: float = 1.0  # the share of a picture's central square that evaluation sees
+    crop: float = 1.0  # the share of an image's central square that is evaluated
 
     def __post_init__(self) -> None:
         if not len(self.pictures) == len(self.target) == len(self.ids):
@@ -77,6 +32,15 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.target)
+
+    def take(self, rows: NDArray[np.int64]) -> Split:
+        """These rows, in this order."""
+        return replace(
+            self,
+            pictures=self.pictures.take(rows),
+            target=self.target[torch.from_numpy(rows)],
+            ids=tuple(self.ids[row] for row in rows.tolist()),
+        )
 
 
 @dataclass(frozen=True)
@@ -100,6 +64,7 @@ class Dataset:
         None  # pixels: that of the images themselves, where another side was asked for
     )
     mirror: bool = True  # whether a mirrored image is still one of its class; digits are not
+    geometry: Geometry = "pad"  # how images that are not square become squares
     marks: tuple[str, ...] = ()  # stand on every row: "counts conventional, images not"
     warnings: tuple[str, ...] = ()  # said once when the data is opened
     scorer: Scorer | None = None  # brought by data that is scored in a way of its own
@@ -108,16 +73,15 @@ class Dataset:
     )
 
     def at_native_resolution(self) -> Dataset:
-        """The same at the images' own size, with the pixels that they had before they were resized in memory, where they were."""
+        """The same data at its native resolution, where another size was requested."""
 
-        def own(split: Split) -> Split:
-            original = getattr(split.pictures, "original", None)
-            return split if original is None else replace(split, pictures=original)
+        def native(split: Split) -> Split:
+            return replace(split, pictures=split.pictures.at_native_resolution())
 
         return replace(
             self,
-            train=own(self.train),
-            val=own(self.val),
-            test=own(self.test),
+            train=native(self.train),
+            val=native(self.val),
+            test=native(self.test),
             size=self.native or self.size,
         )

@@ -21,7 +21,8 @@ from torch.utils.data import Dataset as TorchDataset
 
 from longtail import processes
 from longtail.core import B_co, Labelled, LabelledViews
-from longtail.data.dataset import ArrayImages, ImageSource, Split
+from longtail.data.dataset import Split
+from longtail.data.images.stores import ImageStore
 from longtail.data.samplers import Instance, Sampler
 from longtail.data.views import Array, Batched, CenterCrop, TwoViews, View
 from longtail.errors import LongtailError
@@ -73,7 +74,7 @@ def load_images(split: Split, rows: Iterable[int], size: int) -> Tensor:
 class _Epoch(TorchDataset[dict[str, Tensor]]):
     """The uint8 batches of one process in one epoch; this is what loader workers receive, so all of it can be pickled."""
 
-    pictures: ImageSource
+    pictures: ImageStore
     target: Tensor
     view: View
     order: Array
@@ -96,14 +97,9 @@ class _Epoch(TorchDataset[dict[str, Tensor]]):
         }
 
     def _images(self, index: Array, parameters: Array) -> Tensor:
-        if (
-            self.together
-            and isinstance(self.pictures, ArrayImages)
-            and isinstance(self.view, Batched)
-        ):
-            return torch.from_numpy(
-                self.view.batch(self.pictures.pixels.numpy()[index], parameters)
-            )
+        pixels = self.pictures.in_memory(self.view.size)
+        if pixels is not None and isinstance(self.view, Batched):
+            return torch.from_numpy(self.view.batch(pixels.numpy()[index], parameters))
         with _undisturbed():
             return torch.stack(
                 [
@@ -115,11 +111,8 @@ class _Epoch(TorchDataset[dict[str, Tensor]]):
     @property
     def together(self) -> bool:
         """Whether a batch can be made at once: pixels in memory, of the view's size, and a view for batches."""
-        size = self.view.size
-        return (
-            isinstance(self.pictures, ArrayImages)
-            and isinstance(self.view, Batched)
-            and self.pictures.pixels.shape[-2:] == (size, size)
+        return isinstance(self.view, Batched) and (
+            self.pictures.in_memory(self.view.size) is not None
         )
 
     def batches(self, numbers: range, workers: int) -> Iterator[dict[str, Tensor]]:

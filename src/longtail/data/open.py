@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 
+from longtail import processes
 from longtail.data.dataset import Dataset, Split
-from longtail.data.images.decoding import EncodedImages, FileImages, PaddedImages
 from longtail.data.images.reading import OnBadImage, read
 from longtail.data.names import KNOWN
 from longtail.data.readers.cifar import cifar
@@ -19,6 +21,7 @@ from longtail.data.readers.digits import digits
 from longtail.data.readers.folders import folder
 from longtail.data.readers.lists import image_list, published
 from longtail.data.readers.parquet import parquet, parquet_files
+from longtail.data.request import Geometry
 from longtail.data.source import Rows, Source, several
 from longtail.data.splits import Profile, hold_out, shared, split_hash
 from longtail.errors import LongtailError
@@ -28,6 +31,27 @@ Protocol = Literal["holdout", "paper"]
 
 LARGEST_CROPPED = 224
 """Pixels, up to which `Source.crop` holds: networks for larger images are shown the whole square, as LiVT's at 384 are."""
+
+
+def open_dataset(name: str, *, device: str = "cpu", **flags: Any) -> Dataset:
+    """`open_data` in the first of several processes before the others, so that only one downloads; warnings are printed once.
+
+    `device` is where the processes compute, and so how they talk to each other.
+    """
+    return first_process_first(lambda: open_data(name, **flags), device)
+
+
+def first_process_first(opening: Callable[[], Dataset], device: str) -> Dataset:
+    """Open data in the first process, then in the others, and print its warnings once."""
+    voting = "cuda" if device.startswith("cuda") else "cpu"  # where nccl, or gloo, hears it
+    if processes.rank() != 0:
+        processes.any_rank(False, voting)
+    dataset = opening()
+    if processes.rank() == 0:
+        for warning in dataset.warnings:
+            print(f"warning: {warning}", file=sys.stderr)
+        processes.any_rank(False, voting)
+    return dataset
 
 
 def open_data(
@@ -40,7 +64,9 @@ def open_data(
     split_seed: int = 0,
     on_bad_image: OnBadImage = "refuse",
     mirror: bool | None = None,
+    geometry: Geometry | None = None,
     size: int | None = None,
+    geometry_by_memory: bool = False,
 ) -> Dataset:
     """Open a dataset by name or path: the known names are in `longtail.data.names`.
 
@@ -50,7 +76,8 @@ def open_data(
     With the protocol `holdout` a validation set is held out of training where the source has none: per class one image in ten, at least one
     from five images on. With `paper` all training images train. A test set, where the source has none, is held out under both: one in five,
     before validation. The draw depends on `split_seed` only. `mirror` says whether a mirrored image is still one of its class, where that
-    is not known of the data: it is believed to be, but for digits.
+    is not known of the data: it is believed to be, but for digits. `geometry` says how images become squares (`request.Geometry`); unless
+    given, the published sets crop and everything else pads. `geometry_by_memory` is for runs that recorded none (`reading.read`).
 
     >>> data = open_data("digits-lt")
     >>> data.counts.tolist()
@@ -58,7 +85,7 @@ def open_data(
     >>> len(data.train), len(data.val), len(data.test)
     (364, 41, 500)
     """
-    check_asked(protocol=protocol, profile=profile, split_seed=split_seed)
+    check_asked(protocol=protocol, profile=profile, split_seed=split_seed, geometry=geometry)
     if on_bad_image not in ("refuse", "skip"):
         raise LongtailError(f"expected --on-bad-image refuse or skip, got {on_bad_image!r}.")
     if size is not None and size < 1:
@@ -66,9 +93,14 @@ def open_data(
     source = find(name, root=root, imbalance=imbalance, profile=profile)
     if mirror is not None:
         source = replace(source, mirror=mirror)
-    return assemble(
-        read(source, size=size, on_bad_image=on_bad_image), protocol=protocol, split_seed=split_seed
+    source = read(
+        source,
+        size=size,
+        geometry=geometry,
+        on_bad_image=on_bad_image,
+        geometry_by_memory=geometry_by_memory,
     )
+    return assemble(source, protocol=protocol, split_seed=split_seed)
 
 
 def open_for_evaluation(
@@ -76,25 +108,20 @@ def open_for_evaluation(
     *,
     root: str | Path | None = None,
     size: int | None = None,
-    kept: int | None = None,
-    crop: float = 1.0,
+    geometry: Geometry | None = None,
+    crop: float | None = None,
     on_bad_image: OnBadImage = "refuse",
     learnt: tuple[str, Protocol, int] | None = None,
 ) -> Dataset:
-    """Open data that nothing will be learnt from: nothing is held out of it, and without test images of its own all are test images.
+    """Open data for evaluation only: nothing is held out of it, and without test images of its own all are test images.
 
-    But if it is what a network has learnt from, whose hash, protocol and split seed are `learnt`, it is split as it was then. Pictures of
-    files are padded to squares of `kept` pixels, or not at all, and then the share `crop` of them is seen: as those were that the network
-    was evaluated with.
+    But if it is what a network has learnt from, whose hash, protocol and split seed are `learnt`, it is split as it was then. `size`,
+    `geometry` and `crop` (the share of the central square that is evaluated) are those of the data that the network was trained on.
     """
-    source = replace(
-        read(find(name, root=root, least=1), size=size, memory=0, on_bad_image=on_bad_image),
-        crop=crop,
-    )
-    if kept is not None:
-        source = replace(
-            source, splits={split: _padded(rows, kept) for split, rows in source.splits.items()}
-        )
+    source = find(name, root=root, least=1)
+    source = read(source, size=size, geometry=geometry, memory=0, on_bad_image=on_bad_image)
+    if crop is not None:
+        source = replace(source, crop=crop)
     if learnt is not None:
         known, protocol, split_seed = learnt
         whole = assemble(source, protocol=protocol, split_seed=split_seed)
@@ -114,14 +141,19 @@ def open_for_evaluation(
     return replace(whole, warnings=source.warnings)
 
 
-def check_asked(*, protocol: Protocol, profile: Profile, split_seed: int) -> None:
+def check_asked(
+    *, protocol: Protocol, profile: Profile, split_seed: int, geometry: Geometry | None = None
+) -> None:
     """Refuse what makes no sense before anything is read."""
     for what, value, choices in (
+        ("geometry", geometry, (None, *get_args(Geometry))),
         ("protocol", protocol, ("holdout", "paper")),
         ("profile", profile, ("exp", "step", "pareto")),
     ):
         if value not in choices:
-            raise LongtailError(f"expected --{what} {' or '.join(choices)}, got {value!r}.")
+            raise LongtailError(
+                f"expected --{what} {' or '.join(filter(None, choices))}, got {value!r}."
+            )
     if split_seed < 0:
         raise LongtailError(f"expected a split seed of 0 or more, got {split_seed}.")
 
@@ -195,7 +227,8 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
     warnings += [said for said in (shared(train, test),) if said]
 
     assert source.size is not None
-    crop = source.crop if source.size <= LARGEST_CROPPED else 1.0
+    cropped = source.geometry == "crop" and source.size <= LARGEST_CROPPED
+    crop = source.crop if cropped else 1.0
     return Dataset(
         name=source.name.encode(
             errors="replace"
@@ -212,6 +245,7 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
         protocol=protocol,
         native=source.native,
         mirror=source.mirror,
+        geometry=source.geometry,
         marks=source.marks,
         warnings=tuple(warnings),
         scorer=source.scorer,
@@ -253,18 +287,5 @@ def _classes_to_learn(source: Source) -> Source:
     return replace(source, classes=classes, splits=splits, warnings=(*source.warnings, said))
 
 
-def _padded(rows: Rows, size: int) -> Rows:
-    return (
-        replace(rows, pictures=PaddedImages(rows.pictures, size))
-        if isinstance(rows.pictures, FileImages | EncodedImages)
-        else rows
-    )
-
-
 def _split(rows: Rows, crop: float) -> Split:
-    return Split(
-        rows.pictures,
-        torch.from_numpy(rows.target),
-        rows.ids,
-        crop if isinstance(rows.pictures, FileImages | EncodedImages) else 1.0,
-    )
+    return Split(rows.pictures, torch.from_numpy(rows.target), rows.ids, crop)

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.core import Groups, Scorer
-from longtail.data.dataset import ImageStore
+from longtail.data.images.stores import ImageStore
+from longtail.data.request import Geometry
 from longtail.errors import LongtailError
 
 
@@ -48,7 +49,12 @@ class Source:
     size: int | None = None  # None: chosen from the images
     native: int | None = None  # the size that would have been chosen
     mirror: bool = True  # whether a mirrored image is still one of its class
-    crop: float = 1.0  # the share of a picture's central square that evaluation sees, where pictures are not padded to squares
+    geometry: Geometry = (
+        "pad"  # how images that are not square become squares, unless requested otherwise
+    )
+    crop: float = (
+        1.0  # the share of an image's central square that is evaluated, with the geometry "crop"
+    )
     marks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     scorer: Scorer | None = (

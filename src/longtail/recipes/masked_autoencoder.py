@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from PIL import Image
 from longtail import processes
 from longtail.core import Labelled, Method, Stage
 from longtail.data.augmentations import ResizedCrop
-from longtail.data.dataset import Dataset, ImageSource, Split
+from longtail.data.dataset import Dataset, Split
 from longtail.data.loader import TrainLoader, load_images
 from longtail.data.splits import tail_rows
 from longtail.data.views import CropFlip
@@ -162,20 +161,6 @@ def pretrained_encoder(
     return encoder
 
 
-@dataclass(frozen=True)
-class _Some:
-    """Some pictures of others, by row."""
-
-    pictures: ImageSource
-    rows: np.ndarray[tuple[int], np.dtype[np.int64]]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def image(self, index: int) -> Image.Image:
-        return self.pictures.image(int(self.rows[index]))
-
-
 def _evenly(split: Split, images: int, classes: int) -> Split:
     """So many images of a split, equally many of each class, or one more."""
     if images < classes:
@@ -190,13 +175,7 @@ def _evenly(split: Split, images: int, classes: int) -> Split:
             f"expected at least {counts[0]} images in every class for {images} alike, got {int(have.min())} in the smallest of {classes}: "
             "take fewer, or data that is balanced"
         )
-    rows = tail_rows(split.target.numpy(), counts)
-    return Split(
-        _Some(split.pictures, rows),
-        split.target[torch.from_numpy(rows)],
-        tuple(split.ids[row] for row in rows.tolist()),
-        split.crop,
-    )
+    return split.take(tail_rows(split.target.numpy(), counts))
 
 
 def picture(autoencoder: MaskedAutoencoder, split: Split, path: Path, *, columns: int = 8) -> None:

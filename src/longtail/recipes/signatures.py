@@ -18,6 +18,7 @@ from longtail.recipes import RECIPES
 RESERVED = frozenset(
     {"recipe", "data", "out", "debug", "help"}
     | {"root", "imbalance", "profile", "protocol", "split_seed", "on_bad_image", "mirror"}
+    | {"geometry"}
     | {
         "seed",
         "view_seed",

@@ -169,6 +169,7 @@ class Data(TypedDict):
     imbalance: NotRequired[float | None]
     scoring: NotRequired[str | None]  # the score that was requested as the headline
     mirror: NotRequired[bool]  # whether training mirrored images
+    geometry: NotRequired[str]  # how images became squares: "pad" | "crop" | "stretch"
     classes: int
     train_images: int
     counts_before: list[int]  # training images per class before validation was held out
@@ -238,6 +239,19 @@ class Row(TypedDict):
 def mirrored(row: Row) -> bool:
     """Whether training mirrored images; rows from before the field did, but for digits."""
     return row["data"].get("mirror", row["data"]["name"] != "digits-lt")
+
+
+def geometry_of(row: Row) -> tuple[str, bool]:
+    """How images became squares, and whether that is inferred because the row is from before the field.
+
+    Images were padded then where all pixels fitted into 1 GB, and where they came as arrays, which are squares.
+    """
+    data = row["data"]
+    if "geometry" in data:
+        return data["geometry"], False
+    tested = sum(split["images"] for split in (row["test"], row["val"]) if split is not None)
+    fits = (data["train_images"] + tested) * 3 * row["size"] ** 2 <= 1 << 30
+    return "pad" if fits or data["name"].startswith(("cifar10", "digits-lt")) else "crop", True
 
 
 def read_row(folder: Path) -> Row:

@@ -14,7 +14,7 @@ from longtail.errors import LongtailError
 from longtail.naming import unknown
 from longtail.records.layout import RunFolder
 from longtail.records.predictions import read_predictions
-from longtail.records.row import Row, Summary
+from longtail.records.row import Row, Summary, geometry_of
 from longtail.records.scores import Headline
 
 MUST_AGREE: Mapping[str, str] = {
@@ -26,6 +26,7 @@ MUST_AGREE: Mapping[str, str] = {
     "pretraining": "the data seen before",
     "tta": "averaging at test time",
     "resolution": "the side of the images in pixels",
+    "geometry": "how images that are not square become squares",
 }
 """What rows have to share to be ranked, unless `across` makes it a column."""
 
@@ -82,6 +83,10 @@ def fields_of(
     def plain(value: object) -> tuple[str, str]:
         return str(value), str(value)
 
+    def geometry(row: Row) -> tuple[str, str]:
+        name, inferred = geometry_of(row)
+        return name, f"{name} (inferred)" if inferred else name
+
     return {
         "split": [(row["data"]["hash"], _split(row)) for row in rows],
         "test": [test(row, own) for row, own in zip(rows, answers, strict=True)],
@@ -91,6 +96,7 @@ def fields_of(
         "pretraining": [plain(row["pretraining"] or "no other data") for row in rows],
         "tta": [plain(row["tta"]) for row in rows],
         "resolution": [plain(row["size"]) for row in rows],
+        "geometry": [geometry(row) for row in rows],
     }
 
 

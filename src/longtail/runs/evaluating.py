@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -17,7 +17,7 @@ from longtail.analysis.writing import warn_on_error
 from longtail.core import Clock, Groups, Method, Outcome, Scorer
 from longtail.data.dataset import Dataset, Split
 from longtail.data.loader import EvalLoader
-from longtail.data.open import open_data, open_for_evaluation
+from longtail.data.open import first_process_first, open_for_evaluation
 from longtail.engine.machine import Machine, choose
 from longtail.engine.predicting import predictor
 from longtail.errors import LongtailError
@@ -29,30 +29,11 @@ from longtail.records.predictions import SplitPredictions, write_predictions
 from longtail.records.row import Evaluation
 from longtail.report.document import write as write_report
 from longtail.runs.examples import write_examples
-from longtail.runs.identity import Tta, data_flags, own_data, read_record, versions
+from longtail.runs.identity import Tta, data_flags, open_run_data, read_record, versions
 from longtail.runs.model import BATCH, load
 from longtail.scoring.evaluators import collect, flipped
 from longtail.scoring.long_tail import LongTailScorer
 from longtail.scoring.scorer import headline_of, scorer_for, summarise_splits
-
-
-def open_dataset(
-    name: str, flags: Mapping[str, Any], machine: Machine, *, size: int | None
-) -> Dataset:
-    """Open data with flags for training, in the first process before the others, so that only one downloads; say its warnings once."""
-    return _in_turn(lambda: open_data(name, **flags, size=size), machine)
-
-
-def _in_turn(opening: Callable[[], Dataset], machine: Machine) -> Dataset:
-    voting = "cuda" if machine.device.startswith("cuda") else "cpu"  # where nccl, or gloo, hears it
-    if processes.rank() != 0:
-        processes.any_rank(False, voting)
-    dataset = opening()
-    if processes.rank() == 0:
-        for warning in dataset.warnings:
-            print(f"warning: {warning}", file=sys.stderr)
-        processes.any_rank(False, voting)
-    return dataset
 
 
 def warn_of_mirroring(tta: Tta, name: str, *, mirror: bool) -> None:
@@ -156,25 +137,22 @@ def evaluate(
             f"expected the run's own data and tta ({record['tta']}) to rewrite its row, got others: leave --data and --tta out"
         )
     if data is None:
-        name, flags = own_data(record, root=root)
-        dataset = open_dataset(
-            name, flags, machine, size=record["keywords"].get("size")
-        )  # as in training
+        dataset = open_run_data(record, machine, root=root)
     else:
         before = data_flags(record)
 
-        def judged_data() -> Dataset:
+        def evaluation_data() -> Dataset:
             return open_for_evaluation(
                 str(data),
                 root=root,
-                size=loaded.size,
-                kept=loaded.fit.kept,
+                size=loaded.fit.stored,
+                geometry=loaded.fit.geometry,
                 crop=loaded.fit.crop,
                 on_bad_image=on_bad_image,
                 learnt=(record["data"]["hash"], before["protocol"], before["split_seed"]),
             )
 
-        dataset = _in_turn(judged_data, machine)
+        dataset = first_process_first(evaluation_data, machine.device)
     if data is None and dataset.hash != record["data"]["hash"]:
         raise LongtailError(
             f"expected the data of the run ({record['data']['hash'][:12]}), got other images or labels ({dataset.hash[:12]}): "

@@ -21,8 +21,7 @@ from longtail.engine.machine import choose
 from longtail.errors import LongtailError, MissingExtra
 from longtail.records.files import FORMAT
 from longtail.records.layout import ExportFolder, RunFolder
-from longtail.runs.evaluating import open_dataset
-from longtail.runs.identity import own_data, read_record
+from longtail.runs.identity import open_run_data, read_record
 from longtail.runs.model import load
 from longtail.runs.predicting import BATCH, Loaded
 from longtail.runs.timm_model import read_timm, write_timm
@@ -138,10 +137,7 @@ def _images(loaded: Loaded, root: str | Path | None, count: int) -> tuple[Tensor
     """Test images of the run, evenly spread; of validation or training where it has none, random ones where its data is not here."""
     try:
         record = read_record(loaded.folder)
-        name, flags = own_data(record, root=root)
-        dataset = open_dataset(
-            name, flags, choose(device="cpu", precision="fp32"), size=record["keywords"].get("size")
-        )
+        dataset = open_run_data(record, choose(device="cpu", precision="fp32"), root=root)
     except (ValueError, OSError, KeyError, ModuleNotFoundError):
         if root is not None:
             raise

@@ -17,6 +17,7 @@ import longtail
 from longtail import processes
 from longtail.data.dataset import Dataset
 from longtail.data.names import KNOWN
+from longtail.data.open import open_dataset
 from longtail.engine.machine import Machine
 from longtail.errors import LongtailError
 from longtail.recipes.signatures import Recipe, read
@@ -34,6 +35,7 @@ DATA_DEFAULTS: Mapping[str, Any] = {
     "split_seed": 0,
     "on_bad_image": "refuse",
     "mirror": None,  # as the data has it
+    "geometry": None,  # as the data has it
 }
 
 
@@ -101,6 +103,7 @@ class RunConfig:
                 "name": dataset.name,
                 **self.flags,
                 "mirror": dataset.mirror,
+                "geometry": self.flags["geometry"] or dataset.geometry,
                 "hash": dataset.hash,
                 "groups": groups,
             },
@@ -116,6 +119,18 @@ class RunConfig:
 def read_record(folder: Path) -> dict[str, Any]:
     """Read recipe.json: what was asked of a run."""
     return read_json(RunFolder(folder).recipe)
+
+
+def with_geometry(record: Mapping[str, Any], geometry: str) -> dict[str, Any]:
+    """The record of a run with the geometry of its data, where it was written by a version that recorded none."""
+    return {**record, "data": {"geometry": geometry, **record["data"]}}
+
+
+def lacks_geometry(out: Path) -> bool:
+    """Whether a folder holds a run of a version that recorded no geometry."""
+    files = RunFolder(out)
+    known = files.has_checkpoint() and files.recipe.exists()
+    return known and "geometry" not in read_record(out)["data"]
 
 
 def data_flags(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,10 +157,25 @@ def own_data(
     return str(root), {**flags, "root": None}
 
 
-def check_identity(out: Path, record: Mapping[str, Any]) -> None:
+def open_run_data(
+    record: Mapping[str, Any], machine: Machine, *, root: str | Path | None = None
+) -> Dataset:
+    """Open the data that a run was trained on, as training opened it."""
+    name, flags = own_data(record, root=root)
+    return open_dataset(
+        name,
+        **flags,
+        device=machine.device,
+        size=record["keywords"].get("size"),
+        geometry_by_memory="geometry" not in record["data"],
+    )
+
+
+def check_identity(out: Path, record: Mapping[str, Any], *, geometry: str) -> None:
     """Accept a folder that is new, empty, or holds this very run; refuse any other and name the difference.
 
-    A run that failed before it learnt anything, for a keyword that it could not use perhaps, holds nothing: it may be asked anew.
+    `geometry` is that of the folder's data where it recorded none. A run that failed before it learnt anything, for a keyword that it
+    could not use perhaps, holds nothing: it may be asked anew.
     """
     if out.exists() and not out.is_dir():
         raise LongtailError(f"expected a folder for --out, got a file at {out}: choose another")
@@ -155,7 +185,7 @@ def check_identity(out: Path, record: Mapping[str, Any]) -> None:
                 f"expected an empty folder or a run at {out}, got other files ({', '.join(others[:3])}): choose another --out"
             )
         return
-    differences = list(_differences(read_record(out), record))
+    differences = list(_differences(with_geometry(read_record(out), geometry), record))
     if differences and RunFolder(out).has_checkpoint():
         lines = "\n".join(f"  {line}" for line in differences)
         raise LongtailError(
@@ -197,6 +227,7 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterable[
     # The content decides, flags only explain: a root may move, and an imbalance of 100 may be said or left to its default.
     old, new = there["data"], here["data"]
     yield from said("mirror", old.get("mirror", new["mirror"]), new["mirror"])
+    yield from said("geometry", old["geometry"], new["geometry"])
     if (old["hash"], old["protocol"]) != (new["hash"], new["protocol"]):
         for name in ("name", "imbalance", "profile", "protocol", "split_seed", "on_bad_image"):
             yield from said(f"data {name}", old[name], new[name])

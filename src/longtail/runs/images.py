@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,8 +15,9 @@ from PIL import Image
 from torch import Tensor
 
 from longtail.data.dataset import Dataset
-from longtail.data.images.decoding import EncodedImages, FileImages, decode, square, upright
+from longtail.data.images.decoding import decode, to_square, upright
 from longtail.data.readers.folders import SUFFIXES, walked
+from longtail.data.request import Geometry
 from longtail.data.views import CenterCrop
 from longtail.errors import LongtailError
 
@@ -29,38 +30,58 @@ ImagesLike = ImageLike | Tensor | Sequence[ImageLike] | Sequence[Tensor]
 
 @dataclass(frozen=True)
 class Fit:
-    """How a picture becomes the square that the network sees: the way it became one when the run was evaluated.
+    """How an image becomes the square that a network sees: as it did when the run was evaluated.
 
-    Data that fits into memory is kept as squares of `kept` pixels, padded with the colour of the border (`decoding.square`); pictures of
-    larger data are cut to their central square (`kept` is None), of which evaluation sees the share `crop`.
+    It is padded or stretched to a square of `stored` pixels, or stays as it is (`crop`). Then the central square is resized
+    to `size / crop` pixels, of which `size` are taken.
     """
 
     size: int
-    kept: int | None
+    geometry: Geometry
+    stored: int
     crop: float = 1.0
 
     @staticmethod
     def of(dataset: Dataset, size: int) -> Fit:
         """The fit of a network of this size that was trained on this data."""
-        return Fit(
-            size,
-            None
-            if isinstance(dataset.train.pictures, FileImages | EncodedImages)
-            else dataset.size,
-            dataset.train.crop,
-        )
+        return Fit(size, dataset.geometry, dataset.size, dataset.train.crop)
+
+    @staticmethod
+    def from_spec(spec: Mapping[str, Any]) -> Fit:
+        """The fit that is written in a model's spec.
+
+        Specs of earlier versions say `kept`, the side of padded images, or null for cropped ones; the oldest say nothing, and nearly
+        all of them were padded.
+        """
+        size = int(spec["size"])
+        fit = dict(spec.get("fit", {"kept": size}))
+        if "kept" in fit:
+            kept = fit.pop("kept")
+            fit |= {"geometry": "crop" if kept is None else "pad", "stored": kept or size}
+        return Fit(size, **fit)
+
+    def to_spec(self) -> dict[str, Any]:
+        """What a model's spec says about it."""
+        return {"geometry": self.geometry, "stored": self.stored, "crop": self.crop}
 
     def __call__(self, image: Image.Image) -> Tensor:
-        """An RGB picture as uint8 (3, size, size)."""
-        return CenterCrop(self.size, self.crop)(
-            image if self.kept is None else square(image, self.kept)
-        )
+        """An RGB image as uint8 (3, size, size)."""
+        if self.geometry != "crop":
+            image = to_square(image, self.stored, self.geometry)
+        return CenterCrop(self.size, self.crop)(image)
 
     def __str__(self) -> str:
-        if self.kept is None:
+        if self.geometry == "crop":
             return f"the shorter side becomes {int(self.size / self.crop)} (bicubic), then the central square of {self.size} is taken"
-        resized = f"then {self.size} (bicubic)" if self.kept != self.size else "nothing is cut off"
-        return f"padded to a square with the median colour of its border, resized to {self.kept} (bilinear), {resized}"
+        resized = (
+            f"then {self.size} (bicubic)" if self.stored != self.size else "nothing is cut off"
+        )
+        how = (
+            "padded to a square with the median colour of its border, resized"
+            if self.geometry == "pad"
+            else "stretched"
+        )
+        return f"{how} to {self.stored} (bilinear), {resized}"
 
 
 def open_image(picture: ImageLike) -> Image.Image:

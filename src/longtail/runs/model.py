@@ -43,8 +43,7 @@ def load(run: str | Path, *, device: str = "auto", trust: bool = False) -> Loade
     )
     machine.place_module(network.eval().requires_grad_(False))
     classes, size = tuple(spec["classes"]), int(spec["size"])
-    # Runs of earlier versions do not say how their pictures were fitted: nearly all were padded.
-    fit = Fit(size, **spec.get("fit", {"kept": size}))
+    fit = Fit.from_spec(spec)
     thresholds = read_thresholds(files.thresholds, classes=len(classes))
     return Loaded(folder, network, classes, size, row, fit, thresholds, machine)
 
@@ -102,14 +101,13 @@ def write_model(folder: Path, network: nn.Module, dataset: Dataset, row: Row) ->
     files = ModelFolder(folder)
     with atomic_write(files.weights) as part:
         save_model(network, str(part))
-    fit = Fit.of(dataset, row["size"])
     spec = {
         "format": FORMAT,
         "network": spec_of(network),
         "classes": list(dataset.classes),
         "size": row["size"],
+        "fit": Fit.of(dataset, row["size"]).to_spec(),
     }
-    spec["fit"] = {"kept": fit.kept, "crop": fit.crop}
     write_json(files.spec, spec)
     write_text(files.card, _card(dataset, row))
 

@@ -13,8 +13,7 @@ from longtail.errors import LongtailError
 from longtail.nn.networks import is_custom
 from longtail.recipes.signatures import read
 from longtail.records.row import read_row
-from longtail.runs.evaluating import open_dataset
-from longtail.runs.identity import RunConfig, own_data, read_record
+from longtail.runs.identity import RunConfig, open_run_data, own_data, read_record
 from longtail.runs.training import call_recipe
 
 
@@ -48,7 +47,7 @@ def restore_method(
         record["view_seed"],
         record["tta"],
     )
-    dataset = open_dataset(asked.data, flags, machine, size=asked.keywords.get("size"))
+    dataset = open_run_data(record, machine, root=root)
     if dataset.hash != record["data"]["hash"]:
         raise LongtailError(
             f"expected the data of the run ({record['data']['hash'][:12]}), got other images or labels ({dataset.hash[:12]})"

@@ -99,7 +99,7 @@ def _config(
     architecture: str, keywords: Mapping[str, Any], loaded: Loaded, *, features: int
 ) -> dict[str, Any]:
     spec: Any = loaded.network.spec
-    padded = loaded.fit.kept is not None
+    fit = loaded.fit
     return {
         "architecture": architecture,
         "num_classes": len(loaded.classes),
@@ -111,9 +111,9 @@ def _config(
             "custom_load": False,
             "input_size": [3, loaded.size, loaded.size],
             "fixed_input_size": "img_size" in keywords,
-            "interpolation": "bilinear" if padded else "bicubic",
-            "crop_pct": loaded.fit.crop,
-            "crop_mode": "border" if padded else "center",
+            "interpolation": "bicubic" if fit.geometry == "crop" else "bilinear",
+            "crop_pct": fit.crop,
+            "crop_mode": {"pad": "border", "crop": "center", "stretch": "squash"}[fit.geometry],
             "mean": spec["network"]["mean"],
             "std": spec["network"]["std"],
             "num_classes": len(loaded.classes),

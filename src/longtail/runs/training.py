@@ -20,6 +20,8 @@ from longtail import processes
 from longtail.analysis.writing import warn_on_error
 from longtail.core import Method
 from longtail.data.dataset import Dataset
+from longtail.data.open import open_dataset
+from longtail.data.request import Geometry
 from longtail.engine.distributed import started
 from longtail.engine.machine import Machine, choose
 from longtail.engine.run import Run
@@ -38,7 +40,6 @@ from longtail.report.document import write as write_report
 from longtail.runs.evaluating import (
     calibrated,
     confidence_of,
-    open_dataset,
     predict_split,
     warn_of_mirroring,
     write_sets,
@@ -51,7 +52,10 @@ from longtail.runs.identity import (
     check_identity,
     check_outside,
     hardware,
+    lacks_geometry,
+    read_record,
     versions,
+    with_geometry,
 )
 from longtail.runs.model import check_rebuilt, deployed, spec_of, write_model
 from longtail.scoring.scorer import check_scorer, headline_of, scorer_for, summarise_splits
@@ -78,6 +82,7 @@ def train(
     split_seed: int = 0,
     on_bad_image: Literal["refuse", "skip"] = "refuse",
     mirror: bool | None = None,
+    geometry: Geometry | None = None,
     seed: int = 0,
     view_seed: int | None = None,
     tta: Tta = "none",
@@ -124,6 +129,7 @@ def train(
             "split_seed": split_seed,
             "on_bad_image": on_bad_image,
             "mirror": mirror,
+            "geometry": geometry,
         },
         seed=seed,
         view_seed=seed if view_seed is None else view_seed,
@@ -140,7 +146,14 @@ def train(
     )
     with started(machine), ExitStack() as alone:
         # Images are kept at the size that the recipe will ask for, where it says so: resizing twice loses detail.
-        dataset = open_dataset(asked.data, asked.flags, machine, size=asked.keywords.get("size"))
+        former = lacks_geometry(out)
+        dataset = open_dataset(
+            asked.data,
+            **asked.flags,
+            device=machine.device,
+            size=asked.keywords.get("size"),
+            geometry_by_memory=former,
+        )
         if adjust == "validation" and not len(dataset.val):
             raise LongtailError(
                 f"expected validation images to adjust on, got none of {dataset.name} (protocol {protocol}): "
@@ -160,7 +173,7 @@ def train(
                 deployed(call_recipe(asked, dataset, run), dataset)
             return Result(out, None)
         record, first = asked.record(dataset, machine, out), processes.rank() == 0
-        check_identity(out, record)
+        check_identity(out, record, geometry=dataset.geometry)
         files = RunFolder(out)
         if first and files.has_checkpoint():
             _warn_of_edits(out, known)
@@ -173,10 +186,13 @@ def train(
             check_rebuilt(deployed(call_recipe(asked, dataset, rehearsal), dataset))
         if first:
             alone.enter_context(locked(out))
-            check_identity(out, record)  # again: another command may have begun here since
+            # Again: another command may have begun here since.
+            check_identity(out, record, geometry=dataset.geometry)
         if first and not files.has_checkpoint():
             write_text(files.recipe_source, known.module_source)
             write_json(files.recipe, record)
+        if first and former:
+            write_json(files.recipe, with_geometry(read_record(out), dataset.geometry))
         run = Run(
             out,
             seed=seed,
@@ -317,6 +333,7 @@ def _evaluate_and_save(
             "imbalance": asked.flags["imbalance"],
             "mirror": dataset.mirror,
             "scoring": dataset.scoring,
+            "geometry": dataset.geometry,
             "classes": len(dataset.classes),
             "train_images": len(dataset.train),
             "counts_before": dataset.source_counts.tolist(),

@@ -6,6 +6,7 @@ import base64
 import io
 import threading
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +21,6 @@ import longtail
 from longtail.analysis.saliency import saliency_map
 from longtail.data.images.decoding import decode
 from longtail.errors import LongtailError
-from longtail.runs.images import Fit
 from longtail.runs.predicting import Loaded
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
@@ -209,11 +209,7 @@ def _looked(loaded: Loaded, picture: Image.Image, answer: int) -> tuple[str | No
     colour = np.stack(
         [np.interp(large, np.linspace(0, 1, len(_HEAT)), channel) for channel in _HEAT.T], axis=2
     )
-    shown = (
-        Fit(SIDE, None if loaded.fit.kept is None else SIDE, loaded.fit.crop)(picture)
-        .permute(1, 2, 0)
-        .numpy()
-    )
+    shown = replace(loaded.fit, size=SIDE, stored=SIDE)(picture).permute(1, 2, 0).numpy()
     share = 0.25 + 0.45 * large[:, :, None]
     buffer = io.BytesIO()
     Image.fromarray(((1 - share) * shown + share * colour).round().astype(np.uint8)).save(

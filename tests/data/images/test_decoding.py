@@ -1,21 +1,15 @@
 import io
-import pickle
 import tracemalloc
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from longtail.data.images.decoding import (
-    EncodedImages,
-    FileImages,
-    ResizedImages,
     check,
     decode,
-    square,
+    to_square,
 )
 from longtail.data.views import CenterCrop
 
@@ -141,41 +135,24 @@ def test_decompression_bombs_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_square_is_padded_with_the_borders_colour() -> None:
     pixels = np.full((10, 20, 3), 200, dtype=np.uint8)
     pixels[3:7, 5:15] = 0
-    result = np.asarray(square(Image.fromarray(pixels), 20))
+    result = np.asarray(to_square(Image.fromarray(pixels), 20, "pad"))
     assert result.shape == (20, 20, 3)
     assert (result[:5] == 200).all()
     assert (result[15:] == 200).all()
     assert (result[5:15] == pixels).all()
-    assert square(Image.fromarray(pixels), 7).size == (7, 7)
+    assert to_square(Image.fromarray(pixels), 7, "pad").size == (7, 7)
 
 
-def test_files_stream_pickle_and_say_what_is_wrong(tmp_path: Path) -> None:
-    for name in "ab":
-        noise(8).save(tmp_path / f"{name}.png")
-    files = pickle.loads(
-        pickle.dumps(FileImages((str(tmp_path / "a.png"), str(tmp_path / "b.png"))))
-    )
-    assert files.image(1).size == (8, 8)
-    assert files.take(np.array([1])).paths == (str(tmp_path / "b.png"),)
-    (tmp_path / "a.png").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"a\.png cannot be read"):
-        files.image(0)
-    (tmp_path / "a.png").unlink()
-    with pytest.raises(ValueError, match=r"a\.png cannot be read"):
-        files.image(0)
-
-
-def test_blobs_and_resized_pictures() -> None:
-    blobs = EncodedImages((b"", encoded(noise(8), "PNG")))
-    assert blobs.take(np.array([1])).image(0).size == (8, 8)
-    with pytest.raises(ValueError, match="row 0"):
-        blobs.image(0)
-    resized = ResizedImages(torch.zeros((3, 3, 8, 8), dtype=torch.uint8), 32)
-    assert len(resized) == 3
-    assert resized.take(np.array([2])).image(0).size == (32, 32)
+def test_a_stretched_image_loses_nothing_and_gains_no_border() -> None:
+    pixels = np.zeros((10, 20, 3), dtype=np.uint8)
+    pixels[:, 10:] = 255
+    result = np.asarray(to_square(Image.fromarray(pixels), 20, "stretch"))
+    assert result.shape == (20, 20, 3)
+    assert (result[:, :10] == 0).all()
+    assert (result[:, 10:] == 255).all()
 
 
 def test_a_ribbon_does_not_fill_the_memory() -> None:
     ribbon = Image.new("RGB", (400_000, 2), "red")
-    assert square(ribbon, 16).size == (16, 16)
+    assert to_square(ribbon, 16, "pad").size == (16, 16)
     assert CenterCrop(16)(ribbon).shape == (3, 16, 16)

@@ -4,15 +4,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from longtail.data.dataset import ArrayImages
+from longtail.data.augmentations import RandAugment
 from longtail.data.images import reading
-from longtail.data.images.decoding import FileImages, ResizedImages
 from longtail.data.images.reading import read
+from longtail.data.images.stores import ArrayImages, FileImages, SquareImages
+from longtail.data.loader import EvalLoader, TrainLoader
 from longtail.data.open import open_data
 from longtail.data.readers.digits import digits
 from longtail.data.readers.folders import folder
+from longtail.data.request import Geometry
+from longtail.data.views import CropFlip
 
 MakeFolder = Callable[..., Path]
 
@@ -41,7 +45,7 @@ def test_large_sets_are_streamed_with_the_same_digests_and_read_once(
     looks: list[bytes] = []
     monkeypatch.setattr(reading, "check", looks.append)
     outside = read(folder(path)).splits["train"]
-    assert isinstance(outside.pictures, FileImages)
+    assert isinstance(outside.pictures, SquareImages)
     assert outside.digests == inside.digests
     assert len(looks) == 5
     assert read(folder(path)).splits["train"].digests == inside.digests
@@ -97,7 +101,7 @@ def test_arrays_are_resized_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     assert larger.splits["train"].digests == source.splits["train"].digests
     monkeypatch.setattr(reading, "MEMORY", 100)
     later = read(source, size=16).splits["train"].pictures
-    assert isinstance(later, ResizedImages)
+    assert isinstance(later, SquareImages)
     assert np.array_equal(
         np.asarray(later.image(7)), np.asarray(larger.splits["train"].pictures.image(7))
     )
@@ -124,6 +128,80 @@ def test_what_was_read_before_an_interruption_is_not_read_again(
     assert len(looks) - before == 300 - (before - 1), (
         "all is known but the one that was interrupted"
     )
+
+
+@pytest.fixture
+def oblong(tmp_path: Path) -> Path:
+    """Images of any shape in two classes."""
+    rng = np.random.default_rng(0)
+    for row in range(40):
+        place = tmp_path / "oblong" / "ab"[row % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        shape = *rng.integers(8, 60, size=2), 3
+        Image.fromarray(rng.integers(256, size=shape, dtype=np.uint8)).save(place / f"{row}.png")
+    return tmp_path / "oblong"
+
+
+@pytest.mark.parametrize("size", [None, 24])
+@pytest.mark.parametrize("geometry", ["pad", "crop", "stretch"])
+def test_memory_decides_speed_and_never_pixels(
+    oblong: Path, monkeypatch: pytest.MonkeyPatch, geometry: Geometry, size: int | None
+) -> None:
+    inside = open_data(str(oblong), geometry=geometry, size=size)
+    monkeypatch.setattr(reading, "MEMORY", 0)
+    outside = open_data(str(oblong), geometry=geometry, size=size)
+    assert inside.geometry == outside.geometry == geometry
+    assert outside.train.pictures.in_memory(outside.size) is None
+    assert (inside.train.pictures.in_memory(inside.size) is None) == (geometry == "crop")
+    for one, other in (
+        (inside, outside),
+        (inside.at_native_resolution(), outside.at_native_resolution()),
+    ):
+        for name in ("train", "val", "test"):
+            first, second = (
+                torch.cat(
+                    [
+                        batch["image"]
+                        for batch in EvalLoader(getattr(data, name), size=32, batch=7).epoch()
+                    ]
+                )
+                for data in (one, other)
+            )
+            assert torch.equal(first, second)
+    for view in (CropFlip(32), RandAugment(32)):
+        kept, streamed = (
+            next(TrainLoader(data.train, view=view, batch=9, seed=0).epoch(0))
+            for data in (inside, outside)
+        )
+        assert torch.equal(kept["image"], streamed["image"])
+
+
+def test_geometries_differ_and_crop_shows_training_the_full_image(oblong: Path) -> None:
+    pad, crop, stretch = (
+        open_data(str(oblong), geometry=geometry) for geometry in ("pad", "crop", "stretch")
+    )
+    assert pad.hash == crop.hash == stretch.hash
+    shapes = [data.train.pictures.image(0).size for data in (pad, crop, stretch)]
+    with Image.open(oblong / crop.train.ids[0]) as image:
+        assert shapes == [(pad.size, pad.size), image.size, (pad.size, pad.size)]
+    evaluated = [
+        next(EvalLoader(data.test, size=32, batch=9).epoch())["image"]
+        for data in (pad, crop, stretch)
+    ]
+    assert not torch.equal(evaluated[0], evaluated[1])
+    assert not torch.equal(evaluated[0], evaluated[2])
+
+
+def test_the_rule_of_versions_that_recorded_no_geometry(
+    oblong: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert open_data(str(oblong), geometry_by_memory=True).geometry == "pad"
+    assert open_data("digits-lt", size=16, geometry_by_memory=True).geometry == "pad"
+    monkeypatch.setattr(reading, "MEMORY", 0)
+    old = open_data(str(oblong), geometry_by_memory=True)
+    assert old.geometry == "crop"
+    assert isinstance(old.train.pictures, FileImages)
+    assert open_data("digits-lt", size=16, geometry_by_memory=True).geometry == "pad"
 
 
 def test_a_folder_at_another_size_comes_back_at_its_own(path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from longtail.data.dataset import ArrayImages
+from longtail.data.images.stores import ArrayImages
 from longtail.data.open import open_data
 from longtail.data.readers import cifar as module
 from longtail.data.readers.cifar import KINDS, MARK, cifar

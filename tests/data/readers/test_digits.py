@@ -1,6 +1,6 @@
 import numpy as np
 
-from longtail.data.dataset import ArrayImages
+from longtail.data.images.stores import ArrayImages
 from longtail.data.open import open_data
 from longtail.data.readers.digits import digits
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from longtail.data.images.decoding import FileImages
+from longtail.data.images.stores import FileImages
 from longtail.data.open import open_data
 from longtail.data.readers.folders import folder
 

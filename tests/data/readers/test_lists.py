@@ -148,8 +148,8 @@ def test_published_lists(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (len(data.train), len(data.val), len(data.test)) == (3, 1, 1)
     assert data.classes == ("my cats", "dogs")  # the folders', as timm names ImageNet's classes
     assert data.warnings[0] == "imagenet-lt has 4 training images, but t.txt lists 3."
-    assert data.test.crop == 1.0  # so few fit into memory, padded to squares
-    monkeypatch.setattr("longtail.data.images.reading.MEMORY", 0)
+    assert data.geometry == "crop"
+    assert open_data("imagenet-lt", root=root, geometry="pad").test.crop == 1.0
     assert [
         open_data("imagenet-lt", root=root, size=size).test.crop for size in (None, 128, 384)
     ] == [0.875, 0.875, 1.0]

@@ -8,17 +8,12 @@ raises ValueError.
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
-from torch import Tensor
 
-from longtail.data.dataset import ArrayImages
 from longtail.errors import LongtailError
 
 LONGEST = 8192  # pixels of a side that is padded to a square
@@ -53,124 +48,31 @@ def why_not(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def square(image: Image.Image, size: int) -> Image.Image:
-    """Fit a picture into a square: padded with the median colour of its border, nothing cut off, then resized (bilinear)."""
+def to_square(image: Image.Image, size: int, geometry: Literal["pad", "stretch"]) -> Image.Image:
+    """An image as a square of `size` pixels, padded or stretched, then resized (bilinear)."""
+    if geometry == "pad":
+        image = padded(image)
+    return (
+        image
+        if image.size == (size, size)
+        else image.resize((size, size), Image.Resampling.BILINEAR)
+    )
+
+
+def padded(image: Image.Image) -> Image.Image:
+    """An image in the middle of a square that has the median colour of its border; nothing is cut off."""
+    if image.width == image.height:
+        return image
     longest = max(image.size)
-    if image.width != image.height:
-        if longest > LONGEST:  # the square of a ribbon would not fit into memory
-            image = image.resize(
-                (
-                    max(1, image.width * LONGEST // longest),
-                    max(1, image.height * LONGEST // longest),
-                )
-            )
-            longest = LONGEST
-        pixels = np.asarray(image)
-        border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
-        red, green, blue = (int(value) for value in np.median(border, axis=0))
-        canvas = Image.new("RGB", (longest, longest), (red, green, blue))
-        canvas.paste(image, ((longest - image.width) // 2, (longest - image.height) // 2))
-        image = canvas
-    return image if longest == size else image.resize((size, size), Image.Resampling.BILINEAR)
-
-
-@dataclass(frozen=True)
-class FileImages:
-    """Pictures that stay on disk and are decoded when looked at."""
-
-    paths: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def content(self, index: int) -> bytes:
-        """The file's bytes."""
-        return Path(self.paths[index]).read_bytes()
-
-    def image(self, index: int) -> Image.Image:
-        """One picture, decoded, upright, RGB."""
-        try:
-            return decode(self.content(index))
-        except (OSError, ValueError) as error:
-            raise LongtailError(
-                f"expected an image, but {self.paths[index]} cannot be read ({error}). It was good when the data was opened: "
-                "restore it, or start again with --on-bad-image skip."
-            ) from error
-
-    def take(self, rows: NDArray[np.int64]) -> FileImages:
-        """The pictures of these rows, in this order."""
-        return FileImages(tuple(self.paths[row] for row in rows.tolist()))
-
-
-@dataclass(frozen=True)
-class EncodedImages:
-    """Pictures held in memory as encoded files."""
-
-    blobs: tuple[bytes, ...]
-
-    def __len__(self) -> int:
-        return len(self.blobs)
-
-    def content(self, index: int) -> bytes:
-        """The encoded bytes."""
-        return self.blobs[index]
-
-    def image(self, index: int) -> Image.Image:
-        """One picture, decoded, upright, RGB."""
-        try:
-            return decode(self.blobs[index])
-        except ValueError as error:
-            raise LongtailError(
-                f"expected an image in row {index}, but it cannot be read ({error}). Get the file again."
-            ) from error
-
-    def take(self, rows: NDArray[np.int64]) -> EncodedImages:
-        """The pictures of these rows, in this order."""
-        return EncodedImages(tuple(self.blobs[row] for row in rows.tolist()))
-
-
-@dataclass(frozen=True)
-class ResizedImages:
-    """Pictures held small as uint8 (N, 3, H, W), and resized (bilinear, antialiased) when looked at."""
-
-    pixels: Tensor
-    size: int
-
-    def __len__(self) -> int:
-        return len(self.pixels)
-
-    def image(self, index: int) -> Image.Image:
-        """One picture, decoded, upright, RGB."""
-        image = Image.fromarray(self.pixels[index].permute(1, 2, 0).numpy())
-        return image.resize((self.size, self.size), Image.Resampling.BILINEAR)
-
-    def take(self, rows: NDArray[np.int64]) -> ResizedImages:
-        """The pictures of these rows, in this order."""
-        return ResizedImages(self.pixels[torch.from_numpy(rows)], self.size)
-
-    @property
-    def original(self) -> ArrayImages:
-        """The pictures before they are resized."""
-        return ArrayImages(self.pixels)
-
-
-@dataclass(frozen=True)
-class PaddedImages:
-    """Pictures of others, made squares when looked at."""
-
-    pictures: FileImages | EncodedImages
-    size: int
-
-    def __len__(self) -> int:
-        return len(self.pictures)
-
-    def image(self, index: int) -> Image.Image:
-        """One picture, decoded, upright, RGB."""
-        return square(self.pictures.image(index), self.size)
-
-    def take(self, rows: NDArray[np.int64]) -> PaddedImages:
-        """The pictures of these rows, in this order."""
-        return PaddedImages(self.pictures.take(rows), self.size)
+    if longest > LONGEST:  # the square of a ribbon would not fit into memory
+        width, height = (max(1, side * LONGEST // longest) for side in image.size)
+        image, longest = image.resize((width, height)), LONGEST
+    pixels = np.asarray(image)
+    border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
+    red, green, blue = (int(value) for value in np.median(border, axis=0))
+    canvas = Image.new("RGB", (longest, longest), (red, green, blue))
+    canvas.paste(image, ((longest - image.width) // 2, (longest - image.height) // 2))
+    return canvas
 
 
 def open_image(content: bytes) -> Image.Image:

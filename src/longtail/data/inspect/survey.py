@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from longtail.data.dataset import Dataset, ImageStore, Split
-from longtail.data.images.decoding import EncodedImages, FileImages, open_image, upright, why_not
+from longtail.data.dataset import Dataset, Split
+from longtail.data.images.decoding import open_image, upright, why_not
 from longtail.data.images.reading import natural_size
+from longtail.data.images.stores import ImageStore
 from longtail.data.progress import map_threaded
 from longtail.data.source import Rows, Source, several
 from longtail.errors import LongtailError
@@ -35,7 +36,7 @@ BLANK = 0.75  # grey levels of standard deviation: below, there is nothing to se
 
 
 @dataclass(frozen=True)
-class SurveyedImages:
+class SurveyedImages(ImageStore):
     """Pictures with what was seen of each; both go together through every split."""
 
     pictures: ImageStore
@@ -50,12 +51,13 @@ class SurveyedImages:
 
     def small(self, index: int, side: int) -> Image.Image:
         """One picture, upright, RGB, fitted into a square of this side if it is larger."""
-        if isinstance(self.pictures, FileImages | EncodedImages):
-            image = open_image(self.pictures.content(index))
+        content = self.pictures.content(index)
+        if content is None:
+            image = self.pictures.image(index)
+        else:
+            image = open_image(content)
             image.draft("RGB", (2 * side, 2 * side))
             image = upright(image)
-        else:
-            image = self.pictures.image(index)
         image.thumbnail((side, side), Image.Resampling.BILINEAR)
         return image
 
@@ -227,18 +229,15 @@ def _looked_at(rows: Rows, split: str) -> tuple[NDArray[np.void], dict[int, str]
 
     def look(index: int) -> None:
         own = looks[index]
-        if isinstance(pictures, FileImages | EncodedImages):
-            try:
-                content = pictures.content(index)
-                small = _opened_small(content, own)
-            except Exception as error:  # decoders fail with many types
-                reasons[index] = why_not(error)
-                return
-            own["digest"] = sha256(content).digest()
-        else:
-            small = pictures.image(index)
+        try:
+            content = pictures.content(index)
+            small = pictures.image(index) if content is None else _opened_small(content, own)
+        except Exception as error:  # decoders fail with many types
+            reasons[index] = why_not(error)
+            return
+        if content is None:
             own["width"], own["height"] = small.size
-            own["digest"] = rows.digests[index]
+        own["digest"] = rows.digests[index] if content is None else sha256(content).digest()
         grey = small.convert("L").resize((32, 32), Image.Resampling.BILINEAR)
         own["hash"] = perceptual_hash(np.asarray(grey))
         own["thumb"] = np.asarray(grey.resize((16, 16), Image.Resampling.BOX))

@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from longtail.data.dataset import ArrayImages
-from longtail.data.images.decoding import EncodedImages
+from longtail.data.images.stores import ArrayImages, EncodedImages
 from longtail.data.readers.parquet import open_shards, parquet_files
 from longtail.data.source import Rows, Source
 from longtail.data.splits import Profile, rank_groups, tail_counts, tail_rows, threshold_groups

@@ -13,7 +13,7 @@ from importlib.resources import files
 import numpy as np
 import torch
 
-from longtail.data.dataset import ArrayImages
+from longtail.data.images.stores import ArrayImages
 from longtail.data.source import Rows, Source
 from longtail.data.splits import Profile, rank_groups, tail_counts, tail_rows
 

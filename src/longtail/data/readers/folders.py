@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from longtail.data.images.decoding import FileImages
+from longtail.data.images.stores import FileImages
 from longtail.data.source import Rows, Source, several, split_named
 from longtail.data.splits import natural_groups
 from longtail.errors import LongtailError

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from longtail.data.images.decoding import FileImages
+from longtail.data.images.stores import FileImages
 from longtail.data.readers.parquet import named_targets
 from longtail.data.source import Rows, Source, numbered_classes, several, split_named
 from longtail.data.splits import natural_groups, threshold_groups
@@ -109,6 +109,7 @@ def published(name: str, *, root: Path | None = None) -> Source:
         source.splits,
         threshold_groups,
         size=224,
+        geometry="crop",
         crop=0.875,
         warnings=source.warnings,
     )

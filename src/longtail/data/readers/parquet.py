@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.data.images.decoding import EncodedImages
+from longtail.data.images.stores import EncodedImages
 from longtail.data.source import Rows, Source, numbered_classes, several, split_named
 from longtail.data.splits import natural_groups
 from longtail.errors import LongtailError

@@ -1,0 +1,174 @@
+"""Where the images of a split are kept: in memory as pixels, as encoded files, or on disk.
+
+A store only keeps and decodes. What the images look like is decided by the data request: see `decoding.to_square`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from longtail.data.images.decoding import decode, to_square
+from longtail.errors import LongtailError
+
+T = TypeVar("T")
+
+
+class ImageStore(ABC):
+    """The images of a split. A kind of store has its own constructor; everything else is asked of it here."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def image(self, index: int) -> Image.Image:
+        """One image, decoded, upright, RGB."""
+
+    @abstractmethod
+    def take(self, rows: NDArray[np.int64]) -> Self:
+        """The images of these rows, in this order."""
+
+    def in_memory(self, size: int) -> Tensor | None:
+        """All images as uint8 (N, 3, size, size) where they are in memory at this size, else None."""
+        return None
+
+    def content(self, index: int) -> bytes | None:
+        """The encoded bytes of one image, where the store has them."""
+        return None
+
+    def file(self, index: int) -> str | None:
+        """The path of one image's file, where it has one."""
+        return None
+
+    def at_native_resolution(self) -> ImageStore:
+        """The same images at the size they had before another one was requested."""
+        return self
+
+
+@dataclass(frozen=True)
+class ArrayImages(ImageStore):
+    """Images of one size, in memory as uint8 (N, 3, H, W)."""
+
+    pixels: Tensor
+    original: ImageStore | None = None  # the same at their native resolution
+
+    def __post_init__(self) -> None:
+        if self.pixels.dtype != torch.uint8 or self.pixels.ndim != 4 or self.pixels.shape[1] != 3:
+            raise LongtailError(
+                f"expected pixels as uint8 (N, 3, H, W), got {self.pixels.dtype} {tuple(self.pixels.shape)}"
+            )
+
+    @staticmethod
+    def decoded(images: ImageStore, size: int) -> ArrayImages:
+        """Decode all images of a store, which are squares of this size, into memory."""
+        pixels = np.empty((len(images), 3, size, size), dtype=np.uint8)
+        for index in range(len(images)):
+            pixels[index] = np.asarray(images.image(index)).transpose(2, 0, 1)
+        return ArrayImages(torch.from_numpy(pixels), images.at_native_resolution())
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def image(self, index: int) -> Image.Image:
+        return Image.fromarray(self.pixels[index].permute(1, 2, 0).numpy())
+
+    def take(self, rows: NDArray[np.int64]) -> ArrayImages:
+        original = None if self.original is None else self.original.take(rows)
+        return ArrayImages(self.pixels[torch.from_numpy(rows)], original)
+
+    def in_memory(self, size: int) -> Tensor | None:
+        return self.pixels if self.pixels.shape[-2:] == (size, size) else None
+
+    def at_native_resolution(self) -> ImageStore:
+        return self.original or self
+
+
+@dataclass(frozen=True)
+class FileImages(ImageStore):
+    """Images that stay on disk and are decoded when they are loaded."""
+
+    paths: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def content(self, index: int) -> bytes:
+        return Path(self.paths[index]).read_bytes()
+
+    def file(self, index: int) -> str:
+        return self.paths[index]
+
+    def image(self, index: int) -> Image.Image:
+        try:
+            return decode(self.content(index))
+        except (OSError, ValueError) as error:
+            raise LongtailError(
+                f"expected an image, but {self.paths[index]} cannot be read ({error}). It was good when the data was opened: "
+                "restore it, or start again with --on-bad-image skip."
+            ) from error
+
+    def take(self, rows: NDArray[np.int64]) -> FileImages:
+        return FileImages(_taken(self.paths, rows))
+
+
+@dataclass(frozen=True)
+class EncodedImages(ImageStore):
+    """Images in memory as encoded files."""
+
+    blobs: tuple[bytes, ...]
+
+    def __len__(self) -> int:
+        return len(self.blobs)
+
+    def content(self, index: int) -> bytes:
+        return self.blobs[index]
+
+    def image(self, index: int) -> Image.Image:
+        try:
+            return decode(self.blobs[index])
+        except ValueError as error:
+            raise LongtailError(
+                f"expected an image in row {index}, but it cannot be read ({error}). Get the file again."
+            ) from error
+
+    def take(self, rows: NDArray[np.int64]) -> EncodedImages:
+        return EncodedImages(_taken(self.blobs, rows))
+
+
+@dataclass(frozen=True)
+class SquareImages(ImageStore):
+    """Images of another store, made squares of `size` pixels when they are loaded."""
+
+    images: ImageStore
+    size: int
+    geometry: Literal["pad", "stretch"]
+    native: int | None = (
+        None  # the side at native resolution; None: images of that store are squares already
+    )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def image(self, index: int) -> Image.Image:
+        return to_square(self.images.image(index), self.size, self.geometry)
+
+    def take(self, rows: NDArray[np.int64]) -> SquareImages:
+        return SquareImages(self.images.take(rows), self.size, self.geometry, self.native)
+
+    def at_native_resolution(self) -> ImageStore:
+        if self.native is None:
+            return self.images
+        return SquareImages(self.images, self.native, self.geometry, self.native)
+
+
+def _taken(items: Sequence[T], rows: NDArray[np.int64]) -> tuple[T, ...]:
+    return tuple(items[row] for row in rows.tolist())
