@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from xml.sax.saxutils import escape
 
-from longtail.report.charts import ticks
+from longtail.report.svg import ticks
 
 WIDTH, RIGHT, TOP, ROW, FOOT, GAP = 800, 14, 30, 24, 28, 26
 CHARACTER = 6.6  # pixels of a letter in the names of arms

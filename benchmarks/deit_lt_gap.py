@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from longtail.report.charts import Line, chart
+from longtail.report.svg import Line, line_file
 
 HERE = Path(__file__).parent
 PICTURE = HERE.parent / "docs" / "images" / "deit-lt-gap.svg"
@@ -48,7 +48,8 @@ def gaps(results: Path, *, seed: int = 0) -> dict[str, Line]:
 def main() -> None:
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     PICTURE.write_text(
-        chart(gaps(HERE / "results"), x="epoch", y="points above the teacher"), encoding="utf-8"
+        line_file(gaps(HERE / "results"), x="epoch", y="points above the teacher"),
+        encoding="utf-8",
     )
     print(PICTURE)
 

@@ -33,7 +33,7 @@ from longtail.nn.mae import (
     to_patches,
     transformer,
 )
-from longtail.report.charts import chart
+from longtail.report.svg import line_file
 
 PICTURES = Path(__file__).parents[1] / "docs" / "images"
 BATCH = 64
@@ -221,7 +221,7 @@ def classes(rounds: int) -> dict[str, Any]:
 
 def _draw(name: str, lines: Mapping[str, Sequence[tuple[float, float]]], *, x: str, y: str) -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
-    (PICTURES / f"{name}.svg").write_text(chart(lines, x=x, y=y), encoding="utf-8")
+    (PICTURES / f"{name}.svg").write_text(line_file(lines, x=x, y=y), encoding="utf-8")
 
 
 def _straight(points: Sequence[tuple[float, float]]) -> dict[str, float]:

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 MOVED: Mapping[str, str] = {
+    "longtail.analysis.figures": "longtail.report.figures",
     "longtail.analysis.looking": "longtail.analysis.saliency",
     "longtail.data.cifar": "longtail.data.readers.cifar",
     "longtail.data.decoding": "longtail.data.images.decoding",
@@ -74,6 +75,7 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
         "usual_optimizer": "default_optimizer",
     },
     "longtail.records.predictions": {"Predictions": "SplitPredictions"},
+    "longtail.report.figures": {"draw": "write_figures"},
     "longtail.runs.restore": {"again": "restore_method"},
 }
 """Module -> old name -> new name; with its module, where it has moved as well."""

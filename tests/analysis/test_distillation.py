@@ -22,13 +22,13 @@ from longtail.analysis import (
     entropy,
     feature_rank,
 )
-from longtail.analysis.figures import draw
 from longtail.data.dataset import Dataset, Split
 from longtail.data.images.stores import ArrayImages
 from longtail.data.mixing import Mixup
 from longtail.data.open import open_data
 from longtail.data.views import CenterCrop, CropFlip
 from longtail.nn import Classifier, TokenHeads, build
+from longtail.report.figures import write_figures
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,11 @@ def test_tokens_become_arrays_and_pictures(data: Dataset, tmp_path: Path) -> Non
         assert stored["rank"].shape == (2, 2)
         assert stored["tokens"].tolist() == ["cls", "dist"]
         assert (stored["rank"] >= 1).all()
-    assert [path.name for path in draw(tmp_path)] == ["attended.svg", "locality.svg", "ranks.svg"]
+    assert [path.name for path in write_figures(tmp_path)] == [
+        "attended.svg",
+        "locality.svg",
+        "ranks.svg",
+    ]
 
 
 def test_ranks_are_of_rare_classes_among_all(data: Dataset, tmp_path: Path) -> None:
@@ -125,7 +129,7 @@ def test_a_transformer_with_a_class_token_alone_has_one_map(data: Dataset, tmp_p
         assert stored["map"].shape == (2, 1, 4, 4)
     with np.load(tmp_path / "rank.npz") as stored:
         assert stored["tokens"].tolist() == ["cls"]
-    draw(tmp_path)
+    write_figures(tmp_path)
     with pytest.raises(ValueError, match="expected a group of many, medium, few, got 'tail'"):
         analyse_tokens(network("token"), data, tmp_path, group="tail")
 
@@ -187,7 +191,7 @@ def test_a_teacher_is_judged_in_and_out_of_distribution(data: Dataset, tmp_path:
         )
     assert torch.equal(torch.get_rng_state(), state)
     assert str(np.random.get_state()) == numbers  # noqa: NPY002
-    assert [own.name for own in draw(tmp_path)] == ["uncertainty.svg"]
+    assert [own.name for own in write_figures(tmp_path)] == ["uncertainty.svg"]
 
 
 def journal(folder: Path, distances: list[float], *, epochs: int = 3) -> Path:
@@ -252,10 +256,10 @@ def test_journals_become_curves(tmp_path: Path) -> None:
     for begin, marked in ((0.9, 2.7), (1.0, np.nan)):  # at the end nothing begins
         with np.load(analyse_training({"SAM": flat}, tmp_path / "analysis", begin=begin)) as stored:
             assert float(stored["0/begin"]) == pytest.approx(marked, nan_ok=True)
-    drawn = draw(tmp_path / "analysis")
-    assert [path.name for path in drawn] == ["experts.svg", "convergence.svg"]
+    written = write_figures(tmp_path / "analysis")
+    assert [path.name for path in written] == ["experts.svg", "convergence.svg"]
     unjudged = journal(tmp_path / "unjudged", [0.1])
     analyse_training({"paper": unjudged}, tmp_path / "alone")
-    assert [path.name for path in draw(tmp_path / "alone")] == ["experts.svg"]
+    assert [path.name for path in write_figures(tmp_path / "alone")] == ["experts.svg"]
     with pytest.raises(ValueError, match="expected a run with a stage 'student', got no journal"):
         curves(tmp_path)

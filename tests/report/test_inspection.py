@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from longtail.report.inspection import histogram, page
+from longtail.report.inspection import page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -191,19 +191,6 @@ def test_without_a_look_at_the_files_the_page_is_shorter(found: dict[str, Any]) 
     assert "Duplicates" not in text
     assert "There are no test images." in text
     assert "Nothing stands in the way." in text
-
-
-@pytest.mark.parametrize("count", [1, 9, 10, 1000])
-def test_every_class_has_a_bar_inside_the_drawing(count: int) -> None:
-    classes = [
-        {"name": f"c{i}", "source": source, "group": "few"} for i, source in enumerate((count, 1))
-    ]
-    heights = [
-        float(text) for text in re.findall(r'<rect[^>]* height="([^"]+)"', histogram(classes))
-    ]
-    tops = [float(text) for text in re.findall(r'<rect[^>]* y="([^"]+)"', histogram(classes))]
-    assert heights[0] >= heights[1] > 3
-    assert min(tops) >= 0
 
 
 @pytest.mark.browser

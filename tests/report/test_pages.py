@@ -12,7 +12,7 @@ from longtail.report import pages
 
 
 def style() -> str:
-    return (pages.TEMPLATES / "page.css").read_text(encoding="utf-8")
+    return (pages.TEMPLATES / "svg.css").read_text(encoding="utf-8")
 
 
 def colours(block: str) -> dict[str, str]:
@@ -90,7 +90,7 @@ def test_what_a_template_is_given_is_escaped(
 ) -> None:
     monkeypatch.setattr(pages, "TEMPLATES", tmp_path)
     monkeypatch.setattr(pages, "_templates", pages._templates.__wrapped__)
-    for name in ("page.css", "page.js"):
+    for name in ("svg.css", "page.css", "page.js"):
         (tmp_path / name).write_text("")
     (tmp_path / "t.html").write_text("<p title='{{ words }}'>{{ words }}</p>")
     assert (

@@ -1,4 +1,7 @@
-"""What a trained network does, as arrays, and figures of them. Arrays go to the folder `analysis/` of a run."""
+"""What a trained network does, as arrays in the folder `analysis/` of a run.
+
+`longtail.report.figures` plots them.
+"""
 
 from longtail.analysis.distillation import analyse_teacher as analyse_teacher
 from longtail.analysis.distillation import analyse_tokens as analyse_tokens

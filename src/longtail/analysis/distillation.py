@@ -51,7 +51,7 @@ def analyse_tokens(
     named (figure 5); distances are of that
     group's training images (figure 4b, figure S.3); ranks of every block's class token and, where there is one, distillation token are of
     that group's training images among all (figures 4c and S.4). At most `at_most` images of each are looked at, evenly chosen.
-    `longtail.load(RUN).network` is a network. Draw the arrays with `longtail.analysis.figures.draw`.
+    `longtail.load(RUN).network` is a network. `longtail.report.figures.write_figures` plots the arrays.
     """
     split = data.test if len(data.test) else data.val
     if group is None:

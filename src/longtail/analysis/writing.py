@@ -56,7 +56,7 @@ def analyse(
 
     The first shows where the network looks (`saliency_map`: attention rollout for transformers that answer with tokens, else Grad-CAM
     for the true class) in the first `images` test images of a `group`, one of each class. `longtail.runs.restore` gives the method and the
-    data of a finished run. Draw the arrays with `longtail.analysis.figures.draw`.
+    data of a finished run. `longtail.report.figures.write_figures` plots the arrays.
     """
     split = data.test if len(data.test) else data.val
     if not len(split):

@@ -10,7 +10,6 @@ import sys
 OPTIONAL = {
     "pyarrow": ("data", "read parquet files"),
     "tensorboard": ("track", "write TensorBoard files"),
-    "matplotlib": ("plot", "draw the arrays of an analysis"),
     "optuna": ("sweep", "search on validation"),
     "onnxruntime": ("export", "export to ONNX"),
     "fastapi": ("serve", "serve a run"),

@@ -40,8 +40,8 @@ def sweep(context: typer.Context, **values: Any) -> None:
                 f"expected --{name} with --search, got it alone: add --search KEYWORD=LOW..HIGH, or leave it out"
             )
     from longtail.records.row import read_row
-    from longtail.report import sweep_figures
     from longtail.report.comparison import unlike
+    from longtail.report.figures import write_sweep_figures
 
     jobs = plan(values, typed=typed)
     diverged = perform(jobs, at_once=values["jobs"])
@@ -51,7 +51,7 @@ def sweep(context: typer.Context, **values: Any) -> None:
     if finished:
         tables.compared(finished, across=across, format="table", out=None)
     if finished and "plot" in named:
-        for path in sweep_figures.write(
+        for path in write_sweep_figures(
             named["plot"], finished, finished[0].parent / values["name"]
         ):
             tables.say(f"plot: {path}")

@@ -336,7 +336,8 @@ def _shown(search: Search, study: Study, best: FrozenTrial) -> None:
 
     from longtail.records.files import write_text
     from longtail.records.row import read_row
-    from longtail.report.slices import Panel, search_plot
+    from longtail.report.figures import Panel, search_plot
+    from longtail.report.svg import standalone
 
     trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
     done = sorted(
@@ -366,7 +367,7 @@ def _shown(search: Search, study: Study, best: FrozenTrial) -> None:
         for name, own_space in search.space.items()
     ]
     picture = SearchFolder(search.folder).figure
-    write_text(picture, search_plot(panels, y=f"{search.metric}, %"))
+    write_text(picture, standalone(search_plot(panels, y=f"{search.metric}, %")))
     tables.say(f"plot: {picture}")
 
 

@@ -1,94 +1,204 @@
-"""Pictures of lines, as SVG."""
+"""Charts of scores and classes: reliability, recall and training images, a number in its band."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from xml.sax.saxutils import escape
+from typing import Any, NamedTuple
 
-Line = Sequence[tuple[float, float]]
+from markupsafe import Markup
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 400, 60, 150, 24, 50
-COLOURS = (
-    "#1f5fa8",
-    "#b3541e",
-    "#2a7d4f",
-    "#7b3fa0",
-    "#9a7d0a",
-    "#4d4d4d",
-    "#c2185b",
-    "#00838f",
-    "#5d4037",
-)
+from longtail.report import svg
+from longtail.report.svg import Axis
 
 
-def chart(lines: Mapping[str, Line], *, x: str, y: str) -> str:
-    """A picture of lines with their names at the right.
+def reliability_diagram(
+    confidence: Sequence[float | None],
+    accuracy: Sequence[float | None],
+    images: Sequence[int],
+    *,
+    title: str,
+) -> Markup:
+    """Accuracy over confidence: on the diagonal confidence is honest, below it is too high.
 
-    >>> chart({"few": [(0.0, 10.0), (1.0, 30.0)]}, x="tau", y="accuracy, %").count("<polyline")
-    1
+    >>> drawn = reliability_diagram([None, 0.9], [None, 0.5], [0, 10], title="few")
+    >>> "of 10 answers with a confidence near 90%, 50% are right" in drawn
+    True
     """
-    across = [point[0] for line in lines.values() for point in line]
-    up = [point[1] for line in lines.values() for point in line]
-    xs, ys = ticks(min(across), max(across)), ticks(min(up), max(up))
-
-    def place(px: float, py: float) -> tuple[float, float]:
-        wide, tall = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-        return LEFT + wide * (px - xs[0]) / (xs[-1] - xs[0]), HEIGHT - BOTTOM - tall * (
-            py - ys[0]
-        ) / (ys[-1] - ys[0])
-
-    def parts() -> Iterator[str]:
-        yield f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="system-ui, sans-serif" font-size="13"'
-        yield f' role="img" aria-label="{escape(y)} over {escape(x)}"><rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>'
-        for value in ys:
-            left, height = place(xs[0], value)
-            yield f'<line x1="{left:g}" x2="{WIDTH - RIGHT}" y1="{height:g}" y2="{height:g}" stroke="#e3e6ea"/>'
-            yield text(left - 8, height + 4, f"{value:g}", anchor="end")
-        for value in xs:
-            yield text(*place(value, ys[0]), f"{value:g}", down=18)
-        yield text(LEFT + (WIDTH - LEFT - RIGHT) / 2, HEIGHT - 8, x)
-        yield f'<g transform="rotate(-90)">{text(-(HEIGHT - BOTTOM + TOP) / 2, 16, y)}</g>'
-        taken: list[float] = []
-        for (name, line), colour in zip(lines.items(), _colours(), strict=False):
-            points = " ".join("{:.1f},{:.1f}".format(*place(*point)) for point in line)
-            yield f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
-            height = place(*line[-1])[1]
-            while any(abs(height - other) < 15 for other in taken):
-                height += 3
-            taken.append(height)
-            yield text(WIDTH - RIGHT + 8, height + 4, name, anchor="start", colour=colour)
-        yield "</svg>"
-
-    return "\n".join(parts()) + "\n"
-
-
-def ticks(low: float, high: float) -> list[float]:
-    """Round numbers around a range, four to eight of them.
-
-    >>> ticks(0.0, 1.5), ticks(12.0, 58.0)
-    ([0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5], [10, 20, 30, 40, 50, 60])
-    """
-    if high <= low:
-        low, high = low - 0.5, high + 0.5
-    power = 10.0 ** math.floor(math.log10((high - low) / 4))
-    step = next(
-        power * factor for factor in (1, 2, 2.5, 5, 10) if (high - low) / (power * factor) <= 6.5
-    )
-    step = int(step) if step == int(step) else step
-    return [
-        step * number
-        for number in range(math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9) + 1)
+    side, values = 240, [0, 25, 50, 75, 100]
+    left, right = svg.left_of(values), side - 14
+    across, up = Axis(0, 100, left, right), Axis(0, 100, side - svg.BOTTOM, svg.TOP)
+    bins = [
+        (sure, correct, count)
+        for sure, correct, count in zip(confidence, accuracy, images, strict=True)
+        if sure is not None and correct is not None
     ]
 
+    def parts() -> Iterator[Markup]:
+        yield from svg.frame(across, up, values, values, x="confidence, %", y=title)
+        yield svg.line(left, up.start, right, up.end, style="axis d2")
+        for sure, correct, count in bins:
+            place = across.at(100 * sure), up.at(100 * correct)
+            radius, words = 1.5 + 8 * (count / max(images)) ** 0.5, _bin(sure, correct, count)
+            yield svg.disc(*place, radius, svg.element("title", words), style="solid s1 dim")
 
-def _colours() -> Iterator[str]:
-    while True:
-        yield from COLOURS
+    words = "; ".join(_bin(*own) for own in sorted(bins, key=lambda own: -own[2])[:4])
+    words = f"Most answers: {words}."
+    return svg.drawing(parts(), title=f"Reliability: {title}", words=words, width=side, height=side)
 
 
-def text(
-    x: float, y: float, words: str, *, anchor: str = "middle", colour: str = "#333", down: float = 0
-) -> str:
-    """Words of a picture."""
-    return f'<text x="{x:.1f}" y="{y + down:.1f}" text-anchor="{anchor}" fill="{colour}">{escape(words)}</text>'
+def _bin(sure: float, correct: float, count: int) -> str:
+    return f"of {count:,} answers with a confidence near {sure:.0%}, {correct:.0%} are right"
+
+
+def band_plot(measured: float, published: float, *, low: float, high: float, title: str) -> Markup:
+    """A number in percent on a short axis, with the published one and the band around it.
+
+    >>> drawn = band_plot(80.5, 80.4, low=79.4, high=81.4, title="accuracy")
+    >>> "this run 80.5, published 80.4, band 79.4 to 81.4" in drawn
+    True
+    """
+    values = svg.ticks(min(low, measured) - 0.5, max(high, measured) + 0.5)
+    axis = Axis(values[0], values[-1], 20, svg.WIDTH - 20)
+    at = axis.at(measured)
+    anchor = "end" if at > svg.WIDTH / 2 else "start"
+    parts = [
+        svg.text(2, 13, f"{title}, %", anchor="start", style="faint"),
+        svg.rect(axis.at(low), 46, axis.at(high) - axis.at(low), 26, style="bar"),
+        svg.line(20, 72, svg.WIDTH - 20, 72, style="axis"),
+        *svg.x_numbers(axis, values, 71),
+        svg.line(axis.at(published), 42, axis.at(published), 72, style="whisker s0"),
+        svg.disc(at, 59, 5.5, style="solid s1"),
+        svg.text(at, 36, f"this run {measured:.1f}", anchor=anchor, style="label s1"),
+    ]
+    words = f"In percent: this run {measured:.1f}, published {published:.1f}"
+    words = f"{words}, band {low:.1f} to {high:.1f}."
+    return svg.drawing(parts, title=title, words=words, height=96)
+
+
+class ClassScore(NamedTuple):
+    """A class: its group, its training images, and its recall with an interval."""
+
+    name: str
+    group: str
+    images: int
+    recall: float | None
+    low: float | None
+    high: float | None
+
+
+def class_chart(classes: Sequence[ClassScore], *, title: str) -> Markup:
+    """Two plots over one row of classes, from frequent to rare: recall, and training images.
+
+    >>> drawn = class_chart([ClassScore("truck", "few", 45, 0.5, 0.3, 0.7)], title="classes")
+    >>> words = "truck: recall 50%, known to lie between 30% and 70%; 45 training images, few"
+    >>> words in drawn
+    True
+    """
+    width, left, split, bottom = 880, 56, 210, 330
+    across = Axis(-0.5, len(classes) - 0.5, left, width - 14)
+    step = across.at(1) - across.at(0)
+    up = Axis(0, 100, split, svg.TOP)
+    down = count_axis(max(own.images for own in classes), start=bottom, end=split + 34)
+    named = len(classes) <= 24
+    slanted = named and max(len(own.name) for own in classes) > step / 7
+
+    def parts() -> Iterator[Markup]:
+        for y, words in (
+            (13, "recall on each class, %, with its 95% interval"),
+            (split + 24, "training images, logarithmic"),
+        ):
+            yield svg.text(2, y, words, anchor="start", style="faint")
+        yield from svg.y_grid(up, (0, 25, 50, 75, 100), left=left, right=width - 14)
+        yield from svg.y_grid(down, powers(down.high), left=left, right=width - 14)
+        for position, own in enumerate(classes):
+            x, name = across.at(position), svg.cut(own.name, 14)
+            yield svg.element(
+                "g", *_class(own, x, step, up, down), class_="s1" if own.group == "few" else "s0"
+            )
+            if slanted:
+                turned = f"translate({x + 4:.1f} {bottom + 12}) rotate(-40)"
+                yield svg.element("g", svg.text(0, 0, name, anchor="end"), transform=turned)
+            elif named:
+                yield svg.text(x, bottom + 16, name)
+
+    known = [own for own in classes if own.recall is not None]
+    words = "; ".join(map(_sentence, known if len(known) <= 12 else [*known[:3], *known[-3:]]))
+    words = f"From the most frequent class to the rarest. {words}."
+    words = f"{words} The table of classes has all the numbers."
+    height = bottom + (86 if slanted else 26)
+    return svg.drawing(parts(), title=title, words=words, width=width, height=height)
+
+
+def _class(own: ClassScore, x: float, step: float, up: Axis, down: Axis) -> Iterator[Markup]:
+    """The bar and the mark of a class, with its numbers where a pointer rests."""
+    yield svg.element("title", _sentence(own))
+    hover = {"x": x - step / 2, "y": up.end, "width": step, "height": down.start - up.end}
+    yield svg.element("rect", fill="transparent", **hover)
+    thick, top = min(step * 0.7, 40), down.at(own.images)
+    style = "solid" if own.group == "few" else "bar"
+    yield svg.rect(x - thick / 2, top, thick, down.start - top, style=style)
+    if own.low is not None and own.high is not None:
+        yield svg.line(x, up.at(100 * own.low), x, up.at(100 * own.high), style="whisker")
+    if own.recall is not None:
+        yield group_mark(own.group, x, up.at(100 * own.recall), min(4.5, 1.5 + step / 4))
+
+
+def group_mark(group: str, x: float, y: float, size: float) -> Markup:
+    """A disc for few, a square for medium, a ring for many: no meaning rests on colour alone."""
+    if group == "medium":
+        return svg.rect(x - size * 0.8, y - size * 0.8, size * 1.6, size * 1.6, style="solid")
+    return svg.disc(x, y, size, style="whisker" if group == "many" else "solid")
+
+
+def _sentence(own: ClassScore) -> str:
+    recall = "no images to judge it by" if own.recall is None else f"recall {own.recall:.0%}"
+    if own.recall is not None and own.low is not None and own.high is not None:
+        recall += f", known to lie between {own.low:.0%} and {own.high:.0%}"
+    return f"{own.name}: {recall}; {own.images:,} training images, {own.group}"
+
+
+def class_histogram(
+    classes: Sequence[Mapping[str, Any]], *, styles: Mapping[str, str], width: float = 700
+) -> Markup:
+    """Images of each class, given from the largest to the smallest, on a logarithmic scale.
+
+    >>> classes = [{"name": "a", "source": 90, "group": "many"}]
+    >>> class_histogram(classes, styles={"many": "s3"}).count("<rect")
+    1
+    """
+    height, left = 240, 46
+    first, last = classes[0], classes[-1]
+    up = count_axis(first["source"], start=height - 24, end=14)
+    across = Axis(0, len(classes), left, width)
+    step = across.at(1) - left
+
+    def parts() -> Iterator[Markup]:
+        yield from svg.y_grid(up, powers(up.high), left=left, right=width)
+        for rank, own in enumerate(classes):
+            top, style = up.at(own["source"]), styles.get(own["group"], "s1")
+            size = across.at(rank), top, step - min(1.0, step / 5), up.start - top
+            words = f"{own['name']}: {own['source']:,} images, {own['group']}"
+            yield svg.rect(*size, svg.element("title", words), style=f"solid {style}")
+        for x, own, anchor in ((left, first, "start"), (width, last, "end")):
+            yield svg.text(x, height - 6, svg.cut(own["name"], 32), anchor=anchor, style="faint")
+
+    words = f"From {first['name']} with {first['source']:,} to {last['name']} with"
+    words = f"{words} {last['source']:,}."
+    return svg.drawing(parts(), title="Images per class", words=words, width=width, height=height)
+
+
+def count_axis(most: int, *, start: float, end: float) -> Axis:
+    """A logarithmic axis for numbers of images, on which the tail does not vanish.
+
+    It begins at a half, so that a class with one image has a bar.
+    """
+    return Axis(0.5, max(most, 2), start, end, log=True)
+
+
+def powers(most: float) -> list[int]:
+    """The powers of ten up to a number.
+
+    >>> powers(120)
+    [1, 10, 100]
+    """
+    return [10**power for power in range(len(str(int(most))))]

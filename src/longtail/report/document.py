@@ -13,13 +13,12 @@ from markupsafe import Markup
 from longtail.errors import LongtailError
 from longtail.records.files import atomic_write
 from longtail.records.scores import with_unit
-from longtail.report import drawings
 from longtail.report.comparison import Comparison, compare
-from longtail.report.curves import over_epochs
-from longtail.report.drawings import Bar, series
+from longtail.report.figures import metric_by_epoch
 from longtail.report.folders import Finished, read_folder
 from longtail.report.pages import render
 from longtail.report.sections import Cell, section
+from longtail.report.svg import Bar, bar_chart, line_plot, series
 
 
 def write(folders: Sequence[Path], out: Path, *, across: Sequence[str] = ()) -> list[str]:
@@ -115,14 +114,8 @@ def _comparison(found: Comparison, runs: Mapping[str, Finished]) -> dict[str, An
                     style,
                 )
             )
-        bars.append(
-            drawings.bars(
-                own,
-                title=f"{found.labels[name]['title']}, % of test images",
-                unit="percent",
-                width=240,
-            )
-        )
+        title = f"{found.labels[name]['title']}, % of test images"
+        bars.append(bar_chart(own, title=title, unit="percent", width=240))
     return {
         "sentence": _sentence(found),
         "tables": _tables(found, letters),
@@ -252,7 +245,7 @@ def _overlaid(
     ):
         curves = {}
         for letter, line in zip(styles, found.lines, strict=True):
-            curves[letter] = _mean([over_epochs(runs[folder], key) for folder in line.folders])
+            curves[letter] = _mean([metric_by_epoch(runs[folder], key) for folder in line.folders])
         drawn = {
             letter: [(x, scale * value) for x, value in line]
             for letter, line in curves.items()
@@ -260,7 +253,7 @@ def _overlaid(
         }
         if drawn:
             shown.append(
-                drawings.lines(drawn, title=title, x="epoch of the last stage", y=y, styles=styles)
+                line_plot(drawn, title=title, x="epoch of the last stage", y=y, styles=styles)
             )
     return shown
 

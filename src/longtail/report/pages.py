@@ -23,7 +23,7 @@ def render(template: str, **values: Any) -> str:
     script = _read("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     shell = {
-        "style": Markup(_read("page.css")),
+        "style": Markup(_read("svg.css") + _read("page.css")),
         "script": Markup(script),
         "script_hash": Markup(f"sha256-{digest}"),
         "version": sys.modules[

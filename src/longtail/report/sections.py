@@ -11,11 +11,10 @@ from longtail.experiments.published import match
 from longtail.metrics.intervals import balanced
 from longtail.records.row import Summary
 from longtail.records.scores import columns, label, with_unit
-from longtail.report import drawings, pictures
-from longtail.report.analyses import figures
-from longtail.report.curves import curves
-from longtail.report.drawings import Bar, Spot
+from longtail.report import charts, figures, images
+from longtail.report.charts import ClassScore
 from longtail.report.folders import Finished
+from longtail.report.svg import Bar, bar_chart
 
 WORST, CONFUSIONS = 5, 3
 MARKS, ROWS = 300, 500
@@ -25,13 +24,13 @@ Cell = str | tuple[str, float | None]
 
 def section(run: Finished) -> dict[str, Any]:
     """Everything to show about a run."""
-    shown, unknown = figures(run.analyses)
+    shown, unknown = figures.analysis_figures(run.analyses)
     found: dict[str, Any] = {
         "title": f"{run.row['recipe']} on {run.row['data']['name']}",
         "folder": str(run.folder),
         "lede": _lede(run),
         "published": _published(run),
-        "curves": [(name, curves(run, name)) for name in run.journals],
+        "curves": [(name, figures.training_curves(run, name)) for name in run.journals],
         "figures": shown,
         "unknown": unknown,
         "reproduce": _reproduce(run),
@@ -47,7 +46,7 @@ def section(run: Finished) -> dict[str, Any]:
         "ranked_by": run.row["labels"][run.row["headline"]["name"]]["title"],
         "score_parts": _score_parts(run, run.summary),
         "sentences": _sentences(run, run.summary),
-        "classes": drawings.classes(
+        "classes": charts.class_chart(
             _spots(run, run.summary), title="Recall and training images of each class"
         ),
         "class_table": _class_table(run, run.summary),
@@ -222,7 +221,7 @@ def _published(run: Finished) -> dict[str, Any] | None:
         "heading": "Against our own benchmark"
         if found.source.startswith("our own")
         else "Against the published number",
-        "drawing": drawings.band(
+        "drawing": charts.band_plot(
             100 * measured,
             100 * found.value,
             low=100 * found.low,
@@ -235,7 +234,7 @@ def _published(run: Finished) -> dict[str, Any] | None:
 # ------------------------------------------------------------------------------------- classes
 
 
-def _spots(run: Finished, summary: Summary) -> list[Spot]:
+def _spots(run: Finished, summary: Summary) -> list[ClassScore]:
     """A mark for each class from frequent to rare or, where there are too many, for neighbours together."""
     counts, recalls = run.row["data"]["counts_after"], summary["recall"]
     nothing: list[float | None] = [None] * len(counts)
@@ -243,7 +242,9 @@ def _spots(run: Finished, summary: Summary) -> list[Spot]:
     order = sorted(range(len(counts)), key=lambda own: (-counts[own], own))
     if len(order) <= MARKS:
         return [
-            Spot(run.classes[own], run.group(own), counts[own], recalls[own], low[own], high[own])
+            ClassScore(
+                run.classes[own], run.group(own), counts[own], recalls[own], low[own], high[own]
+            )
             for own in order
         ]
     spots = []
@@ -252,7 +253,7 @@ def _spots(run: Finished, summary: Summary) -> list[Spot]:
         name = f"mean of {len(part)} classes, {run.classes[part[0]]} to {run.classes[part[-1]]}"
         images = round(float(np.mean([counts[own] for own in part])))
         spots.append(
-            Spot(
+            ClassScore(
                 name,
                 run.group(int(part[len(part) // 2])),
                 images,
@@ -374,13 +375,13 @@ def _examples(run: Finished, own: int) -> list[dict[str, str]]:
         )
         pixels = arrays["image"][number]
         example = {
-            "image": pictures.encoded(pixels),
+            "image": images.data_uri(pixels),
             "alt": f"{run.split} image {arrays['id'][number]} of class {run.classes[own]}",
             "words": f"taken for {answer}, {sure} sure",
             "map": "",
         }
         if "map" in arrays:
-            example["map"] = pictures.encoded(pictures.spotlight(pixels, arrays["map"][number]))
+            example["map"] = images.data_uri(images.spotlight(pixels, arrays["map"][number]))
             example["map_alt"] = f"where the network looks in it ({arrays['kind']})"
         found.append(example)
     return found
@@ -404,7 +405,7 @@ def _maps(run: Finished) -> str:
 
 def _reliability(summary: Summary) -> list[Any]:
     return [
-        drawings.reliability(
+        charts.reliability_diagram(
             own["confidence"],
             own["accuracy"],
             own["images"],
@@ -474,7 +475,7 @@ def _priors(summary: Summary) -> Any:
                 style=style,
             )
         )
-    return drawings.bars(
+    return bar_chart(
         bars, title="Accuracy, %, where classes are frequent otherwise", unit="percent"
     )
 
