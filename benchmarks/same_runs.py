@@ -40,10 +40,17 @@ ROOT = Path(__file__).resolve().parents[1]
 # Files are named by patterns of their path in the run folder, and keys by the file they are in.
 RENAMED_WORDS: Mapping[str, str] = {}  # sub-commands, recipes and flags of the command line
 RENAMED_FILES: Mapping[str, str] = {}
-RENAMED_KEYS: Mapping[str, Mapping[str, str]] = {}  # such as {"row.json": {"old": "new"}}
+RENAMED_KEYS: Mapping[
+    str, Mapping[str, str]
+] = {  # of any mapping in a file, or of that under a key
+    "row.json": {"best_validation.balanced": "value"},  # it is the headline's, whatever that is
+}
 NEW_FLAGS: Mapping[str, Sequence[str]] = {}  # of a scenario's training: what used to be implied
 NEW_FILES: Sequence[str] = ()
-NEW_KEYS: Mapping[str, Sequence[str]] = {}
+NEW_KEYS: Mapping[str, Sequence[str]] = {
+    "row.json": ("scores", "headline", "labels", "scoring"),
+    "eval-*.json": ("scores", "headline", "labels"),
+}
 BUDGETS = ("MEMORY",)  # constants of longtail.data: bytes above which images are streamed
 
 # What two runs of one tree differ in, and what moving a module changes.
@@ -281,10 +288,13 @@ def content(path: Path, name: str, *, old: bool) -> Any:
     for file in RENAMED_KEYS if old else ():
         renamed |= RENAMED_KEYS[file] if fnmatch(name, file) else {}
 
-    def cleaned(value: Any) -> Any:
+    def cleaned(value: Any, parent: str = "") -> Any:
         if isinstance(value, Mapping):
             kept = {key: item for key, item in value.items() if key not in ignored}
-            return {renamed.get(key, key): cleaned(item) for key, item in kept.items()}
+            return {
+                renamed.get(f"{parent}.{key}", renamed.get(key, key)): cleaned(item, str(key))
+                for key, item in kept.items()
+            }
         return [cleaned(item) for item in value] if isinstance(value, list | tuple) else value
 
     return cleaned(read(path))

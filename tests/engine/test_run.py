@@ -350,7 +350,8 @@ def test_a_rehearsal_learns_nothing_writes_nothing_and_refuses_what_a_later_stag
     assert not (tmp_path / "new").exists()
 
 
-def test_the_best_epoch_is_kept_and_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("higher", [True, False])
+def test_the_best_epoch_is_kept_and_named(tmp_path: Path, higher: bool) -> None:
     run = Run(tmp_path)
     stage = Stage(
         name="s",
@@ -359,11 +360,11 @@ def test_the_best_epoch_is_kept_and_named(tmp_path: Path) -> None:
         epochs=4,
         optimizer=sgd(lr=0.3),
         evals={"val": Recall()},
-        keep=best("val/top1"),
+        keep=best("val/top1", higher_is_better=higher),
     )
     method = run.fit(stage)
     lines = read_lines(tmp_path / "s" / "journal.jsonl")
-    top = max(line["val/top1"] for line in lines)
+    top = (max if higher else min)(line["val/top1"] for line in lines)
     record = run.history[0]["best"]
     assert record == {
         "metric": "val/top1",

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from longtail.core import Groups, NonFinite
 from longtail.records.predictions import read_predictions
-from longtail.scoring.evaluators import Accuracy, collect, flipped
+from longtail.scoring.evaluators import Accuracy, ScorerEvaluator, collect, flipped
+from longtail.scoring.long_tail import LongTailScorer
 
 GROUPS = Groups("ranks: 1/1/1", {"many": (0,), "medium": (1,), "few": (2,)})
 
@@ -60,6 +61,16 @@ def test_accuracy_names_heads_and_leaves_out_empty_groups() -> None:
         "cls/medium": 0.0,
     }
     assert all(type(value) is float for value in numbers.values())
+
+
+def test_a_scorer_is_evaluated_for_each_head_with_the_loss() -> None:
+    rows = Rows([[0, 1], [2]], [0, 0, 1])
+    numbers = ScorerEvaluator(rows, LongTailScorer(GROUPS))(answer)
+    plain = Accuracy(rows, classes=3, groups=GROUPS)(answer)
+    assert {name: numbers[name] for name in plain} == plain
+    assert set(numbers) - set(plain) == {"loss", "cls/loss"}
+    assert numbers["loss"] == pytest.approx(np.log(np.e + 2) - 1)
+    assert numbers["cls/loss"] == pytest.approx(np.log(np.exp(-1) + 2) + 1)
 
 
 def test_flipped_averages_both_looks() -> None:

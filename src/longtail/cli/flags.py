@@ -81,7 +81,7 @@ Threads = Annotated[
 Trust = Annotated[
     bool,
     _flag(
-        "Import a network of one's own (package.module:function), which runs its code.",
+        "Import a network or data of one's own (package.module:function), which runs its code.",
         RUN,
         "--trust",
     ),

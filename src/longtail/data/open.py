@@ -19,6 +19,7 @@ from longtail.data.names import KNOWN
 from longtail.data.readers.cifar import cifar
 from longtail.data.readers.digits import digits
 from longtail.data.readers.folders import folder
+from longtail.data.readers.functions import from_function, is_function
 from longtail.data.readers.lists import image_list, published
 from longtail.data.readers.parquet import parquet, parquet_files
 from longtail.data.request import Geometry
@@ -71,7 +72,8 @@ def open_data(
     """Open a dataset by name or path: the known names are in `longtail.data.names`.
 
     A path is that of a folder of class folders (`folders.folder`), of a .txt or .csv list of images under `root` (`lists.image_list`), of a
-    parquet file or a folder of them (`parquet.parquet`). `imbalance` and `profile` say how the sets called -lt are cut.
+    parquet file or a folder of them (`parquet.parquet`). "package.module:function" is a function that gives a `Source`.
+    `imbalance` and `profile` say how the sets called -lt are cut.
 
     With the protocol `holdout` a validation set is held out of training where the source has none: per class one image in ten, at least one
     from five images on. With `paper` all training images train. A test set, where the source has none, is held out under both: one in five,
@@ -191,6 +193,8 @@ def find(
         raise LongtailError(
             f"expected a folder, a .txt or .csv list, or a .parquet file, got {path}."
         )
+    if is_function(name) and not path.exists():
+        return from_function(name, root=root)
     if not path.is_dir():
         other = "or the path of a folder of class folders, of a .txt or .csv list, or of parquet files: there is none of that name here"
         raise unknown("dataset", name, KNOWN, more=f"; {other}")

@@ -137,7 +137,7 @@ def evaluate(
             f"expected the run's own data and tta ({record['tta']}) to rewrite its row, got others: leave --data and --tta out"
         )
     if data is None:
-        dataset = open_run_data(record, machine, root=root)
+        dataset = open_run_data(record, machine, root=root, trust=trust)
     else:
         before = data_flags(record)
 

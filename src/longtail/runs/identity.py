@@ -18,6 +18,7 @@ from longtail import processes
 from longtail.data.dataset import Dataset
 from longtail.data.names import KNOWN
 from longtail.data.open import open_dataset
+from longtail.data.readers.functions import is_function
 from longtail.engine.machine import Machine
 from longtail.errors import LongtailError
 from longtail.recipes.signatures import Recipe, read
@@ -139,13 +140,20 @@ def data_flags(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def own_data(
-    record: Mapping[str, Any], *, root: str | Path | None = None
+    record: Mapping[str, Any], *, root: str | Path | None = None, trust: bool = False
 ) -> tuple[str, dict[str, Any]]:
     """The name and the flags of the data that a run was asked for, with another root if one is given.
 
-    Where the data was a folder of images, the root is that folder, wherever it lies now.
+    Where the data was a folder of images, the root is that folder, wherever it lies now. Where it was a function, that is code
+    which only `trust` lets run: a folder that came from elsewhere may name any.
     """
     asked, flags = str(record["data"]["asked"]), data_flags(record)
+    if is_function(asked) and not Path(asked).expanduser().exists():
+        if not trust:
+            raise LongtailError(
+                f"the data {asked} is code outside longtail, and this would run it: pass --trust if you trust it"
+            )
+        return asked, flags if root is None else {**flags, "root": str(root)}
     if root is None:
         if asked not in KNOWN and not Path(asked).expanduser().exists():
             raise LongtailError(
@@ -158,10 +166,14 @@ def own_data(
 
 
 def open_run_data(
-    record: Mapping[str, Any], machine: Machine, *, root: str | Path | None = None
+    record: Mapping[str, Any],
+    machine: Machine,
+    *,
+    root: str | Path | None = None,
+    trust: bool = False,
 ) -> Dataset:
     """Open the data that a run was trained on, as training opened it."""
-    name, flags = own_data(record, root=root)
+    name, flags = own_data(record, root=root, trust=trust)
     return open_dataset(
         name,
         **flags,

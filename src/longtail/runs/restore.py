@@ -37,7 +37,7 @@ def restore_method(
             f"the network {custom[0]} is code outside longtail, and this would run it: "
             "pass trust=True if you trust it"
         )
-    recipe, (name, flags) = read(record["recipe"]), own_data(record, root=root)
+    recipe, (name, flags) = read(record["recipe"]), own_data(record, root=root, trust=trust)
     asked = RunConfig(
         recipe,
         recipe.keywords(record["keywords"]),
@@ -47,7 +47,7 @@ def restore_method(
         record["view_seed"],
         record["tta"],
     )
-    dataset = open_run_data(record, machine, root=root)
+    dataset = open_run_data(record, machine, root=root, trust=trust)
     if dataset.hash != record["data"]["hash"]:
         raise LongtailError(
             f"expected the data of the run ({record['data']['hash'][:12]}), got other images or labels ({dataset.hash[:12]})"

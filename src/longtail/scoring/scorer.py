@@ -33,14 +33,14 @@ class ScorerCollection:
         """How each score is shown."""
         labels: dict[str, Label] = {}
         for scorer in self.scorers:
-            labels = {**labels, **{k: v for k, v in scorer.labels.items() if k not in labels}}
+            labels |= {name: own for name, own in scorer.labels.items() if name not in labels}
         return labels
 
     def __call__(self, predictions: SplitPredictions, /) -> dict[str, float | None]:
         """Scores by name."""
         scores: dict[str, float | None] = {}
         for scorer in self.scorers:
-            scores = {**scorer(predictions), **scores}
+            scores |= {name: own for name, own in scorer(predictions).items() if name not in scores}
         return scores
 
 
