@@ -241,7 +241,7 @@ def compare_sides(old: Side, new: Side) -> Iterator[str]:
             yield f"killed in {stage}: {difference}"
     new.train("run")
     new.use()
-    for part in ("run", "evaluated", "predicted", "exported", "rival", "compared"):
+    for part in ("run", "evaluated/run", "predicted", "exported", "rival", "compared"):
         for difference in compare_folders(old.folder / part, new.folder / part):
             yield f"{part}: {difference}"
 
