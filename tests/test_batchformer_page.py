@@ -7,7 +7,7 @@ import re
 import statistics
 from pathlib import Path
 
-from longtail.experiments.sweeps import SWEEPS
+from longtail.experiments.spec import named_sweeps
 from longtail.recipes.signatures import read
 
 ROOT = Path(__file__).parents[1]
@@ -17,7 +17,7 @@ PAGE = (ROOT / "docs" / "batchformer.md").read_text(encoding="utf-8")
 
 def test_sweeps_and_flags_have_their_names() -> None:
     assert set(re.findall(r"^\| `(batchformer-[a-z-]+)` \|", PAGE, re.MULTILINE)) == {
-        name for name in SWEEPS if name.startswith("batchformer-")
+        name for name in named_sweeps() if name.startswith("batchformer-")
     }
     known = {
         name for recipe in ("balanced_softmax", "ride", "paco") for name in read(recipe).parameters

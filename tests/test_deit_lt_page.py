@@ -10,7 +10,7 @@ from typing import Any
 
 import deit_lt_gap
 
-from longtail.experiments.sweeps import SWEEPS
+from longtail.experiments.spec import named_sweeps
 from longtail.recipes.signatures import read
 
 ROOT = Path(__file__).parents[1]
@@ -19,7 +19,7 @@ PAGE = (ROOT / "docs" / "deit-lt.md").read_text(encoding="utf-8")
 
 def test_sweeps_and_flags_have_their_names() -> None:
     assert set(re.findall(r"^\| `(deit-lt-[a-z-]+)` \|", PAGE, re.MULTILINE)) == {
-        name for name in SWEEPS if name.startswith("deit-lt-")
+        name for name in named_sweeps() if name.startswith("deit-lt-")
     }
     known = {
         name

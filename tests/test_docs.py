@@ -17,8 +17,8 @@ import render
 import torch
 from PIL import Image
 
+from longtail.cli.compare import ACROSS
 from longtail.cli.main import app
-from longtail.cli.report import ACROSS
 from longtail.report.agreement import MUST_AGREE
 
 ROOT = Path(__file__).parents[1]

@@ -1,4 +1,4 @@
-"""Learn from long-tailed images: `longtail.train` a recipe, `longtail.load` the run and ask it."""
+"""Learn from long-tailed images: `longtail.train` a recipe, `longtail.load` the run, and predict."""
 
 from __future__ import annotations
 
@@ -8,19 +8,30 @@ from typing import TYPE_CHECKING, Any
 from longtail import deprecated
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load", "train"]
+__all__ = ["__version__", "compare", "load", "report", "search", "sweep", "train"]
 
 if TYPE_CHECKING:
+    from longtail.experiments.search import search
+    from longtail.experiments.sweeps import sweep
+    from longtail.report.public import compare, report
     from longtail.runs import load, train
 
 
 deprecated.install()
 
+_FUNCTIONS = {
+    "compare": "longtail.report.public",
+    "load": "longtail.runs",
+    "search": "longtail.experiments.search",
+    "sweep": "longtail.experiments.sweeps",
+    "train": "longtail.runs",
+}
 _ROOMS = (
     "analysis",
     "core",
     "data",
     "engine",
+    "experiments",
     "losses",
     "methods",
     "metrics",
@@ -35,12 +46,12 @@ _ROOMS = (
 
 def __getattr__(name: str) -> Any:
     # Late, so that the command line answers --help without importing torch.
-    if name in ("load", "train"):
-        return getattr(importlib.import_module("longtail.runs"), name)
+    if name in _FUNCTIONS:
+        return getattr(importlib.import_module(_FUNCTIONS[name]), name)
     if name in _ROOMS:
         return importlib.import_module(f"longtail.{name}")
     raise AttributeError(f"module 'longtail' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_ROOMS])
+    return sorted({*__all__, *_ROOMS})

@@ -35,7 +35,6 @@ MOVED: Mapping[str, str] = {
     "longtail.metrics.row": "longtail.records.row",
     "longtail.metrics.summary": "longtail.scoring.long_tail",
     "longtail.recipes.parts": "longtail.recipes.builders",
-    "longtail.recipes.published": "longtail.experiments.published",
     "longtail.recipes.sweeps": "longtail.experiments.sweeps",
     "longtail.runs.again": "longtail.runs.restore",
 }

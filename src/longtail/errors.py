@@ -13,3 +13,13 @@ class LongtailError(ValueError):
 
 class MissingExtra(LongtailError, ModuleNotFoundError):
     """An optional dependency is not installed; the message has the `pip install` line."""
+
+
+def explained(error: BaseException) -> tuple[str, int] | None:
+    """The message and exit code for an error that a person can mend; None for any other."""
+    name = type(error).__name__  # by name: importing these classes would import torch
+    if name == "Stopped":
+        return str(error), 130
+    if isinstance(error, LongtailError | OSError) or name == "NonFinite":
+        return f"error: {error}", 2
+    return None

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from longtail.cli import main, tables
-from longtail.errors import LongtailError
 from longtail.recipes import RECIPES
 from longtail.recipes.signatures import read
 
@@ -248,15 +247,6 @@ def test_debug_shows_where(monkeypatch: pytest.MonkeyPatch) -> None:
         main.run()
 
 
-def test_our_own_mistakes_are_not_dressed_up() -> None:
-    from longtail.engine.stopping import Stopped
-
-    assert main.explained(KeyError("x")) is None
-    assert main.explained(Stopped("stopped; continue with x")) == ("stopped; continue with x", 130)
-    assert main.explained(LongtailError("x")) == ("error: x", 2)
-    assert main.explained(ValueError("x")) is None
-
-
 def test_sweep_is_a_grid_that_resumes(longtail: Any, tmp_path: Path) -> None:
     words = (
         "sweep",
@@ -335,18 +325,3 @@ def test_eval_shows_what_stands_behind_the_headline_or_all_of_it_as_json(
         assert words in said.out
     found = json.loads(longtail("eval", run, "--device", "cpu", "--threads", 1, "--json").out)
     assert found["test"] == json.loads((run / "row.json").read_text())["test"]
-
-
-def test_trials_of_a_search_are_not_compared(tmp_path: Path) -> None:
-    for run in ("search/trials/001", "search/final/winner-seed=0", "other/trials/001"):
-        (tmp_path / run).mkdir(parents=True)
-        for name in ("recipe.json", "row.json"):
-            (tmp_path / run / name).write_text("{}")
-    (tmp_path / "search" / "search.json").write_text("{}")
-    assert main.expanded([tmp_path / "search"]) == [tmp_path / "search" / "final" / "winner-seed=0"]
-    assert main.expanded([tmp_path / "other"]) == [
-        tmp_path / "other" / "trials" / "001"
-    ]  # somebody's own name for a folder
-    assert main.expanded([tmp_path / "search" / "trials" / "001"]) == [
-        tmp_path / "search" / "trials" / "001"
-    ]

@@ -11,30 +11,13 @@ from typing import Any
 
 import pytest
 
-from longtail.cli import reproduce as verb
-from longtail.experiments.published import PUBLISHED, SMOKES
-
-MACHINE = {"device": "cpu", "threads": 1}
-
-
-def planned(
-    name: str, *, smoke: bool = False, seeds: str | None = None, given: tuple[str, ...] = ()
-) -> Any:
-    return verb.plan(
-        PUBLISHED[name],
-        Path("out"),
-        smoke=smoke,
-        seeds=seeds,
-        given=given,
-        root=Path("images"),
-        machine=MACHINE,
-    )
+from longtail.recipes.published import published, smokes
 
 
 def test_without_a_name_all_are_listed(longtail: Any) -> None:
     said = longtail("reproduce")
     assert said.code == 0
-    assert all(name in said.out for name in PUBLISHED)
+    assert all(name in said.out for name in published())
     assert "next: longtail reproduce" in said.out
 
 
@@ -46,63 +29,6 @@ app(["reproduce"], standalone_mode=False)
 assert not {"torch", "numpy", "timm"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-
-
-def test_a_row_runs_with_its_own_settings_and_seeds() -> None:
-    jobs, small = planned("cifar100-lt-200-balanced-softmax-batchformer")
-    assert small is None
-    assert [job.seed for job in jobs] == [0, 1, 2]
-    assert jobs[0].folder == Path("out/seed=0")
-    call = jobs[0].call()
-    assert (call["data"], call["imbalance"], call["protocol"], call["root"]) == (
-        "cifar100-lt",
-        200.0,
-        "paper",
-        Path("images"),
-    )
-    assert (call["network"], call["epochs"], call["batch"], call["batchformer"], call["plain"]) == (
-        "resnet32",
-        685,
-        512,
-        "on",
-        1.5,
-    )
-    assert (
-        verb.described(PUBLISHED["cifar100-lt-200-balanced-softmax-batchformer"], jobs[0], None)[0]
-        == "reproduction"
-    )
-
-
-def test_fewer_epochs_are_a_smoke_and_other_settings_no_reproduction() -> None:
-    row = PUBLISHED["cifar100-lt-paco"]
-    for given, kind in ((("epochs=10",), "smoke"), (("lr=0.1",), "with other settings")):
-        (job, *_), small = planned(row.name, given=given)
-        found, remarks = verb.described(row, job, small)
-        assert found == kind
-        assert remarks[0].startswith("This is no reproduction: ")
-    (job,), small = planned(row.name, smoke=True)
-    kind, remarks = verb.described(row, job, small)
-    assert (kind, job.data, job.seed) == ("smoke", "digits-lt", 0)
-    assert "says nothing about the published number" in remarks[0]
-    assert len(remarks) == 1
-    (job,), small = planned(row.name, smoke=True, given=("lr=0.123",))
-    kind, remarks = verb.described(row, job, small)
-    assert kind == "smoke"
-    assert (
-        remarks[1]
-        == f"This is not the smoke that the band is of: lr is 0.123 instead of {planned(row.name, smoke=True)[0][0].keywords['lr']}."
-    )
-
-
-def test_what_only_the_user_has_is_asked_for() -> None:
-    with pytest.raises(
-        ValueError,
-        match=r"cifar10-lt-livt needs pretrained: an encoder of ViT-B/16.*Pass --set pretrained=PATH",
-    ):
-        planned("cifar10-lt-livt")
-    jobs, _ = planned("cifar10-lt-livt", given=("pretrained=mae.pth",), seeds="5")
-    assert [(job.seed, job.keywords["pretrained"]) for job in jobs] == [(5, "mae.pth")]
-    assert verb.described(PUBLISHED["cifar10-lt-livt"], jobs[0], None)[0] == "reproduction"
 
 
 @pytest.mark.parametrize(
@@ -141,11 +67,11 @@ def test_the_smoke_of_the_cheapest_row_runs_and_is_inside(
     row = json.loads((tmp_path / "seed=0" / "row.json").read_text())
     assert (found["kind"], found["verdict"]) == ("smoke", "inside")
     assert found["measured"]["mean"] == row["test"]["top1"] == found["measured"]["seeds"]["0"]
-    assert found["expected"]["low"] == SMOKES["balanced"].low
+    assert found["expected"]["low"] == smokes()["balanced"].low
     assert "inside" in said.out
     assert "reproduction" not in said.out
     assert "next: longtail report" in said.out
-    monkeypatch.setitem(SMOKES, "balanced", replace(SMOKES["balanced"], low=0.999, high=1.0))
+    monkeypatch.setitem(smokes(), "balanced", replace(smokes()["balanced"], low=0.999, high=1.0))
     again = longtail(*words)
     assert again.code == 1
     assert "finished before" in again.out

@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 
 from longtail.engine.stopping import Stopped
-from longtail.experiments.jobs import REFUSED, STOPPED, Job, do, machine, perform, run_all
+from longtail.experiments.jobs import (
+    REFUSED,
+    STOPPED,
+    Job,
+    default_folder,
+    machine,
+    run_all,
+    run_job,
+    run_jobs,
+)
 from longtail.recipes.signatures import read
 
 FLAGS = {"threads": 1, "device": "cpu"}
@@ -56,14 +65,23 @@ def test_an_error_stops_also_the_process_that_was_begun_meanwhile(
     with pytest.raises(ValueError, match="bad failed"):
         list(
             run_all(
-                lambda one: do(one, apart=True),
+                lambda one: run_job(one, apart=True),
                 [job(tmp_path / name) for name in ("good", "bad", "late", "later")],
                 at_once=2,
             )
         )
     assert not (tmp_path / "slept").exists()
     with pytest.raises(ValueError, match="bad failed"):  # and the next work begins as ever
-        do(job(tmp_path / "bad"), apart=True)
+        run_job(job(tmp_path / "bad"), apart=True)
+
+
+def test_folders_are_named_by_the_data_wherever_it_is_seen_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "birds").mkdir()
+    monkeypatch.chdir(tmp_path / "birds")
+    assert default_folder("auto", ".", 3) == Path("runs/auto-birds-3")
+    assert default_folder("livt-tau") == Path("runs/livt-tau")
 
 
 def test_beside_others_a_run_has_one_thread_unless_it_was_given_more() -> None:
@@ -83,13 +101,13 @@ def test_those_that_others_begin_with_come_first(
         order.append(one.folder.name)
         return "not finite" if one.folder.name == "a" else None
 
-    monkeypatch.setattr("longtail.experiments.jobs.do", fake)
+    monkeypatch.setattr("longtail.experiments.jobs.run_job", fake)
     recipe = read("cross_entropy")
     jobs = [
         Job(recipe, "digits-lt", 0, tmp_path / name, {}, {}, compared=name != "first")
         for name in ("a", "first", "b")
     ]
-    assert perform(jobs) == [tmp_path / "a"]
+    assert run_jobs(jobs) == [tmp_path / "a"]
     assert order == ["first", "a", "b"]
 
 
@@ -102,7 +120,7 @@ def test_what_begins_with_a_run_that_diverged_is_left_out_and_the_others_run(
         order.append(one.folder.name)
         return "not finite" if one.folder.name == "first-1" else None
 
-    monkeypatch.setattr("longtail.experiments.jobs.do", fake)
+    monkeypatch.setattr("longtail.experiments.jobs.run_job", fake)
     recipe = read("livt")
     jobs = [
         Job(recipe, "digits-lt", seed, tmp_path / f"first-{seed}", {}, {}, compared=False)
@@ -119,12 +137,12 @@ def test_what_begins_with_a_run_that_diverged_is_left_out_and_the_others_run(
         )
         for s in (1, 0)
     ]
-    assert perform(jobs) == [tmp_path / "first-1", tmp_path / "arm-1"]
+    assert run_jobs(jobs) == [tmp_path / "first-1", tmp_path / "arm-1"]
     assert order == ["first-0", "first-1", "arm-0"]
 
 
 def test_a_process_of_its_own_says_when_it_diverged(tmp_path: Path) -> None:
-    reason = do(job(tmp_path / "wild", lr=1e9, epochs=3, warmup=0.0), apart=True)
+    reason = run_job(job(tmp_path / "wild", lr=1e9, epochs=3, warmup=0.0), apart=True)
     assert reason is not None
     assert "stopped being finite" in reason
 
@@ -139,16 +157,16 @@ def test_a_process_of_its_own_says_why_it_could_not(
     fails.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(fails))
     with pytest.raises(
-        ValueError, match=r"bad failed: unknown network \(all it said is in .*bad\.log\)"
+        ValueError, match=r"bad failed: unknown network \(its output is in .*bad\.log\)"
     ):
-        do(job(tmp_path / "bad"), apart=True)
+        run_job(job(tmp_path / "bad"), apart=True)
     for end in ("exit 2", "exit 1", "kill -9 $$"):  # no disk, a fault of ours, no memory
         fails.write_text(f"#!/bin/sh\nread line\necho 'epoch 37 of 40'\n{end}\n")
         with pytest.raises(ChildProcessError, match="killed failed: epoch 37 of 40"):
-            do(job(tmp_path / "killed"), apart=True)
+            run_job(job(tmp_path / "killed"), apart=True)
     fails.write_text(f"#!/bin/sh\nread line\nexit {STOPPED}\n")
     with pytest.raises(Stopped, match="the same command continues it"):
-        do(job(tmp_path / "stopped"), apart=True)
+        run_job(job(tmp_path / "stopped"), apart=True)
 
 
 def test_a_process_whose_parent_is_gone_saves_and_stops(tmp_path: Path) -> None:

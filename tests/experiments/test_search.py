@@ -10,71 +10,66 @@ from typing import Any
 
 import pytest
 
-from longtail.cli import flags
 from longtail.errors import LongtailError
-from longtail.experiments import search
+from longtail.experiments import search as searching
 from longtail.experiments.jobs import Job
+from longtail.experiments.search import Search, search
+
+SPACE = {"tau": "0.5..1.5"}
 
 
-def given(**values: Any) -> dict[str, Any]:
-    usual = {
-        name: None if own.default is own.empty else own.default for name, own in flags.SWEEP.items()
-    }
-    return usual | {"recipes": "balanced_softmax", "data": "digits-lt"} | values
+def run(out: Path, space: dict[str, str] = SPACE, **options: Any) -> Any:
+    return search("balanced_softmax", "digits-lt", space, out=out, **options)
+
+
+def plan(space: dict[str, str] = SPACE, **options: Any) -> Search:
+    return searching.plan("balanced_softmax", "digits-lt", space, **options)
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"search": ["rate=0..1"]}, "unknown keyword of balanced_softmax 'rate'"),
-        ({"search": ["lr"]}, "expected --search KEYWORD=LOW..HIGH"),
-        ({"search": ["lr=0.3..0.1"]}, "expected lr=LOW..HIGH with LOW below HIGH, got '0.3..0.1'"),
-        ({"search": ["lr=0.1..nan"]}, "LOW below HIGH"),
-        ({"search": ["lr=log:0..0.1"]}, "zero has no logarithm"),
-        ({"search": ["lr=log:0.1"]}, "expected lr=LOW..HIGH with two of float, got 'log:0.1'"),
-        ({"search": ["epochs=1.5..3"]}, "expected epochs=LOW..HIGH with two of int, got '1.5..3'"),
+        ({"space": {"rate": "0..1"}}, "unknown keyword of balanced_softmax 'rate'"),
         (
-            {"search": ["network=log:a..b"]},
+            {"space": {"lr": "0.3..0.1"}},
+            "expected lr=LOW..HIGH with LOW below HIGH, got '0.3..0.1'",
+        ),
+        ({"space": {"lr": "0.1..nan"}}, "LOW below HIGH"),
+        ({"space": {"lr": "log:0..0.1"}}, "zero has no logarithm"),
+        ({"space": {"lr": "log:0.1"}}, "expected lr=LOW..HIGH with two of float, got 'log:0.1'"),
+        (
+            {"space": {"epochs": "1.5..3"}},
+            "expected epochs=LOW..HIGH with two of int, got '1.5..3'",
+        ),
+        (
+            {"space": {"network": "log:a..b"}},
             "expected values of network, which is str, got the range",
         ),
-        ({"search": ["augment=weak,cutoff"]}, "did you mean cutout"),
-        ({"search": ["tau=1"]}, "fix one value with --set tau=1"),
-        ({"search": ["tau=1,1"]}, "each once"),
+        ({"space": {"augment": "weak,cutoff"}}, "did you mean cutout"),
+        ({"space": {"tau": "1"}}, "fix one value with --set tau=1"),
+        ({"space": {"tau": "1,1"}}, "each once"),
         (
-            {"search": ["tau=0..1"], "set": ["tau=1"]},
+            {"space": {"tau": "0..1"}, "settings": {"tau": "1"}},
             "expected tau in --set or in --search, got it in both",
         ),
-        ({"search": ["tau=0..1"], "set": ["lr=0.1,0.2"]}, "write --search lr=0.1,0.2"),
+        ({"space": {"tau": "0..1"}, "settings": {"lr": "0.1,0.2"}}, "write --search lr=0.1,0.2"),
         (
-            {"search": ["tau=0..1"], "set": ["speed=1"]},
+            {"space": {"tau": "0..1"}, "settings": {"speed": "1"}},
             "unknown keyword of balanced_softmax 'speed'",
         ),
-        ({"search": ["tau=0..1"], "protocol": "paper"}, "which has no validation images"),
-        ({"search": ["tau=0..1"], "metric": "test/balanced"}, "the test set must not choose"),
-        ({"search": ["tau=0..1"], "metric": "accuracy"}, "expected --metric val/balanced"),
-        ({"search": ["tau=0..1"], "trials": 0}, "at least 1, got 0"),
-        ({"search": ["tau=0..1"], "jobs": 0}, "expected --jobs of at least 1"),
-        (
-            {"search": ["tau=0..1"], "recipes": "cross_entropy,balanced_softmax"},
-            "expected one recipe",
-        ),
-        ({"search": ["tau=0..1"], "name": "livt-tau"}, "expected one recipe"),
-        ({"search": ["tau=0..1"], "data": None}, "expected one recipe and its data"),
+        ({"space": {"tau": "0..1"}, "protocol": "paper"}, "which has no validation images"),
+        ({"space": {"tau": "0..1"}, "metric": "test/balanced"}, "the test set must not choose"),
+        ({"space": {"tau": "0..1"}, "metric": "accuracy"}, "expected --metric val/balanced"),
+        ({"space": {"tau": "0..1"}, "trials": 0}, "at least 1, got 0"),
+        ({"space": {"tau": "0..1"}, "jobs": 0}, "expected --jobs of at least 1"),
     ],
 )
 def test_mistakes_are_named_before_anything_runs(
     values: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        search.plan(given(out=tmp_path, **values))
+        plan(out=tmp_path, **values)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("flag", [("--trials", 3), ("--metric", "val/top1")])
-def test_flags_of_a_search_need_one(longtail: Any, flag: tuple[str, Any]) -> None:
-    said = longtail("sweep", "cross_entropy", "--data", "digits-lt", *flag)
-    assert said.code == 2
-    assert f"expected {flag[0]} with --search" in said.err
 
 
 class _Sealed(dict[str, Any]):
@@ -85,15 +80,15 @@ class _Sealed(dict[str, Any]):
 
 
 def test_the_score_is_that_of_validation() -> None:
-    asked = search.plan(given(search=["tau=0..1"]))
+    requested = plan()
     val = {"balanced": 0.6, "top1": 0.7, "groups": {"many": 0.8, "few": None}}
     row: Any = {"val": val, "test": _Sealed(balanced=0.9)}
-    assert asked.score(row) == 0.6
-    assert search.plan(given(search=["tau=0..1"], metric="val/many")).score(row) == 0.8
+    assert requested.score(row) == 0.6
+    assert plan(metric="val/many").score(row) == 0.8
     with pytest.raises(ValueError, match="got none in that group"):
-        search.plan(given(search=["tau=0..1"], metric="val/few")).score(row)
+        plan(metric="val/few").score(row)
     with pytest.raises(ValueError, match="expected validation images to search on"):
-        asked.score(row | {"val": None})
+        requested.score(row | {"val": None})
 
 
 def quick(score: Callable[[Job], float | None], seen: list[Job]) -> Callable[..., str | None]:
@@ -116,7 +111,7 @@ def quick(score: Callable[[Job], float | None], seen: list[Job]) -> Callable[...
 def trained(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[Callable[[Job], float | None]], list[Job]]:
-    monkeypatch.setattr(search, "_compared", lambda asked, best: None)
+    monkeypatch.setattr(searching, "_compare", lambda requested, best: None)
     monkeypatch.setattr(
         "longtail.records.row.read_row",
         lambda folder: json.loads((folder / "row.json").read_text()),
@@ -124,7 +119,7 @@ def trained(
 
     def prepare(score: Callable[[Job], float | None]) -> list[Job]:
         seen: list[Job] = []
-        monkeypatch.setattr(search, "do", quick(score, seen))
+        monkeypatch.setattr(searching, "run_job", quick(score, seen))
         return seen
 
     return prepare
@@ -138,11 +133,11 @@ def test_a_search_that_was_interrupted_goes_on_as_if_it_was_not(
     tmp_path: Path, trained: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings: dict[str, Any] = {
-        "search": ["tau=0.5..1.5", "lr=log:0.01..0.3", "network=fast_cnn,resnet32"],
-        "set": ["epochs=2"],
+        "space": {"tau": "0.5..1.5", "lr": "log:0.01..0.3", "network": "fast_cnn,resnet32"},
+        "settings": {"epochs": "2"},
     }
     whole = trained(near)
-    search.perform(given(out=tmp_path / "whole", trials=14, **settings))
+    run(tmp_path / "whole", trials=14, **settings)
     assert len(whole) == 14
     assert all(job.keywords["epochs"] == 2 and job.seed == 0 for job in whole)
     assert len({(job.keywords["tau"], job.keywords["lr"]) for job in whole}) == 14
@@ -156,9 +151,9 @@ def test_a_search_that_was_interrupted_goes_on_as_if_it_was_not(
     parts = trained(killed)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            search.perform(given(out=tmp_path / "parts", trials=14, **settings))
+            run(tmp_path / "parts", trials=14, **settings)
     capsys.readouterr()
-    search.perform(given(out=tmp_path / "parts", trials=14, **settings))
+    run(tmp_path / "parts", trials=14, **settings)
     said = capsys.readouterr().out
     assert "11 of 14 trials were done before, 1 more had begun" in said
     assert [job.keywords for job in parts if job.folder.name not in ("003", "012")] == [
@@ -171,15 +166,15 @@ def test_a_search_that_was_interrupted_goes_on_as_if_it_was_not(
     assert (tmp_path / "parts" / "search.svg").read_text().count("<circle") == 3 * 14
 
     done = trained(near)
-    search.perform(given(out=tmp_path / "parts", trials=14, **settings))
+    run(tmp_path / "parts", trials=14, **settings)
     assert not done, "a search that is done has nothing to do"
-    search.perform(given(out=tmp_path / "parts", trials=15, **settings))
+    run(tmp_path / "parts", trials=15, **settings)
     assert len(done) == 1
 
 
 def test_it_learns_where_to_look(tmp_path: Path, trained: Any) -> None:
     seen = trained(near)
-    search.perform(given(out=tmp_path, trials=40, search=["tau=0.5..1.5"]))
+    run(tmp_path, trials=40, space={"tau": "0.5..1.5"})
     early, late = seen[:10], seen[10:]  # the first ten are drawn blindly
     assert sum(map(near, late)) / len(late) > sum(map(near, early)) / len(early)
     assert max(map(near, seen)) > 0.99
@@ -197,29 +192,30 @@ def test_a_trial_that_has_learnt_something_is_continued_and_not_given_up(
 
     trained(failing)
     with pytest.raises(ValueError, match=r"x\.png cannot be read"):
-        search.perform(given(out=tmp_path / "run", search=["tau=0.5..1.5"], trials=4))
+        run(tmp_path / "run", space={"tau": "0.5..1.5"}, trials=4)
     again = trained(near)
-    search.perform(given(out=tmp_path / "run", search=["tau=0.5..1.5"], trials=4))
+    run(tmp_path / "run", space={"tau": "0.5..1.5"}, trials=4)
     assert "001" in [job.folder.name for job in again]
 
 
 def test_another_search_in_the_same_folder_is_refused(tmp_path: Path, trained: Any) -> None:
     trained(near)
-    search.perform(given(out=tmp_path, trials=1, search=["tau=0.5..1.5"]))
-    search.perform(given(out=tmp_path, trials=1, search=["tau=0.5..1.5"], threads=2, device="cpu"))
+    run(tmp_path, trials=1, space={"tau": "0.5..1.5"})
+    run(tmp_path, trials=1, space={"tau": "0.5..1.5"}, threads=2, device="cpu")
     with pytest.raises(
-        ValueError, match=r"search: \{'tau': '0.5..1.5'\} in the folder, \{'tau': '0.5..2'\} asked"
+        ValueError,
+        match=r"search: \{'tau': '0.5..1.5'\} in the folder, \{'tau': '0.5..2'\} requested",
     ):
-        search.perform(given(out=tmp_path, trials=1, search=["tau=0.5..2"]))
-    with pytest.raises(ValueError, match="seed: 0 in the folder, 3 asked"):
-        search.perform(given(out=tmp_path, trials=1, search=["tau=0.5..1.5"], seeds="3"))
+        run(tmp_path, trials=1, space={"tau": "0.5..2"})
+    with pytest.raises(ValueError, match="seed: 0 in the folder, 3 requested"):
+        run(tmp_path, trials=1, space={"tau": "0.5..1.5"}, seeds=[3])
 
 
 def test_settings_that_were_tried_are_not_trained_again(
     tmp_path: Path, trained: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen = trained(near)
-    search.perform(given(out=tmp_path, trials=8, search=["tau=0.5,1.0"]))
+    run(tmp_path, trials=8, space={"tau": "0.5,1.0"})
     assert len(seen) == 2
     assert "(as trial " in capsys.readouterr().out
 
@@ -228,17 +224,17 @@ def test_trials_that_diverge_are_counted_and_lose(
     tmp_path: Path, trained: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trained(lambda job: None if job.keywords["tau"] > 1.0 else near(job))
-    search.perform(given(out=tmp_path / "some", trials=6, search=["tau=0.5..1.5"]))
+    run(tmp_path / "some", trials=6, space={"tau": "0.5..1.5"})
     assert "diverged" in capsys.readouterr().out
     trained(lambda job: None)
     with pytest.raises(ValueError, match="expected a trial that learns, got 3 that diverged"):
-        search.perform(given(out=tmp_path / "all", trials=3, search=["tau=0.5..1.5"]))
+        run(tmp_path / "all", trials=3, space={"tau": "0.5..1.5"})
 
 
 def test_a_defect_in_a_trial_ends_the_search(tmp_path: Path, trained: Any) -> None:
     trained(lambda job: (_ for _ in ()).throw(ValueError("cannot reshape array")))
     with pytest.raises(ValueError, match="cannot reshape"):
-        search.perform(given(out=tmp_path / "none", trials=3, search=["tau=0.5..1.5"]))
+        run(tmp_path / "none", trials=3, space={"tau": "0.5..1.5"})
     assert not list((tmp_path / "none").glob("trials/*/row.json"))
 
 
@@ -251,20 +247,20 @@ def test_settings_that_do_not_go_together_do_not_end_a_search(
         return near(job)
 
     trained(picky)
-    search.perform(given(out=tmp_path / "some", trials=8, search=["tau=0.5..1.5"]))
+    run(tmp_path / "some", trials=8, space={"tau": "0.5..1.5"})
     assert "warning: " in capsys.readouterr().err
     trained(lambda job: (_ for _ in ()).throw(LongtailError("expected images")))
     with pytest.raises(ValueError, match="expected images"):
-        search.perform(given(out=tmp_path / "none", trials=2, search=["tau=0.5..1.5"]))
+        run(tmp_path / "none", trials=2, space={"tau": "0.5..1.5"})
 
 
 def test_a_later_twin_does_not_stand_for_a_trial(tmp_path: Path) -> None:
-    asked = search.plan(given(out=tmp_path, search=["tau=0.5,1.0"]))
-    study = search.opened(asked)
-    same = [search._asked(asked, study) for _ in range(8)]
+    requested = plan({"tau": "0.5,1.0"}, out=tmp_path)
+    study = searching.open_study(requested)
+    same = [searching._new_trial(requested, study) for _ in range(8)]
     later = next(own for own in same[1:] if own.params == same[0].params)
     study.tell(later.number, 0.5)
-    assert search._twin(asked, study, same[0]) is None, (
+    assert searching._twin(requested, study, same[0]) is None, (
         "the first of equal trials has to be there, if it wins"
     )
 
@@ -323,6 +319,6 @@ def test_a_real_search_ends_in_one_comparison(longtail: Any, tmp_path: Path) -> 
         f"trial-{best}-seed=1",
     ]
     assert "balanced over balanced_softmax tau=1.0" in " ".join(after.split())
-    assert "On validation (seed 0) the settings that the search began with" in after
+    assert "On validation (seed 0) the settings that the search started from" in after
     assert f"next: longtail compare {out}/final {out}/trials/{best}" in after
     assert longtail("compare", out / "final", out / "trials" / best).code == 0

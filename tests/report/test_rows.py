@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from longtail.records.row import FORMAT, Row, read_row
-from longtail.report.rows import read_rows
+from longtail.report.rows import find_runs, read_rows
 
 
 def test_a_finished_run(finished: Callable[..., Path]) -> None:
@@ -73,3 +73,27 @@ def test_all_folders_without_a_row_are_named_at_once(
         read_rows([a, b, tmp_path / "none"])
     assert str(b) in str(caught.value)
     assert str(tmp_path / "none") in str(caught.value)
+
+
+def make_runs(folder: Path, *runs: str) -> None:
+    for run in runs:
+        (folder / run).mkdir(parents=True)
+        for name in ("recipe.json", "row.json"):
+            (folder / run / name).write_text("{}")
+
+
+def test_trials_of_a_search_are_not_among_the_runs_of_a_folder(tmp_path: Path) -> None:
+    make_runs(tmp_path, "search/trials/001", "search/final/winner-seed=0", "other/trials/001")
+    (tmp_path / "search" / "search.json").write_text("{}")
+    final, mine = tmp_path / "search/final/winner-seed=0", tmp_path / "other/trials/001"
+    assert find_runs([tmp_path / "search"]) == ([final], [])
+    assert find_runs([tmp_path / "other"]) == ([mine], []), "somebody's name for a folder"
+    trial = tmp_path / "search/trials/001"
+    assert find_runs([trial, trial]) == ([trial], [])
+
+
+def test_prerequisites_are_left_out_and_unfinished_runs_are_named(tmp_path: Path) -> None:
+    make_runs(tmp_path, "sweep/first/mgp-seed=0", "sweep/a", "sweep/b")
+    (tmp_path / "sweep/b/row.json").unlink()
+    assert find_runs([tmp_path / "sweep"]) == ([tmp_path / "sweep/a"], [tmp_path / "sweep/b"])
+    assert find_runs([tmp_path / "nowhere"]) == ([tmp_path / "nowhere"], [])

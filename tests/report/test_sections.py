@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from longtail.experiments.published import PUBLISHED, Published
+from longtail.recipes.published import Published
 from longtail.records.predictions import read_predictions
 from longtail.report import sections
 from longtail.report.folders import read_folder
@@ -195,7 +195,6 @@ def test_the_published_number_is_named_with_its_band(
         assert "Doe 2020, table 1" in found["words"]
         assert found["differs"] == ("the moon",)
         assert found["heading"] == "Against the published number"
-    assert PUBLISHED
 
 
 def test_a_run_can_be_repeated_from_what_is_said(finished: Finished) -> None:

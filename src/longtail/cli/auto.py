@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from longtail.cli import flags, tables
 from longtail.errors import LongtailError
+from longtail.experiments.jobs import default_folder
 from longtail.recipes.choosing import Choice, Facts, choose
 from longtail.recipes.signatures import read
 from longtail.records.layout import RunFolder
@@ -53,7 +54,7 @@ def perform(**values: Any) -> None:
         )
     shared = {name: values[name] for name in flags.SHARED}
     data, out, wish = shared.pop("data"), shared.pop("out"), shared.pop("adjust")
-    out = out or flags.usual_out("auto", data, shared["seed"])
+    out = out or default_folder("auto", data, shared["seed"])
     check_outside(out, data)
     files = RunFolder(out)
     if files.choice.exists():

@@ -206,11 +206,6 @@ SWEEP: Mapping[str, inspect.Parameter] = {
 """The flags of `longtail sweep`."""
 
 
-def usual_out(what: str, data: str, *more: object) -> Path:
-    """Where runs go without --out: runs/WHAT-DATA-MORE."""
-    return Path("runs") / "-".join([what, Path(data).resolve().name, *map(str, more)])
-
-
 CONTEXT = inspect.Parameter(
     "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
 )

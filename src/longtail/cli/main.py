@@ -15,19 +15,19 @@ from typer.core import TyperGroup
 
 from longtail import __version__
 from longtail.cli import auto, flags, tables
+from longtail.cli.compare import compare
 from longtail.cli.export import export
 from longtail.cli.inspect import inspect
 from longtail.cli.predict import predict
-from longtail.cli.report import ACROSS, report
+from longtail.cli.report import report
 from longtail.cli.reproduce import reproduce
 from longtail.cli.serve import serve
 from longtail.cli.sweep import sweep
-from longtail.errors import LongtailError
-from longtail.experiments.citations import CITATIONS
-from longtail.experiments.jobs import FIRST
+from longtail.errors import LongtailError, explained
+from longtail.experiments.jobs import default_folder
 from longtail.recipes import RECIPES
 from longtail.recipes.signatures import Recipe, read
-from longtail.records.layout import RunFolder, is_trial
+from longtail.records.layout import RunFolder
 
 if TYPE_CHECKING:
     from longtail.records.row import Row
@@ -83,16 +83,6 @@ def run() -> None:
             raise
         print(message[0], file=sys.stderr)
         sys.exit(message[1])
-
-
-def explained(error: Exception) -> tuple[str, int] | None:
-    """The message and exit code for an error that a person can mend; None for one that only we can."""
-    name = type(error).__name__  # by name: importing the classes would import torch
-    if name == "Stopped":
-        return str(error), 130
-    if isinstance(error, LongtailError | OSError) or name == "NonFinite":
-        return f"error: {error}", 2
-    return None
 
 
 def _version(asked: bool) -> None:
@@ -162,8 +152,10 @@ def show(
     """Show a recipe: what it says about itself, its keywords, its source."""
     own = read(recipe)
     if cite:
+        from longtail.experiments.spec import citations
+
         print(
-            "\n\n".join(CITATIONS.get(own.name, ()))
+            "\n\n".join(citations().get(own.name, ()))
             or f"{own.name} names nothing to cite: cite what its docstring names."
         )
         return
@@ -180,7 +172,7 @@ def _train(recipe: Recipe, values: dict[str, Any]) -> None:
     shared = {name: values[name] for name in flags.SHARED}
     own = flags.keywords(recipe, values)
     data, out = shared.pop("data"), shared.pop("out")
-    out = out or flags.usual_out(recipe.name.rpartition(":")[2], data, shared["seed"])
+    out = out or default_folder(recipe.name.rpartition(":")[2], data, shared["seed"])
     result = train(recipe.target, data, out, **shared, **own)
     if result.row is None:
         tables.say("Dry run: nothing was written.")
@@ -287,50 +279,6 @@ def eval_(
 
 
 @app.command()
-def compare(
-    runs: Annotated[
-        list[Path], typer.Argument(help="Folders of finished runs, or folders of such folders.")
-    ],
-    across: Annotated[list[str] | None, typer.Option(help=ACROSS)] = None,
-    format: Annotated[
-        Literal["table", "markdown", "csv", "latex"], typer.Option(help="How to write it.")
-    ] = "table",
-    out: Annotated[
-        Path | None, typer.Option(help="Write to this file instead; .md, .csv or .tex says how.")
-    ] = None,
-) -> None:
-    """Rank finished runs that can be ranked, or say in what they differ. Differences are over the first."""
-    tables.compared(expanded(runs), across=across or [], format=format, out=out)
-    if format == "table" and out is None:
-        given = shlex.join(map(str, runs)) + "".join(f" --across {name}" for name in across or [])
-        tables.next_step(
-            f"longtail report {given} --out comparison.html",
-            f"longtail compare {given} --out comparison.tex",
-        )
-
-
-def expanded(folders: list[Path]) -> list[Path]:
-    """The runs in these folders, each once: themselves, or those inside, sorted, without those that others began with.
-
-    Nor are trials of a search among them, which would be chosen by their test images. Unfinished ones are named.
-    """
-    found = []
-    for folder in folders:
-        inside = []
-        if not RunFolder(folder).recipe.exists():
-            inside = [
-                run
-                for run in RunFolder(folder).runs_inside()
-                if FIRST not in run.path.relative_to(folder).parts and not is_trial(run)
-            ]
-        for run in inside:
-            if not run.is_finished:
-                tables.warn(f"{run.path} is unfinished and not in the table")
-        found += [run.path for run in inside if run.is_finished] or [folder]
-    return list(dict.fromkeys(found))
-
-
-@app.command()
 def doctor() -> None:
     """Say what this machine can do: devices, threads, precision, versions, optional parts."""
     from longtail.cli.doctor import findings
@@ -365,6 +313,7 @@ app.command(
     ),
     help="Train every combination of recipes, keywords and seeds, or search on validation; compares; resumable.",
 )(flags.signed(sweep, [flags.CONTEXT, *flags.SWEEP.values()]))
+app.command("compare")(compare)
 app.command("reproduce")(reproduce)
 app.command("report")(report)
 app.command("predict")(predict)

@@ -6,7 +6,6 @@ import os
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from longtail.recipes.signatures import Recipe
     from longtail.records.row import Evaluation, Row, Summary
     from longtail.records.scores import Label
+    from longtail.report.columns import ColumnTable
+    from longtail.report.comparison import Comparison
 
 
 def _console(*, stderr: bool = False) -> Console:
@@ -376,37 +377,23 @@ def draw(drawing: Table) -> None:
     _console().print(drawing)
 
 
-def compared(
-    folders: Sequence[Path], *, across: Sequence[str], format: str, out: Path | None
-) -> None:
-    """Compare runs and print the table, or write it to a file."""
-    from longtail.records.row import read_row
-    from longtail.report.comparison import compare
-    from longtail.report.formats import FORMATS, write
-
-    found = compare([read_row(folder) for folder in folders], across=across)
-    if out is not None:
-        write(found, out, format=None if format == "table" else format)
-        say(f"written: {out}")
-        return
-    if format != "table":
-        print(FORMATS[format](found), end="")
-        return
+def print_comparison(found: Comparison | ColumnTable) -> None:
+    """Print a comparison: in two parts where the terminal is too narrow for one."""
     console, columns, cells = _console(), found.columns(), found.cells()
     left = 1 + len(found.lines[0].across)
     ranked = found.labels[found.headline["name"]]["title"]
-    whole = _table(columns, cells, left=left, bold=ranked)
+    table = _table(columns, cells, left=left, bold=ranked)
     console.print()
-    if (
-        Measurement.get(console, console.options.update(max_width=10_000), whole).maximum
-        <= console.width
-    ):
-        console.print(whole)
-    else:  # a narrow terminal: the scores, then the rest
+    width = Measurement.get(console, console.options.update(max_width=10_000), table).maximum
+    if width <= console.width:
+        console.print(table)
+    else:  # the scores, then the rest
         cut = left + len(found.labels)
-        console.print(_table(columns[:cut], [own[:cut] for own in cells], left=left, bold=ranked))
+        scores = [line[:cut] for line in cells]
+        console.print(_table(columns[:cut], scores, left=left, bold=ranked))
         console.print()
-        console.print(_table([columns[0], *columns[cut:]], [[own[0], *own[cut:]] for own in cells]))
+        rest = [[line[0], *line[cut:]] for line in cells]
+        console.print(_table([columns[0], *columns[cut:]], rest))
     console.print()
     say("percent; mean ± sample standard deviation over seeds")
     say(

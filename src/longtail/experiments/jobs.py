@@ -1,4 +1,7 @@
-"""Runs to do, one after another or side by side. Finished ones are not run again; those that stopped continue."""
+"""Run the arms of an experiment, one after another or side by side.
+
+Finished runs are not run again; those that stopped continue.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,67 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from longtail.cli import tables
-from longtail.errors import LongtailError
-from longtail.recipes.signatures import Recipe
+from longtail.errors import LongtailError, explained
+from longtail.experiments.spec import DATA_FLAGS, Arm, Experiment, parameter_of
+from longtail.recipes.signatures import RESERVED, Recipe, read
 from longtail.records.layout import RunFolder
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-FIRST = "first"  # the folder of runs that others begin with
-DIVERGED, REFUSED, STOPPED = 3, 4, 130  # exit codes of a process of its own
+DIVERGED, REFUSED, STOPPED = 3, 4, 130  # exit codes of a run in its own process
+
+
+class Progress(Protocol):
+    """Where an experiment tells what it does; the command line passes its tables."""
+
+    def say(self, text: str) -> None:
+        """Tell what is done."""
+
+    def warn(self, text: str) -> None:
+        """Tell what went wrong, where the rest goes on."""
+
+    def grid(
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        left: int = 1,
+        title: str | None = None,
+    ) -> None:
+        """Show a table; the first `left` columns are text."""
+
+
+class Printed:
+    """Progress as plain lines, of the first process alone."""
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        if is_first_process():
+            print(text, flush=True)
+
+    def warn(self, text: str) -> None:
+        """Print a line to stderr."""
+        if is_first_process():
+            print(f"warning: {text}", file=sys.stderr, flush=True)
+
+    def grid(
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        left: int = 1,
+        title: str | None = None,
+    ) -> None:
+        """Print a line for each row."""
+        for row in ([title] if title else [], columns, *rows):
+            self.say("  ".join(row))
+
+
+def is_first_process() -> bool:
+    """Whether this process prints and writes for all that `torchrun` started."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 @dataclass(frozen=True)
@@ -35,17 +88,17 @@ class Job:
     folder: Path
     keywords: Mapping[str, Any]
     flags: Mapping[str, Any]  # of the data and the machine
-    compared: bool = True  # False: others begin with it
+    compared: bool = True  # False: others start from it
 
     def call(self) -> dict[str, Any]:
-        """What `longtail.train` is called with."""
-        own = {
+        """The arguments of `longtail.train`."""
+        run = {
             "recipe": self.recipe.target,
             "data": self.data,
             "out": str(self.folder),
             "seed": self.seed,
         }
-        return {**own, **self.flags, **self.keywords}
+        return {**run, **self.flags, **self.keywords}
 
     @property
     def finished(self) -> bool:
@@ -53,50 +106,112 @@ class Job:
         return RunFolder(self.folder).is_finished
 
 
+def default_folder(what: str, data: str | Path = "", *more: object) -> Path:
+    """Where runs go unless a folder is given: runs/WHAT-DATA-MORE."""
+    names = [Path(data).resolve().name] if data else []
+    return Path("runs") / "-".join([what, *names, *map(str, more)])
+
+
 def machine(flags: Mapping[str, Any], at_once: int) -> dict[str, Any]:
-    """The flags of each of so many runs at once: beside others, a run has one thread unless it was given more."""
+    """The flags of each of so many runs at once: beside others, a run has one thread unless given more."""
     if at_once < 1:
         raise LongtailError(f"expected --jobs of at least 1, got {at_once}")
-    return {**flags, "threads": 1 if at_once > 1 and flags["threads"] is None else flags["threads"]}
+    alone = at_once == 1 or flags.get("threads") is not None
+    return {**flags} if alone else {**flags, "threads": 1}
 
 
-def perform(jobs: Sequence[Job], *, at_once: int = 1) -> list[Path]:
-    """Train every job, those that others begin with first.
+def jobs_of(experiment: Experiment, folder: Path) -> list[Job]:
+    """The runs of an experiment: prerequisites, then every arm with every seed. Checks all settings."""
 
-    Which diverged is given back, with those that would have begun with them; they did not keep the others from running.
+    def place(arm: Arm, seed: int) -> Path:
+        return folder / arm.folder.replace("{seed}", str(seed if arm.seed is None else arm.seed))
+
+    def job(arm: Arm, seed: int, *, compared: bool) -> Job:
+        recipe = read(arm.recipe)
+        flags, keywords = dict(experiment.flags), dict[str, Any]()
+        for name, value in arm.settings.items():
+            if isinstance(value, str) and value[1:-1] in experiment.prerequisites:
+                value = str(place(experiment.prerequisites[value[1:-1]], seed))
+            elif isinstance(value, str) and (name not in RESERVED or name in DATA_FLAGS):
+                value = parameter_of(recipe, name).parse(value.replace("{seed}", str(seed)))
+            (flags if name in RESERVED else keywords)[name] = value
+        return Job(
+            recipe,
+            arm.data or experiment.data,
+            seed if arm.seed is None else arm.seed,
+            place(arm, seed),
+            recipe.keywords(keywords),
+            flags,
+            compared=compared,
+        )
+
+    jobs = [
+        job(arm, seed, compared=compared)
+        for arms, compared in ((experiment.prerequisites.values(), False), (experiment.arms, True))
+        for arm in arms
+        for seed in experiment.seeds
+    ]
+    return list({(job.folder, job.compared): job for job in jobs}.values())
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    *,
+    at_once: int = 1,
+    apart: bool | None = None,
+    progress: Progress | None = None,
+    finished: Callable[[Job], object] = lambda job: None,
+) -> list[Path]:
+    """Train every job, those that others start from first.
+
+    Args:
+        jobs: What to train.
+        at_once: How many side by side.
+        apart: Whether each run has its own process, with its output in a log file beside its
+            folder; only where there are several at once unless given.
+        progress: Where to tell what is done; printed unless given.
+        finished: Called with each job that has reached its end.
+
+    Returns:
+        The folders of the runs that diverged, and of those that would have started from them. They
+        did not keep the others from running.
     """
+    progress, apart = progress or Printed(), at_once > 1 if apart is None else apart
     diverged: list[Path] = []
 
-    def one(numbered: tuple[int, Job]) -> tuple[Job, str | None]:
+    def run(numbered: tuple[int, Job]) -> tuple[Job, str | None]:
         number, job = numbered
-        known = (
-            " (finished before)" if job.finished else f" (log: {_log(job)})" if at_once > 1 else ""
-        )
-        tables.say(f"[{number}/{len(jobs)}] {job.folder}{known}")
-        return job, do(job, apart=at_once > 1)
+        note = " (finished before)" if job.finished else f" (log: {_log(job)})" if apart else ""
+        progress.say(f"[{number}/{len(jobs)}] {job.folder}{note}")
+        return job, run_job(job, apart=apart)
 
-    for late in (False, True):
+    for compared in (False, True):
         wave = []
         for number, job in enumerate(jobs, start=1):
-            lost = {*map(str, job.keywords.values())} & {*map(str, diverged)} if late else set()
+            lost = {*map(str, job.keywords.values())} & {*map(str, diverged)} if compared else set()
             if lost:
-                tables.warn(f"{job.folder}: it begins with {', '.join(lost)}, which diverged")
+                progress.warn(f"{job.folder}: it starts from {', '.join(lost)}, which diverged")
                 diverged.append(job.folder)
-            elif job.compared is late:
+            elif job.compared is compared:
                 wave.append((number, job))
-        for job, reason in run_all(one, wave, at_once=at_once):
+        for job, reason in run_all(run, wave, at_once=at_once):
             if reason is not None:
-                tables.warn(f"{job.folder}: {reason}")
+                progress.warn(f"{job.folder}: {reason}")
                 diverged.append(job.folder)
-            elif at_once > 1:
-                tables.say(f"finished: {job.folder}")
+                continue
+            finished(job)
+            if at_once > 1:
+                progress.say(f"finished: {job.folder}")
     return diverged
 
 
 def run_all(
     work: Callable[[Item], Result], items: Sequence[Item], *, at_once: int
 ) -> Iterator[Result]:
-    """Do some work for every item, for so many at once. An error or Ctrl-C stops what runs; all of it has saved when this ends."""
+    """Do some work for every item, for so many at once.
+
+    An error or Ctrl-C stops what runs; all of it has saved when this ends.
+    """
     if at_once == 1:
         yield from map(work, items)
         return
@@ -104,9 +219,8 @@ def run_all(
         with ThreadPoolExecutor(at_once) as pool:
             futures = [pool.submit(work, item) for item in items]
             try:
-                for future in as_completed(
-                    futures
-                ):  # an error is heard when it happens, not when all before have ended
+                # As they end: an error is raised when it happens, not when all before have ended.
+                for future in as_completed(futures):
                     yield future.result()
             except BaseException as error:
                 for future in futures:
@@ -126,8 +240,8 @@ def run_all(
         _stopping.clear()  # every thread of the pool has ended
 
 
-def do(job: Job, *, apart: bool = False) -> str | None:
-    """Train a job to its end, here or in a process of its own. Says why, where it diverged."""
+def run_job(job: Job, *, apart: bool = False) -> str | None:
+    """Train a job to its end, here or in its own process. Gives the reason if it diverged."""
     if apart and not job.finished:
         return _apart(job)
     from longtail.core import NonFinite
@@ -139,12 +253,12 @@ def do(job: Job, *, apart: bool = False) -> str | None:
             train(**job.call())
         except NonFinite as error:
             return str(error)
-        except Stopped:  # its own advice is how to continue one run
+        except Stopped:  # whose message is how to continue one run
             raise Stopped(_continue(job)) from None
     return None
 
 
-_here = threading.Lock()  # torch's threads and generators belong to the whole process
+_here = threading.Lock()  # torch's threads and generators belong to the process
 _children: set[subprocess.Popen[bytes]] = set()
 _starting, _stopping = threading.Lock(), threading.Event()
 
@@ -165,9 +279,10 @@ def _apart(job: Job) -> str | None:
     with log.open("ab") as file, _starting:
         if _stopping.is_set():
             raise ChildProcessError(
-                f"{job.folder} was not begun, for another run has failed: the same command does the rest"
+                f"{job.folder} was not started, for another run has failed: "
+                "the same command does the rest"
             )
-        # A session of its own, so that Ctrl-C reaches this process alone, which then asks its children to save.
+        # In a new session Ctrl-C reaches this process alone, which then makes its children save.
         child = subprocess.Popen(
             [sys.executable, "-m", "longtail.experiments.jobs"],
             stdin=subprocess.PIPE,
@@ -178,9 +293,7 @@ def _apart(job: Job) -> str | None:
         _children.add(child)
     try:
         assert child.stdin is not None
-        with (
-            child.stdin as line
-        ):  # stays open as long as this process lives, and tells the child so
+        with child.stdin as line:  # closed when this process ends, which tells the child so
             line.write(json.dumps(job.call(), default=str).encode() + b"\n")
             line.flush()
             code = child.wait()
@@ -188,29 +301,28 @@ def _apart(job: Job) -> str | None:
         _children.discard(child)
     if code == 0:
         return None
-    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    last = said[-1] if said else f"it ended with code {code}"
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    last = lines[-1] if lines else f"it ended with code {code}"
     if code == DIVERGED:
         return last
     if code in (STOPPED, -signal.SIGTERM):
         from longtail.engine.stopping import Stopped
 
         raise Stopped(_continue(job))
-    said_all = f"{job.folder} failed: {last.removeprefix('error: ')} (all it said is in {log})"
+    message = f"{job.folder} failed: {last.removeprefix('error: ')} (its output is in {log})"
     # Anything else, such as no memory, no disk or a kill, is no fault of its keywords.
-    raise LongtailError(said_all) if code == REFUSED else ChildProcessError(said_all)
+    raise LongtailError(message) if code == REFUSED else ChildProcessError(message)
 
 
 def _child() -> None:
-    """A process of its own: one line of JSON says what to train. It saves and stops when its parent is gone."""
-    asked = json.loads(sys.stdin.buffer.readline())
+    """The process of a run: one line of JSON says what to train. It saves and stops when its parent is gone."""
+    request = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_watch, daemon=True).start()
-    from longtail.cli.main import explained
     from longtail.core import NonFinite
     from longtail.runs import train
 
     try:
-        train(**asked)
+        train(**request)
     except Exception as error:
         message = explained(error)
         if message is None:

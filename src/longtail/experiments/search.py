@@ -1,28 +1,32 @@
-"""Search on validation: keywords drawn by Optuna, every trial a run of its own. The test images choose nothing.
+"""Search on validation: keywords drawn by Optuna, every trial a run. The test images choose nothing.
 
-In the folder of a search, `search.json` says what was asked, `search.jsonl` is Optuna's journal, `trials` has a run for each trial and
-`final` the runs of the table at the end, apart from that of the winner with the first seed, which is its trial.
+In the folder of a search, `search.json` is the request, `search.jsonl` Optuna's journal, `trials` has
+a run for each trial and `final` the runs of the table at the end, but for the winner with the first
+seed, which is its trial.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import join
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from longtail.cli import tables
-from longtail.cli.flags import usual_out
-from longtail.cli.sweep import integers, pairs, shared_flags
 from longtail.errors import LongtailError, MissingExtra
-from longtail.experiments.jobs import Job, do, run_all
-from longtail.experiments.jobs import perform as train_all
-from longtail.experiments.spaces import Choices, Range, Space, space
+from longtail.experiments.jobs import (
+    Job,
+    Printed,
+    Progress,
+    default_folder,
+    is_first_process,
+    machine,
+    run_all,
+    run_job,
+    run_jobs,
+)
+from longtail.experiments.spaces import Choices, Range, Space, parse_space
+from longtail.experiments.sweeps import check_seeds
 from longtail.naming import unknown
 from longtail.recipes.signatures import Recipe, read
 from longtail.records.layout import RunFolder, SearchFolder
@@ -32,20 +36,40 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
     from longtail.records.row import Row
+    from longtail.report.columns import ColumnTable
+    from longtail.report.comparison import Comparison
 
 METRICS = ("val/balanced", "val/top1", "val/many", "val/medium", "val/few")
 TRIALS = 20
 SHOWN = 10  # trials in the table
-MACHINE = (
-    "device",
-    "precision",
-    "threads",
-    "workers",
-    "save_every",
-    "compile",
-    "sync_batchnorm",
-    "tensorboard",
-)  # may change
+FLAGS: Mapping[str, Any] = {
+    "root": None,
+    "imbalance": None,
+    "profile": "exp",
+    "protocol": "holdout",
+    "split_seed": 0,
+    "on_bad_image": "refuse",
+    "mirror": None,
+    "geometry": None,
+    "tta": "none",
+    "adjust": "none",
+}
+"""The flags that tell one search from another, with their defaults; those of the machine may change."""
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The winner of a search, and its comparison with the settings that the search started from."""
+
+    folder: Path
+    best: Path  # the run of the winner with the first seed
+    keywords: Mapping[str, Any]  # that the search chose
+    value: float  # of the winner on validation
+    runs: tuple[Path, ...]  # that are compared
+    diverged: tuple[Path, ...]
+    table: Comparison | ColumnTable
+    across: tuple[str, ...]  # the fields of the comparison that differ
+    command: str  # that trains the winner
 
 
 @dataclass(frozen=True)
@@ -57,12 +81,13 @@ class Search:
     folder: Path
     keywords: Mapping[str, Any]  # before the search changes some
     space: Space
-    asked: Mapping[str, str]  # the space as it was typed
+    texts: Mapping[str, str]  # the space as it was typed
     metric: str
     trials: int
     seeds: Sequence[int]
     flags: Mapping[str, Any]
     jobs: int
+    progress: Progress
 
     def job(self, folder: Path, keywords: Mapping[str, Any], seed: int) -> Job:
         """A run of this search."""
@@ -90,86 +115,133 @@ class Search:
         summary, name = row["val"], self.metric.partition("/")[2]
         if summary is None:
             raise LongtailError(
-                f"expected validation images to search on, got none in {self.data}: it is too small, or has no room for any"
+                f"expected validation images to search on, got none in {self.data}: "
+                "it is too small, or has no room for any"
             )
         value = {"top1": summary["top1"], "balanced": summary["balanced"], **summary["groups"]}.get(
             name
         )
         if value is None:
             raise LongtailError(
-                f"expected validation images for {self.metric}, got none in that group: take val/balanced"
+                f"expected validation images for {self.metric}, got none in that group: "
+                "take val/balanced"
             )
         return value
 
 
-def perform(values: Mapping[str, Any]) -> None:
-    """Search, train the winner with every seed, and compare it with the recipe's own settings."""
-    search = plan(values)
-    study = opened(search)
-    best = _searched(search, study)
-    _shown(search, study, best)
-    _compared(search, best)
+def search(
+    recipe: str,
+    data: str | Path,
+    space: Mapping[str, str],
+    *,
+    trials: int = TRIALS,
+    metric: str = METRICS[0],
+    seeds: Sequence[int] = (0,),
+    settings: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+    **flags: Any,
+) -> SearchResult:
+    """Search keywords on validation, train the winner with every seed, compare it with the defaults.
+
+    Args:
+        recipe: Its name, or package.module:function.
+        data: A known name, or a path.
+        space: Keyword -> "LOW..HIGH", "log:LOW..HIGH" or "VALUE,VALUE".
+        trials: How many settings are tried; those of earlier calls count.
+        metric: What is maximised, on validation images.
+        seeds: Trials have the first; the runs at the end have all.
+        settings: Keywords that are fixed.
+        out: The folder of the runs; runs/search-RECIPE-DATA unless given.
+        jobs: Runs at once, each a process with one thread unless `threads` is given.
+        progress: Where to tell what is done; printed unless given.
+        flags: Data and run flags of `longtail.train`, for every run.
+    """
+    wanted = plan(
+        recipe,
+        data,
+        space,
+        trials=trials,
+        metric=metric,
+        seeds=seeds,
+        settings=settings,
+        out=out,
+        jobs=jobs,
+        progress=progress,
+        **flags,
+    )
+    study = open_study(wanted)
+    best = _run_trials(wanted, study)
+    _show_trials(wanted, study, best)
+    return _compare(wanted, best)
 
 
-def plan(values: Mapping[str, Any]) -> Search:
-    """What the flags ask for; everything is checked before anything runs."""
+def plan(
+    recipe: str,
+    data: str | Path,
+    space: Mapping[str, str],
+    *,
+    trials: int = TRIALS,
+    metric: str = METRICS[0],
+    seeds: Sequence[int] = (0,),
+    settings: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+    **flags: Any,
+) -> Search:
+    """What the arguments of `search` ask for; everything is checked before anything runs."""
     from longtail.runs.identity import check_outside
 
-    names = (values["recipes"] or "").split(",")
-    if values["name"] is not None or len(names) != 1 or not names[0] or not values["data"]:
+    if flags.get("protocol") == "paper":
         raise LongtailError(
-            "expected one recipe and its data to search, got others: write `longtail sweep RECIPE --data DATA --search ...`"
-        )
-    if values["protocol"] == "paper":
-        raise LongtailError(
-            "expected --protocol holdout to search, got paper, which has no validation images: what would choose is the test set. "
+            "expected --protocol holdout to search, got paper, which has no validation images: "
+            "what would choose is the test set. "
             "Search with holdout, then train what it finds with paper"
         )
-    metric = values["metric"] or METRICS[0]
     if metric not in METRICS:
         raise LongtailError(
             f"expected --metric {', '.join(METRICS)}, got {metric!r}"
             + ": the test set must not choose" * ("test" in metric)
         )
-    trials = TRIALS if values["trials"] is None else values["trials"]
     if trials < 1:
         raise LongtailError(f"expected --trials of at least 1, got {trials}")
-    recipe = read(names[0])
-    fixed = {}
-    for name, text in pairs(values["set"] or [], "--set KEYWORD=VALUE").items():
-        if name not in recipe.parameters:
-            raise unknown(f"keyword of {recipe.name}", name, recipe.parameters)
-        parameter = recipe.parameters[name]
-        if not parameter.many and "," in text:
-            raise LongtailError(
-                f"expected one value in --set {name}={text} beside --search, got several: write --search {name}={text}"
-            )
-        fixed[name] = parameter.parse(text)
-    asked = pairs(values["search"], "--search KEYWORD=LOW..HIGH or KEYWORD=VALUE,VALUE")
-    for name in asked:
-        if name in fixed:
+    known, fixed = read(recipe), {}
+    for name, value in (settings or {}).items():
+        if name not in known.parameters:
+            raise unknown(f"keyword of {known.name}", name, known.parameters)
+        if name in space:
             raise LongtailError(
                 f"expected {name} in --set or in --search, got it in both: leave one out"
             )
-    out = values["out"] or usual_out(f"search-{recipe.name.rpartition(':')[2]}", values["data"])
-    check_outside(out, values["data"])
+        parameter = known.parameters[name]
+        if isinstance(value, str) and not parameter.many and "," in value:
+            raise LongtailError(
+                f"expected one value in --set {name}={value} beside --search, got several: "
+                f"write --search {name}={value}"
+            )
+        fixed[name] = parameter.parse(value) if isinstance(value, str) else value
+    folder = Path(out) if out else default_folder(f"search-{known.name.rpartition(':')[2]}", data)
+    check_outside(folder, str(data))
     return Search(
-        recipe,
-        values["data"],
-        out,
-        recipe.keywords(fixed),
-        {name: space(recipe, name, text) for name, text in asked.items()},
-        asked,
+        known,
+        str(data),
+        folder,
+        known.keywords(fixed),
+        {name: parse_space(known, name, text) for name, text in space.items()},
+        dict(space),
         metric,
         trials,
-        integers(values["seeds"] or "0"),
-        shared_flags(values),
-        values["jobs"],
+        check_seeds(seeds),
+        machine(flags, jobs),
+        jobs,
+        progress or Printed(),
     )
 
 
-def opened(search: Search) -> Study:
-    """The study in the folder of a search, new or continued; a folder with another search is refused, and the difference named."""
+def open_study(search: Search) -> Study:
+    """The study in the folder of a search, new or continued; a folder with another search is refused."""
     try:
         import optuna
     except ModuleNotFoundError:
@@ -181,11 +253,8 @@ def opened(search: Search) -> Study:
 
     from longtail.records.files import FORMAT, read_json, write_json
 
-    seen = {
-        name: None if search.flags[name] is None else str(search.flags[name])
-        for name in search.flags
-        if name not in MACHINE
-    }
+    flags = {name: search.flags.get(name, default) for name, default in FLAGS.items()}
+    texts = {name: None if value is None else str(value) for name, value in flags.items()}
     record = {
         "format": FORMAT,
         "recipe": search.recipe.name,
@@ -193,13 +262,14 @@ def opened(search: Search) -> Study:
         "metric": search.metric,
         "seed": search.seeds[0],
     }
-    record |= {"search": dict(search.asked), "keywords": dict(search.keywords), "flags": seen}
+    record |= {"search": dict(search.texts), "keywords": dict(search.keywords), "flags": texts}
     files = SearchFolder(search.folder)
     path = files.request
     if path.exists():
         there = read_json(path)
+        there["flags"] = {**dict.fromkeys(FLAGS), **there["flags"]}  # a flag that is newer
         changed = [
-            f"{name}: {there.get(name)} in the folder, {value} asked"
+            f"{name}: {there.get(name)} in the folder, {value} requested"
             for name, value in record.items()
             if there.get(name) != value
         ]
@@ -209,7 +279,7 @@ def opened(search: Search) -> Study:
                 + "\n  ".join(changed)
                 + "\nchoose another --out"
             )
-    else:
+    elif is_first_process():
         search.folder.mkdir(parents=True, exist_ok=True)
         write_json(path, record)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -219,7 +289,7 @@ def opened(search: Search) -> Study:
     )
 
 
-def _searched(search: Search, study: Study) -> FrozenTrial:
+def _run_trials(search: Search, study: Study) -> FrozenTrial:
     """Do what is missing of the trials; the best of all."""
     from optuna.trial import TrialState
 
@@ -237,7 +307,7 @@ def _searched(search: Search, study: Study) -> FrozenTrial:
     ]
     done = [trial for trial in before if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
     if done or running:
-        tables.say(
+        search.progress.say(
             f"{search.folder}: {len(done)} of {search.trials} trials were done before"
             + f", {len(running)} more had begun" * bool(running)
         )
@@ -248,33 +318,35 @@ def _searched(search: Search, study: Study) -> FrozenTrial:
 
     def one(begun: FrozenTrial | None) -> None:
         with lock:
-            trial = _asked(search, study) if begun is None else begun
+            trial = _new_trial(search, study) if begun is None else begun
             twin = _twin(search, study, trial)
         job = search.trial_job(trial)
         again = f" (as trial {twin.number + 1})" if twin else ""
-        tables.say(
-            f"trial {trial.number + 1} of {search.trials}: {_said(search.drawn(trial))}{again}"
+        search.progress.say(
+            f"trial {trial.number + 1} of {search.trials}: {_words(search.drawn(trial))}{again}"
         )
         try:
-            reason = None if twin else do(job, apart=search.jobs > 1)
+            reason = None if twin else run_job(job, apart=search.jobs > 1)
         except LongtailError as error:
             if RunFolder(job.folder).has_started():
                 raise  # it has learnt something: an image that cannot be read any more, say
             with lock:  # keywords that do not go together: another trial may do better
-                tables.warn(f"{job.folder}: {error}")
+                search.progress.warn(f"{job.folder}: {error}")
                 study.tell(trial.number, state=TrialState.FAIL)
             refused.append(error)
             return
         with lock:
             if reason is not None:
-                tables.warn(f"{job.folder}: {reason}")
+                search.progress.warn(f"{job.folder}: {reason}")
                 study.tell(trial.number, state=TrialState.PRUNED)  # for the sampler: worse than any
                 return
             value = _value(twin) if twin else search.score(read_row(job.folder))
             study.tell(trial.number, value)
             best = winner(study)
             own = f"trial {trial.number + 1}: {search.metric} {100 * value:.1f}"
-            tables.say(f"{own}; best so far {100 * _value(best):.1f} (trial {best.number + 1})")
+            search.progress.say(
+                f"{own}; best so far {100 * _value(best):.1f} (trial {best.number + 1})"
+            )
 
     for _ in run_all(one, missing, at_once=search.jobs):
         pass
@@ -287,7 +359,7 @@ def _searched(search: Search, study: Study) -> FrozenTrial:
     return winner(study)
 
 
-def _asked(search: Search, study: Study) -> FrozenTrial:
+def _new_trial(search: Search, study: Study) -> FrozenTrial:
     """A new trial. Its draws depend on the trials before and on its number, so a search that was interrupted goes on as if it was not."""
     import numpy as np
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
@@ -301,7 +373,7 @@ def _asked(search: Search, study: Study) -> FrozenTrial:
     for name, own in search.space.items():
         if isinstance(own, Choices):
             drawn[name] = CategoricalDistribution(own.texts)
-        elif own.whole:
+        elif own.integer:
             drawn[name] = IntDistribution(int(own.low), int(own.high), log=own.log)
         else:
             drawn[name] = FloatDistribution(own.low, own.high, log=own.log)
@@ -330,7 +402,7 @@ def winner(study: Study) -> FrozenTrial:
     )
 
 
-def _shown(search: Search, study: Study, best: FrozenTrial) -> None:
+def _show_trials(search: Search, study: Study, best: FrozenTrial) -> None:
     """Print the best trials, and draw all."""
     from optuna.trial import TrialState
 
@@ -344,18 +416,18 @@ def _shown(search: Search, study: Study, best: FrozenTrial) -> None:
         (own for own in trials if own.value is not None), key=lambda own: (-_value(own), own.number)
     )
     rows = [
-        [str(own.number + 1), _said(search.drawn(own)), f"{100 * _value(own):.1f}"]
+        [str(own.number + 1), _words(search.drawn(own)), f"{100 * _value(own):.1f}"]
         for own in done[:SHOWN]
     ]
     more = f"; {len(trials) - len(done)} diverged" if len(done) < len(trials) else ""
-    tables.grid(
+    search.progress.grid(
         ["trial", "keywords", search.metric],
         rows,
         left=2,
         title=f"the best {len(rows)} of {len(trials)} trials{more}",
     )
     images = (read_row(search.trial_job(best).folder)["val"] or {"images": 0})["images"]
-    tables.say(
+    search.progress.say(
         f"Chosen on {images:,} validation images of seed {search.seeds[0]}; the test images chose nothing."
     )
     panels = [
@@ -366,57 +438,52 @@ def _shown(search: Search, study: Study, best: FrozenTrial) -> None:
         )
         for name, own_space in search.space.items()
     ]
-    picture = SearchFolder(search.folder).figure
-    write_text(picture, standalone(search_plot(panels, y=f"{search.metric}, %")))
-    tables.say(f"plot: {picture}")
+    figure = SearchFolder(search.folder).figure
+    write_text(figure, standalone(search_plot(panels, y=f"{search.metric}, %")))
+    search.progress.say(f"plot: {figure}")
 
 
-def _compared(search: Search, best: FrozenTrial) -> None:
-    """The winner and the recipe's own settings, each with every seed, in one table."""
+def _compare(search: Search, best: FrozenTrial) -> SearchResult:
+    """The winner and the settings that the search started from, each with every seed, in one table."""
+    from longtail.records.files import read_json
     from longtail.records.row import read_row
     from longtail.report.comparison import unlike
+    from longtail.report.public import compare
 
-    found, files = search.trial_job(best), SearchFolder(search.folder)
-    named = found.folder.name
+    found, final = search.trial_job(best), SearchFolder(search.folder).final
     winners = [
-        search.job(files.final / f"trial-{named}-seed={seed}", search.drawn(best), seed)
+        search.job(final / f"trial-{found.folder.name}-seed={seed}", search.drawn(best), seed)
         for seed in search.seeds[1:]
     ]
-    usual = [search.job(files.final / f"defaults-seed={seed}", {}, seed) for seed in search.seeds]
-    if usual[0].keywords == found.keywords:
-        tables.say(
-            "The winner has the settings that the search began with: there is nothing to compare it with."
+    defaults = [search.job(final / f"defaults-seed={seed}", {}, seed) for seed in search.seeds]
+    if defaults[0].keywords == found.keywords:
+        search.progress.say(
+            "The winner has the settings that the search started from: "
+            "there is nothing to compare it with."
         )
-        usual = []
-    diverged = train_all([*usual, *winners], at_once=search.jobs)
-    folders = [job.folder for job in (*usual, found, *winners) if job.folder not in diverged]
+        defaults = []
+    diverged = run_jobs([*defaults, *winners], at_once=search.jobs, progress=search.progress)
+    folders = [job.folder for job in (*defaults, found, *winners) if job.folder not in diverged]
     rows = [read_row(folder) for folder in folders]
     across = unlike(rows)
-    tables.compared(folders, across=across, format="table", out=None)
-    if usual and usual[0].folder not in diverged:
+    if defaults and defaults[0].folder not in diverged:
         before = search.score(rows[0])
         verdict = "as good or better: keep them" if before >= _value(best) else "worse"
-        tables.say(
-            f"On validation (seed {search.seeds[0]}) the settings that the search began with have {100 * before:.1f}, which is {verdict}."
+        search.progress.say(
+            f"On validation (seed {search.seeds[0]}) the settings that the search started from have "
+            f"{100 * before:.1f}, which is {verdict}."
         )
-    tables.say(f"the winner: {_command(found.folder)}")
-    if diverged:
-        tables.warn(
-            f"{len(diverged)} of {len(usual) + len(winners)} runs diverged: {', '.join(map(str, diverged))}"
-        )
-        raise typer.Exit(1)
-    places = [str(files.final)] * bool(usual or winners) + [str(found.folder)]
-    words = [
-        "longtail",
-        "compare",
-        *places,
-        *(word for name in across for word in ("--across", name)),
-    ]
-    tables.next_step(join(words), join(["longtail", "report", str(found.folder)]))
-
-
-def _command(folder: Path) -> str:
-    return str(json.loads(RunFolder(folder).recipe.read_text(encoding="utf-8"))["command"])
+    return SearchResult(
+        search.folder,
+        found.folder,
+        search.drawn(best),
+        _value(best),
+        tuple(folders),
+        tuple(diverged),
+        compare(folders, across=across),
+        tuple(across),
+        str(read_json(RunFolder(found.folder).recipe)["command"]),
+    )
 
 
 def _value(trial: FrozenTrial) -> float:
@@ -424,7 +491,7 @@ def _value(trial: FrozenTrial) -> float:
     return trial.value
 
 
-def _said(keywords: Mapping[str, Any]) -> str:
+def _words(keywords: Mapping[str, Any]) -> str:
     return " ".join(
         f"{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
         for name, value in keywords.items()

@@ -19,11 +19,11 @@ class Range:
     low: float
     high: float
     log: bool
-    whole: bool
+    integer: bool
 
     def value(self, drawn: float) -> float:
         """What a run is given: three digits say enough, and can be typed."""
-        return int(drawn) if self.whole else min(max(float(f"{drawn:.3g}"), self.low), self.high)
+        return int(drawn) if self.integer else min(max(float(f"{drawn:.3g}"), self.low), self.high)
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class Choices:
 Space = Mapping[str, Range | Choices]
 
 
-def space(recipe: Recipe, name: str, text: str) -> Range | Choices:
+def parse_space(recipe: Recipe, name: str, text: str) -> Range | Choices:
     """Read where a keyword is searched: LOW..HIGH, log:LOW..HIGH, or VALUE,VALUE (lists: 1,2;3,4); `|` separates values too.
 
     >>> from longtail.recipes.signatures import read
-    >>> space(read("balanced_softmax"), "tau", "0.5..1.5")
-    Range(low=0.5, high=1.5, log=False, whole=False)
-    >>> space(read("balanced_softmax"), "network", "fast_cnn,resnet32").texts
+    >>> parse_space(read("balanced_softmax"), "tau", "0.5..1.5")
+    Range(low=0.5, high=1.5, log=False, integer=False)
+    >>> parse_space(read("balanced_softmax"), "network", "fast_cnn,resnet32").texts
     ('fast_cnn', 'resnet32')
     """
     if name not in recipe.parameters:
@@ -70,13 +70,13 @@ def space(recipe: Recipe, name: str, text: str) -> Range | Choices:
 
 
 def _range(parameter: Parameter, text: str, ends: Sequence[str]) -> Range:
-    name, log, whole = parameter.name, text.startswith("log:"), parameter.scalar == "int"
+    name, log, integer = parameter.name, text.startswith("log:"), parameter.scalar == "int"
     if parameter.many or parameter.scalar not in ("int", "float"):
         raise LongtailError(
             f"expected values of {name}, which is {parameter.kind}, got the range {text!r}: write --search {name}=VALUE,VALUE"
         )
     try:
-        low, high = (int(end) if whole else float(end) for end in ends)
+        low, high = (int(end) if integer else float(end) for end in ends)
     except ValueError:
         raise LongtailError(
             f"expected {name}=LOW..HIGH with two of {parameter.scalar}, got {text!r}"
@@ -87,4 +87,4 @@ def _range(parameter: Parameter, text: str, ends: Sequence[str]) -> Range:
         raise LongtailError(
             f"expected a positive LOW in {name}=log:LOW..HIGH, got {text!r}: zero has no logarithm"
         )
-    return Range(low, high, log, whole)
+    return Range(low, high, log, integer)

@@ -94,7 +94,7 @@ class Comparison:
             (
                 line.label,
                 *line.across.values(),
-                *(_text(line.scores[name], shown) for name, shown in self.labels.items()),
+                *(text_of(line.scores[name], shown) for name, shown in self.labels.items()),
                 *((_interval(line.difference),) if len(self.lines) > 1 else ()),
                 " / ".join(f"{count:,}" for count in line.parameters),
                 " / ".join(line.epochs),
@@ -132,7 +132,7 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
     for position, row in enumerate(rows):
         identity = [
             row["recipe"],
-            _keywords(row),
+            keywords_of(row),
             [values[position][0] for values in fields.values()],
         ]
         members.setdefault(json.dumps(identity, sort_keys=True), []).append(position)
@@ -140,7 +140,8 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
     for group in groups:
         check_unique_seeds([rows[position] for position in group])
 
-    labels = _labels([rows[group[0]] for group in groups])
+    firsts = [rows[group[0]] for group in groups]
+    labels = labels_of(firsts, [keywords_of(row) for row in firsts])
     shown = [name for name in MUST_AGREE if name in across]
     lines = []
     for label, group in zip(labels, groups, strict=True):
@@ -150,7 +151,7 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
                 label=label,
                 across={name: fields[name][group[0]][1] for name in shown},
                 scores={
-                    name: _score([measured[position].get(name) for position in group])
+                    name: score_of([measured[position].get(name) for position in group])
                     for name in scores
                 },
                 difference=None
@@ -193,7 +194,7 @@ def _epochs(epochs: Mapping[str, int]) -> str:
     return " + ".join(map(str, epochs.values()))
 
 
-def _keywords(row: Row) -> dict[str, Any]:
+def keywords_of(row: Row) -> dict[str, Any]:
     """A run's keywords, but for its own seed in the folder of another run, `flat-seed=0` or `mgp-seed0`: each begins with its own.
 
     Keywords that are newer than the run had their defaults, and those that had no effect are left out; whether images were mirrored counts
@@ -225,9 +226,9 @@ def _defaults(recipe: str) -> Mapping[str, Any]:
         return {}
 
 
-def _labels(rows: Sequence[Row]) -> list[str]:
-    """The recipe, and those keywords that tell the lines apart."""
-    texts = [{name: _word(value) for name, value in _keywords(row).items()} for row in rows]
+def labels_of(rows: Sequence[Row], keywords: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The recipe of each row, and those of its keywords that tell the lines apart."""
+    texts = [{name: _word(value) for name, value in own.items()} for own in keywords]
     telling = []
     for name in dict.fromkeys(name for text in texts for name in text):
         recipes = {row["recipe"] for row, text in zip(rows, texts, strict=True) if name in text}
@@ -240,8 +241,8 @@ def _labels(rows: Sequence[Row]) -> list[str]:
         values = {text.get(name) for row, text in asked if row["recipe"] in recipes}
         if len(values) > 1:
             telling.append(name)
-    keywords = [[f"{name}={text[name]}" for name in telling if name in text] for text in texts]
-    return [" ".join([row["recipe"], *words]) for row, words in zip(rows, keywords, strict=True)]
+    words = [[f"{name}={text[name]}" for name in telling if name in text] for text in texts]
+    return [" ".join([row["recipe"], *own]) for row, own in zip(rows, words, strict=True)]
 
 
 def _word(value: Any) -> str:
@@ -254,7 +255,8 @@ def _word(value: Any) -> str:
     )
 
 
-def _score(values: Sequence[float | None]) -> Score | None:
+def score_of(values: Sequence[float | None]) -> Score | None:
+    """Mean and deviation over seeds; None where one of them has nothing to measure."""
     numbers = [value for value in values if value is not None]
     if len(numbers) < len(values):
         return None
@@ -347,7 +349,8 @@ def _notes(
     return notes
 
 
-def _text(score: Score | None, shown: Label) -> str:
+def text_of(score: Score | None, shown: Label) -> str:
+    """Mean ± deviation, as the label says."""
     if score is None:
         return "-"
     deviation = "" if score.deviation is None else f" ± {format_score(score.deviation, shown)}"

@@ -7,13 +7,21 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from longtail.errors import LongtailError
 from longtail.records.scores import format_score
-from longtail.report.comparison import Comparison
+from longtail.report.columns import ColumnLine, ColumnTable
+from longtail.report.comparison import Comparison, Line
+
+Table = Comparison | ColumnTable
+CSV_COSTS = (
+    *("difference", "difference_low", "difference_high", "reference"),
+    *("parameters", "epochs", "minutes", "minutes_before"),
+)
 
 
-def to_markdown(comparison: Comparison) -> str:
+def to_markdown(comparison: Table) -> str:
     """Write the table as Markdown, with what all rows share and the notes below it."""
     ranked = comparison.labels[comparison.headline["name"]]["title"]
     columns = [f"**{name}**" if name == ranked else name for name in comparison.columns()]
@@ -29,51 +37,46 @@ def to_markdown(comparison: Comparison) -> str:
     return "\n".join([*table, "", *(f"- {note}" for note in notes)]) + "\n"
 
 
-def to_csv(comparison: Comparison) -> str:
+def to_csv(comparison: Table) -> str:
     """Write the table as CSV: fractions at full precision, each deviation and bound in a column of its own."""
     text = io.StringIO()
     write = csv.writer(text, lineterminator="\n").writerow
     titles = [shown["title"] for shown in comparison.labels.values()]
     scores = [heading for title in titles for heading in (title, f"{title}_deviation")]
-    difference = ["difference", "difference_low", "difference_high", "reference"]
-    cost = ["parameters", "epochs", "minutes", "minutes_before"]
-    write(
-        ["method", *comparison.lines[0].across, *scores, *difference, *cost, "seeds", "n", "runs"]
-    )
+    costs = CSV_COSTS if isinstance(comparison, Comparison) else ()
+    write(["method", *comparison.lines[0].across, *scores, *costs, "seeds", "n", "runs"])
     for line in comparison.lines:
-        write(
-            [
-                line.label,
-                *line.across.values(),
-                *(
-                    value
-                    for score in map(line.scores.get, comparison.labels)
-                    for value in ((score.mean, score.deviation) if score else (None, None))
-                ),
-                *(
-                    (line.difference.value, line.difference.low, line.difference.high)
-                    if line.difference
-                    else (None, None, None)
-                ),
-                comparison.reference,
-                " ".join(map(str, line.parameters)),
-                " / ".join(line.epochs),
-                line.minutes,
-                line.minutes_before,
-                " ".join(map(str, line.seeds)),
-                len(line.seeds),
-                " ".join(line.folders),
-            ]
-        )
+        measured: list[Any] = [
+            value
+            for score in map(line.scores.get, comparison.labels)
+            for value in ((score.mean, score.deviation) if score else (None, None))
+        ]
+        if isinstance(comparison, Comparison) and isinstance(line, Line):
+            measured += _costs(comparison, line)
+        seeds, folders = " ".join(map(str, line.seeds)), " ".join(line.folders)
+        write([line.label, *line.across.values(), *measured, seeds, len(line.seeds), folders])
     return text.getvalue()
 
 
-def to_latex(comparison: Comparison) -> str:
+def _costs(comparison: Comparison, line: Line) -> list[Any]:
+    found = line.difference
+    return [
+        *((found.value, found.low, found.high) if found else (None, None, None)),
+        comparison.reference,
+        " ".join(map(str, line.parameters)),
+        " / ".join(line.epochs),
+        line.minutes,
+        line.minutes_before,
+    ]
+
+
+def to_latex(comparison: Table) -> str:
     """Write the table as a LaTeX tabular with booktabs, the best of each score in bold; comments above it say what all rows share."""
     columns, best = comparison.columns(), _best(comparison)
     first = 1 + len(comparison.lines[0].across)
     body = []
-    for line, cells in zip(comparison.lines, comparison.cells(), strict=True):
+    lines: Sequence[Line | ColumnLine] = comparison.lines
+    for line, cells in zip(lines, comparison.cells(), strict=True):
         shown = [_latex(cell) for cell in cells]
         for position, (name, label) in enumerate(comparison.labels.items(), start=first):
             score = line.scores[name]
@@ -102,7 +105,7 @@ def to_latex(comparison: Comparison) -> str:
     )
 
 
-FORMATS: Mapping[str, Callable[[Comparison], str]] = {
+FORMATS: Mapping[str, Callable[[Table], str]] = {
     "markdown": to_markdown,
     "csv": to_csv,
     "latex": to_latex,
@@ -110,7 +113,7 @@ FORMATS: Mapping[str, Callable[[Comparison], str]] = {
 SUFFIXES = {".md": "markdown", ".csv": "csv", ".tex": "latex", ".txt": "markdown"}
 
 
-def write(comparison: Comparison, path: Path, *, format: str | None = None) -> None:
+def write(comparison: Table, path: Path, *, format: str | None = None) -> None:
     """Write a comparison to a file, in the format that its suffix names unless given; Markdown where it names none."""
     suffix = path.suffix.lower()
     if format is None and suffix and suffix not in SUFFIXES:
@@ -123,7 +126,7 @@ def write(comparison: Comparison, path: Path, *, format: str | None = None) -> N
     )
 
 
-def _best(comparison: Comparison) -> dict[str, str]:
+def _best(comparison: Table) -> dict[str, str]:
     """The best of each score as it is shown, so that what looks equal is bold alike; nothing where there is nothing to choose."""
     found = {}
     for name, label in comparison.labels.items():

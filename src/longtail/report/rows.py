@@ -6,7 +6,32 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from longtail.errors import LongtailError
+from longtail.records.layout import RunFolder, is_trial
 from longtail.records.row import Row, read_row
+
+PREREQUISITES = "first"
+"""The folder, in that of a sweep, of the runs that others start from."""
+
+
+def find_runs(folders: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """The finished and the unfinished runs in these folders, each once: themselves, or those inside.
+
+    Left out are runs that others started from, and the trials of a search, which would be chosen by
+    their test images.
+    """
+    finished: list[Path] = []
+    unfinished: list[Path] = []
+    for folder in folders:
+        inside = []
+        if not RunFolder(folder).recipe.exists():
+            inside = [
+                run
+                for run in RunFolder(folder).runs_inside()
+                if PREREQUISITES not in run.path.relative_to(folder).parts and not is_trial(run)
+            ]
+        unfinished += [run.path for run in inside if not run.is_finished]
+        finished += [run.path for run in inside if run.is_finished] or [folder]
+    return list(dict.fromkeys(finished)), list(dict.fromkeys(unfinished))
 
 
 def read_rows(folders: Sequence[Path]) -> list[Row]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from longtail.experiments.published import match
 from longtail.metrics.intervals import balanced
+from longtail.recipes.published import match
 from longtail.records.row import Summary
 from longtail.records.scores import columns, label, with_unit
 from longtail.report import charts, figures, images

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from longtail.data.names import KNOWN
-from longtail.experiments.published import IMAGES, PUBLISHED, SMOKES, Published, match
 from longtail.nn.networks import NETWORKS
+from longtail.recipes.published import Published, match, published, smokes, train_images
 from longtail.recipes.signatures import read
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+PUBLISHED, SMOKES, IMAGES = published(), smokes(), train_images()
 
 # From the tables of the papers, typed a second time.
 PRINTED = {
@@ -168,6 +169,7 @@ def made(own: Published, **changes: Any) -> Any:
     data = {
         "name": own.data,
         "protocol": own.protocol,
+        "geometry": "crop",
         "counts_before": [IMAGES[own.data, own.imbalance] - 5, 5],
     }
     row = {
@@ -192,6 +194,8 @@ def test_a_run_with_the_settings_of_a_row_matches_it_and_no_other(own: Published
     assert match(row | {"data": {**row["data"], "counts_before": [7, 5]}}) is None
     assert match(row | {"pretraining": None if row["pretraining"] else "other data"}) is None
     assert match(row | {"adjusting": {"tau": 1.0}}) is None
+    padded = match(row | {"data": {**row["data"], "geometry": "pad"}})
+    assert (padded is own) == (own.data in ("cifar10-lt", "cifar100-lt", "digits-lt"))
 
 
 def test_a_run_from_before_a_keyword_was_there_matches() -> None:
@@ -212,7 +216,9 @@ def test_verdicts() -> None:
 
 
 def test_reading_it_needs_no_torch() -> None:
-    code = "import sys, longtail.experiments.published; assert not {'torch', 'numpy'} & set(sys.modules)"
+    code = (
+        "import sys, longtail.recipes.published; assert not {'torch', 'numpy'} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

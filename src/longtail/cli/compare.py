@@ -1,0 +1,60 @@
+"""`longtail compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shlex import join
+from typing import Annotated, Literal
+
+import typer
+
+from longtail.cli import tables
+
+Runs = Annotated[
+    list[Path], typer.Argument(help="Folders of finished runs, or folders of such folders.")
+]
+ACROSS = (
+    "Let a field differ, as a column: split, test, groups, selection, protocol, pretraining, tta, "
+    "resolution or geometry; may be repeated."
+)
+Across = Annotated[list[str] | None, typer.Option(help=ACROSS)]
+
+
+def compare(
+    runs: Runs,
+    across: Across = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A data flag such as imbalance: one column for each value; may be repeated."
+        ),
+    ] = None,
+    format: Annotated[
+        Literal["table", "markdown", "csv", "latex"], typer.Option(help="How to write it.")
+    ] = "table",
+    out: Annotated[
+        Path | None, typer.Option(help="Write to this file instead; .md, .csv or .tex says how.")
+    ] = None,
+) -> None:
+    """Rank finished runs that can be ranked, or say in what they differ. Differences are over the first."""
+    from longtail.report.formats import FORMATS, write
+    from longtail.report.public import compare as compare_runs
+    from longtail.report.rows import find_runs
+
+    for folder in find_runs(runs)[1]:
+        tables.warn(f"{folder} is unfinished and not in the table")
+    flags = [name.replace("-", "_") for name in by or []]
+    found = compare_runs(runs, across=across or [], by=flags)
+    if out is not None:
+        write(found, out, format=None if format == "table" else format)
+        tables.say(f"written: {out}")
+    elif format != "table":
+        print(FORMATS[format](found), end="")
+    else:
+        tables.print_comparison(found)
+        given = join([*map(str, runs), *(f"--across={name}" for name in across or [])])
+        columns = "".join(f" --by={name}" for name in flags)
+        tables.next_step(
+            f"longtail report {given} --out comparison.html",
+            f"longtail compare {given}{columns} --out comparison.tex",
+        )

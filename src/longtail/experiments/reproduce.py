@@ -1,0 +1,237 @@
+"""A published row, run again: inside its band or outside."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from longtail.errors import LongtailError
+from longtail.experiments.jobs import (
+    Job,
+    Printed,
+    Progress,
+    is_first_process,
+    jobs_of,
+    machine,
+    run_jobs,
+)
+from longtail.experiments.spec import Arm, Experiment
+from longtail.experiments.sweeps import check_seeds
+from longtail.naming import meant, unknown
+from longtail.recipes.published import Published, Smoke, published, smokes
+from longtail.recipes.signatures import read
+from longtail.records.layout import SearchFolder
+
+
+def reproduce(
+    name: str,
+    *,
+    smoke: bool = False,
+    seeds: Sequence[int] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+    **flags: Any,
+) -> dict[str, Any]:
+    """Train a published row again with its settings; is the result inside the published band?
+
+    Args:
+        name: A published row, as `longtail reproduce` lists them.
+        smoke: Train the same recipe on long-tailed digits instead: minutes on a CPU.
+        seeds: Those of the row unless given.
+        settings: Keywords that only you have, such as `{"pretrained": PATH}`, or others.
+        out: The folder of the runs; runs/reproduce/NAME unless given.
+        jobs: Runs at once, each a process with one thread unless `threads` is given.
+        progress: Where to tell what is done; printed unless given.
+        flags: Run flags of `longtail.train`, and `root`.
+
+    Returns:
+        The content of reproduce.json: the verdict, and all it rests on.
+    """
+    from longtail.records.files import write_json
+
+    row, small = row_of(name), smoke_of(name) if smoke else None
+    folder = folder_of(name, smoke=smoke, out=out)
+    planned = plan(row, folder, small, seeds=seeds, settings=settings, flags=machine(flags, jobs))
+    progress = progress or Printed()
+    progress.say(f"{name}: {describe(row, planned[0], small)[0]}")
+    diverged = run_jobs(planned, at_once=jobs, progress=progress)
+    found = evaluate(row, small, planned, diverged=diverged)
+    if is_first_process():
+        path = SearchFolder(folder).reproduction
+        write_json(path, found)
+        progress.say(f"written: {path}")
+    return found
+
+
+def dry_run(
+    name: str,
+    *,
+    smoke: bool = False,
+    seeds: Sequence[int] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **flags: Any,
+) -> None:
+    """Send a few batches of one seed through every stage and estimate the cost; write nothing."""
+    from longtail.runs import train
+
+    row, small = row_of(name), smoke_of(name) if smoke else None
+    folder = folder_of(name, smoke=smoke)
+    planned = plan(row, folder, small, seeds=seeds, settings=settings, flags=flags)
+    train(**planned[0].call(), dry_run=True)
+
+
+def row_of(name: str) -> Published:
+    """A published row by its name."""
+    if name not in published():
+        guess = meant(name, published(), most=5)
+        raise LongtailError(
+            f"unknown published row {name!r}{f': {guess}' if guess else '.'} "
+            "`longtail reproduce` lists all"
+        )
+    return published()[name]
+
+
+def smoke_of(name: str) -> Smoke:
+    """The smoke of a published row."""
+    row = row_of(name)
+    if row.smoke is None:
+        why = (
+            f"which is small itself ({row.cost})"
+            if row.data == "digits-lt"
+            else "which has none: its recipe learns too slowly for one"
+        )
+        raise LongtailError(
+            f"expected --smoke with a row that has one, got {name}, {why}: leave it out"
+        )
+    return smokes()[row.smoke]
+
+
+def folder_of(name: str, *, smoke: bool = False, out: str | Path | None = None) -> Path:
+    """Where the runs of a row go."""
+    return Path(out) if out else Path("runs") / "reproduce" / (f"{name}-smoke" if smoke else name)
+
+
+def plan(
+    row: Published,
+    folder: Path,
+    smoke: Smoke | None = None,
+    *,
+    seeds: Sequence[int] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> list[Job]:
+    """The runs of a published row or of its smoke, checked before any of them runs."""
+    recipe, changed = read(row.recipe), dict(settings or {})
+    for name in changed:
+        if name not in recipe.parameters:
+            raise unknown(f"keyword of {recipe.name}", name, recipe.parameters)
+    missing = [name for name in row.needs if changed.get(name) is None and smoke is None]
+    if missing:
+        raise LongtailError(
+            f"{row.name} needs {missing[0]}: {row.needs[missing[0]]}. "
+            f"Pass --set {missing[0]}=PATH, or try --smoke"
+        )
+    others = dict(flags or {})
+    root = {"root": others.pop("root")} if "root" in others else {}
+    data, keywords, usual, fixed = (
+        ("digits-lt", smoke.keywords, (0,), {})
+        if smoke is not None
+        else (row.data, row.keywords, row.seeds, {**row.flags(), **root})
+    )
+    experiment = Experiment(
+        data=data,
+        arms=[Arm(recipe=row.recipe, settings={**keywords, **changed})],
+        seeds=check_seeds(seeds) if seeds else usual,
+        flags={**fixed, **others},
+    )
+    return jobs_of(experiment, folder)
+
+
+def describe(row: Published, job: Job, smoke: Smoke | None) -> tuple[str, list[str]]:
+    """What these runs are called, and the remarks that belong to them.
+
+    Fewer epochs than published are a smoke, whoever asked for them.
+    """
+    recipe = read(row.recipe)
+    if smoke is not None:
+        remarks = [
+            "A smoke on digits-lt, with the band of our own three seeds "
+            f"(benchmarks/results/digits_lt_smokes/{smoke.arm}): it shows that the recipe runs here "
+            "and learns, and says nothing about the published number."
+        ]
+        changed = _changed(recipe.keywords(smoke.keywords), job)
+        if changed:
+            remarks.append(f"This is not the smoke that the band is of: {'; '.join(changed)}.")
+        return "smoke", remarks
+    needed = {name: job.keywords[name] for name in row.needs}
+    expected = recipe.keywords({**row.keywords, **needed})
+    changed = _changed(expected, job)
+    fewer = [
+        name
+        for name in expected
+        if name.endswith("epochs") and (job.keywords[name] or 0) < (expected[name] or 0)
+    ]
+    kind = "smoke" if fewer else "with other settings" if changed else "reproduction"
+    remarks = [f"This is no reproduction: {'; '.join(changed)}."] if changed else []
+    return kind, remarks + [f"{text[0].upper()}{text[1:]}." for text in row.differs]
+
+
+def _changed(expected: Mapping[str, Any], job: Job) -> list[str]:
+    return [
+        f"{name} is {job.keywords[name]} instead of {value}"
+        for name, value in expected.items()
+        if job.keywords[name] != value
+    ]
+
+
+def evaluate(
+    row: Published, smoke: Smoke | None, jobs: Sequence[Job], *, diverged: Sequence[Path] = ()
+) -> dict[str, Any]:
+    """The verdict on finished runs, and all it rests on: the content of reproduce.json."""
+    from longtail.records.row import read_row
+
+    kind, remarks = describe(row, jobs[0], smoke)
+    finished = [job for job in jobs if job.folder not in diverged]
+    rows = [read_row(job.folder) for job in finished]
+    values: dict[str, float] = {
+        str(run["seed"]): run["test"][row.metric] for run in rows if run["test"] is not None
+    }
+    marks = dict.fromkeys(mark for run in rows for mark in run["data"]["marks"])
+    remarks += [f"The data: {mark}." for mark in marks]
+    if smoke is None and len(values) < len(row.seeds):
+        remarks.append(f"{len(values)} seed{'s' * (len(values) != 1)} of {len(row.seeds)}.")
+    remarks += [f"{folder} diverged." for folder in diverged]
+    mean = statistics.fmean(values.values()) if values else None
+    band, source = row.band, row.source
+    if smoke is not None:
+        band = "three deviations of a seed around our mean over three seeds"
+        source = f"our own: benchmarks/results/digits_lt_smokes/{smoke.arm}"
+    target = smoke or row
+    return {
+        "format": 1,
+        "name": row.name,
+        "kind": kind,
+        "recipe": row.recipe,
+        "keywords": dict(jobs[0].keywords) if finished else {},
+        "metric": row.metric,
+        "expected": {
+            "value": target.value,
+            "low": target.low,
+            "high": target.high,
+            "band": band,
+            "source": source,
+        },
+        "measured": {
+            "mean": mean,
+            "deviation": statistics.stdev(values.values()) if len(values) > 1 else None,
+            "seeds": values,
+        },
+        "verdict": "diverged" if mean is None or diverged else row.verdict(mean, smoke),
+        "remarks": remarks,
+        "runs": [str(job.folder) for job in finished],
+        "versions": rows[0]["versions"] if rows else {},
+    }

@@ -1,0 +1,367 @@
+"""What an experiment is: arms, each trained with every seed, and the runs that they start from.
+
+Named sweeps (`data/sweeps.toml`), committed plans (`benchmarks/plans`) and published rows are all read
+into an `Experiment`, and `jobs.run_jobs` runs any of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args
+
+from longtail.data.request import Geometry
+from longtail.errors import LongtailError
+from longtail.naming import unknown
+from longtail.recipes.data_files import build, read_toml
+from longtail.recipes.published import Published, published
+from longtail.recipes.signatures import Parameter, Recipe, read
+from longtail.report.rows import PREREQUISITES
+
+DATA = Path(__file__).parent / "data"
+
+DATA_FLAGS: Mapping[str, Parameter] = {
+    parameter.name: parameter
+    for parameter in (
+        Parameter("root", "Path", None, optional=True),
+        Parameter("imbalance", "float", None, optional=True),
+        Parameter("profile", "Literal", "exp", choices=("exp", "step", "pareto")),
+        Parameter("protocol", "Literal", "holdout", choices=("holdout", "paper")),
+        Parameter("split_seed", "int", 0),
+        Parameter("on_bad_image", "Literal", "refuse", choices=("refuse", "skip")),
+        Parameter("mirror", "bool", None, optional=True),
+        Parameter("geometry", "Literal", None, choices=get_args(Geometry), optional=True),
+    )
+}
+"""The flags of the data: settings of an arm beside the keywords of its recipe."""
+
+_PREFIX = {"ldam": "teacher_", "paco": "teacher_", "masked_autoencoder": "pretrain_"}
+_ENCODER = ("mask", "decoder_width", "decoder_depth", "decoder_heads")
+_SHARED_WITH_ENCODER = ("network", "patch", "size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """A recipe with settings, trained once for each seed.
+
+    Args:
+        recipe: Its name, or package.module:function.
+        settings: Keywords of the recipe and flags of the data; the rest has its default. A text
+            is read as on the command line; "{NAME}" is the folder of a prerequisite, "{seed}" the
+            seed.
+        data: That of the experiment unless given.
+        seed: One seed whatever the experiment's are, for a run that all of them share.
+        folder: Where its runs go, relative to the experiment; "{seed}" is the seed.
+    """
+
+    recipe: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    data: str | None = None
+    seed: int | None = None
+    folder: str = "seed={seed}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """Arms on data, each with every seed.
+
+    Args:
+        data: A known name, or a path.
+        arms: What is compared.
+        seeds: Of every arm.
+        flags: Data and run flags of all runs; settings of an arm hold against them.
+        prerequisites: Runs that arms start from, such as a teacher, by name.
+    """
+
+    data: str
+    arms: Sequence[Arm]
+    seeds: Sequence[int] = (0,)
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    prerequisites: Mapping[str, Arm] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """Recipes x settings x seeds; `expand` makes the experiment.
+
+    Args:
+        data: A known name, or a path.
+        recipes: Their names.
+        seeds: Of every run.
+        grid: Keyword or data flag -> values, in every combination. One value needs no list; a text
+            is read as on the command line, where commas separate values.
+        zip: Settings that change together, in every combination with the grid.
+        per_recipe: Keywords of one recipe alone.
+        flags: Data and run flags of all runs.
+        prerequisites: Runs that others start from, one for each seed: a keyword of the value
+            "{NAME}" is the folder of that run.
+        across: Fields of the comparison that may differ.
+        plot: {"x": KEYWORD}, or {"x": "epoch", "lines": KEYWORD}: what to draw at the end.
+    """
+
+    data: str = ""
+    recipes: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0,)
+    grid: Mapping[str, Any] = field(default_factory=dict)
+    zip: tuple[Mapping[str, Any], ...] = ()
+    per_recipe: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    prerequisites: Mapping[str, Arm] = field(default_factory=dict)
+    across: tuple[str, ...] = ()
+    plot: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def swept_flags(self) -> list[str]:
+        """The data flags that have more than one value."""
+        flags = {name: _listed(self.grid[name]) for name in self.grid if name in DATA_FLAGS}
+        together = [name for settings in self.zip for name in settings if name in DATA_FLAGS]
+        return [
+            *(name for name, values in flags.items() if len(values) > 1),
+            *dict.fromkeys(together),
+        ]
+
+
+@cache
+def named_sweeps() -> dict[str, Sweep]:
+    """The ablations of the papers by name, for `longtail sweep --name`.
+
+    `like` in an entry takes recipe, data, flags and keywords from a published row.
+    """
+    content, sweeps = read_toml(DATA / "sweeps.toml"), {}
+    shared = content.pop("prerequisites")
+    for name, entry in content.items():
+        if "like" in entry:
+            row = _published(entry["like"], where=name)
+            base = {"data": row.data, "recipes": [row.recipe], "seeds": row.seeds}
+            entry = {**base, **{key: value for key, value in entry.items() if key != "like"}}
+            entry["flags"] = {**_flags(row), **entry.get("flags", {})}
+            zipped = {key for settings in entry.get("zip", ()) for key in settings}
+            fixed = {key: value for key, value in row.keywords.items() if key not in zipped}
+            entry["grid"] = {**fixed, **entry.get("grid", {})}
+        wanted = entry.get("prerequisites", ())
+        if missing := [key for key in wanted if key not in shared]:
+            raise unknown(f"prerequisite of {name}", missing[0], shared)
+        entry = {**entry, "prerequisites": {key: shared[key] for key in wanted}}
+        sweeps[name] = build(Sweep, entry, where=f"sweep {name}")
+    return sweeps
+
+
+def _published(name: str, *, where: str) -> Published:
+    if name not in published():
+        raise unknown(f"published row in {where}", name, published())
+    return published()[name]
+
+
+def _flags(row: Published) -> dict[str, Any]:
+    """The flags of a published row that are not the defaults."""
+    usual = {"imbalance": None, "protocol": "holdout", "tta": "none"}
+    return {name: value for name, value in row.flags().items() if value != usual[name]}
+
+
+@cache
+def citations() -> dict[str, tuple[str, ...]]:
+    """What to cite for a recipe, as BibTeX."""
+    content = read_toml(DATA / "citations.toml")
+    return {
+        recipe: tuple(content["entries"][key] for key in keys)
+        for recipe, keys in content["recipes"].items()
+    }
+
+
+def upgrade_plan(path: Path) -> Experiment:
+    """Read a committed plan of `benchmarks/plans`.
+
+    The runs of arm A go to PLAN/A-seedN. A setting "{work}/PLAN/ARM-seedN" is the run of that arm,
+    of this or another plan beside it; null takes a setting of the plan away.
+    """
+    plan, prerequisites, arms = json.loads(path.read_text(encoding="utf-8")), {}, []
+    for name in plan["arms"]:
+        arm = _planned(plan, path.stem, name)
+        settings = dict(arm.settings)
+        for key, value in settings.items():
+            if isinstance(value, str) and value.startswith("{work}/"):
+                folder = value.removeprefix("{work}/")
+                earlier, _, run = folder.partition("/")
+                other, _, seed = run.rpartition("-seed")
+                source = json.loads(path.with_stem(earlier).read_text(encoding="utf-8"))
+                start = _planned(source, earlier, other)
+                prerequisites[folder.replace("{seed}", "*")] = Arm(
+                    recipe=start.recipe,
+                    settings=start.settings,
+                    data=source["data"],
+                    seed=None if seed == "{seed}" else int(seed),
+                    folder=start.folder,
+                )
+                settings[key] = f"{{{folder.replace('{seed}', '*')}}}"
+        arms.append(Arm(recipe=arm.recipe, settings=settings, folder=arm.folder))
+    return Experiment(
+        data=plan["data"], arms=arms, seeds=plan["seeds"], prerequisites=prerequisites
+    )
+
+
+def _planned(plan: Mapping[str, Any], name: str, arm: str) -> Arm:
+    settings = {**plan["settings"], **plan["arms"][arm]}
+    recipe = settings.pop("recipe")
+    given = {key: value for key, value in settings.items() if value is not None}
+    return Arm(recipe=recipe, settings=given, folder=f"{name}/{arm}-seed{{seed}}")
+
+
+def expand(sweep: Sweep) -> Experiment:
+    """Every combination that a sweep asks for, with the prerequisites that they use."""
+    used = _used_prerequisites(sweep)
+    addressed = {key for name in used for key in _addressed(sweep.prerequisites[name].recipe)}
+    recipes = [read(name) for name in sweep.recipes]
+    labels = [recipe.name.rpartition(":")[2] for recipe in recipes]
+    if len({*labels}) < len(labels):  # two modules may have a recipe of one name each
+        labels = [recipe.name.replace(":", ".") for recipe in recipes]
+    prerequisites: dict[str, dict[str, Arm]] = {name: {} for name in used}
+    arms = []
+    for recipe, label in zip(recipes, labels, strict=True):
+        # Where recipes have keywords of their own, a keyword in the grid may be for another one.
+        others = [other for other in recipes if other is not recipe and sweep.per_recipe]
+        elsewhere = addressed | {key for other in others for key in other.parameters}
+        for settings, varied in _combinations(sweep, recipe, elsewhere):
+            starts = {
+                key: value[1:-1]
+                for key, value in settings.items()
+                if isinstance(value, str) and value[1:-1] in used and value == f"{{{value[1:-1]}}}"
+            }
+            for key, name in starts.items():
+                start_label, start = _prerequisite(sweep, name, settings, varied)
+                prerequisites[name][start_label] = start
+                settings[key] = f"{{{start_label}}}"
+            if (
+                starts
+            ):  # what was set for the run that this one starts from holds for that run alone
+                settings = {key: value for key, value in settings.items() if key not in addressed}
+            text = "-".join([label, *varied.values()])
+            arms.append(
+                Arm(recipe=recipe.target, settings=settings, folder=f"{text}-seed={{seed}}")
+            )
+    twice = [name for name, number in Counter(arm.folder for arm in arms).items() if number > 1]
+    if twice:
+        names = ", ".join(name.removesuffix("-seed={seed}") for name in twice[:3])
+        raise LongtailError(
+            f"expected every run once, got {names} more than once: leave out what is the same"
+        )
+    return Experiment(
+        data=sweep.data,
+        arms=arms,
+        seeds=sweep.seeds,
+        flags=sweep.flags,
+        prerequisites={label: arm for own in prerequisites.values() for label, arm in own.items()},
+    )
+
+
+def _combinations(
+    sweep: Sweep, recipe: Recipe, elsewhere: set[str]
+) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
+    """The settings of each arm of a recipe, and the words in its folder's name for those that vary."""
+    names = [
+        name
+        for name in sweep.grid
+        if name in DATA_FLAGS or name in recipe.parameters or name not in elsewhere
+    ]
+    values = {name: _values(recipe, name, sweep.grid[name]) for name in names}
+    for together in sweep.zip or ({},):
+        fixed = {**sweep.per_recipe.get(recipe.name, {}), **together}
+        for choice in itertools.product(*values.values()):
+            settings = {**fixed, **dict(zip(names, choice, strict=True))}
+            varied = [*together, *(name for name in names if len(values[name]) > 1)]
+            checked = recipe.keywords(
+                {name: value for name, value in settings.items() if name not in DATA_FLAGS}
+            )  # refuses here, not after an hour
+            shown = {**settings, **checked}
+            yield settings, {name: f"{name}={_short(shown[name])}" for name in varied}
+
+
+def _used_prerequisites(sweep: Sweep) -> list[str]:
+    """The prerequisites that some value names, unless it was set to something else."""
+    values = [value for given in sweep.grid.values() for value in _listed(given)]
+    values += [
+        value
+        for together in sweep.zip
+        for name, value in together.items()
+        if name not in sweep.grid
+    ]
+    return [name for name in sweep.prerequisites if f"{{{name}}}" in values]
+
+
+def _prerequisite(
+    sweep: Sweep, name: str, settings: Mapping[str, Any], varied: Mapping[str, str]
+) -> tuple[str, Arm]:
+    """The run that an arm starts from, on the same data: its label and its settings.
+
+    What the grid sets for it holds for it: of a teacher `teacher_KEYWORD`, of an encoder
+    `pretrain_KEYWORD` and its architecture.
+    """
+    start = sweep.prerequisites[name]
+    recipe = read(start.recipe)
+    shared = _SHARED_WITH_ENCODER if start.recipe == "masked_autoencoder" else ()
+    grid = {key: key for key in shared} | _addressed(start.recipe)
+    chosen = {}
+    for key, keyword in grid.items():
+        if key in sweep.grid:
+            values = _values(recipe, keyword, sweep.grid[key])
+            if len(values) > 1:
+                raise LongtailError(
+                    f"expected one {keyword} for {name}, which all arms start from, got several: "
+                    "sweep them apart"
+                )
+            chosen[keyword] = values[0]
+    flags = {
+        key: value
+        for key, value in settings.items()
+        if key in DATA_FLAGS and key not in start.settings and start.data is None
+    }
+    label = "-".join([name, *(varied[key] for key in flags if key in varied)])
+    # Its own settings hold against the grid's: else a sharp and a flat teacher would become one.
+    return label, Arm(
+        recipe=start.recipe,
+        settings={**flags, **chosen, **start.settings},
+        data=start.data,
+        folder=f"{PREREQUISITES}/{label}-seed={{seed}}",
+    )
+
+
+@cache
+def _addressed(recipe: str) -> dict[str, str]:
+    """Keywords of an arm that are meant for the recipe it starts from -> that recipe's names."""
+    names = {f"{_PREFIX[recipe]}{name}": name for name in read(recipe).parameters}
+    return names | ({name: name for name in _ENCODER} if recipe == "masked_autoencoder" else {})
+
+
+def _listed(given: Any) -> Sequence[Any]:
+    """The values of a grid's entry: a text is split at commas, one value is a list of one."""
+    if isinstance(given, str):
+        return given.split(",")
+    return given if isinstance(given, Sequence) else [given]
+
+
+def _values(recipe: Recipe, name: str, given: Any) -> list[Any]:
+    """The values of a keyword or data flag; a text is read as on the command line."""
+    parameter = parameter_of(recipe, name)
+    parts = given.split(";") if isinstance(given, str) and parameter.many else _listed(given)
+    return [
+        parameter.parse(part) if isinstance(part, str) else parameter.check(part) for part in parts
+    ]
+
+
+def parameter_of(recipe: Recipe, name: str) -> Parameter:
+    """The type of a setting: a data flag or a keyword of the recipe."""
+    if name in DATA_FLAGS:
+        return DATA_FLAGS[name]
+    if name not in recipe.parameters:
+        raise unknown(f"keyword of {recipe.name}", name, recipe.parameters)
+    return recipe.parameters[name]
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list):
+        return "+".join(map(str, value))
+    return str(value).strip("{}").replace("/", "_").replace(":", "_")

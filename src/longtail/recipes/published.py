@@ -1,0 +1,160 @@
+"""Published rows by name: what was published, with which settings, and how near is near enough.
+
+The rows are in `data/published.toml`. Values are fractions here, as in a run's row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from longtail.naming import unknown
+from longtail.recipes.data_files import build, read_toml
+from longtail.recipes.signatures import read
+from longtail.records.row import Row, geometry_of, mirrored
+
+_FILE = Path(__file__).parent / "data" / "published.toml"
+_SQUARE = ("cifar10-lt", "cifar100-lt", "digits-lt")  # whose images have no geometry to choose
+_POINTS = 1.0  # around the value of a row whose source gives no deviation
+_SMOKE_POINTS = 11.0  # around the value of a smoke
+
+
+@dataclass(frozen=True, kw_only=True)
+class Smoke:
+    """The recipe of a published row on long-tailed digits, in minutes of a CPU: does it run and learn?
+
+    `value` is the mean over the three seeds of `arm` in the plan digits_lt_smokes. It says nothing
+    about the published number.
+    """
+
+    arm: str
+    value: float
+    low: float
+    high: float
+    keywords: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A row of a table: accuracy as a fraction, its band, and the settings that belong to it."""
+
+    name: str
+    recipe: str
+    data: str
+    value: float
+    low: float
+    high: float
+    source: str
+    band: str = "one point around the value: the paper gives no deviation"
+    keywords: Mapping[str, Any] = field(default_factory=dict)  # what is not the recipe's default
+    imbalance: float | None = None
+    protocol: Literal["holdout", "paper"] = "paper"
+    tta: Literal["none", "flip"] = "none"
+    metric: Literal["top1", "balanced"] = "top1"
+    seeds: tuple[int, ...] = (0, 1, 2)
+    cost: str = ""  # as its authors state it
+    needs: Mapping[str, str] = field(default_factory=dict)  # keywords that only the user can give
+    differs: tuple[str, ...] = ()  # from what was published
+    smoke: str | None = None
+
+    def flags(self) -> dict[str, Any]:
+        """The flags of the data and of the evaluation."""
+        return {"imbalance": self.imbalance, "protocol": self.protocol, "tta": self.tta}
+
+    def verdict(
+        self, measured: float, smoke: Smoke | None = None
+    ) -> Literal["inside", "below", "above"]:
+        """Where a measured fraction lies; ends of the band are inside."""
+        low, high = (self.low, self.high) if smoke is None else (smoke.low, smoke.high)
+        return "below" if measured < low else "above" if measured > high else "inside"
+
+
+@cache
+def published() -> dict[str, Published]:
+    """Every published row that a recipe can run, by name."""
+    content = read_toml(_FILE)
+    rows = {}
+    for name, entry in content["rows"].items():
+        differs = [_named(content, "differs", text, name) for text in entry.get("differs", ())]
+        entry = {**_measured(content, entry, name, points=_POINTS), "differs": differs}
+        rows[name] = build(Published, {"name": name, **entry}, where=name)
+    return rows
+
+
+@cache
+def smokes() -> dict[str, Smoke]:
+    """What `longtail reproduce NAME --smoke` runs, by the arm of the plan that measured it."""
+    content = read_toml(_FILE)
+    return {
+        arm: build(
+            Smoke,
+            {"arm": arm, **_measured(content, entry, arm, points=_SMOKE_POINTS)},
+            where=f"smoke {arm}",
+        )
+        for arm, entry in content["smokes"].items()
+    }
+
+
+@cache
+def train_images() -> dict[tuple[str, float | None], int]:
+    """Training images by dataset and imbalance, before validation is held out."""
+    entries = read_toml(_FILE)["images"]
+    return {(entry["data"], entry.get("imbalance")): entry["images"] for entry in entries}
+
+
+def _measured(
+    content: Mapping[str, Any], entry: Mapping[str, Any], name: str, *, points: float
+) -> dict[str, Any]:
+    """An entry with fractions instead of percent, its band, and the keywords of its groups."""
+    entry = {"low": entry["value"] - points, "high": entry["value"] + points, **entry}
+    groups = [_named(content, "settings", group, name) for group in entry.pop("settings", ())]
+    keywords = {
+        key: value for group in (*groups, entry.get("keywords", {})) for key, value in group.items()
+    }
+    percent = {key: round(entry[key] / 100, 6) for key in ("value", "low", "high")}
+    return {**entry, **percent, "keywords": keywords}
+
+
+def _named(content: Mapping[str, Any], table: str, name: str, row: str) -> Any:
+    if name not in content[table]:
+        raise unknown(f"entry of {table} in {row}", name, content[table])
+    return content[table][name]
+
+
+def match(row: Row) -> Published | None:
+    """Find the published row that a finished run can be compared with.
+
+    It has the same recipe with all its keywords, data, protocol and test-time averaging. Epochs are
+    keywords, so a shorter run matches nothing. Which epoch a paper chose, and on what, is in
+    `differs`.
+    """
+    return next((known for known in published().values() if _comparable(known, row)), None)
+
+
+def _comparable(known: Published, row: Row) -> bool:
+    data = row["data"]
+    same = (
+        row["recipe"] == known.recipe
+        and data["name"] == known.data
+        and data["protocol"] == known.protocol
+        and row["tta"] == known.tta
+        and "adjusting" not in row
+        and mirrored(row) == (known.data != "digits-lt")
+        and row["split_seed"] == 0
+        and (known.data in _SQUARE or geometry_of(row)[0] == "crop")
+        and sum(data["counts_before"]) == train_images()[known.data, known.imbalance]
+        and (row["pretraining"] is not None) == ("pretrained" in known.needs)
+    )
+    if not same:
+        return False
+    expected = read(known.recipe).keywords({**known.keywords, **dict.fromkeys(known.needs)})
+    if row["keywords"].keys() - expected.keys():
+        return False
+    used = {**expected, **row["keywords"]}  # a keyword that is newer than the run had its default
+    return all(
+        used[name] is not None if name in known.needs else used[name] == value
+        for name, value in expected.items()
+    )

@@ -1,0 +1,63 @@
+"""`longtail.compare` and `longtail.report`: finished runs, given as folders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from longtail.records.layout import RunFolder
+from longtail.report.columns import ColumnTable, compare_by
+from longtail.report.comparison import Comparison
+from longtail.report.comparison import compare as compare_rows
+from longtail.report.document import write
+from longtail.report.rows import find_runs, read_rows
+
+Folders = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+def compare(
+    runs: Folders, *, across: Sequence[str] = (), by: str | Sequence[str] = ()
+) -> Comparison | ColumnTable:
+    """Rank finished runs that can be ranked, or raise an error that names in what they differ.
+
+    Args:
+        runs: Folders of finished runs, or folders of such folders. Differences are over the first.
+        across: Fields that may differ, each as a column: split, test, groups, selection, protocol,
+            pretraining, tta, resolution or geometry.
+        by: Data flags such as "imbalance": one column for each value, with the headline alone.
+
+    Returns:
+        A table with `columns()`, `cells()` (text), `lines` (numbers) and `notes`.
+    """
+    rows = read_rows(find_runs(_paths(runs))[0])
+    flags = [by] if isinstance(by, str) else by
+    return compare_by(rows, flags, across=across) if flags else compare_rows(rows, across=across)
+
+
+def report(
+    runs: Folders, out: str | os.PathLike[str] | None = None, *, across: Sequence[str] = ()
+) -> Path:
+    """Write one HTML file about a run, or about several beside each other, and give its path.
+
+    Args:
+        runs: Folders of finished runs, or folders of such folders.
+        out: The file; report.html in the run's folder, or in the current one for several runs,
+            unless given.
+        across: Fields that may differ, as in `longtail.compare`.
+    """
+    return write_report(_paths(runs), None if out is None else Path(out), across=across)[0]
+
+
+def write_report(
+    paths: Sequence[Path], out: Path | None, *, across: Sequence[str] = ()
+) -> tuple[Path, list[Path], list[str]]:
+    """Write a report; gives its path, the runs in it, and warnings such as runs that cannot be ranked."""
+    folders, unfinished = find_runs(paths)
+    path = out or RunFolder(folders[0] if len(folders) == 1 else Path()).report
+    warnings = [f"{folder} is unfinished and left out" for folder in unfinished]
+    return path, folders, warnings + write(folders, path, across=across)
+
+
+def _paths(runs: Folders) -> list[Path]:
+    return [Path(runs)] if isinstance(runs, str | os.PathLike) else [Path(run) for run in runs]

@@ -1,0 +1,54 @@
+"""Finished runs, compared and reported from Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import longtail
+from longtail.report.columns import ColumnTable
+from longtail.report.comparison import Comparison
+from longtail.report.public import write_report
+
+Finished = Callable[..., Path]
+
+
+def test_folders_are_compared(finished: Finished, tmp_path: Path) -> None:
+    one = finished("runs/a", right=(0.9, 0.9, 0.9))
+    finished("runs/b", recipe="balanced_softmax")
+    table = longtail.compare(tmp_path / "runs")
+    assert isinstance(table, Comparison)
+    assert [line.label for line in table.lines] == ["cross_entropy", "balanced_softmax"]
+    assert len(longtail.compare(str(one)).lines) == 1
+    assert isinstance(longtail.compare([one], by="protocol"), ColumnTable)
+    with pytest.raises(ValueError, match="got nothing"):
+        longtail.compare(tmp_path / "nowhere")
+
+
+def test_a_report_is_written_and_its_path_given(
+    finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    one = finished("runs/a")
+    assert longtail.report(one) == one / "report.html"
+    finished("runs/b", recipe="balanced_softmax")
+    assert longtail.report("runs") == Path("report.html")
+    assert "2 runs on" in Path("report.html").read_text(encoding="utf-8")
+    assert longtail.report([one], "deep/one.html") == Path("deep/one.html")
+    (tmp_path / "runs" / "b" / "row.json").unlink()
+    path, folders, warnings = write_report([Path("runs")], None)
+    assert (path, folders) == (Path("runs/a/report.html"), [Path("runs/a")])
+    assert warnings[0] == "runs/b is unfinished and left out"
+
+
+def test_the_report_is_a_function_before_and_after_its_module_was_imported() -> None:
+    code = (
+        "import sys, longtail; assert callable(longtail.report)\n"
+        "import longtail.report.comparison; assert callable(longtail.report)\n"
+        "assert not {'torch', 'timm'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
