@@ -14,8 +14,9 @@ import longtail
 from longtail.cli.main import app
 from longtail.records.predictions import read_predictions
 from longtail.records.row import read_row
+from longtail.records.scores import Headline
 from longtail.report.comparison import compare
-from longtail.runs import evaluate, train
+from longtail.runs import evaluate, train, training
 
 OUR_DATA = '''
 from dataclasses import dataclass, replace
@@ -57,8 +58,12 @@ def likely():
     return replace(digits(), name="halves", scorer=Halves(headline="nll"))
 
 
+class Unlabelled(Halves):
+    labels = {"worst_half": label("worst half")}
+
+
 def broken():
-    return replace(digits(), scorer=Halves(headline="nil"))
+    return replace(digits(), scorer=Unlabelled())
 '''
 QUICK: dict[str, Any] = {
     "network": "fast_cnn",
@@ -114,6 +119,17 @@ def test_the_best_epoch_is_chosen_by_the_headline_in_its_direction(
     assert row["headline"] == {"name": headline, "higher_is_better": choose is max}
     assert row["val"] is not None
     assert row["val"]["scores"][headline] == pytest.approx(values[best], abs=1e-5)
+
+
+def test_without_keep_best_the_row_names_the_epoch_in_that_direction(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    lines = [{"epoch": epoch, "val/nll": value} for epoch, value in ((1, 0.7), (2, 0.4), (3, 0.4))]
+    (tmp_path / "train" / "journal.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    history = [{"name": "train", "keep": "last epoch", "best": None}]
+    headline: Headline = {"name": "nll", "higher_is_better": False}
+    assert training._best(tmp_path, history, headline) == {"epoch": 2, "value": 0.4}
+    headline["higher_is_better"] = True
+    assert training._best(tmp_path, history, headline) == {"epoch": 1, "value": 0.7}
 
 
 def test_the_row_has_its_scores_and_the_long_tailed_ones(runs: Path) -> None:
@@ -187,6 +203,6 @@ def test_reports_and_eval_show_it(runs: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_a_scorer_that_cannot_score_is_refused_before_training(runs: Path, tmp_path: Path) -> None:
-    with pytest.raises(longtail.errors.LongtailError, match="unknown score of digits-lt 'nil'"):
+    with pytest.raises(longtail.errors.LongtailError, match="give each score a label"):
         train("cross_entropy", "our_halves:broken", tmp_path / "run", **QUICK)
     assert not (tmp_path / "run").exists()

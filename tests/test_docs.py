@@ -228,6 +228,25 @@ def test_the_loop_of_parts_trains(capsys: pytest.CaptureFixture[str]) -> None:
             )
 
 
+def test_a_score_of_your_own_ranks_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    pages = blocks(ROOT / "docs" / "metrics.md")
+    (code,) = [text for _, text in pages if text.startswith("# our_data.py")]
+    (commands,) = [text for _, text in pages if "our_data:" in text and text != code]
+    (tmp_path / "our_data.py").write_text(code)
+    for command in commands.splitlines():
+        small = " --epochs 1 --device cpu --threads 1" if " train " in command else ""
+        typed(command + small)
+    said = capsys.readouterr().out
+    assert "worst 3 over cross_entropy" in said
+    row = json.loads((tmp_path / "runs" / "plain-worst" / "row.json").read_text())
+    assert row["selection"] == "best ema/val/worst"
+    assert {"worst", "nll", "parity/even", "balanced", "few"} <= {*row["test"]["scores"]}
+
+
 @pytest.mark.parametrize("page", ["metrics.md", "auto.md", "livt.md", "batchformer.md"])
 def test_examples_that_need_no_files_run(page: str) -> None:
     run = [
