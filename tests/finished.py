@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from longtail.data.request import DataRequest
 from longtail.nn import Linear, Network, build
 from longtail.nn.files import write
 from longtail.nn.networks import Classifier
-from longtail.runs.identity import DATA_DEFAULTS
 
 CLASSES = tuple("0123456789")
 
@@ -53,7 +53,7 @@ def finished(
                 "format": 1,
                 "tta": "none",
                 "keywords": {"size": size},
-                "data": {**DATA_DEFAULTS, "asked": "digits-lt"},
+                "data": {**DataRequest("digits-lt").flags(), "asked": "digits-lt"},
             }
         )
     )

@@ -21,7 +21,7 @@ import longtail
 from longtail.core import NonFinite
 from longtail.data.loader import EvalLoader
 from longtail.data.open import open_data, open_for_evaluation
-from longtail.data.request import Geometry
+from longtail.data.request import DataRequest, Geometry
 from longtail.engine.run import Run
 from longtail.metrics.conformal import calibrate, sets
 from longtail.nn import build
@@ -33,7 +33,7 @@ from longtail.records.lock import locked
 from longtail.records.predictions import SplitPredictions, read_predictions
 from longtail.records.scores import Headline
 from longtail.runs import evaluate, load, train, training
-from longtail.runs.identity import DATA_DEFAULTS, RunConfig, check_outside
+from longtail.runs.identity import RunConfig, check_outside
 from longtail.runs.images import Fit
 from longtail.runs.restore import restore_method
 
@@ -470,7 +470,7 @@ def test_other_data_is_fitted_as_that_of_the_run(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.fromarray(rng.integers(0, 255, (20, 40, 3), dtype=np.uint8)).save(tmp_path / name)
     (batch,) = EvalLoader(
-        open_for_evaluation(str(tmp_path), size=20, geometry=geometry, crop=crop).test,
+        open_for_evaluation(DataRequest(str(tmp_path), geometry=geometry), size=20, crop=crop).test,
         size=16,
         batch=9,
     ).epoch()
@@ -633,8 +633,7 @@ def test_the_command_is_one_that_asks_for_the_same() -> None:
     asked = RunConfig(
         recipe=recipe,
         keywords=recipe.keywords({"lr": 0.5, "tau": 2}),
-        data="my data",
-        flags={**DATA_DEFAULTS, "imbalance": 50.0, "mirror": False},
+        data=DataRequest("my data", imbalance=50.0, mirror=False),
         seed=1,
         view_seed=1,
         tta="flip",

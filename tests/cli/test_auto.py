@@ -231,14 +231,15 @@ def test_a_sample_has_the_size_that_will_be_trained(folder: Path) -> None:
 def test_timing_leaves_nothing_behind(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from longtail.data.request import DataRequest
     from longtail.engine.machine import Machine
-    from longtail.runs.identity import DATA_DEFAULTS, RunConfig
+    from longtail.runs.identity import RunConfig
 
     recipe = read("balanced_softmax")
     keywords = recipe.keywords({"size": 32, "epochs": 1000, "batch": 32})
     before = time.monotonic()
     each = auto.timed(
-        RunConfig(recipe, keywords, str(folder), dict(DATA_DEFAULTS), 0, 0, "none"),
+        RunConfig(recipe, keywords, DataRequest(str(folder)), 0, 0, "none"),
         open_data(str(folder)),
         Machine(),
     )

@@ -8,7 +8,8 @@ import pytest
 
 from longtail import runs
 from longtail.cli import flags
-from longtail.data.open import open_data
+from longtail.cli.inspect import inspect as cli_inspect
+from longtail.data.request import data_flags
 from longtail.recipes import RECIPES
 from longtail.recipes.signatures import RESERVED, read
 
@@ -30,13 +31,11 @@ def test_the_flags_are_the_parameters_of_train() -> None:
     assert defaults == {name: named[name].default for name in defaults}
 
 
-def test_the_data_flags_are_those_of_the_data() -> None:
-    own = {
-        name: parameter.default
-        for name, parameter in inspect.signature(open_data).parameters.items()
-        if name not in ("name", "size", "geometry_by_memory")
-    }
-    assert own == {name: flags.SHARED[name].default for name in own}
+def test_the_data_flags_are_the_fields_of_the_request() -> None:
+    for name, field in data_flags().items():
+        assert flags.SHARED[name].default == field.default
+        assert flags.SHARED[name] is flags.DATA_OPTIONS[name]
+    assert set(inspect.signature(cli_inspect).parameters) >= {*data_flags()}
 
 
 def test_flags_of_a_recipe_come_back_as_its_defaults() -> None:

@@ -8,6 +8,7 @@ import torch
 
 from longtail.data.images import reading
 from longtail.data.open import open_data, open_for_evaluation
+from longtail.data.request import DataRequest
 
 MakeFolder = Callable[..., Path]
 
@@ -81,14 +82,14 @@ def test_streamed_splits_equal_those_in_memory_and_pickle(
 
 def test_to_be_judged_by_a_folder_is_asked_whole(tmp_path: Path, make_folder: MakeFolder) -> None:
     path = make_folder(tmp_path / "plain", {"a": 12, "b": 3})
-    data = open_for_evaluation(str(path))
+    data = open_for_evaluation(DataRequest(str(path)))
     assert (len(data.val), len(data.test)) == (0, 15)
     assert torch.bincount(data.test.target).tolist() == [12, 3]
     assert not data.warnings, "nothing is learnt from it, so nothing is in training twice"
     path = make_folder(
         tmp_path / "splits", {"train/a": 12, "train/b": 12, "test/a": 2, "test/b": 1}
     )
-    data = open_for_evaluation(str(path))
+    data = open_for_evaluation(DataRequest(str(path)))
     assert (len(data.val), len(data.test)) == (0, 3), (
         "test images where there are some, and none held out of training"
     )
@@ -99,12 +100,12 @@ def test_what_was_learnt_from_is_judged_by_what_was_held_out(
 ) -> None:
     path = str(make_folder(tmp_path / "plain", {"a": 12, "b": 9}))
     own = open_data(path, split_seed=3)
-    found = open_for_evaluation(path, learnt=(own.hash, "holdout", 3))
+    found = open_for_evaluation(DataRequest(path), learnt=(own.hash, "holdout", 3))
     assert (found.hash, found.val.ids, found.test.ids) == (own.hash, own.val.ids, own.test.ids)
     assert "its own held-out images are judged" in found.warnings[-1]
-    assert len(open_for_evaluation(path, learnt=(own.hash, "holdout", 4)).test) == 21, (
-        "another split of it is other data"
-    )
+    assert (
+        len(open_for_evaluation(DataRequest(path), learnt=(own.hash, "holdout", 4)).test) == 21
+    ), "another split of it is other data"
 
 
 def test_mirroring_is_as_the_data_has_it_unless_told(
@@ -180,11 +181,11 @@ def test_what_is_not_there_or_makes_no_sense_is_refused(
     with pytest.raises(ValueError, match=r"did you mean digits-lt.*or the path of a folder"):
         open_data("digit-lt")
     with pytest.raises(ValueError, match=r"expected --protocol holdout or paper, got 'none'"):
-        open_data("digits-lt", protocol="none")  # type: ignore[arg-type]
+        open_data("digits-lt", protocol="none")
     with pytest.raises(ValueError, match="expected --on-bad-image refuse or skip"):
-        open_data("digits-lt", on_bad_image="drop")  # type: ignore[arg-type]
+        open_data("digits-lt", on_bad_image="drop")
     with pytest.raises(ValueError, match="expected --profile"):
-        open_data("digits-lt", profile="linear")  # type: ignore[arg-type]
+        open_data("digits-lt", profile="linear")
     for keywords in ({"imbalance": 10.0}, {"profile": "step"}):
         with pytest.raises(ValueError, match="expected --imbalance and --profile only with"):
             open_data(str(path), **keywords)

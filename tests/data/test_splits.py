@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from longtail.data.images.stores import ArrayImages
+from longtail.data.request import Profile
 from longtail.data.source import Rows
 from longtail.data.splits import (
-    Profile,
     held_out,
     hold_out,
     natural_groups,

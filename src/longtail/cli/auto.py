@@ -139,17 +139,16 @@ def _chosen(
     began: float,
 ) -> tuple[Choice, Facts, RunConfig]:
     from longtail.data.open import open_data, open_dataset
-    from longtail.runs.identity import DATA_DEFAULTS, RunConfig
+    from longtail.data.request import DataRequest
+    from longtail.runs.identity import RunConfig
 
-    given = {name: shared[name] for name in DATA_DEFAULTS} | {
-        "root": None if shared["root"] is None else str(shared["root"])
-    }
+    request = DataRequest.from_flags(data, shared)
     before = time.monotonic()
     # Training will open it once more, and say its warnings.
     dataset = (
-        open_dataset(data, **given, device=machine.device)
+        open_dataset(request, device=machine.device)
         if shared["dry_run"]
-        else open_data(data, **given)
+        else open_data(data, **request.flags())
     )
     opening = time.monotonic() - before
     facts = Facts(
@@ -171,8 +170,7 @@ def _chosen(
         return RunConfig(
             own,
             own.keywords(keywords),
-            data,
-            given,
+            request,
             shared["seed"],
             view_seed,
             shared["tta"],

@@ -12,6 +12,7 @@ from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 from longtail.cli import tables
+from longtail.data.request import data_flags, data_help, data_types
 from longtail.errors import LongtailError
 from longtail.recipes import RECIPES
 from longtail.recipes.keywords import KEYWORDS, meanings
@@ -28,34 +29,8 @@ Data = Annotated[
     str,
     _flag("A known name (see `longtail list`), a folder of class folders, or a list file.", DATA),
 ]
-Root = Annotated[Path | None, _flag("Where the files of a named set or of a list lie.", DATA)]
-Imbalance = Annotated[
-    float | None, _flag("Largest class over smallest, for sets that are cut long-tailed.", DATA)
-]
-Profile = Annotated[
-    Literal["exp", "step", "pareto"],
-    _flag("How the counts fall from the largest class to the smallest.", DATA),
-]
-Protocol = Annotated[
-    Literal["holdout", "paper"],
-    _flag("Hold validation out of training, or train on everything as papers do.", DATA),
-]
-SplitSeed = Annotated[int, _flag("Which images are held out. Not the seed of the run.", DATA)]
-OnBadImage = Annotated[
-    Literal["refuse", "skip"], _flag("What to do about images that cannot be read.", DATA)
-]
-Mirror = Annotated[
-    bool | None,
-    _flag(
-        "Whether a mirrored image is still of its class; text, digits and sides are not.",
-        DATA,
-        "--mirror/--no-mirror",
-    ),
-]
-Geometry = Annotated[
-    Literal["pad", "crop", "stretch"] | None,
-    _flag("How an image that is not square becomes one; pad, but crop for published sets.", DATA),
-]
+Root = Annotated[Path | None, _flag(data_help()["root"], DATA)]
+OnBadImage = Annotated[Literal["refuse", "skip"], _flag(data_help()["on_bad_image"], DATA)]
 Out = Annotated[
     Path | None, _flag("The folder of the run; runs/RECIPE-DATA-SEED unless given.", RUN)
 ]
@@ -101,17 +76,24 @@ DryRun = Annotated[
 ]
 
 
+def data_option(name: str) -> inspect.Parameter:
+    """The flag of a field of the data request."""
+    kind, flag = data_types()[name], data_flags()[name]
+    switch = (f"--{name}/--no-{name}",) if kind == bool | None else ()
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        annotation=Annotated[kind, _flag(data_help()[name], DATA, *switch)],
+        default=flag.default,
+    )
+
+
+DATA_OPTIONS: Mapping[str, inspect.Parameter] = {name: data_option(name) for name in data_flags()}
+"""The flags of the data, made of the fields of `DataRequest`."""
+
+
 def _shared(
     *,
-    data: Data,
-    root: Root = None,
-    imbalance: Imbalance = None,
-    profile: Profile = "exp",
-    protocol: Protocol = "holdout",
-    split_seed: SplitSeed = 0,
-    on_bad_image: OnBadImage = "refuse",
-    mirror: Mirror = None,
-    geometry: Geometry = None,
     out: Out = None,
     seed: Seed = 0,
     view_seed: ViewSeed = None,
@@ -130,7 +112,11 @@ def _shared(
     """Only its signature is used."""
 
 
-SHARED: Mapping[str, inspect.Parameter] = inspect.signature(_shared, eval_str=True).parameters
+SHARED: Mapping[str, inspect.Parameter] = {
+    "data": inspect.Parameter("data", inspect.Parameter.KEYWORD_ONLY, annotation=Data),
+    **DATA_OPTIONS,
+    **inspect.signature(_shared, eval_str=True).parameters,
+}
 """The data and run flags of `longtail train`, which `longtail.train` takes under the same names."""
 
 

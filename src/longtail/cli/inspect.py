@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from inspect import Parameter, signature
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -48,42 +49,23 @@ def inspect(
     quick: Annotated[
         bool, typer.Option("--quick", help="Only count: read no image, look for no duplicates.")
     ] = False,
-    root: flags.Root = None,
-    imbalance: flags.Imbalance = None,
-    profile: flags.Profile = "exp",
-    protocol: flags.Protocol = "holdout",
-    split_seed: flags.SplitSeed = 0,
+    **values: Any,
 ) -> None:
     """Look at data before training: imbalance, what cannot be evaluated, duplicates, unreadable and odd images, and what to do."""
     from longtail.data.inspect.survey import survey, unread
-    from longtail.data.open import assemble, check_asked, find
+    from longtail.data.open import assemble, find
+    from longtail.data.request import DataRequest
 
-    check_asked(protocol=protocol, profile=profile, split_seed=split_seed)
-    source = find(data, root=root, imbalance=imbalance, profile=profile)
+    request = DataRequest.from_flags(data, values)
+    source = find(request)
     seen = None if quick else survey(source)
     dataset = assemble(
-        unread(source) if seen is None else seen.source, protocol=protocol, split_seed=split_seed
+        unread(source) if seen is None else seen.source,
+        protocol=request.protocol,
+        split_seed=request.split_seed,
     )
     unreadable, emptied = ((), ()) if seen is None else (seen.unreadable, seen.emptied)
-    asked = {
-        "root": root,
-        "imbalance": imbalance,
-        "profile": profile,
-        "protocol": protocol,
-        "split-seed": split_seed,
-    }
-    usual = {
-        "root": None,
-        "imbalance": None,
-        "profile": "exp",
-        "protocol": "holdout",
-        "split-seed": 0,
-    }
-    same = "".join(
-        f" --{name} {shlex.quote(str(value))}"
-        for name, value in asked.items()
-        if value != usual[name]
-    )
+    same = "".join(f" {shlex.quote(word)}" for word in request.words())
     found = findings(
         dataset, f"{shlex.quote(data)}{same}", unreadable=unreadable, emptied=emptied, quick=quick
     )
@@ -98,6 +80,18 @@ def inspect(
         *found["commands"],
         *([] if html or quick else [f"longtail inspect {found['data']} --html inspection.html"]),
     )
+
+
+def _signature() -> list[Parameter]:
+    """That of `inspect`, with the flags of the data in the place of `values`."""
+    known = signature(inspect, eval_str=True).parameters
+    return [
+        *(own for name, own in known.items() if name != "values"),
+        *flags.DATA_OPTIONS.values(),
+    ]
+
+
+flags.signed(inspect, _signature())
 
 
 def findings(

@@ -7,14 +7,14 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
 
 from longtail import processes
 from longtail.data.dataset import Dataset, Split
-from longtail.data.images.reading import OnBadImage, read
+from longtail.data.images.reading import read
 from longtail.data.names import KNOWN
 from longtail.data.readers.cifar import cifar
 from longtail.data.readers.digits import digits
@@ -22,24 +22,34 @@ from longtail.data.readers.folders import folder
 from longtail.data.readers.functions import from_function, is_function
 from longtail.data.readers.lists import image_list, published
 from longtail.data.readers.parquet import parquet, parquet_files
-from longtail.data.request import Geometry
+from longtail.data.request import DataRequest, Protocol, data_flags
 from longtail.data.source import Rows, Source, several
-from longtail.data.splits import Profile, hold_out, shared, split_hash
+from longtail.data.splits import hold_out, shared, split_hash
 from longtail.errors import LongtailError
 from longtail.naming import unknown
-
-Protocol = Literal["holdout", "paper"]
 
 LARGEST_CROPPED = 224
 """Pixels, up to which `Source.crop` holds: networks for larger images are shown the whole square, as LiVT's at 384 are."""
 
 
-def open_dataset(name: str, *, device: str = "cpu", **flags: Any) -> Dataset:
-    """`open_data` in the first of several processes before the others, so that only one downloads; warnings are printed once.
+def open_dataset(
+    request: DataRequest,
+    *,
+    size: int | None = None,
+    device: str = "cpu",
+    geometry_by_memory: bool = False,
+) -> Dataset:
+    """Open requested data: in the first of several processes before the others, so that only one downloads.
 
-    `device` is where the processes compute, and so how they talk to each other.
+    Args:
+        request: Which data, and how it is split.
+        size: The side of the squares that networks see, in pixels; chosen from the images unless given.
+        device: Where the processes compute, and so how they talk to each other.
+        geometry_by_memory: For runs that recorded no geometry (`reading.read`).
     """
-    return first_process_first(lambda: open_data(name, **flags), device)
+    return first_process_first(
+        lambda: _open(request, size=size, geometry_by_memory=geometry_by_memory), device
+    )
 
 
 def first_process_first(opening: Callable[[], Dataset], device: str) -> Dataset:
@@ -55,31 +65,18 @@ def first_process_first(opening: Callable[[], Dataset], device: str) -> Dataset:
     return dataset
 
 
-def open_data(
-    name: str,
-    *,
-    root: str | Path | None = None,
-    imbalance: float | None = None,
-    profile: Profile = "exp",
-    protocol: Protocol = "holdout",
-    split_seed: int = 0,
-    on_bad_image: OnBadImage = "refuse",
-    mirror: bool | None = None,
-    geometry: Geometry | None = None,
-    size: int | None = None,
-    geometry_by_memory: bool = False,
-) -> Dataset:
+def open_data(source: str | Path, *, size: int | None = None, **flags: Any) -> Dataset:
     """Open a dataset by name or path: the known names are in `longtail.data.names`.
 
     A path is that of a folder of class folders (`folders.folder`), of a .txt or .csv list of images under `root` (`lists.image_list`), of a
-    parquet file or a folder of them (`parquet.parquet`). "package.module:function" is a function that gives a `Source`.
-    `imbalance` and `profile` say how the sets called -lt are cut.
+    parquet file or a folder of them (`parquet.parquet`). "package.module:function" is a function that gives a `Source`. `flags` are the
+    fields of `DataRequest`: `imbalance` and `profile` say how the sets called -lt are cut.
 
     With the protocol `holdout` a validation set is held out of training where the source has none: per class one image in ten, at least one
     from five images on. With `paper` all training images train. A test set, where the source has none, is held out under both: one in five,
-    before validation. The draw depends on `split_seed` only. `mirror` says whether a mirrored image is still one of its class, where that
-    is not known of the data: it is believed to be, but for digits. `geometry` says how images become squares (`request.Geometry`); unless
-    given, the published sets crop and everything else pads. `geometry_by_memory` is for runs that recorded none (`reading.read`).
+    before validation. Which images depends on `split_seed` only. `mirror` says whether a mirrored image is still one of its class, where that
+    is not known of the data: it is believed to be, but for digits. `geometry` says how images become squares; unless given, the published
+    sets crop and everything else pads.
 
     >>> data = open_data("digits-lt")
     >>> data.counts.tolist()
@@ -87,41 +84,50 @@ def open_data(
     >>> len(data.train), len(data.val), len(data.test)
     (364, 41, 500)
     """
-    check_asked(protocol=protocol, profile=profile, split_seed=split_seed, geometry=geometry)
-    if on_bad_image not in ("refuse", "skip"):
-        raise LongtailError(f"expected --on-bad-image refuse or skip, got {on_bad_image!r}.")
+    for name in flags:
+        if name not in data_flags():
+            raise unknown("data flag", name, data_flags())
+    return _open(DataRequest.from_flags(source, flags), size=size)
+
+
+def _open(
+    request: DataRequest, *, size: int | None = None, geometry_by_memory: bool = False
+) -> Dataset:
     if size is not None and size < 1:
         raise LongtailError(f"expected a size of at least 1 pixel, got {size}.")
-    source = find(name, root=root, imbalance=imbalance, profile=profile)
-    if mirror is not None:
-        source = replace(source, mirror=mirror)
+    source = find(request)
+    if request.mirror is not None:
+        source = replace(source, mirror=request.mirror)
     source = read(
         source,
         size=size,
-        geometry=geometry,
-        on_bad_image=on_bad_image,
+        geometry=request.geometry,
+        on_bad_image=request.on_bad_image,
         geometry_by_memory=geometry_by_memory,
     )
-    return assemble(source, protocol=protocol, split_seed=split_seed)
+    dataset = assemble(source, protocol=request.protocol, split_seed=request.split_seed)
+    return replace(dataset, scoring=request.scoring)
 
 
 def open_for_evaluation(
-    name: str,
+    request: DataRequest,
     *,
-    root: str | Path | None = None,
     size: int | None = None,
-    geometry: Geometry | None = None,
     crop: float | None = None,
-    on_bad_image: OnBadImage = "refuse",
     learnt: tuple[str, Protocol, int] | None = None,
 ) -> Dataset:
     """Open data for evaluation only: nothing is held out of it, and without test images of its own all are test images.
 
-    But if it is what a network has learnt from, whose hash, protocol and split seed are `learnt`, it is split as it was then. `size`,
-    `geometry` and `crop` (the share of the central square that is evaluated) are those of the data that the network was trained on.
+    But if it is what a network has learnt from, whose hash, protocol and split seed are `learnt`, it is split as it was then. `size`
+    and `crop` (the share of the central square that is evaluated) are those of the data that the network was trained on.
     """
-    source = find(name, root=root, least=1)
-    source = read(source, size=size, geometry=geometry, memory=0, on_bad_image=on_bad_image)
+    source = read(
+        find(request, least=1),
+        size=size,
+        geometry=request.geometry,
+        memory=0,
+        on_bad_image=request.on_bad_image,
+    )
     if crop is not None:
         source = replace(source, crop=crop)
     if learnt is not None:
@@ -143,32 +149,10 @@ def open_for_evaluation(
     return replace(whole, warnings=source.warnings)
 
 
-def check_asked(
-    *, protocol: Protocol, profile: Profile, split_seed: int, geometry: Geometry | None = None
-) -> None:
-    """Refuse what makes no sense before anything is read."""
-    for what, value, choices in (
-        ("geometry", geometry, (None, *get_args(Geometry))),
-        ("protocol", protocol, ("holdout", "paper")),
-        ("profile", profile, ("exp", "step", "pareto")),
-    ):
-        if value not in choices:
-            raise LongtailError(
-                f"expected --{what} {' or '.join(filter(None, choices))}, got {value!r}."
-            )
-    if split_seed < 0:
-        raise LongtailError(f"expected a split seed of 0 or more, got {split_seed}.")
-
-
-def find(
-    name: str,
-    *,
-    root: str | Path | None = None,
-    imbalance: float | None = None,
-    profile: Profile = "exp",
-    least: int = 2,
-) -> Source:
-    """Find a dataset by name or path; files are listed, not yet read. A folder has `least` classes or more."""
+def find(request: DataRequest | str, *, least: int = 2) -> Source:
+    """Find requested data, or that at a name or path; files are listed, not yet read. A folder has `least` classes or more."""
+    request = request if isinstance(request, DataRequest) else DataRequest(request)
+    name, imbalance, profile = request.source, request.imbalance, request.profile
     if (imbalance is not None or profile != "exp") and name not in (
         "digits-lt",
         "cifar10-lt",
@@ -177,7 +161,7 @@ def find(
         raise LongtailError(
             f"expected --imbalance and --profile only with digits-lt, cifar10-lt or cifar100-lt, which are cut; got them with {name}."
         )
-    root = None if root is None else Path(root)
+    root = None if request.root is None else Path(request.root)
     if name == "digits-lt":
         return digits(imbalance=imbalance, profile=profile)
     if name.startswith("cifar") and name in KNOWN:

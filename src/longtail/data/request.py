@@ -1,8 +1,22 @@
-"""What a person requests of data: which, how it is split, and how its images become squares. Imports no torch."""
+"""What a person requests of data: which, how it is split, how its images become squares. Imports no torch.
+
+Flags of the command line, keywords of `longtail.train`, keys of `recipe.json` and what a sweep may vary
+are the fields of `DataRequest`: a new one is added here and nowhere else, but for the signature of
+`longtail.train`.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args, get_origin, get_type_hints
+
+from longtail.data.names import KNOWN
+from longtail.errors import LongtailError
+from longtail.naming import unknown
 
 Geometry = Literal["pad", "crop", "stretch"]
 """How an image that is not square becomes the square that a network sees.
@@ -10,3 +24,157 @@ Geometry = Literal["pad", "crop", "stretch"]
 `pad` adds a border of its median colour, so that nothing is cut off. `crop` evaluates the central square, and training
 views choose their part of the full image. `stretch` resizes both sides to the same length.
 """
+OnBadImage = Literal["refuse", "skip"]
+Profile = Literal["exp", "step", "pareto"]
+Protocol = Literal["holdout", "paper"]
+
+
+@dataclass(frozen=True)
+class DataRequest:
+    """A dataset as it is requested.
+
+    Two requests may give the same data, such as an imbalance of 100 that is stated or left to its default: what a
+    dataset is, its hash says.
+    """
+
+    source: Annotated[str, "A known name, or the path of a folder, a list or a file."]
+    root: Annotated[str | None, "Where the files of a named set or of a list lie."] = None
+    imbalance: Annotated[
+        float | None, "Largest class over smallest, for sets that are cut long-tailed."
+    ] = None
+    profile: Annotated[Profile, "How the counts fall from the largest class to the smallest."] = (
+        "exp"
+    )
+    protocol: Annotated[
+        Protocol, "Hold validation out of training, or train on everything as papers do."
+    ] = "holdout"
+    split_seed: Annotated[int, "Which images are held out. Not the seed of the run."] = 0
+    on_bad_image: Annotated[OnBadImage, "What to do about images that cannot be read."] = "refuse"
+    mirror: Annotated[
+        bool | None,
+        "Whether a mirrored image is still of its class; text, digits and sides are not.",
+    ] = None
+    geometry: Annotated[
+        Geometry | None,
+        "How an image that is not square becomes one; pad, but crop for published sets.",
+    ] = None
+    scoring: Annotated[
+        str | None, "The score that ranks, where the data could be scored in several ways."
+    ] = None
+
+    def __post_init__(self) -> None:
+        for name, kind in data_types().items():
+            value, choices = getattr(self, name), _choices(kind)
+            if choices and value not in choices:
+                names = " or ".join(choice for choice in choices if choice is not None)
+                raise LongtailError(f"expected --{_dashed(name)} {names}, got {value!r}.")
+        if self.split_seed < 0:
+            raise LongtailError(f"expected a split seed of 0 or more, got {self.split_seed}.")
+
+    @classmethod
+    def from_flags(cls, source: str | Path, flags: Mapping[str, Any]) -> Self:
+        """A request for data at a name or path; `flags` may hold other things than data flags."""
+        given = {name: flags[name] for name in data_flags() if name in flags}
+        if given.get("root") is not None:
+            given["root"] = str(given["root"])
+        return cls(str(source), **given)
+
+    def flags(self) -> dict[str, Any]:
+        """Every field but the source, by name."""
+        return {name: getattr(self, name) for name in data_flags()}
+
+    def words(self) -> list[str]:
+        """The flags of the command line that differ from their defaults."""
+        given = {
+            name: value
+            for name, value in self.flags().items()
+            if value != data_flags()[name].default
+        }
+        return flag_words(given)
+
+    def with_root(self, root: str | Path) -> DataRequest:
+        """The same data where its files lie now.
+
+        A folder or a file of images has no root: it is itself what has moved.
+        """
+        if self.source in KNOWN or Path(self.source).suffix.lower() in (".txt", ".csv"):
+            return replace(self, root=str(root))
+        return replace(self, source=str(root), root=None)
+
+
+@cache
+def data_flags() -> Mapping[str, Field[Any]]:
+    """The fields of a request that are flags: all but the source."""
+    return {own.name: own for own in fields(DataRequest) if own.name != "source"}
+
+
+@cache
+def data_help() -> Mapping[str, str]:
+    """What each flag means, in a sentence."""
+    hints = get_type_hints(DataRequest, include_extras=True)
+    return {name: hints[name].__metadata__[0] for name in data_flags()}
+
+
+@cache
+def data_types() -> Mapping[str, Any]:
+    """The type of each flag."""
+    hints = get_type_hints(DataRequest)
+    return {name: hints[name] for name in data_flags()}
+
+
+def parse_field(name: str, text: str) -> Any:
+    """Read a flag of the data from text, as a sweep gives it.
+
+    >>> parse_field("imbalance", "50"), parse_field("geometry", "crop"), parse_field("mirror", "none")
+    (50.0, 'crop', None)
+    """
+    if name not in data_flags():
+        raise unknown("data flag", name, data_flags())
+    kind = data_types()[name]
+    if type(None) in get_args(kind) and text.lower() == "none":
+        return None
+    choices = _choices(kind)
+    kinds = {*get_args(kind)} - {type(None)} if get_origin(kind) is not Literal else set()
+    one = next(iter(kinds), kind)
+    try:
+        if choices:
+            return {str(choice): choice for choice in choices}[text]
+        if one is bool:
+            return {"true": True, "false": False}[text.lower()]
+        value = one(text)
+    except (ValueError, KeyError):
+        expected = " or ".join(map(str, choices)) if choices else one.__name__
+        raise LongtailError(f"expected {name} to be {expected}, got {text!r}") from None
+    if isinstance(value, float) and not math.isfinite(value):
+        raise LongtailError(f"expected {name} to be a finite number, got {text!r}")
+    return value
+
+
+def flag_words(values: Mapping[str, Any]) -> list[str]:
+    """Values by name as words of the command line.
+
+    >>> flag_words({"split_seed": 3, "mirror": False, "root": None, "sizes": [1, 2]})
+    ['--split-seed', '3', '--no-mirror', '--root', 'none', '--sizes', '1,2']
+    """
+    words = []
+    for name, value in values.items():
+        flag = _dashed(name)
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            words += [f"--{flag}", "none" if value is None else text]
+    return words
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    """The values of a Literal, with None where that is a value; none of other types."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    parts = get_args(kind)
+    named = [value for part in parts if get_origin(part) is Literal for value in get_args(part)]
+    return (*named, None) if named and type(None) in parts else tuple(named)
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")

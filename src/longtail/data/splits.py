@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.core import Groups
+from longtail.data.request import Profile
 from longtail.data.source import Rows, several
 from longtail.errors import LongtailError
-
-Profile = Literal["exp", "step", "pareto"]
 
 
 def tail_counts(

@@ -11,14 +11,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from longtail.data.request import data_flags
 from longtail.errors import LongtailError
 from longtail.naming import meant, search_current_folder, unknown
 from longtail.recipes import RECIPES
 
 RESERVED = frozenset(
     {"recipe", "data", "out", "debug", "help"}
-    | {"root", "imbalance", "profile", "protocol", "split_seed", "on_bad_image", "mirror"}
-    | {"geometry"}
+    | {*data_flags()}
     | {
         "seed",
         "view_seed",

@@ -18,6 +18,7 @@ from longtail.core import Clock, Groups, Method, Outcome, Scorer
 from longtail.data.dataset import Dataset, Split
 from longtail.data.loader import EvalLoader
 from longtail.data.open import first_process_first, open_for_evaluation
+from longtail.data.request import DataRequest
 from longtail.engine.machine import Machine, choose
 from longtail.engine.predicting import predictor
 from longtail.errors import LongtailError
@@ -29,7 +30,7 @@ from longtail.records.predictions import SplitPredictions, write_predictions
 from longtail.records.row import Evaluation
 from longtail.report.document import write as write_report
 from longtail.runs.examples import write_examples
-from longtail.runs.identity import Tta, data_flags, open_run_data, read_record, versions
+from longtail.runs.identity import Tta, open_run_data, read_record, versions
 from longtail.runs.model import BATCH, load
 from longtail.scoring.evaluators import collect, flipped
 from longtail.scoring.long_tail import LongTailScorer
@@ -139,17 +140,17 @@ def evaluate(
     if data is None:
         dataset = open_run_data(record, machine, root=root, trust=trust)
     else:
-        before = data_flags(record)
+        before = DataRequest.from_flags(record["data"]["asked"], record["data"])
+        request = DataRequest.from_flags(
+            data, {"root": root, "on_bad_image": on_bad_image, "geometry": loaded.fit.geometry}
+        )
 
         def evaluation_data() -> Dataset:
             return open_for_evaluation(
-                str(data),
-                root=root,
+                request,
                 size=loaded.fit.stored,
-                geometry=loaded.fit.geometry,
                 crop=loaded.fit.crop,
-                on_bad_image=on_bad_image,
-                learnt=(record["data"]["hash"], before["protocol"], before["split_seed"]),
+                learnt=(record["data"]["hash"], before.protocol, before.split_seed),
             )
 
         dataset = first_process_first(evaluation_data, machine.device)

@@ -7,7 +7,7 @@ import os
 import platform
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from longtail.data.dataset import Dataset
 from longtail.data.names import KNOWN
 from longtail.data.open import open_dataset
 from longtail.data.readers.functions import is_function
+from longtail.data.request import DataRequest, data_flags, flag_words
 from longtail.engine.machine import Machine
 from longtail.errors import LongtailError
 from longtail.recipes.signatures import Recipe, read
@@ -28,17 +29,6 @@ from longtail.records.layout import RunFolder
 Tta = Literal["none", "flip"]
 Adjust = Literal["none", "validation"]
 
-DATA_DEFAULTS: Mapping[str, Any] = {
-    "root": None,
-    "imbalance": None,
-    "profile": "exp",
-    "protocol": "holdout",
-    "split_seed": 0,
-    "on_bad_image": "refuse",
-    "mirror": None,  # as the data has it
-    "geometry": None,  # as the data has it
-}
-
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -46,8 +36,7 @@ class RunConfig:
 
     recipe: Recipe
     keywords: Mapping[str, Any]
-    data: str
-    flags: Mapping[str, Any]  # of the data: the names of DATA_DEFAULTS
+    data: DataRequest
     seed: int
     view_seed: int
     tta: Tta
@@ -55,9 +44,17 @@ class RunConfig:
 
     def command(self, out: Path) -> str:
         """The command that starts or continues this run; what has its default is left out."""
-        words = ["longtail", "train", self.recipe.name, "--data", self.data, "--out", str(out)]
+        words = [
+            "longtail",
+            "train",
+            self.recipe.name,
+            "--data",
+            self.data.source,
+            "--out",
+            str(out),
+        ]
         given = {
-            **self.flags,
+            **self.data.flags(),
             "seed": self.seed,
             "view_seed": self.view_seed,
             "tta": self.tta,
@@ -65,26 +62,14 @@ class RunConfig:
             **self.keywords,
         }
         usual = {
-            **DATA_DEFAULTS,
+            **{name: flag.default for name, flag in data_flags().items()},
             "seed": 0,
             "view_seed": self.seed,
             "tta": "none",
             "adjust": "none",
         }
         usual |= {name: own.default for name, own in self.recipe.parameters.items()}
-        for name, value in given.items():
-            flag = name.replace("_", "-")
-            if isinstance(value, bool) and value != usual[name]:
-                words.append(f"--{flag}" if value else f"--no-{flag}")
-            elif value != usual[name]:
-                words += [
-                    f"--{flag}",
-                    ",".join(map(str, value))
-                    if isinstance(value, list)
-                    else "none"
-                    if value is None
-                    else str(value),
-                ]
+        words += flag_words({name: own for name, own in given.items() if own != usual[name]})
         return shlex.join(words)
 
     def record(self, dataset: Dataset, machine: Machine, out: Path) -> dict[str, Any]:
@@ -100,11 +85,11 @@ class RunConfig:
             "target": self.recipe.target,
             "keywords": dict(self.keywords),
             "data": {
-                "asked": self.data,
+                "asked": self.data.source,
                 "name": dataset.name,
-                **self.flags,
+                **self.data.flags(),
                 "mirror": dataset.mirror,
-                "geometry": self.flags["geometry"] or dataset.geometry,
+                "geometry": self.data.geometry or dataset.geometry,
                 "hash": dataset.hash,
                 "groups": groups,
             },
@@ -134,35 +119,30 @@ def lacks_geometry(out: Path) -> bool:
     return known and "geometry" not in read_record(out)["data"]
 
 
-def data_flags(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags of the data that a run was asked for. A flag that is newer had its default."""
-    return {name: record["data"].get(name, usual) for name, usual in DATA_DEFAULTS.items()}
-
-
-def own_data(
+def request_of(
     record: Mapping[str, Any], *, root: str | Path | None = None, trust: bool = False
-) -> tuple[str, dict[str, Any]]:
-    """The name and the flags of the data that a run was asked for, with another root if one is given.
+) -> DataRequest:
+    """The data that a run requested, with another root if one is given. A flag that is newer had its default.
 
     Where the data was a folder of images, the root is that folder, wherever it lies now. Where it was a function, that is code
     which only `trust` lets run: a folder that came from elsewhere may name any.
     """
-    asked, flags = str(record["data"]["asked"]), data_flags(record)
-    if is_function(asked) and not Path(asked).expanduser().exists():
+    data = record["data"]
+    request = DataRequest.from_flags(str(data["asked"]), data)
+    there = Path(request.source).expanduser().exists()
+    if is_function(request.source) and not there:
         if not trust:
             raise LongtailError(
-                f"the data {asked} is code outside longtail, and this would run it: pass --trust if you trust it"
+                f"the data {request.source} is code outside longtail, and this would run it: pass --trust if you trust it"
             )
-        return asked, flags if root is None else {**flags, "root": str(root)}
-    if root is None:
-        if asked not in KNOWN and not Path(asked).expanduser().exists():
-            raise LongtailError(
-                f"expected the run's images at {asked}, got nothing there, seen from {Path.cwd()}: say where they lie now with --root"
-            )
-        return asked, flags
-    if asked in KNOWN or Path(asked).suffix.lower() in (".txt", ".csv"):
-        return asked, {**flags, "root": str(root)}
-    return str(root), {**flags, "root": None}
+        return request if root is None else replace(request, root=str(root))
+    if root is not None:
+        return request.with_root(root)
+    if request.source not in KNOWN and not there:
+        raise LongtailError(
+            f"expected the run's images at {request.source}, got nothing there, seen from {Path.cwd()}: say where they lie now with --root"
+        )
+    return request
 
 
 def open_run_data(
@@ -173,10 +153,8 @@ def open_run_data(
     trust: bool = False,
 ) -> Dataset:
     """Open the data that a run was trained on, as training opened it."""
-    name, flags = own_data(record, root=root, trust=trust)
     return open_dataset(
-        name,
-        **flags,
+        request_of(record, root=root, trust=trust),
         device=machine.device,
         size=record["keywords"].get("size"),
         geometry_by_memory="geometry" not in record["data"],
@@ -240,9 +218,11 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterable[
     old, new = there["data"], here["data"]
     yield from said("mirror", old.get("mirror", new["mirror"]), new["mirror"])
     yield from said("geometry", old["geometry"], new["geometry"])
+    yield from said("scoring", old.get("scoring"), new["scoring"])
     if (old["hash"], old["protocol"]) != (new["hash"], new["protocol"]):
-        for name in ("name", "imbalance", "profile", "protocol", "split_seed", "on_bad_image"):
-            yield from said(f"data {name}", old[name], new[name])
+        for name in ("name", *data_flags()):
+            if name not in ("root", "mirror", "geometry", "scoring"):
+                yield from said(f"data {name}", old.get(name), new[name])
         yield from said("images and labels", old["hash"][:12], new["hash"][:12])
 
 

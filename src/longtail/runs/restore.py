@@ -13,7 +13,7 @@ from longtail.errors import LongtailError
 from longtail.nn.networks import is_custom
 from longtail.recipes.signatures import read
 from longtail.records.row import read_row
-from longtail.runs.identity import RunConfig, open_run_data, own_data, read_record
+from longtail.runs.identity import RunConfig, open_run_data, read_record, request_of
 from longtail.runs.training import call_recipe
 
 
@@ -37,12 +37,11 @@ def restore_method(
             f"the network {custom[0]} is code outside longtail, and this would run it: "
             "pass trust=True if you trust it"
         )
-    recipe, (name, flags) = read(record["recipe"]), own_data(record, root=root, trust=trust)
+    recipe = read(record["recipe"])
     asked = RunConfig(
         recipe,
         recipe.keywords(record["keywords"]),
-        name,
-        flags,
+        request_of(record, root=root, trust=trust),
         record["seed"],
         record["view_seed"],
         record["tta"],

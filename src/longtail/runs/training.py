@@ -21,7 +21,7 @@ from longtail.analysis.writing import warn_on_error
 from longtail.core import Method
 from longtail.data.dataset import Dataset
 from longtail.data.open import open_dataset
-from longtail.data.request import Geometry
+from longtail.data.request import DataRequest, Geometry, OnBadImage, Profile, Protocol
 from longtail.engine.distributed import started
 from longtail.engine.machine import Machine, choose
 from longtail.engine.run import Run
@@ -77,12 +77,13 @@ def train(
     *,
     root: str | Path | None = None,
     imbalance: float | None = None,
-    profile: Literal["exp", "step", "pareto"] = "exp",
-    protocol: Literal["holdout", "paper"] = "holdout",
+    profile: Profile = "exp",
+    protocol: Protocol = "holdout",
     split_seed: int = 0,
-    on_bad_image: Literal["refuse", "skip"] = "refuse",
+    on_bad_image: OnBadImage = "refuse",
     mirror: bool | None = None,
     geometry: Geometry | None = None,
+    scoring: str | None = None,
     seed: int = 0,
     view_seed: int | None = None,
     tta: Tta = "none",
@@ -120,17 +121,18 @@ def train(
     asked = RunConfig(
         recipe=known,
         keywords=known.keywords(keywords),
-        data=str(data),
-        flags={
-            "root": None if root is None else str(root),
-            "imbalance": imbalance,
-            "profile": profile,
-            "protocol": protocol,
-            "split_seed": split_seed,
-            "on_bad_image": on_bad_image,
-            "mirror": mirror,
-            "geometry": geometry,
-        },
+        data=DataRequest(
+            str(data),
+            root=None if root is None else str(root),
+            imbalance=imbalance,
+            profile=profile,
+            protocol=protocol,
+            split_seed=split_seed,
+            on_bad_image=on_bad_image,
+            mirror=mirror,
+            geometry=geometry,
+            scoring=scoring,
+        ),
         seed=seed,
         view_seed=seed if view_seed is None else view_seed,
         tta=tta,
@@ -149,7 +151,6 @@ def train(
         former = lacks_geometry(out)
         dataset = open_dataset(
             asked.data,
-            **asked.flags,
             device=machine.device,
             size=asked.keywords.get("size"),
             geometry_by_memory=former,
@@ -330,7 +331,7 @@ def _evaluate_and_save(
             "name": dataset.name,
             "hash": dataset.hash,
             "protocol": dataset.protocol,
-            "imbalance": asked.flags["imbalance"],
+            "imbalance": asked.data.imbalance,
             "mirror": dataset.mirror,
             "scoring": dataset.scoring,
             "geometry": dataset.geometry,
@@ -342,7 +343,7 @@ def _evaluate_and_save(
         },
         "seed": asked.seed,
         "view_seed": asked.view_seed,
-        "split_seed": asked.flags["split_seed"],
+        "split_seed": asked.data.split_seed,
         "selection": f"{selection}, adjusted on validation" if adjusting else selection,
         "tta": asked.tta,
         "size": size,

@@ -6,7 +6,6 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import Literal
 
 import numpy as np
 import torch
@@ -17,11 +16,10 @@ from longtail.data.images import digests
 from longtail.data.images.decoding import check, decode, to_square
 from longtail.data.images.stores import ArrayImages, SquareImages
 from longtail.data.progress import map_threaded
-from longtail.data.request import Geometry
+from longtail.data.request import Geometry, OnBadImage
 from longtail.data.source import Rows, Source, several
 from longtail.errors import LongtailError
 
-OnBadImage = Literal["refuse", "skip"]
 MEMORY = 1 << 30  # bytes of decoded pixels up to which a dataset lives in memory
 REMEMBERED = 4096  # files, between two times that digests are written down
 SIZES = (32, 48, 64, 96, 128, 160, 224)

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from longtail.data.images.stores import ArrayImages, EncodedImages
 from longtail.data.readers.parquet import open_shards, parquet_files
+from longtail.data.request import Profile
 from longtail.data.source import Rows, Source
-from longtail.data.splits import Profile, rank_groups, tail_counts, tail_rows, threshold_groups
+from longtail.data.splits import rank_groups, tail_counts, tail_rows, threshold_groups
 from longtail.errors import LongtailError
 
 CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 
 from longtail.data.images.stores import ArrayImages
+from longtail.data.request import Profile
 from longtail.data.source import Rows, Source
-from longtail.data.splits import Profile, rank_groups, tail_counts, tail_rows
+from longtail.data.splits import rank_groups, tail_counts, tail_rows
 
 TEST = 50  # images per class that are always the test set
 LARGEST = 120  # training images of the largest class: every class has 174 or more
