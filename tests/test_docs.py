@@ -127,6 +127,7 @@ def test_recipes_of_your_own_train_as_they_stand(
         row = json.loads((tmp_path / "runs" / name / "row.json").read_text())
         assert {*row["epochs"]} == stages
         assert row["test"]["images"] == 500
+    importlib.import_module("checks")
     poly = importlib.import_module("poly").Poly(2.0)
     logits, target = torch.randn(6, 4), torch.tensor([0, 1, 2, 3, 0, 1])
     slow = [

@@ -41,6 +41,7 @@ _ROOMS = (
     "report",
     "runs",
     "schedules",
+    "testing",
 )
 
 

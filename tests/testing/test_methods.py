@@ -1,10 +1,5 @@
-"""What every method must do. A new method joins by one entry in CASES.
+"""Our methods keep the contract; a new one joins by one entry in CASES. Each check catches its fault."""
 
-Killed at any step and resumed, equal to the bit: that part of the contract is the engine's, and tested there.
-"""
-
-import copy
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 
 from longtail.core import Clock, Labelled, Method, Outcome
 from longtail.losses import (
@@ -46,10 +40,19 @@ from longtail.nn import (
 )
 from longtail.nn.mae import MaskedAutoencoder, initialise
 from longtail.schedules import Deferred
+from longtail.testing import check_method
+from longtail.testing.methods import (
+    CLOCKS,
+    Batch,
+    check_deployment,
+    check_first_order,
+    check_forward,
+    check_frozen_parts,
+    check_gradients,
+    check_predictions,
+)
 
 COUNTS = torch.tensor([40, 20, 9, 4, 2])
-CLOCKS = [Clock(0, 100, 0, 10), Clock(50, 100, 5, 10), Clock(99, 100, 9, 10)]
-Batch = Mapping[str, Tensor]
 
 
 def hard() -> Batch:
@@ -237,175 +240,18 @@ CASES = [
     ),
     Case("linear probe", lambda: Classify(Frozen(cnn()), Linear(32, 5), LogitAdjusted(COUNTS))),
 ]
-every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
-def make(case: Case, other: Callable[[], Method[Any]] | None = None) -> Method[Any]:
-    torch.manual_seed(0)
-    return (other or case.method)().double().train()
-
-
-def state(module: nn.Module) -> dict[str, Tensor]:
-    """Every parameter and buffer, saved or not."""
-    return {
-        name: tensor.detach().clone()
-        for name, tensor in (*module.named_parameters(), *module.named_buffers())
-    }
-
-
-def statistics(module: nn.Module) -> set[str]:
-    """Names of batch-norm buffers of modules that follow `train()`: the only state that `forward` may write."""
-    norms = {
-        name: m for name, m in module.named_modules() if isinstance(m, _NormBase) and m.training
-    }
-    return {f"{name}.{buffer}" for name, m in norms.items() for buffer, _ in m.named_buffers()}
-
-
-def check_forward_is_a_function(method: Method[Any], batch: Batch, clock: Clock) -> None:
-    before, losses = state(method), []
-    for _ in range(2):
-        torch.manual_seed(1)
-        losses.append(method(batch, clock).loss)
-    allowed = statistics(method)
-    written = [
-        name
-        for name, tensor in state(method).items()
-        if name not in allowed and not torch.equal(tensor, before[name])
-    ]
-    assert not written, f"forward wrote {written}"
-    assert torch.equal(*losses), "the same seed gave another loss"
-
-
-def check_gradient_reaches_everything(method: Method[Any], batch: Batch, clock: Clock) -> None:
-    method.zero_grad()
-    torch.manual_seed(1)
-    outcome = method(batch, clock)
-    assert outcome.loss.isfinite()
-    outcome.loss.backward()
-    trainable = {name: p.grad for name, p in method.named_parameters() if p.requires_grad}
-    assert trainable, "nothing to learn"
-    dead = [
-        name
-        for name, grad in trainable.items()
-        if grad is None or not grad.isfinite().all() or not grad.any()
-    ]
-    assert not dead, f"no gradient reaches {dead}"
-
-
-def check_first_order(method: Method[Any], batch: Batch, clock: Clock) -> None:
-    probe = copy.deepcopy(method)
-    parameters = [p for p in probe.parameters() if p.requires_grad]
-    torch.manual_seed(1)
-    before = probe(batch, clock).loss
-    gradients = torch.autograd.grad(before, parameters)
-    size = 1e-7 / float(sum(g.square().sum() for g in gradients))
-    with torch.no_grad():
-        for p, gradient in zip(parameters, gradients, strict=True):
-            p.sub_(gradient, alpha=size)
-    torch.manual_seed(1)
-    fell = (before - probe(batch, clock).loss).item() / 1e-7
-    assert fell == pytest.approx(1, abs=0.01), (
-        f"a step lowered the loss by {fell:.4f} of what first order predicts"
-    )
-
-
-def check_rows_are_independent(method: Method[Any], batch: Batch) -> None:
-    method.eval()
-    with torch.no_grad():
-        together = method.predict(batch["image"])
-        alone = torch.cat([method.predict(row[None]) for row in batch["image"]])
-    assert torch.allclose(together, alone, rtol=1e-9, atol=1e-9), (
-        "a prediction depends on its neighbours"
-    )
-
-
-def check_frozen_parts_stay(
-    method: Method[Any], batch: Batch, moving: tuple[str, ...] = ()
-) -> None:
-    """Train an epoch of five steps; whatever has parameters but none to train is as before, buffers included."""
-    still = {
-        name: module
-        for name, module in method.named_modules()
-        if any(True for _ in module.parameters())
-        and not any(p.requires_grad for p in module.parameters())
-        and not any(name == root or name.startswith(f"{root}.") for root in moving)
-    }
-    before = {name: state(module) for name, module in still.items()}
-    start = state(method)
-    optimizer = torch.optim.SGD(
-        [p for p in method.parameters() if p.requires_grad], lr=0.05, momentum=0.9
-    )
-    method.train()
-    for step in range(5):
-        clock = Clock(step, 5, 0, 1)
-        optimizer.zero_grad()
-        outcome = method(batch, clock)
-        outcome.loss.backward()
-        optimizer.step()
-        method.after_step(outcome, clock)
-    moved = [
-        f"{name}.{key}"
-        for name, module in still.items()
-        for key, t in state(module).items()
-        if not torch.equal(t, before[name][key])
-    ]
-    assert not moved, f"frozen, but moved: {moved}"
-    assert any(not torch.equal(tensor, start[name]) for name, tensor in state(method).items()), (
-        "nothing was trained"
-    )
-
-
-def check_deployment(method: Method[Any], batch: Batch) -> None:
-    method.eval()
-    deployed = method.deploy().eval()
-    with torch.no_grad():
-        answer = method.predict(batch["image"])
-        assert torch.equal(deployed(batch["image"]), answer), "deploy() is not predict"
-        again = build(json.loads(json.dumps(deployed.spec))).double().eval()
-        again.load_state_dict(deployed.state_dict())
-        assert torch.equal(again(batch["image"]), answer), (
-            "the spec does not rebuild what was deployed"
-        )
-
-
-@every
-@pytest.mark.parametrize("clock", CLOCKS, ids=lambda clock: f"{clock.progress}")
-def test_forward_is_a_function_of_weights_batch_and_clock(case: Case, clock: Clock) -> None:
-    for batch in case.batches:
-        check_forward_is_a_function(make(case), batch(), clock)
-
-
-@every
-@pytest.mark.parametrize("clock", CLOCKS, ids=lambda clock: f"{clock.progress}")
-def test_gradient_reaches_every_trainable_parameter(case: Case, clock: Clock) -> None:
-    for batch in case.batches:
-        check_gradient_reaches_everything(make(case), batch(), clock)
-
-
-@every
-@pytest.mark.parametrize("clock", CLOCKS, ids=lambda clock: f"{clock.progress}")
-def test_a_tiny_step_lowers_the_loss_as_first_order_predicts(case: Case, clock: Clock) -> None:
-    for batch in case.batches:
-        check_first_order(make(case, case.first_order), batch(), clock)
-
-
-@every
-def test_a_prediction_does_not_depend_on_its_neighbours(case: Case) -> None:
-    check_rows_are_independent(make(case), hard())
-
-
-@every
-def test_a_frozen_module_does_not_change_in_an_epoch(case: Case) -> None:
-    check_frozen_parts_stay(make(case), case.batches[0](), case.moving)
-
-
-@every
-def test_what_is_deployed_predicts_and_comes_back_from_its_spec(case: Case) -> None:
-    method = make(case)
-    check_frozen_parts_stay(
-        method, case.batches[0](), case.moving
-    )  # trained, so that batch-norm statistics are not the initial ones
-    check_deployment(method, hard())
+@pytest.mark.parametrize(
+    ("case", "batch"),
+    [
+        pytest.param(case, batch, id=f"{case.name}, {batch.__name__}")
+        for case in CASES
+        for batch in case.batches
+    ],
+)
+def test_a_method_keeps_the_contract(case: Case, batch: Callable[[], Batch]) -> None:
+    check_method(case.method, batch(), moving=case.moving, first_order=case.first_order)
 
 
 # The contract itself: each check fails for a method that breaks it.
@@ -494,6 +340,13 @@ class Misspelt(Classify):
         return deployed
 
 
+class Headless(Classify):
+    """Calls its prediction by another name."""
+
+    def heads(self, image: Tensor) -> Mapping[str, Tensor]:
+        return {"main": self.predict(image)}
+
+
 def broken(kind: type[Classify]) -> Classify:
     torch.manual_seed(0)
     return kind(cnn(), Linear(32, 5), CrossEntropy()).double().train()
@@ -501,19 +354,19 @@ def broken(kind: type[Classify]) -> Classify:
 
 def test_the_contract_notices_state_written_in_forward() -> None:
     with pytest.raises(AssertionError, match=r"forward wrote \['queue.stored', 'queue.position'\]"):
-        check_forward_is_a_function(Counting().double(), hard(), CLOCKS[0])
+        check_forward(Counting().double(), hard(), CLOCKS[0])
 
 
 def test_the_contract_notices_draws_that_are_not_seeded() -> None:
     with pytest.raises(AssertionError, match="another loss"):
-        check_forward_is_a_function(Unseeded().double(), hard(), CLOCKS[0])
+        check_forward(Unseeded().double(), hard(), CLOCKS[0])
 
 
 def test_the_contract_notices_a_forgotten_head() -> None:
     with pytest.raises(
         AssertionError, match=r"no gradient reaches \['extra.weight', 'extra.bias'\]"
     ):
-        check_gradient_reaches_everything(Forgetful().double(), hard(), CLOCKS[0])
+        check_gradients(Forgetful().double(), hard(), CLOCKS[0])
 
 
 def test_the_contract_notices_a_wrong_sign() -> None:
@@ -523,21 +376,81 @@ def test_the_contract_notices_a_wrong_sign() -> None:
 
 def test_the_contract_notices_a_prediction_from_neighbours() -> None:
     with pytest.raises(AssertionError, match="neighbours"):
-        check_rows_are_independent(broken(Leaking), hard())
+        check_predictions(broken(Leaking), hard()["image"])
 
 
 def test_the_contract_notices_a_teacher_that_follows_train() -> None:
     with pytest.raises(AssertionError, match=r"frozen, but moved: .*running_mean"):
-        check_frozen_parts_stay(Following().double(), hard())
-    check_frozen_parts_stay(Following().double(), hard(), moving=("teacher",))
+        check_frozen_parts(Following().double(), hard())
+    check_frozen_parts(Following().double(), hard(), moving=("teacher",))
 
 
 def test_the_contract_notices_a_spec_that_rebuilds_something_else() -> None:
     with pytest.raises(AssertionError, match="does not rebuild"):
-        check_deployment(broken(Misspelt), hard())
+        check_deployment(broken(Misspelt), hard()["image"])
 
 
 def test_a_teacher_in_a_method_stays_as_it_is() -> None:
     method = Following()
     method.teacher = Teacher(cnn(), size=8)  # type: ignore[assignment]
-    check_frozen_parts_stay(method.double(), hard())
+    check_frozen_parts(method.double(), hard())
+
+
+def test_the_contract_notices_heads_without_the_prediction() -> None:
+    with pytest.raises(AssertionError, match=r'heads does not give .* as "logits"'):
+        check_deployment(broken(Headless), hard()["image"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Counting, "forward wrote"),
+        (Unseeded, "another loss"),
+        (Forgetful, "no gradient reaches"),
+        (WrongSign, "first order"),
+        (Leaking, "neighbours"),
+        (Following, "frozen, but moved"),
+        (Misspelt, "does not rebuild"),
+        (Headless, "heads"),
+    ],
+)
+def test_check_method_asks_every_question(kind: type[Classify], message: str) -> None:
+    builder: Any = kind
+    own = kind in (Counting, Unseeded, Forgetful, Following)
+
+    def make() -> Method[Any]:
+        method: Method[Any] = builder() if own else broken(kind)
+        return method
+
+    with pytest.raises(AssertionError, match=message):
+        check_method(make, hard())
+
+
+class Alternating(Classify):
+    """Two players: the head learns in every third step, the network in the others."""
+
+    steps_per_round = 3
+
+    def forward(self, batch: Labelled, clock: Clock) -> Outcome:
+        features = self.network(batch["image"])
+        if clock.step % 3 == 2:
+            logits = self.head(features.detach())
+        else:
+            frozen = {name: p.detach() for name, p in self.head.named_parameters()}
+            logits = torch.func.functional_call(self.head, frozen, (features,))
+        return Outcome({"class": self.loss(logits, batch["target"])})
+
+
+class Hurried(Alternating):
+    """Says that a round has two steps, in which the head does not learn."""
+
+    steps_per_round = 2
+
+
+def test_players_that_alternate_are_checked_over_a_round() -> None:
+    def make(kind: type[Classify]) -> Method[Any]:
+        return kind(cnn(), Linear(32, 5), CrossEntropy())
+
+    check_method(lambda: make(Alternating), hard())
+    with pytest.raises(AssertionError, match=r"no gradient reaches \['head.weight'"):
+        check_method(lambda: make(Hurried), hard(), clocks=CLOCKS[:1])

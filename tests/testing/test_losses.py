@@ -1,4 +1,4 @@
-"""What every loss must do. A new loss joins by one entry in CASES."""
+"""Our losses keep the contract; a new one joins by one entry in CASES. Each check catches its fault."""
 
 import math
 from collections.abc import Callable
@@ -19,6 +19,7 @@ from longtail.losses import (
     InfluenceBalanced,
     LogitAdjusted,
 )
+from longtail.testing import check_loss
 
 Rows = list[list[float]]
 COUNTS = [50, 20, 5, 2]
@@ -35,31 +36,8 @@ class Case:
         [list[float], list[float], int], float
     ]  # (logits of a row, target of a row, class) -> its loss if it were that class
     by_hand: float  # for counts [3, 1], logits [0, log 2], target 1
-    beside: Callable[[Rows, Rows], float] = lambda logits, target: (
-        0.0
-    )  # a term of the whole batch, outside of the weighted mean
-
-
-class GivenFeatures(nn.Module):
-    """A loss that needs features, with features of size 1."""
-
-    def __init__(self, loss: nn.Module) -> None:
-        super().__init__()
-        self.loss = loss
-
-    def forward(
-        self,
-        logits: Tensor,
-        target: Tensor,
-        *,
-        weight: Tensor | None = None,
-        rows: Tensor | None = None,
-        features: Tensor | None = None,
-    ) -> Tensor:
-        value: Tensor = self.loss(
-            logits, target, weight=weight, rows=rows, features=torch.ones(len(logits), 1)
-        )
-        return value
+    batch_term: Callable[[Rows, Rows], float] | None = None  # outside the weighted mean
+    features: int | None = None  # the width of those that it needs
 
 
 def softmax_loss(logits: list[float], at: int) -> float:
@@ -217,15 +195,16 @@ CASES = [
         plain_lade,
         slow_adjusted,
         math.log(5 / 2) + 0.1 * (math.log(2) + 0.175 * math.log(2) ** 2),
-        beside=slow_lade,
+        batch_term=slow_lade,
     ),
     # class weights 0.5 and 1.5, |softmax - target| = 2/3
     Case(
         "influence balanced",
-        lambda n: GivenFeatures(InfluenceBalanced(n, alpha=1.0)),
+        lambda n: InfluenceBalanced(n, alpha=1.0),
         plain_influence,
         slow_influence,
         1.5 * math.log(3 / 2) / (2 / 3 + 1e-3),
+        features=1,
     ),
 ]
 every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -236,133 +215,124 @@ counted = pytest.mark.parametrize(
 )
 
 
-def given() -> tuple[Tensor, Tensor, Tensor]:
-    """Logits, hard targets, soft targets, in 64 bits."""
-    torch.manual_seed(0)
-    logits = torch.randn(6, 4, dtype=torch.float64)
-    return (
-        logits,
-        torch.tensor([0, 0, 0, 1, 2, 3]),
-        torch.randn(6, 4, dtype=torch.float64).mul(3).softmax(1),
-    )
-
-
-def slow_mean(
-    case: Case, logits: Tensor, target: Tensor, weight: list[float], rows: list[float]
-) -> float:
-    above = below = 0.0
-    for z, t, factor in zip(logits.tolist(), target.tolist(), rows, strict=True):
-        for c, share in enumerate(t):
-            above += factor * weight[c] * share * case.reference(z, t, c)
-            below += weight[c] * share
-    return above / below + case.beside(logits.tolist(), target.tolist())
-
-
 @every
-def test_uniform_counts_give_the_plain_loss(case: Case) -> None:
-    logits, hard, soft = given()
-    loss = case.loss(torch.full((4,), 7))
-    assert torch.allclose(
-        loss(logits, hard), case.plain(logits, F.one_hot(hard, 4).double()), atol=1e-6
+def test_a_loss_keeps_the_contract(case: Case) -> None:
+    check_loss(
+        case.loss,
+        reference=case.reference,
+        batch_term=case.batch_term,
+        uniform=case.plain,
+        features=case.features,
+        uses_counts=case.name not in ("cross entropy", "binary"),
     )
-    assert torch.allclose(loss(logits, soft), case.plain(logits, soft), atol=1e-6)
 
 
 @every
 def test_a_value_by_hand(case: Case) -> None:
-    logits = torch.tensor([[0.0, math.log(2)]])
-    assert case.loss(torch.tensor([3, 1]))(logits, torch.tensor([1])).item() == pytest.approx(
-        case.by_hand, rel=1e-5
-    )
+    logits, features = torch.tensor([[0.0, math.log(2)]]), torch.ones(1, 1)
+    loss = case.loss(torch.tensor([3, 1]))(logits, torch.tensor([1]), features=features)
+    assert loss.item() == pytest.approx(case.by_hand, rel=1e-5)
 
 
 @every
-def test_a_hard_target_equals_its_one_hot(case: Case) -> None:
-    logits, hard, _ = given()
-    loss = case.loss(torch.tensor(COUNTS))
-    for weight in (None, torch.tensor([0.1, 1.0, 2.0, 5.0], dtype=torch.float64)):
-        assert torch.allclose(
-            loss(logits, hard, weight=weight),
-            loss(logits, F.one_hot(hard, 4).double(), weight=weight),
-        )
-
-
-@every
-def test_it_equals_a_slow_reference(case: Case) -> None:
-    logits, hard, soft = given()
-    loss, weight, rows = (
-        case.loss(torch.tensor(COUNTS)),
-        [0.1, 1.0, 2.0, 5.0],
-        [0.0, 1.0, 2.0, 0.5, 1.0, 3.0],
-    )
-    ones = [1.0] * 6
-    for target in (hard, soft):
-        full = F.one_hot(hard, 4).double() if target.ndim == 1 else target
-        w, r = torch.tensor(weight, dtype=torch.float64), torch.tensor(rows, dtype=torch.float64)
-        assert loss(logits, target).item() == pytest.approx(
-            slow_mean(case, logits, full, [1.0] * 4, ones), rel=1e-5
-        )
-        assert loss(logits, target, weight=w).item() == pytest.approx(
-            slow_mean(case, logits, full, weight, ones), rel=1e-5
-        )
-        assert loss(logits, target, rows=r).item() == pytest.approx(
-            slow_mean(case, logits, full, [1.0] * 4, rows), rel=1e-5
-        )
-        assert loss(logits, target, weight=w, rows=r).item() == pytest.approx(
-            slow_mean(case, logits, full, weight, rows), rel=1e-5
-        )
-
-
-@every
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-@pytest.mark.parametrize("size", [1e4, 3e4])
-def test_extreme_logits_give_finite_losses_and_gradients(
-    case: Case, size: float, dtype: torch.dtype
-) -> None:
-    logits = torch.tensor(
-        [[size, -size, 0.0, size], [-size, -size, -size, size]], dtype=dtype, requires_grad=True
-    )
-    loss = case.loss(torch.tensor(COUNTS))
-    for target in (
-        torch.tensor([1, 0]),
-        torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.1, 0.9]]),
-    ):
-        value = loss(logits, target)
-        (gradient,) = torch.autograd.grad(value, logits)
-        assert value.dtype == torch.float32
-        assert value.isfinite()
-        assert gradient.isfinite().all()
-
-
-@every
-def test_a_target_that_is_no_class_is_refused_with_both_numbers(case: Case) -> None:
-    logits, hard, _ = given()
-    with pytest.raises(
-        ValueError, match="expected targets 0 to 3 as int64 for logits of 4 classes, got 1 to 4"
-    ):
-        case.loss(torch.tensor(COUNTS))(logits, hard + 1)
+def test_what_is_refused_is_said_with_both_numbers(case: Case) -> None:
+    loss, features = case.loss(torch.tensor(COUNTS)), torch.ones(2, 1)
+    said = "expected targets 0 to 3 as int64 for logits of 4 classes, got 1 to 4"
+    with pytest.raises(ValueError, match=said):
+        loss(torch.zeros(2, 4), torch.tensor([1, 4]), features=features)
 
 
 @counted
-@pytest.mark.parametrize("classes", [1, 3, 5])
-def test_logits_of_another_number_of_classes_are_refused_with_both_numbers(
-    case: Case, classes: int
-) -> None:
-    with pytest.raises(
-        ValueError,
-        match=rf"expected logits \(N, 4\), as the loss has counts of 4 classes, got \(2, {classes}\)",
-    ):
-        case.loss(torch.tensor(COUNTS))(torch.zeros(2, classes), torch.tensor([0, 0]))
-
-
-@counted
-def test_a_list_of_counts_is_refused(case: Case) -> None:
+def test_other_classes_and_counts_are_refused_in_words(case: Case) -> None:
+    said = r"expected logits \(N, 4\), as the loss has counts of 4 classes, got \(2, 3\)"
+    with pytest.raises(ValueError, match=said):
+        case.loss(torch.tensor(COUNTS))(
+            torch.zeros(2, 3), torch.tensor([0, 0]), features=torch.ones(2, 1)
+        )
     with pytest.raises(ValueError, match="expected counts as a tensor, got a list"):
         case.loss(COUNTS)  # type: ignore[arg-type]
 
 
-@every
-def test_features_are_accepted(case: Case) -> None:
-    logits, hard, _ = given()
-    loss = case.loss(torch.tensor(COUNTS))
-    assert torch.equal(loss(logits, hard, features=torch.randn(6, 3)), loss(logits, hard))
+# The contract itself: each check fails for a loss that breaks it.
+
+
+class Faulty(CrossEntropy):
+    """A cross entropy with one fault."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__()
+        self.fault = fault
+
+    def forward(
+        self,
+        logits: Tensor,
+        target: Tensor,
+        *,
+        weight: Tensor | None = None,
+        rows: Tensor | None = None,
+        features: Tensor | None = None,
+    ) -> Tensor:
+        if self.fault == "hard":
+            logits = logits * (2 if target.ndim == 1 else 1)
+        if self.fault == "overflow":
+            logits = logits + 0 * logits.float().exp()
+        if self.fault == "unchecked":
+            target = target.clamp(max=3) if target.ndim == 1 else target
+        if self.fault == "rows" and rows is not None:
+            rows = 2 * rows
+        if self.fault == "features" and features is not None:
+            logits = logits * features.mean()
+        loss: Tensor = super().forward(logits, target, weight=weight, rows=rows)
+        if self.fault == "absolute" and weight is not None:
+            loss = loss * weight.mean()
+        if self.fault == "vector":
+            loss = loss[None]
+        if self.fault == "gradient":
+            loss = loss + (logits.detach().square() - logits.square()).sum() * 0.1
+        if self.fault == "half":
+            loss = loss.to(logits.dtype)
+        return loss + 1 if self.fault == "value" else loss
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("hard", "a hard target is not the same as its one-hot row"),
+        ("rows", "row weights of 1 change the loss"),
+        ("absolute", "class weights are not relative"),
+        ("features", "features change the loss"),
+        ("half", "instead of float32"),
+        ("overflow", "the loss is nan for logits"),
+        ("unchecked", "targets that are no class are not refused"),
+        ("vector", "expected a loss of one number"),
+        ("gradient", "the gradient promises a slope"),
+        ("value", "the reference gives"),
+    ],
+)
+def test_the_contract_notices(fault: str, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        check_loss(
+            lambda counts: Faulty(fault),
+            reference=lambda z, t, c: softmax_loss(z, c),
+            uses_counts=False,
+        )
+
+
+def test_the_contract_notices_a_uniform_loss_that_is_another() -> None:
+    with pytest.raises(AssertionError, match="with equal counts it is"):
+        check_loss(LogitAdjusted, uniform=lambda logits, target: logits.sum())
+
+
+def test_the_contract_notices_classes_that_are_not_counted() -> None:
+    with pytest.raises(AssertionError, match="logits of 1 classes are not refused"):
+        check_loss(lambda counts: CrossEntropy())
+
+
+class Narrow(nn.Module):
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(logits, target)
+
+
+def test_the_contract_notices_a_signature_without_weights() -> None:
+    with pytest.raises(AssertionError, match=r"does not take \(logits, target, weight\)"):
+        check_loss(lambda counts: Narrow())
