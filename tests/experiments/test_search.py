@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from longtail.errors import LongtailError
 from longtail.experiments import search as searching
 from longtail.experiments.jobs import Job
 from longtail.experiments.search import Search, search
+from longtail.records.scores import label
 
 SPACE = {"tau": "0.5..1.5"}
 
@@ -59,7 +61,8 @@ def plan(space: dict[str, str] = SPACE, **options: Any) -> Search:
         ),
         ({"space": {"tau": "0..1"}, "protocol": "paper"}, "which has no validation images"),
         ({"space": {"tau": "0..1"}, "metric": "test/balanced"}, "the test set must not choose"),
-        ({"space": {"tau": "0..1"}, "metric": "accuracy"}, "expected --metric val/balanced"),
+        ({"space": {"tau": "0..1"}, "metric": "accuracy"}, "expected --metric val/top1, val/bal"),
+        ({"space": {"tau": "0..1"}, "scoring": "accuracy"}, "unknown score of digits-lt"),
         ({"space": {"tau": "0..1"}, "trials": 0}, "at least 1, got 0"),
         ({"space": {"tau": "0..1"}, "jobs": 0}, "expected --jobs of at least 1"),
     ],
@@ -81,14 +84,23 @@ class _Sealed(dict[str, Any]):
 
 def test_the_score_is_that_of_validation() -> None:
     requested = plan()
-    val = {"balanced": 0.6, "top1": 0.7, "groups": {"many": 0.8, "few": None}}
+    val = {"scores": {"balanced": 0.6, "top1": 0.7, "many": 0.8, "few": None}}
     row: Any = {"val": val, "test": _Sealed(balanced=0.9)}
     assert requested.score(row) == 0.6
     assert plan(metric="val/many").score(row) == 0.8
-    with pytest.raises(ValueError, match="got none in that group"):
+    with pytest.raises(ValueError, match="got none that it could be measured on"):
         plan(metric="val/few").score(row)
     with pytest.raises(ValueError, match="expected validation images to search on"):
         requested.score(row | {"val": None})
+
+
+def test_the_headline_of_the_data_chooses_and_less_may_be_better() -> None:
+    assert plan().metric == "val/balanced"
+    assert plan(scoring="few").metric == "val/few"
+    requested = replace(plan(), label=label("NLL", format="plain", higher_is_better=False))
+    row: Any = {"val": {"scores": {"balanced": 0.25}}}
+    assert requested.score(row) == -0.25
+    assert requested.text(-0.25) == "0.250"
 
 
 def quick(score: Callable[[Job], float | None], seen: list[Job]) -> Callable[..., str | None]:
@@ -100,7 +112,7 @@ def quick(score: Callable[[Job], float | None], seen: list[Job]) -> Callable[...
         if value is None:
             return "the loss stopped being finite"
         job.folder.mkdir(parents=True, exist_ok=True)
-        val = {"balanced": value, "top1": value, "groups": {}, "images": 41}
+        val = {"scores": {"balanced": value}, "images": 41}
         (job.folder / "row.json").write_text(json.dumps({"val": val}))
         return None
 

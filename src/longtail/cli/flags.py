@@ -166,7 +166,11 @@ def _swept(
         int | None, _flag("How many settings a search tries; 20 unless given.", SWEPT)
     ] = None,
     metric: Annotated[
-        str | None, _flag("What a search maximises; val/balanced unless given.", SWEPT)
+        str | None,
+        _flag(
+            "The validation score that a search chooses by, such as val/few; the headline unless given.",
+            SWEPT,
+        ),
     ] = None,
     jobs: Annotated[
         int, _flag("Runs at once, each a process with one thread unless --threads is given.", SWEPT)

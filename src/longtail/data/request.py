@@ -37,7 +37,9 @@ class DataRequest:
     dataset is, its hash says.
     """
 
-    source: Annotated[str, "A known name, or the path of a folder, a list or a file."]
+    source: Annotated[
+        str, "A known name, the path of a folder, a list or a file, or package.module:function."
+    ]
     root: Annotated[str | None, "Where the files of a named set or of a list lie."] = None
     imbalance: Annotated[
         float | None, "Largest class over smallest, for sets that are cut long-tailed."

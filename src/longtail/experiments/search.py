@@ -30,16 +30,17 @@ from longtail.experiments.sweeps import check_seeds
 from longtail.naming import unknown
 from longtail.recipes.signatures import Recipe, read
 from longtail.records.layout import RunFolder, SearchFolder
+from longtail.records.scores import format_score
 
 if TYPE_CHECKING:
     from optuna import Study
     from optuna.trial import FrozenTrial
 
     from longtail.records.row import Row
+    from longtail.records.scores import Label
     from longtail.report.columns import ColumnTable
     from longtail.report.comparison import Comparison
 
-METRICS = ("val/balanced", "val/top1", "val/many", "val/medium", "val/few")
 TRIALS = 20
 SHOWN = 10  # trials in the table
 FLAGS: Mapping[str, Any] = {
@@ -82,7 +83,8 @@ class Search:
     keywords: Mapping[str, Any]  # before the search changes some
     space: Space
     texts: Mapping[str, str]  # the space as it was typed
-    metric: str
+    metric: str  # "val/" and the name of a score
+    label: Label  # how that score is shown, and its direction
     trials: int
     seeds: Sequence[int]
     flags: Mapping[str, Any]
@@ -111,22 +113,29 @@ class Search:
         )
 
     def score(self, row: Row) -> float:
-        """What is maximised. Reads validation and nothing else."""
+        """What is maximised: a score of which less is better has its sign changed. Reads validation and nothing else."""
         summary, name = row["val"], self.metric.partition("/")[2]
         if summary is None:
             raise LongtailError(
                 f"expected validation images to search on, got none in {self.data}: "
                 "it is too small, or has no room for any"
             )
-        value = {"top1": summary["top1"], "balanced": summary["balanced"], **summary["groups"]}.get(
-            name
-        )
+        value = summary["scores"].get(name)
         if value is None:
             raise LongtailError(
-                f"expected validation images for {self.metric}, got none in that group: "
-                "take val/balanced"
+                f"expected validation images for {self.metric}, got none that it could be measured on: "
+                "use another --metric"
             )
-        return value
+        return self.sign * value
+
+    @property
+    def sign(self) -> int:
+        """1 where the score is maximised, -1 where it is minimised."""
+        return 1 if self.label["higher_is_better"] else -1
+
+    def text(self, value: float) -> str:
+        """A value of `score` as people read it."""
+        return format_score(self.sign * value, self.label)
 
 
 def search(
@@ -135,7 +144,7 @@ def search(
     space: Mapping[str, str],
     *,
     trials: int = TRIALS,
-    metric: str = METRICS[0],
+    metric: str | None = None,
     seeds: Sequence[int] = (0,),
     settings: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
@@ -150,7 +159,7 @@ def search(
         data: A known name, or a path.
         space: Keyword -> "LOW..HIGH", "log:LOW..HIGH" or "VALUE,VALUE".
         trials: How many settings are tried; those of earlier calls count.
-        metric: What is maximised, on validation images.
+        metric: "val/" and the name of a score, which chooses; the headline of the data unless given.
         seeds: Trials have the first; the runs at the end have all.
         settings: Keywords that are fixed.
         out: The folder of the runs; runs/search-RECIPE-DATA unless given.
@@ -183,7 +192,7 @@ def plan(
     space: Mapping[str, str],
     *,
     trials: int = TRIALS,
-    metric: str = METRICS[0],
+    metric: str | None = None,
     seeds: Sequence[int] = (0,),
     settings: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
@@ -192,18 +201,16 @@ def plan(
     **flags: Any,
 ) -> Search:
     """What the arguments of `search` ask for; everything is checked before anything runs."""
+    from longtail.data.open import open_data
+    from longtail.data.request import DataRequest
     from longtail.runs.identity import check_outside
+    from longtail.scoring.scorer import scorer_for
 
     if flags.get("protocol") == "paper":
         raise LongtailError(
             "expected --protocol holdout to search, got paper, which has no validation images: "
             "what would choose is the test set. "
             "Search with holdout, then train what it finds with paper"
-        )
-    if metric not in METRICS:
-        raise LongtailError(
-            f"expected --metric {', '.join(METRICS)}, got {metric!r}"
-            + ": the test set must not choose" * ("test" in metric)
         )
     if trials < 1:
         raise LongtailError(f"expected --trials of at least 1, got {trials}")
@@ -222,6 +229,15 @@ def plan(
                 f"write --search {name}={value}"
             )
         fixed[name] = parameter.parse(value) if isinstance(value, str) else value
+    spaces = {name: parse_space(known, name, text) for name, text in space.items()}
+    scorer = scorer_for(open_data(data, **DataRequest.from_flags(data, flags).flags()))
+    scores = {f"val/{name}": shown for name, shown in scorer.labels.items()}
+    metric = metric or f"val/{scorer.headline}"
+    if metric not in scores:
+        raise LongtailError(
+            f"expected --metric {', '.join(scores)}, got {metric!r}"
+            + ": the test set must not choose" * ("test" in metric)
+        )
     folder = Path(out) if out else default_folder(f"search-{known.name.rpartition(':')[2]}", data)
     check_outside(folder, str(data))
     return Search(
@@ -229,9 +245,10 @@ def plan(
         str(data),
         folder,
         known.keywords(fixed),
-        {name: parse_space(known, name, text) for name, text in space.items()},
+        spaces,
         dict(space),
         metric,
+        scores[metric],
         trials,
         check_seeds(seeds),
         machine(flags, jobs),
@@ -343,9 +360,9 @@ def _run_trials(search: Search, study: Study) -> FrozenTrial:
             value = _value(twin) if twin else search.score(read_row(job.folder))
             study.tell(trial.number, value)
             best = winner(study)
-            own = f"trial {trial.number + 1}: {search.metric} {100 * value:.1f}"
+            own = f"trial {trial.number + 1}: {search.metric} {search.text(value)}"
             search.progress.say(
-                f"{own}; best so far {100 * _value(best):.1f} (trial {best.number + 1})"
+                f"{own}; best so far {search.text(_value(best))} (trial {best.number + 1})"
             )
 
     for _ in run_all(one, missing, at_once=search.jobs):
@@ -416,7 +433,7 @@ def _show_trials(search: Search, study: Study, best: FrozenTrial) -> None:
         (own for own in trials if own.value is not None), key=lambda own: (-_value(own), own.number)
     )
     rows = [
-        [str(own.number + 1), _words(search.drawn(own)), f"{100 * _value(own):.1f}"]
+        [str(own.number + 1), _words(search.drawn(own)), search.text(_value(own))]
         for own in done[:SHOWN]
     ]
     more = f"; {len(trials) - len(done)} diverged" if len(done) < len(trials) else ""
@@ -430,16 +447,20 @@ def _show_trials(search: Search, study: Study, best: FrozenTrial) -> None:
     search.progress.say(
         f"Chosen on {images:,} validation images of seed {search.seeds[0]}; the test images chose nothing."
     )
+    percent = search.label["format"] == "percent"
+    scale = search.sign * (100 if percent else 1)
     panels = [
         Panel(
             name,
-            [(search.drawn(own)[name], 100 * _value(own)) for own in done],
+            [(search.drawn(own)[name], scale * _value(own)) for own in done],
             log=isinstance(own_space, Range) and own_space.log,
         )
         for name, own_space in search.space.items()
     ]
     figure = SearchFolder(search.folder).figure
-    write_text(figure, standalone(search_plot(panels, y=f"{search.metric}, %")))
+    write_text(
+        figure, standalone(search_plot(panels, y=f"{search.metric}{', %' if percent else ''}"))
+    )
     search.progress.say(f"plot: {figure}")
 
 
@@ -471,13 +492,13 @@ def _compare(search: Search, best: FrozenTrial) -> SearchResult:
         verdict = "as good or better: keep them" if before >= _value(best) else "worse"
         search.progress.say(
             f"On validation (seed {search.seeds[0]}) the settings that the search started from have "
-            f"{100 * before:.1f}, which is {verdict}."
+            f"{search.text(before)}, which is {verdict}."
         )
     return SearchResult(
         search.folder,
         found.folder,
         search.drawn(best),
-        _value(best),
+        search.sign * _value(best),
         tuple(folders),
         tuple(diverged),
         compare(folders, across=across),
