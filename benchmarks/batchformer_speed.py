@@ -24,18 +24,21 @@ from longtail.engine.optim import sgd
 from longtail.losses import LogitAdjusted
 from longtail.methods import Classify
 from longtail.nn import Linear, build
-from longtail.recipes.batchformer import Use, neck, rates
+from longtail.recipes.batchformer import Mode, batchformer_neck, lr_scales
 
 CLOCK = Clock(0, 1, 0, 1)
 
 
-def method(use: Use, machine: Machine) -> Classify:
+def method(use: Mode, machine: Machine) -> Classify:
     """As `balanced_softmax --network resnet32` makes it; one seed, one network."""
     torch.manual_seed(0)
     network = build({"name": "resnet32"})
     head = Linear(network.dim, 100)
     made = Classify(
-        network, head, LogitAdjusted(torch.arange(100, 0, -1)), neck=neck(network.dim, use)
+        network,
+        head,
+        LogitAdjusted(torch.arange(100, 0, -1)),
+        neck=batchformer_neck(network.dim, use),
     )
     machine.place_module(made)
     return made
@@ -43,7 +46,7 @@ def method(use: Use, machine: Machine) -> Classify:
 
 def stepping(made: Classify, batches: list[Labelled]) -> Callable[[int], None]:
     """A function that trains a number of steps."""
-    optimizer = sgd(lr=0.01, scales=rates(made.neck, 0.1))(made)
+    optimizer = sgd(lr=0.01, scales=lr_scales(made.neck, 0.1))(made)
     made.train()
 
     def steps(count: int) -> None:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import longtail
-from longtail.deprecated import MOVED, RENAMED
+from longtail.cli.main import app
+from longtail.deprecated import KEYWORDS, MOVED, RENAMED, current_keywords
+from longtail.recipes import RECIPES
+from longtail.recipes.signatures import read
+from longtail.records.row import read_row
+from longtail.report.comparison import compare
+from longtail.runs import train
+from longtail.runs.identity import read_record
 
 
 @pytest.mark.parametrize(("old", "new"), MOVED.items())
@@ -56,3 +67,78 @@ def test_unknown_names_are_unknown_and_modules_keep_their_source() -> None:
         _ = views.Wreak  # type: ignore[attr-defined]
     assert "class CropFlip" in inspect.getsource(views)
     assert longtail.__version__
+
+
+QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}
+OLD: dict[str, Any] = {"batchformer": "on", "plain": 1.5, "attended": 1.0, "batchformer_rate": 0.3}
+NEW = current_keywords("balanced_softmax", OLD)
+
+
+def test_old_keywords_are_no_keywords_any_more() -> None:
+    parameters = {name for recipe in RECIPES for name in read(recipe).parameters}
+    assert not parameters & KEYWORDS.keys()
+    assert set(KEYWORDS.values()) <= parameters
+
+
+def test_old_keywords_are_accepted_and_both_at_once_are_not() -> None:
+    recipe = read("balanced_softmax")
+    assert recipe.keywords(OLD) == recipe.keywords(NEW)
+    assert recipe.parameter("plain") is recipe.parameter("plain_weight")
+    with pytest.raises(ValueError, match="plain is the old name of plain_weight: pass one of them"):
+        recipe.keywords({"plain": 1.0, "plain_weight": 1.0})
+    assert read("ride").keywords({"heat": 0.1})["class_temperature"] == 0.1
+
+
+@pytest.fixture(scope="module")
+def old_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run whose files have the old names, as earlier versions wrote them."""
+    folder = tmp_path_factory.mktemp("runs") / "old"
+    with pytest.warns(DeprecationWarning, match="the old name goes") as warned:
+        train("balanced_softmax", "digits-lt", folder, **QUICK, **OLD)
+    assert "plain is now plain_weight" in " ".join(str(own.message) for own in warned)
+    back = {new: old for old, new in KEYWORDS.items()}
+    for name in ("recipe.json", "row.json"):
+        content = json.loads((folder / name).read_text())
+        content["keywords"] = {back.get(key, key): v for key, v in content["keywords"].items()}
+        assert content["keywords"]["plain"] == 1.5
+        (folder / name).write_text(json.dumps(content))
+    return folder
+
+
+def test_a_folder_with_old_names_is_the_same_run(old_run: Path, tmp_path: Path) -> None:
+    assert NEW.items() <= read_record(old_run)["keywords"].items()
+    assert not train("balanced_softmax", "digits-lt", old_run, **QUICK, **NEW).fresh
+    unfinished = tmp_path / "unfinished"
+    shutil.copytree(old_run, unfinished)
+    (unfinished / "row.json").unlink()
+    row = train("balanced_softmax", "digits-lt", unfinished, **QUICK, **NEW).row
+    assert row is not None
+    assert NEW.items() <= row["keywords"].items()
+    with pytest.raises(ValueError, match=r"plain_weight: 1\.5 in the folder, 2\.0 asked"):
+        train("balanced_softmax", "digits-lt", old_run, **QUICK, **{**NEW, "plain_weight": 2.0})
+
+
+def test_rows_with_old_and_new_names_are_compared_as_one_setting(
+    old_run: Path, tmp_path: Path
+) -> None:
+    words = ["train", "balanced_softmax", "--data", "digits-lt", "--out", str(tmp_path / "new")]
+    words += ["--epochs", "1", "--batch", "64", "--seed", "1", "--batchformer", "on"]
+    for old, value in OLD.items():
+        words += [] if old == "batchformer" else [f"--{old.replace('_', '-')}", str(value)]
+    app([*words, "--threads", "1", "--device", "cpu"], standalone_mode=False)
+    old = json.loads((old_run / "row.json").read_text()) | {"folder": str(old_run)}
+    (line,) = compare([old, read_row(tmp_path / "new")]).lines
+    assert (line.label, line.seeds) == ("balanced_softmax", (0, 1))
+
+
+def test_an_old_flag_gives_one_line_on_stderr(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "ride", "--data", "digits-lt", "--out", str(tmp_path / "run"), "--dry-run"]
+    app([*words, "--heat", "0.1", "--threads", "1", "--device", "cpu"], standalone_mode=False)
+    warnings = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert warnings == [
+        "warning: --heat is now --class-temperature; the old name goes with the next release"
+    ]
+    app(["train", "ride", "--help"], standalone_mode=False)
+    assert "--heat" not in capsys.readouterr().out

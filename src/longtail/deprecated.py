@@ -65,6 +65,11 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "longtail.engine.averaging": {"lent": "temporary_weights", "overlay": "load_partial"},
     "longtail.losses": {"effective_number": "class_balanced_weights"},
     "longtail.losses.weights": {"effective_number": "class_balanced_weights"},
+    "longtail.recipes.batchformer": {
+        "Use": "Mode",
+        "neck": "batchformer_neck",
+        "rates": "lr_scales",
+    },
     "longtail.recipes.builders": {
         "Kept": "KeepRule",
         "beginning": "build_backbone",
@@ -73,11 +78,41 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
         "rate_of": "scaled_lr",
         "usual_optimizer": "default_optimizer",
     },
+    "longtail.recipes.masked_autoencoder": {"picture": "draw_reconstructions"},
+    "longtail.recipes.teachers": {
+        "begin_with": "record_origin",
+        "data_seen": "training_data",
+        "teacher_of": "find_teacher",
+    },
     "longtail.records.predictions": {"Predictions": "SplitPredictions"},
     "longtail.report.figures": {"draw": "write_figures"},
     "longtail.runs.restore": {"again": "restore_method"},
 }
 """Module -> old name -> new name; with its module, where it has moved as well."""
+
+KEYWORDS: Mapping[str, str] = {
+    "attended": "batchformer_weight",
+    "batchformer_rate": "batchformer_lr_scale",
+    "heat": "class_temperature",
+    "plain": "plain_weight",
+}
+"""Old keyword of our recipes -> new keyword. Run folders and plans keep the old ones forever."""
+
+
+def current_keywords(recipe: str, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords of a recipe under their current names; a recipe of one's own has no old names.
+
+    >>> current_keywords("ride", {"heat": 0.1, "epochs": 40})
+    {'class_temperature': 0.1, 'epochs': 40}
+    >>> current_keywords("mine:ride", {"heat": 0.1})
+    {'heat': 0.1}
+    """
+    return {current_keyword(recipe, name): value for name, value in keywords.items()}
+
+
+def current_keyword(recipe: str, name: str) -> str:
+    """The current name of a keyword."""
+    return name if ":" in recipe else KEYWORDS.get(name, name)
 
 
 def install() -> None:

@@ -535,3 +535,50 @@ def test_the_journal_has_terms_notes_rate_and_evaluations(tmp_path: Path) -> Non
     } == set(one)
     assert set(two) - set(one) == {"val/top1"}
     assert json.loads((tmp_path / "s" / "done").read_text())["keep"] == "last epoch"
+
+
+def test_a_recipe_writes_once_and_not_in_a_dry_run(tmp_path: Path) -> None:
+    def write(text: str) -> Callable[[Path], None]:
+        def writer(path: Path) -> None:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+
+        return writer
+
+    for dry in ("estimate", "rehearse"):
+        Run(tmp_path, dry=dry).write(tmp_path / "extra" / "note.txt", write("dry"))
+    assert not (tmp_path / "extra").exists()
+    run = Run(tmp_path)
+    run.write(tmp_path / "extra" / "note.txt", write("first"))
+    run.write(tmp_path / "extra" / "note.txt", write("second"))
+    assert (tmp_path / "extra" / "note.txt").read_text() == "first"
+    run.write(tmp_path / "extra" / "note.txt", write("third"), replace=True)
+    assert (tmp_path / "extra" / "note.txt").read_text() == "third"
+
+
+def test_other_processes_write_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("longtail.processes.rank", lambda: 1)
+    Run(tmp_path).write(tmp_path / "note.txt", lambda path: path.touch())
+    assert not any(tmp_path.iterdir())
+
+
+def test_keywords_without_effect_are_refused_before_a_run_and_kept_off_its_row(
+    tmp_path: Path,
+) -> None:
+    before, after = Run(tmp_path, dry="rehearse"), Run(tmp_path)
+    for run in (before, after):
+        run.changed = {"epochs": 3, "teacher_epochs": 5}
+    before.ignore(["epochs_of_another"], given="--teacher")
+    with pytest.raises(ValueError, match="--teacher-epochs 5 has no effect with --teacher: remove"):
+        before.ignore(["teacher_epochs"], given="--teacher")
+    after.ignore(["teacher_epochs"], given="--teacher")  # a run that began under older defaults
+    assert after.unused == {"teacher_epochs"}
+
+
+def test_a_finished_stage_and_a_dry_run_will_not_train(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    assert run.will_train("first")
+    assert not Run(tmp_path, dry="estimate").will_train("first")
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "done").touch()
+    assert not run.will_train("first")

@@ -12,7 +12,7 @@ import torch
 from longtail.data.open import open_data
 from longtail.engine.run import Run
 from longtail.nn import BatchFormer, PassThrough, Streams
-from longtail.recipes.batchformer import Use, neck, rates
+from longtail.recipes.batchformer import Mode, batchformer_neck, lr_scales
 from longtail.recipes.supervised import balanced_softmax
 from longtail.runs import load, train
 
@@ -23,50 +23,52 @@ QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"
     ("use", "given", "weights", "trains"),
     [
         ("on", {}, (0.5, 0.5), True),
-        ("on", {"plain": 1.5, "attended": 1.5, "layers": 2}, (1.5, 1.5), True),
-        ("on", {"plain": 0.0, "attended": 1.0}, (0.0, 1.0), True),
+        ("on", {"plain_weight": 1.5, "batchformer_weight": 1.5, "layers": 2}, (1.5, 1.5), True),
+        ("on", {"plain_weight": 0.0, "batchformer_weight": 1.0}, (0.0, 1.0), True),
         ("on", {"loss_scale": 2.0}, (1.0, 1.0), True),
         ("frozen", {}, (0.5, 0.5), False),
         ("self", {}, (0.5, 0.5), True),
     ],
 )
 def test_keywords_become_streams(
-    use: Use, given: dict[str, Any], weights: tuple[float, float], trains: bool
+    use: Mode, given: dict[str, Any], weights: tuple[float, float], trains: bool
 ) -> None:
-    own = neck(8, use, **given)
+    own = batchformer_neck(8, use, **given)
     assert isinstance(own, Streams)
     assert (own.plain, own.attended) == weights
     assert own.batchformer.attention == ("self" if use == "self" else "batch")
     assert len(own.batchformer.layers) == given.get("layers", 1)
-    assert rates(own, 0.1) == ({"neck": 0.1} if trains else {})
+    assert lr_scales(own, 0.1) == ({"neck": 0.1} if trains else {})
 
 
 def test_off_is_no_neck_and_perhaps_another_scale() -> None:
-    own = neck(8, "off", loss_scale=1.5)
+    own = batchformer_neck(8, "off", loss_scale=1.5)
     assert isinstance(own, PassThrough)
     assert own.weight == 1.5
-    assert rates(own, 0.1) == rates(own, 1.0, usual=1.0) == {}
+    assert lr_scales(own, 0.1) == lr_scales(own, 1.0, default=1.0) == {}
     with pytest.raises(
         ValueError,
-        match=r"expected --batchformer-rate with a BatchFormer that learns, got 0\.3 with none",
+        match=r"--batchformer-lr-scale 0\.3 has no effect without a BatchFormer",
     ):
-        rates(own, 0.3)
+        lr_scales(own, 0.3)
     with pytest.raises(
         ValueError,
-        match=r"expected --batchformer on with --plain and --attended, got it off with 1\.5 and 0\.5",
+        match="--plain-weight and --batchformer-weight have no effect without BatchFormer",
     ):
-        neck(8, "off", plain=1.5)
+        batchformer_neck(8, "off", plain_weight=1.5)
 
 
 def test_what_would_be_ignored_is_refused() -> None:
     for given in ({"layers": 2}, {"scope": "global"}):
-        with pytest.raises(ValueError, match="expected --batchformer on with its layers and scope"):
-            neck(8, "off", **given)
+        with pytest.raises(
+            ValueError, match="--batchformer-layers and --batchformer-scope have no effect"
+        ):
+            batchformer_neck(8, "off", **given)
 
 
 def test_a_dim_that_heads_do_not_divide_is_refused() -> None:
     with pytest.raises(ValueError, match="dim divisible by heads, got dim 10 and heads 4"):
-        neck(10, "on")
+        batchformer_neck(10, "on")
 
 
 def begun(tmp_path: Path, **keywords: Any) -> Any:
@@ -102,8 +104,11 @@ def test_one_seed_gives_one_network_with_and_without_it(tmp_path: Path) -> None:
     ("keywords", "terms"),
     [
         ({"batchformer": "on"}, {"plain", "attended"}),
-        ({"batchformer": "self", "plain": 0.0, "attended": 1.0}, {"attended"}),
-        ({"batchformer": "frozen", "plain": 1.5, "attended": 1.5}, {"plain", "attended"}),
+        ({"batchformer": "self", "plain_weight": 0.0, "batchformer_weight": 1.0}, {"attended"}),
+        (
+            {"batchformer": "frozen", "plain_weight": 1.5, "batchformer_weight": 1.5},
+            {"plain", "attended"},
+        ),
         ({"loss_scale": 0.5}, {"class"}),
     ],
 )

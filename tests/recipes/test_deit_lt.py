@@ -26,7 +26,7 @@ from longtail.data.views import CropFlip, TwoViews
 from longtail.losses import class_balanced_weights
 from longtail.nn import Linear, build, files
 from longtail.nn.networks import Classifier
-from longtail.recipes.teachers import data_seen, minutes_of, read_teacher
+from longtail.recipes.teachers import minutes_of, read_teacher, training_data
 from longtail.records.predictions import read_predictions
 from longtail.records.row import read_row
 from longtail.runs import evaluate, load, train
@@ -244,7 +244,7 @@ def test_a_weak_view_is_the_teachers_alone_and_nothing_is_mixed(
     assert found["student"].mix.first == SplitViews()
     with pytest.raises(
         ValueError,
-        match=r"--mixup 0 --cutmix 0 beside --teacher-view weak, .* got mixup 0.8 and cutmix 1.0",
+        match=r"--teacher-view weak .* before mixing: pass --mixup 0 --cutmix 0",
     ):
         train("deit_lt", "digits-lt", tmp_path / "mixed", **keywords)
 
@@ -329,7 +329,7 @@ def test_a_teacher_that_was_changed_is_refused_when_its_student_goes_on(
     save_file({name: -own for name, own in weights.items()}, copy / "model" / "model.safetensors")
     with pytest.raises(
         ValueError,
-        match=r"expected the teacher that this run began with, .*copy with weights \w{12}, got .*bring it back",
+        match=r"expected the teacher that this run started with, .*copy with weights \w{12}, got .*restore it",
     ):
         train("deit_lt", "digits-lt", tmp_path / "run", teacher=str(copy), **STUDENT)
 
@@ -391,7 +391,7 @@ def test_another_teacher_is_another_file(teacher: Path, tmp_path: Path) -> None:
     for name, own in (("a", teacher), ("b", other)):
         train("deit_lt", "digits-lt", tmp_path / name, teacher=str(own), **{**STUDENT, "epochs": 1})
     assert len(labels()) == 2
-    assert data_seen(str(other), open_data("digits-lt")) is None
+    assert training_data(str(other), open_data("digits-lt")) is None
 
 
 def test_a_teacher_that_has_seen_other_images_stands_on_the_row(
@@ -419,13 +419,13 @@ def test_a_teacher_that_has_seen_other_images_stands_on_the_row(
         > 0
     )
     assert minutes_of("timm:resnet18") == minutes_of(str(tmp_path)) == 0
-    assert data_seen(str(teacher / "train"), data) is None
-    assert data_seen("timm:resnet18", data) == "timm:resnet18 (teacher)"
-    assert data_seen(str(tmp_path), data) == "unknown data (teacher)"
+    assert training_data(str(teacher / "train"), data) is None
+    assert training_data("timm:resnet18", data) == "timm:resnet18 (teacher)"
+    assert training_data(str(tmp_path), data) == "unknown data (teacher)"
     tuned = Path(shutil.copytree(teacher, tmp_path / "tuned"))
     row = json.loads((tuned / "row.json").read_text())
     (tuned / "row.json").write_text(json.dumps({**row, "pretraining": "ImageNet-1k"}))
-    assert data_seen(str(tuned), data) == "ImageNet-1k (teacher)"
+    assert training_data(str(tuned), data) == "ImageNet-1k (teacher)"
     (tuned / "row.json").write_text(json.dumps({**row, "minutes_before": 7.0}))
     assert minutes_of(str(tuned)) == took + 7
 

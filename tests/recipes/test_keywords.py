@@ -11,9 +11,9 @@ def test_every_keyword_is_explained_and_nothing_else() -> None:
 
 def test_an_explanation_is_one_short_sentence() -> None:
     for name, meaning in KEYWORDS.items():
-        assert meaning[0].isupper() or meaning.split()[0] in ("uniform",), name
+        assert meaning[0].isupper(), name
         assert meaning.endswith("."), name
-        assert len(meaning) <= 140, name
+        assert len(meaning) <= 90, name
 
 
 def test_keywords_of_recipes_of_ones_own_have_meanings_of_their_own() -> None:

@@ -137,7 +137,7 @@ def test_a_dry_run_goes_through_both_stages_and_writes_nothing(tmp_path: Path) -
         ({"mask": 0.9}, "some of 4 patches and not all"),
         ({"network": "fast_cnn"}, "fast_cnn has no keyword patch"),
         ({"pretrained": "nowhere"}, "got nothing at nowhere"),
-        ({"loss": "ce", "tau": 0.5}, "--tau with --loss"),
+        ({"loss": "ce", "tau": 0.5}, "--tau has no effect with --loss ce"),
         ({"tau": float("nan")}, "expected tau to be float, got nan"),
         ({"network": "resnet32"}, "vision transformers have them, such as vit_mini"),
         (
@@ -180,7 +180,7 @@ def test_words_about_a_pretraining_that_does_not_happen_are_refused(
 ) -> None:
     with pytest.raises(
         ValueError,
-        match=r"beside --pretrained.*got --mask 1.5, --pretrain-epochs 77: leave that out",
+        match=r"--pretrain-epochs 77, --mask 1\.5 have no effect with --pretrained: remove them",
     ):
         train(
             "livt",

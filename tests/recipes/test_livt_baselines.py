@@ -96,7 +96,7 @@ def test_deit3_takes_scaled_layers_only(tmp_path: Path, monkeypatch: pytest.Monk
     keywords: dict[str, Any] = {**QUICK, "size": 16}
     with pytest.raises(
         ValueError,
-        match=r"scaled layers, got timm:test_vit, which has none: .*timm:deit3_base_patch16_224",
+        match=r"layer scales, got timm:test_vit, which has none: .*timm:deit3_base_patch16_224",
     ):
         train("deit3", "digits-lt", tmp_path / "run", network="timm:test_vit", **keywords)
     for scale in (1e-4, 0.1):

@@ -14,7 +14,7 @@ from PIL import Image
 from longtail.data.open import open_data
 from longtail.nn.mae import transformer
 from longtail.nn.mae_files import read_weights
-from longtail.recipes.masked_autoencoder import _evenly
+from longtail.recipes.masked_autoencoder import _balanced
 from longtail.runs import load, train
 from longtail.runs.restore import restore_method
 
@@ -77,7 +77,7 @@ def test_the_picture_has_originals_on_top(pretrained: Path) -> None:
 
 def test_equally_many_images_of_each_class() -> None:
     data = open_data("digits-lt")
-    some = _evenly(data.train, 32, 10)
+    some = _balanced(data.train, 32, 10)
     assert sorted(torch.bincount(some.target).tolist()) == [3] * 8 + [4] * 2
     row = data.train.ids.index(some.ids[7])
     assert np.array_equal(
@@ -87,6 +87,6 @@ def test_equally_many_images_of_each_class() -> None:
     assert len(some.pictures) == 32
     with pytest.raises(
         ValueError,
-        match="at least 11 images in every class for 110 alike, got 5 in the smallest of 10",
+        match="--images 110 needs 11 images of each of 10 classes, got 5 of the smallest",
     ):
-        _evenly(data.train, 110, 10)
+        _balanced(data.train, 110, 10)

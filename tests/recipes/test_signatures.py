@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from longtail.deprecated import current_keywords
 from longtail.recipes import RECIPES
 from longtail.recipes.signatures import Parameter, read
 
@@ -173,17 +175,70 @@ def test_text_of_another_type_is_refused(module: str, name: str, text: str) -> N
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_the_source_says_what_the_function_says(name: str) -> None:
+def test_the_source_declares_what_the_function_declares(name: str) -> None:
     recipe = read(name)
     module, _, function = recipe.target.partition(":")
-    own = inspect.signature(getattr(importlib.import_module(module), function)).parameters
-    said = {
+    signature = inspect.signature(getattr(importlib.import_module(module), function)).parameters
+    declared = {
         key: list(p.default) if isinstance(p.default, tuple) else p.default
-        for key, p in own.items()
+        for key, p in signature.items()
         if p.kind is p.KEYWORD_ONLY
     }
-    assert {key: parameter.default for key, parameter in recipe.parameters.items()} == said
+    defaults = {key: parameter.default for key, parameter in recipe.parameters.items()}
+    assert {key: defaults[key] for key in declared} == declared
+    forwards = any(p.kind is p.VAR_KEYWORD for p in signature.values())
+    assert forwards or declared.keys() == defaults.keys()
     assert recipe.headline.endswith(".")
+
+
+MERGED = {"vit": {"pool", "loss", "tau", "test_prior", "augment", "erase"}}
+"""Keywords that a recipe got when it was merged with another."""
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_keywords_and_defaults_are_those_of_the_first_release(name: str) -> None:
+    """`parameters.json` holds name, type and default of every keyword: run folders rely on them."""
+    released = json.loads(Path(__file__).with_name("parameters.json").read_text())
+    now = {key: [own.kind, own.default] for key, own in read(name).parameters.items()}
+    for key in MERGED.get(name, ()):
+        del now[key]
+    assert now == current_keywords(name, released[name])
+
+
+FORWARDING = """
+from longtail.recipes.builders import fit_stage as fit
+def base(run, data, split: list, *, network: str = "a", width: int = 3, hook: dict[str, int] | None = None, **training):
+    return fit(run, data, None, name="train", view=None, optimizer=None, schedule=None, epochs=width, **training)
+def short(run, data, *, width: int = 7, **keywords):
+    \"\"\"Shorter.\"\"\"
+    return base(run, data, [], width=width, keep="best", **keywords)
+def nowhere(run, data, **keywords): return run
+def method(run, data, **keywords): return run.fit(**keywords)
+def twice(run, data, **keywords): return base(run, data, [], **keywords) or base(run, data, [], **keywords)
+"""
+
+
+def test_keywords_that_are_passed_on_are_those_of_the_function_that_gets_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "forwarding_recipes.py").write_text(FORWARDING)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    recipe = read("forwarding_recipes:short")
+    assert {name: own.default for name, own in recipe.parameters.items()} == {
+        "width": 7,
+        "network": "a",
+        "batch": 128,
+        "accumulate": 1,
+        "ema": 0.998,
+    }, "not what is set in a call on the way, nor what no flag can say"
+    assert [recipe.source.count(f"def {name}(") for name in ("short", "base", "fit_stage")] == [
+        1,
+        1,
+        1,
+    ]
+    for name in ("nowhere", "method", "twice"):
+        with pytest.raises(ValueError, match=r"pass `\*\*keywords` on to one function"):
+            read(f"forwarding_recipes:{name}")
 
 
 def test_every_default_is_of_its_type() -> None:

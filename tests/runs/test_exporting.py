@@ -232,14 +232,14 @@ def test_random_images_stand_in_for_data_that_is_gone(tmp_path: Path) -> None:
 def test_what_only_training_needs_is_left_behind(tmp_path: Path) -> None:
     from longtail.losses import LogitAdjusted
     from longtail.methods import Classify
-    from longtail.recipes.batchformer import neck
+    from longtail.recipes.batchformer import batchformer_neck
 
     network = build({"name": "fast_cnn", "size": 8, "width": 8})
     method = Classify(
         network,
         Linear(network.dim, 10),
         LogitAdjusted(torch.arange(10, 0, -1)),
-        neck=neck(network.dim, "on"),
+        neck=batchformer_neck(network.dim, "on"),
     )
     deployed = method.eval().deploy()
     assert isinstance(deployed, Classifier)

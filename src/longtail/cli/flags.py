@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -247,11 +248,33 @@ def _said(value: Any) -> str:
 
 
 def keywords(recipe: Recipe, values: Mapping[str, Any]) -> dict[str, Any]:
-    """What the flags say about a recipe's keywords."""
+    """What the flags say about a recipe's keywords; an old name gives a warning."""
+    values = dict(values)
+    for old, new in recipe.old_names.items():
+        if values.get(old) is not None:
+            values[new] = values[old]
+            warn_renamed(old, new)
     return {
         name: own.parse(values[name]) if isinstance(values[name], str) else values[name]
         for name, own in recipe.parameters.items()
     }
+
+
+def warn_renamed(old: str, new: str) -> None:
+    """Print one line on stderr about the old name of a keyword."""
+    flags = (f"--{name.replace('_', '-')}" for name in (old, new))
+    print(
+        "warning: {} is now {}; the old name goes with the next release".format(*flags),
+        file=sys.stderr,
+    )
+
+
+def _old_option(name: str) -> inspect.Parameter:
+    """A hidden flag for the old name of a keyword."""
+    info = typer.Option(f"--{name.replace('_', '-')}", hidden=True)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[str | None, info], default=None
+    )
 
 
 def advising(advice: str) -> type[TyperCommand]:
@@ -301,6 +324,7 @@ def recipe_group(
                     option(own, meanings(recipe.name).get(name))
                     for name, own in recipe.parameters.items()
                 ),
+                *map(_old_option, recipe.old_names),
             ]
             app.command(
                 cmd_name,

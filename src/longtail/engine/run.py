@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from itertools import islice
@@ -62,6 +63,9 @@ class Run:
         self.unused: set[str] = (
             set()
         )  # keywords that had no effect, as a recipe says; the row does not name them
+        self.changed: Mapping[
+            str, Any
+        ] = {}  # the recipe's keywords that differ from their defaults
         self._begun: set[str] = set()  # the names of stages
         self.machine.configure()
         seed_all(seed, "start")
@@ -96,6 +100,39 @@ class Run:
         # Trained or loaded, the recipe goes on with the same random numbers: a fresh head is the same head.
         seed_all(self.seed, stage.name, "after")
         return stage.method
+
+    def write(self, path: Path, writer: Callable[[Path], None], *, replace: bool = False) -> None:
+        """Let a recipe write into the run's folder: call `writer(path)` unless there is a file.
+
+        It is called in the first process alone, and not in a dry run: a recipe needs no guard.
+        Where `writer` writes several files, the path is that of the last one.
+        """
+        if self.dry is None and processes.rank() == 0 and (replace or not path.exists()):
+            writer(path)
+
+    def ignore(self, keywords: Collection[str], *, given: str) -> None:
+        """Keep keywords that have no effect off the row, and refuse them where they were changed.
+
+        They are refused in a dry run alone, which comes before every new run: a run that began
+        under older defaults may have them and is resumed.
+        """
+        self.unused.update(keywords)
+        flags = [
+            f"--{name.replace('_', '-')} {value}"
+            for name, value in self.changed.items()
+            if name in keywords
+        ]
+        if flags and self.dry is not None:
+            end = (
+                "has no effect with {}: remove it"
+                if len(flags) == 1
+                else "have no effect with {}: remove them"
+            )
+            raise LongtailError(f"{', '.join(flags)} {end.format(given)}")
+
+    def will_train(self, stage: str) -> bool:
+        """Whether `fit` is going to train this stage: not in a dry run, nor once it is finished."""
+        return self.dry is None and not self.files.stage(stage).is_finished
 
     def _finish(self, stage: Stage[B]) -> None:
         folder = self.files.stage(stage.name)

@@ -19,7 +19,7 @@ from longtail.experiments.jobs import (
 )
 from longtail.experiments.spec import Arm, Experiment
 from longtail.experiments.sweeps import check_seeds
-from longtail.naming import meant, unknown
+from longtail.naming import meant
 from longtail.recipes.published import Published, Smoke, published, smokes
 from longtail.recipes.signatures import read
 from longtail.records.layout import SearchFolder
@@ -127,8 +127,7 @@ def plan(
     """The runs of a published row or of its smoke, checked before any of them runs."""
     recipe, changed = read(row.recipe), dict(settings or {})
     for name in changed:
-        if name not in recipe.parameters:
-            raise unknown(f"keyword of {recipe.name}", name, recipe.parameters)
+        recipe.parameter(name)  # refuses an unknown one
     missing = [name for name in row.needs if changed.get(name) is None and smoke is None]
     if missing:
         raise LongtailError(

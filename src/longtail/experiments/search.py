@@ -27,7 +27,6 @@ from longtail.experiments.jobs import (
 )
 from longtail.experiments.spaces import Choices, Range, Space, parse_space
 from longtail.experiments.sweeps import check_seeds
-from longtail.naming import unknown
 from longtail.recipes.signatures import Recipe, read
 from longtail.records.layout import RunFolder, SearchFolder
 from longtail.records.scores import format_score
@@ -216,13 +215,11 @@ def plan(
         raise LongtailError(f"expected --trials of at least 1, got {trials}")
     known, fixed = read(recipe), {}
     for name, value in (settings or {}).items():
-        if name not in known.parameters:
-            raise unknown(f"keyword of {known.name}", name, known.parameters)
+        parameter = known.parameter(name)
         if name in space:
             raise LongtailError(
                 f"expected {name} in --set or in --search, got it in both: leave one out"
             )
-        parameter = known.parameters[name]
         if isinstance(value, str) and not parameter.many and "," in value:
             raise LongtailError(
                 f"expected one value in --set {name}={value} beside --search, got several: "

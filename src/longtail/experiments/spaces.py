@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from longtail.errors import LongtailError
-from longtail.naming import unknown
 from longtail.recipes.signatures import Parameter, Recipe
 
 
@@ -50,9 +49,7 @@ def parse_space(recipe: Recipe, name: str, text: str) -> Range | Choices:
     >>> parse_space(read("balanced_softmax"), "network", "fast_cnn,resnet32").texts
     ('fast_cnn', 'resnet32')
     """
-    if name not in recipe.parameters:
-        raise unknown(f"keyword of {recipe.name}", name, recipe.parameters)
-    parameter = recipe.parameters[name]
+    parameter = recipe.parameter(name)
     ends = text.removeprefix("log:").split("..")
     if text.startswith("log:") or (len(ends) == 2 and parameter.scalar in ("int", "float")):
         return _range(parameter, text, ends)

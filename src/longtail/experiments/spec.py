@@ -265,7 +265,7 @@ def _combinations(
     names = [
         name
         for name in sweep.grid
-        if name in DATA_FLAGS or name in recipe.parameters or name not in elsewhere
+        if name in {*DATA_FLAGS, *recipe.parameters, *recipe.old_names} or name not in elsewhere
     ]
     values = {name: _values(recipe, name, sweep.grid[name]) for name in names}
     for together in sweep.zip or ({},):
@@ -356,9 +356,7 @@ def parameter_of(recipe: Recipe, name: str) -> Parameter:
     """The type of a setting: a data flag or a keyword of the recipe."""
     if name in DATA_FLAGS:
         return DATA_FLAGS[name]
-    if name not in recipe.parameters:
-        raise unknown(f"keyword of {recipe.name}", name, recipe.parameters)
-    return recipe.parameters[name]
+    return recipe.parameter(name)
 
 
 def _short(value: Any) -> str:

@@ -7,50 +7,68 @@ from typing import Literal
 from longtail.errors import LongtailError
 from longtail.nn import BatchFormer, Neck, PassThrough, Streams
 
-Use = Literal["off", "on", "frozen", "self"]
+Mode = Literal["off", "on", "frozen", "self"]
+Scope = Literal["local", "global"]
 
 
-def neck(
+def batchformer_neck(
     dim: int,
-    use: Use,
+    mode: Mode,
     *,
-    plain: float = 0.5,
-    attended: float = 0.5,
+    plain_weight: float = 0.5,
+    batchformer_weight: float = 0.5,
     loss_scale: float = 1.0,
     heads: int = 4,
     layers: int = 1,
-    scope: Literal["local", "global"] = "local",
+    scope: Scope = "local",
 ) -> Neck:
-    """What stands before the head: nothing, BatchFormer, or one of its controls.
+    """Build what stands before the head: nothing, BatchFormer, or one of its controls.
 
-    "frozen" keeps BatchFormer's random initial weights, "self" lets each image attend to itself alone. The loss is `loss_scale` *
-    (`plain` * the loss without BatchFormer + `attended` * the loss with it); "off" it is `loss_scale` * the loss.
+    The loss is `loss_scale` * (`plain_weight` * the loss without BatchFormer +
+    `batchformer_weight` * the loss with it); with mode "off" it is `loss_scale` * the loss.
+
+    Args:
+        dim: width of the features, which are (N, dim).
+        mode: "frozen" keeps BatchFormer's random initial weights; "self" lets each image attend
+            to itself alone.
+        scope: with several processes, attend within the batch of each ("local") or across all.
     """
-    if use == "off":
-        if (plain, attended) != (0.5, 0.5):
+    if mode == "off":
+        if (plain_weight, batchformer_weight) != (0.5, 0.5):
             raise LongtailError(
-                f"expected --batchformer on with --plain and --attended, got it off with {plain} and {attended}: "
-                "switch it on, or scale the plain loss with --loss-scale"
+                "--plain-weight and --batchformer-weight have no effect without BatchFormer: pass "
+                "--batchformer on, or scale the loss with --loss-scale"
             )
         if (layers, scope) != (1, "local"):
             raise LongtailError(
-                f"expected --batchformer on with its layers and scope, got it off with {layers} and {scope}: switch it on"
+                "--batchformer-layers and --batchformer-scope have no effect without BatchFormer: "
+                "pass --batchformer on, or remove them"
             )
         return PassThrough(loss_scale)
     batchformer = BatchFormer(
-        dim, heads=heads, layers=layers, attention="self" if use == "self" else "batch", scope=scope
+        dim,
+        heads=heads,
+        layers=layers,
+        attention="self" if mode == "self" else "batch",
+        scope=scope,
     )
-    if use == "frozen":
+    if mode == "frozen":
         batchformer.requires_grad_(False)
-    return Streams(batchformer, plain=loss_scale * plain, attended=loss_scale * attended)
+    return Streams(
+        batchformer, plain=loss_scale * plain_weight, attended=loss_scale * batchformer_weight
+    )
 
 
-def rates(own: Neck, rate: float, *, usual: float = 0.1) -> dict[str, float]:
-    """The neck's learning rate as a share of the network's, where it has anything to learn; elsewhere none but the usual one is meant."""
-    if any(p.requires_grad for p in own.parameters()):
-        return {"neck": rate}
-    if rate != usual:
+def lr_scales(neck: Neck, scale: float, *, default: float = 0.1) -> dict[str, float]:
+    """The neck's learning rate as a share of the network's, where it has parameters to train.
+
+    A `scale` other than the recipe's default is refused where it would have no effect.
+    """
+    if any(p.requires_grad for p in neck.parameters()):
+        return {"neck": scale}
+    if scale != default:
         raise LongtailError(
-            f"expected --batchformer-rate with a BatchFormer that learns, got {rate} with none: switch it on, or leave it out"
+            f"--batchformer-lr-scale {scale} has no effect without a BatchFormer that is trained: "
+            "pass --batchformer on, or remove it"
         )
     return {}

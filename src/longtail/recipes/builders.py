@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Mapping, Sized
 from typing import Any, Literal
 
 from torch import nn
 
-from longtail.core import Average, BatchTransform, Evaluator, Keep, average, best, last, nothing
+from longtail.core import (
+    Average,
+    B,
+    BatchTransform,
+    Evaluator,
+    Keep,
+    Method,
+    Schedule,
+    Stage,
+    average,
+    best,
+    last,
+    nothing,
+)
 from longtail.data.augmentations import CifarAutoAugment, RandAugment, ThreeAugment
 from longtail.data.dataset import Dataset
-from longtail.data.loader import EvalLoader
+from longtail.data.loader import EvalLoader, TrainLoader
 from longtail.data.mixing import MixupCutMix, Smooth
+from longtail.data.samplers import Instance, Sampler
 from longtail.data.views import CropFlip, View
 from longtail.engine.averaging import EMA
 from longtail.engine.optim import Build, adamw, sgd
@@ -30,6 +43,56 @@ KeepRule = Literal["last", "best"]
 Weights = Literal["random", "timm"]
 SCALE = 30.0  # of cosine logits, and so of LDAM's margins
 ERASE = 0.25  # how often randaugment erases a part, unless told
+
+
+def fit_stage(
+    run: Run,
+    data: Dataset,
+    method: Method[B],
+    *,
+    name: str,
+    view: View,
+    optimizer: Build,
+    schedule: Schedule,
+    sampler: Sampler | None = None,
+    mix: BatchTransform = nothing,
+    epochs: int,
+    batch: int = 128,
+    accumulate: int = 1,
+    ema: float = 0.998,
+    keep: KeepRule = "last",
+) -> Method[B]:
+    """Train a method on the training images and evaluate it on the validation images.
+
+    Args:
+        name: of the stage, which is also the name of its folder.
+        sampler: the order of the images; each image once per epoch unless given.
+        ema: decay of the moving average of the weights, which is then what is kept; 0 for none.
+        keep: the weights of the last epoch, or of the epoch that is best on validation images.
+    """
+    averages, chosen = select_weights(keep, ema=ema, data=data)
+    return run.fit(
+        Stage(
+            name=name,
+            method=method,
+            data=TrainLoader(
+                data.train,
+                view=view,
+                batch=batch,
+                seed=run.view_seed,
+                sampler=sampler or Instance(),
+                workers=run.machine.workers,
+            ),
+            epochs=epochs,
+            accumulate=accumulate,
+            optimizer=optimizer,
+            schedule=schedule,
+            mix=mix,
+            averages=averages,
+            evals=validation(data, view.size, workers=run.machine.workers),
+            keep=chosen,
+        )
+    )
 
 
 def build_backbone(run: Run, network: str, weights: Weights, *, size: int) -> Network:
@@ -101,28 +164,6 @@ def default_optimizer(
         weight_decay=5e-4 if weight_decay is None else weight_decay,
         scales=scales,
     )
-
-
-def unused(
-    run: Run, recipe: Callable[..., Any], keywords: Mapping[str, Any], *, beside: str
-) -> None:
-    """Refuse keywords that have no effect here, and keep their defaults off the row.
-
-    Refused before anything is written only: a run that began under older defaults may have them.
-    """
-    run.unused.update(keywords)
-    if not run.dry:
-        return
-    defaults = inspect.signature(recipe).parameters
-    said = [
-        f"--{name.replace('_', '-')} {value}"
-        for name, value in keywords.items()
-        if value != defaults[name].default
-    ]
-    if said:
-        raise LongtailError(
-            f"expected no word about it beside {beside}, got {', '.join(said)}: leave that out"
-        )
 
 
 def training_view(augment: Augment, size: int, *, flip: bool, erase: float = ERASE) -> View:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
-from longtail import processes
+from torch import nn
+
 from longtail.analysis.distillation import analyse_teacher, analyse_tokens, analyse_training
 from longtail.analysis.writing import warn_on_error
-from longtail.core import BatchTransform, Keep, Method, Stage, constant, nothing
+from longtail.core import BatchTransform, Method, Schedule, Stage, constant, nothing
 from longtail.data import teacher_labels
 from longtail.data.dataset import Dataset
 from longtail.data.loader import TrainLoader
-from longtail.data.samplers import Instance, RepeatedAugmentation, Sampler
-from longtail.data.views import TwoViews, View
+from longtail.data.samplers import Instance, RepeatedAugmentation
+from longtail.data.views import TwoViews
 from longtail.engine.optim import adamw
 from longtail.engine.run import Run
 from longtail.engine.seeding import seed_all
 from longtail.errors import LongtailError
 from longtail.losses import CrossEntropy, class_balanced_weights
 from longtail.methods.distill_tokens import DistillTokens, Release, Taught
-from longtail.nn import Network, Teacher, TokenHeads, build
+from longtail.nn import Network, TokenHeads, build
 from longtail.recipes.builders import (
     Augment,
     KeepRule,
@@ -27,18 +31,16 @@ from longtail.recipes.builders import (
     scaled_lr,
     select_weights,
     training_view,
-    unused,
     validation,
 )
 from longtail.recipes.ldam import ldam
 from longtail.recipes.paco import paco
-from longtail.recipes.teachers import teacher_of
+from longtail.recipes.teachers import find_teacher
 from longtail.schedules import Cosine, Deferred
 
 DEFER = 0.917  # epoch 1,100 of 1,200
-FLOOR = (
-    0.04  # 1e-5 of 2.5e-4 in the released code: re-weighting begins when the rate is nearly there
-)
+# 1e-5 of 2.5e-4 in the released code: re-weighting begins when the learning rate is nearly there.
+FLOOR = 0.04
 
 
 def deit_lt(
@@ -52,25 +54,13 @@ def deit_lt(
     teacher_rho: float = 0.1,
     teacher_schedule: Literal["steps", "cosine"] | None = None,
     teacher_view: Literal["student", "weak"] = "student",
-    network: str = "vit_mini",
-    epochs: int = 60,
-    batch: int = 128,
-    accumulate: int = 1,
-    lr: float = 2e-3,
-    weight_decay: float = 0.05,
-    warmup: float = 0.05,
-    drop_path: float = 0.1,
     augment: Augment = "randaugment",
-    repeats: int = 3,
     mixup: float = 0.8,
     cutmix: float = 1.0,
     mix_until: float | None = None,
-    smoothing: float = 0.1,
     defer: float = DEFER,
     release: float | None = None,
-    keep: KeepRule = "last",
-    patch: int | None = None,
-    size: int | None = None,
+    **student: Any,
 ) -> Method[Taught]:
     """Train a convolutional teacher, then a transformer with two experts: labels teach the head, the teacher's answers the tail.
 
@@ -103,74 +93,33 @@ def deit_lt(
     Ours: 43.5% with these, `--defer 0.8`, `--mix-until 0.8` and `--repeats 1`, one seed (deit_lt_cifar10_lt/student).
     Published: 84.8% on CIFAR-10-LT at imbalance 100, 87.5% with PaCo + SAM as teacher (teachers: 81.9% and 86.8%).
     """
-    if teacher is not None:
-        training: dict[str, Any] = {
-            "teacher_network": teacher_network,
-            "teacher_epochs": teacher_epochs,
-        }
-        training |= {
-            "teacher_rho": teacher_rho,
-            "teacher_schedule": teacher_schedule,
-        }  # `teacher_method` may say what it is
-        unused(run, deit_lt, training, beside="--teacher, which is trained already")
+    if teacher is not None:  # `teacher_method` may still say what it is
+        of_teacher = ("teacher_network", "teacher_epochs", "teacher_rho", "teacher_schedule")
+        run.ignore(of_teacher, given="--teacher")
     if teacher_view == "weak" and (mixup or cutmix):
         raise LongtailError(
-            "expected --mixup 0 --cutmix 0 beside --teacher-view weak, for the teacher's class is that of the image before mixing, got "
-            f"mixup {mixup} and cutmix {cutmix}"
+            "--teacher-view weak gives the class of an image before mixing: pass --mixup 0 --cutmix 0"
         )
-    chosen, weights = (
-        select_weights(keep, ema=0.0, data=data)[1],
-        Deferred(class_balanced_weights(data.counts), defer),
-    )
-    mix = mixing(
-        len(data.classes),
-        mixup=mixup,
-        cutmix=cutmix,
-        until=defer if mix_until is None else mix_until,
-    )
-    trust = constant if release is None else Release(release)
-    backbone, heads = _student(
-        network, data, size=size, patch=patch, drop_path=drop_path, seed=run.seed
-    )
-    view = training_view(augment, backbone.spec["size"], flip=data.mirror)
-    if teacher_view == "weak":
-        view, mix = (
-            TwoViews(view, training_view("weak", view.size, flip=data.mirror)),
-            teacher_labels.SplitViews(),
-        )
-
-    def trained(own: Run) -> Method[Any]:
-        settings: dict[str, Any] = {
-            "network": teacher_network,
-            "epochs": teacher_epochs,
-            "rho": teacher_rho,
-        }
-        settings |= {} if teacher_schedule is None else {"schedule": teacher_schedule}
-        return (ldam if teacher_method == "ldam" else paco)(
-            own, data.at_native_resolution(), **settings
-        )
-
-    taught = teacher_of(run, data, teacher, trained)
-    return _distilled(
+    settings: dict[str, Any] = {
+        "network": teacher_network,
+        "epochs": teacher_epochs,
+        "rho": teacher_rho,
+    }
+    settings |= {} if teacher_schedule is None else {"schedule": teacher_schedule}
+    train_teacher = partial(ldam if teacher_method == "ldam" else paco, **settings)
+    until = defer if mix_until is None else mix_until
+    return distil(
         run,
         data,
-        DistillTokens(
-            backbone, heads, CrossEntropy(smoothing=smoothing), weights=weights, trust=trust
-        ),
-        taught,
-        familiar=training_view("weak", taught.size, flip=data.mirror)
-        if teacher_view == "student"
-        else None,
-        epochs=epochs,
-        batch=batch,
-        accumulate=accumulate,
-        lr=lr,
-        weight_decay=weight_decay,
-        warmup=warmup,
-        view=view,
-        sampler=RepeatedAugmentation(repeats) if repeats != 1 else Instance(),
-        mix=mix,
-        keep=chosen,
+        teacher=teacher,
+        train_teacher=train_teacher,
+        teacher_view=teacher_view,
+        compare_views=teacher_view == "student",
+        weights=Deferred(class_balanced_weights(data.counts), defer),
+        trust=constant if release is None else Release(release),
+        augment=augment,
+        mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, until=until),
+        **student,
     )
 
 
@@ -181,21 +130,9 @@ def deit(
     teacher: str | None = None,
     teacher_network: str = "fast_cnn",
     teacher_epochs: int = 60,
-    network: str = "vit_mini",
-    epochs: int = 60,
-    batch: int = 128,
-    accumulate: int = 1,
-    lr: float = 2e-3,
-    weight_decay: float = 0.05,
-    warmup: float = 0.05,
-    drop_path: float = 0.1,
-    repeats: int = 3,
     mixup: float = 0.8,
     cutmix: float = 1.0,
-    smoothing: float = 0.1,
-    keep: KeepRule = "last",
-    patch: int | None = None,
-    size: int | None = None,
+    **student: Any,
 ) -> Method[Taught]:
     """Train a transformer with a distillation token from a teacher that knows such images: DeiT, which DeiT-LT departs from.
 
@@ -208,52 +145,153 @@ def deit(
     Published: 70.2% with ViT-B and a RegNetY-16GF teacher on CIFAR-10-LT at imbalance 100 (Rangwani et al. 2024).
     """
     if teacher is not None:
-        training = {"teacher_network": teacher_network, "teacher_epochs": teacher_epochs}
-        unused(run, deit, training, beside="--teacher, which is trained already")
-    chosen = select_weights(keep, ema=0.0, data=data)[1]
-    backbone, heads = _student(
-        network, data, size=size, patch=patch, drop_path=drop_path, seed=run.seed
+        run.ignore(("teacher_network", "teacher_epochs"), given="--teacher")
+    train_teacher = partial(
+        ldam,
+        network=teacher_network,
+        epochs=teacher_epochs,
+        augment="randaugment",
+        mixup=mixup,
+        cutmix=cutmix,
+        margin=0.0,  # with no re-weighting either, LDAM is cross entropy
+        defer=1.0,
+        rho=0.0,
     )
-
-    def trained(own: Run) -> Method[Any]:
-        plain: dict[str, Any] = {"margin": 0.0, "defer": 1.0, "rho": 0.0}
-        strong: dict[str, Any] = {"augment": "randaugment", "mixup": mixup, "cutmix": cutmix}
-        return ldam(
-            own,
-            data.at_native_resolution(),
-            network=teacher_network,
-            epochs=teacher_epochs,
-            **plain,
-            **strong,
-        )
-
-    return _distilled(
+    return distil(
         run,
         data,
-        DistillTokens(backbone, heads, CrossEntropy(smoothing=smoothing)),
-        teacher_of(run, data, teacher, trained),
-        epochs=epochs,
-        batch=batch,
-        accumulate=accumulate,
-        lr=lr,
-        weight_decay=weight_decay,
-        warmup=warmup,
-        view=training_view("randaugment", backbone.spec["size"], flip=data.mirror),
-        sampler=RepeatedAugmentation(repeats) if repeats != 1 else Instance(),
+        teacher=teacher,
+        train_teacher=train_teacher,
+        teacher_view="student",
+        compare_views=False,
+        augment="randaugment",
         mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix),
-        keep=chosen,
+        **student,
     )
 
 
-def _student(
+def distil(
+    run: Run,
+    data: Dataset,
+    *,
+    teacher: str | None,
+    train_teacher: Callable[[Run, Dataset], Method[Any]],
+    teacher_view: Literal["student", "weak"],
+    compare_views: bool,
+    weights: nn.Module | None = None,
+    trust: Schedule = constant,
+    augment: Augment,
+    mix: BatchTransform,
+    network: str = "vit_mini",
+    epochs: int = 60,
+    batch: int = 128,
+    accumulate: int = 1,
+    lr: float = 2e-3,
+    weight_decay: float = 0.05,
+    warmup: float = 0.05,
+    drop_path: float = 0.1,
+    repeats: int = 3,
+    smoothing: float = 0.1,
+    keep: KeepRule = "last",
+    patch: int | None = None,
+    size: int | None = None,
+) -> Method[Taught]:
+    """Train a transformer with a distillation token, in stage `student`.
+
+    Args:
+        teacher: a finished run or timm:NAME; None trains a teacher first with `train_teacher`.
+        compare_views: whether to record the teacher's uncertainty about its own and these images.
+        weights: class weights of the distillation token.
+        trust: how far the distillation token follows the teacher rather than the labels.
+        mix: what happens to a batch before the teacher labels it.
+    """
+    backbone, heads = _build_student(
+        network, data, size=size, patch=patch, drop_path=drop_path, seed=run.seed
+    )
+    view = training_view(augment, backbone.spec["size"], flip=data.mirror)
+    if teacher_view == "weak":
+        view = TwoViews(view, training_view("weak", view.size, flip=data.mirror))
+        mix = teacher_labels.SplitViews()
+    labeller = find_teacher(run, data, teacher, train_teacher)
+    loader = TrainLoader(
+        data.train,
+        view=view,
+        batch=batch,
+        seed=run.view_seed,
+        sampler=RepeatedAugmentation(repeats) if repeats != 1 else Instance(),
+        workers=run.machine.workers,
+    )
+    add_labels: BatchTransform = teacher_labels.AddTeacherLabels(labeller)
+    if run.will_train("student"):  # an estimate measures what a first student costs
+        key = teacher_labels.cache_key(
+            labeller,
+            loader,
+            data,
+            mix=mix,
+            seed=run.seed,
+            stage="student",
+            epochs=epochs,
+            accumulate=accumulate,
+        )
+        add_labels = teacher_labels.cached_labels(
+            teacher_labels.AddTeacherLabels(labeller),
+            key,
+            epochs=epochs,
+            draws=len(data.train),
+            classes=len(data.classes),
+        )
+    loss = CrossEntropy(smoothing=smoothing)
+    student = run.fit(
+        Stage(
+            name="student",
+            method=DistillTokens(backbone, heads, loss, weights=weights, trust=trust),
+            data=loader,
+            epochs=epochs,
+            accumulate=accumulate,
+            optimizer=adamw(
+                lr=scaled_lr(lr, data.train, batch=batch, accumulate=accumulate),
+                weight_decay=weight_decay,
+            ),
+            schedule=Cosine(warmup, floor=FLOOR),
+            mix=add_labels if mix is nothing else teacher_labels.Compose(mix, add_labels),
+            evals=validation(data, view.size, workers=run.machine.workers),
+            keep=select_weights(keep, ema=0.0, data=data)[1],
+        )
+    )
+
+    def analyse(path: Path) -> None:
+        folder = path.parent
+        with warn_on_error(
+            "the analysis of the tokens was not written", "longtail.analysis.analyse_tokens"
+        ):
+            analyse_tokens(student.deploy(), data, folder)
+        if compare_views:
+            with warn_on_error(
+                "the teacher's uncertainty was not written", "longtail.analysis.analyse_teacher"
+            ):
+                weak = training_view("weak", labeller.size, flip=data.mirror)
+                analyse_teacher(labeller, data, folder, inside=weak, outside=view, mix=mix)
+        with warn_on_error(
+            "the tokens' distance over epochs was not written", "longtail.analysis.analyse_training"
+        ):
+            analyse_training({run.folder.name: run.folder}, folder)
+
+    run.write(run.files.analysis.arrays("training"), analyse)
+    return student
+
+
+def _build_student(
     network: str, data: Dataset, *, size: int | None, patch: int | None, drop_path: float, seed: int
 ) -> tuple[Network, TokenHeads]:
-    """A network with a distillation token and its heads; the same for a seed, whether a teacher is trained in this run or was before."""
+    """Build a network with a distillation token, and its heads.
+
+    They are the same for a seed, whether a teacher is trained in this run or was trained before.
+    """
     seed_all(seed, "student")
     if not network.startswith(("vit_", "timm:")):
         raise LongtailError(
-            f"expected a network with a distillation token, got {network}, which has no tokens: take vit_mini, vit_tiny or one of timm's, "
-            "such as timm:deit_tiny_distilled_patch16_224"
+            f"expected a network with a distillation token, got {network}: take vit_mini, vit_tiny, "
+            "or one of timm's such as timm:deit_tiny_distilled_patch16_224"
         )
     backbone = build(
         {
@@ -265,94 +303,6 @@ def _student(
         }
     )
     heads = TokenHeads(backbone.dim, len(data.classes))
-    seed_all(
-        seed, "start"
-    )  # a teacher that is trained in this run is the one that its own recipe trains
+    # A teacher that is trained in this run is then the one that its own recipe trains.
+    seed_all(seed, "start")
     return backbone, heads
-
-
-def _distilled(
-    run: Run,
-    data: Dataset,
-    method: DistillTokens,
-    teacher: Teacher,
-    *,
-    familiar: View | None = None,
-    epochs: int,
-    batch: int,
-    accumulate: int,
-    lr: float,
-    weight_decay: float,
-    warmup: float,
-    view: View,
-    sampler: Sampler,
-    mix: BatchTransform,
-    keep: Keep,
-) -> Method[Taught]:
-    """The student's stage, with a teacher that is asked once for each image that it will see.
-
-    `familiar` is a weak view, to compare how unsure the teacher is of both, where it is not what it teaches with.
-    """
-    loader = TrainLoader(
-        data.train,
-        view=view,
-        batch=batch,
-        seed=run.view_seed,
-        sampler=sampler,
-        workers=run.machine.workers,
-    )
-    labelled: BatchTransform = teacher_labels.AddTeacherLabels(teacher)
-    if (
-        not run.dry and not run.files.stage("student").is_finished
-    ):  # a dry run measures what a first student pays
-        determined = teacher_labels.cache_key(
-            teacher,
-            loader,
-            data,
-            mix=mix,
-            seed=run.seed,
-            stage="student",
-            epochs=epochs,
-            accumulate=accumulate,
-        )
-        labelled = teacher_labels.cached_labels(
-            teacher_labels.AddTeacherLabels(teacher),
-            determined,
-            epochs=epochs,
-            draws=len(data.train),
-            classes=len(data.classes),
-        )
-    student = run.fit(
-        Stage(
-            name="student",
-            method=method,
-            data=loader,
-            epochs=epochs,
-            accumulate=accumulate,
-            optimizer=adamw(
-                lr=scaled_lr(lr, data.train, batch=batch, accumulate=accumulate),
-                weight_decay=weight_decay,
-            ),
-            schedule=Cosine(warmup, floor=FLOOR),
-            mix=labelled if mix is nothing else teacher_labels.Compose(mix, labelled),
-            evals=validation(data, view.size, workers=run.machine.workers),
-            keep=keep,
-        )
-    )
-    analysis = run.files.analysis
-    folder, last = analysis.path, analysis.arrays("training")
-    if not run.dry and processes.rank() == 0 and not last.exists():
-        with warn_on_error(
-            "what the tokens do was not written", "longtail.analysis.analyse_tokens"
-        ):
-            analyse_tokens(student.deploy(), data, folder)
-        if familiar is not None:
-            with warn_on_error(
-                "how unsure the teacher is was not written", "longtail.analysis.analyse_teacher"
-            ):
-                analyse_teacher(teacher, data, folder, inside=familiar, outside=view, mix=mix)
-        with warn_on_error(
-            "how the tokens part was not written", "longtail.analysis.analyse_training"
-        ):
-            analyse_training({run.folder.name: run.folder}, folder)
-    return student

@@ -1,4 +1,4 @@
-"""Training a transformer with labels: a loss of LiVT's table 7 by name with its head, and the one stage (Xu et al. 2023)."""
+"""Training a transformer with labels, with any loss of LiVT's table 7 (Xu et al. 2023)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from longtail.core import BatchTransform, Labelled, Method, Stage
+from longtail.core import BatchTransform, Labelled, Method, Schedule
 from longtail.data.dataset import Dataset
-from longtail.data.loader import TrainLoader
+from longtail.data.samplers import Sampler
 from longtail.data.views import View
 from longtail.engine.optim import Build
 from longtail.engine.run import Run
@@ -27,13 +27,22 @@ from longtail.losses import (
     class_balanced_weights,
 )
 from longtail.methods.classify import Classify
-from longtail.nn import Cosine, Head, Linear, Network, PassThrough
-from longtail.recipes.builders import SCALE, KeepRule, select_weights, validation
-from longtail.schedules import Cosine as CosineRate
+from longtail.nn import Cosine, Head, Linear, Neck, Network
+from longtail.recipes.builders import (
+    ERASE,
+    SCALE,
+    Augment,
+    KeepRule,
+    fit_stage,
+    mixing,
+    training_view,
+)
+from longtail.schedules import Cosine as CosineSchedule
 from longtail.schedules import Deferred
 
+LossBuilder = Callable[..., tuple[nn.Module, Head, nn.Module | None]]
 Loss = Literal["bal_bce", "bce", "cb_bce", "bal_ce", "ce", "cb", "ldam", "lade", "ib"]
-HEAD_STD = 2e-5  # a linear head begins near zero, as in MAE
+HEAD_STD = 2e-5  # of the initial weights of a linear head: near zero, as in MAE
 
 
 def finetune(
@@ -42,44 +51,55 @@ def finetune(
     backbone: Network,
     *,
     stage: str,
-    epochs: int,
-    batch: int,
-    accumulate: int,
     optimizer: Build,
-    warmup: float,
-    view: View,
-    mix: BatchTransform,
+    batch: int = 128,
+    accumulate: int = 1,
+    epochs: int = 100,
+    warmup: float = 0.1,
     loss: Loss,
-    tau: float,
-    test_prior: Literal["uniform"] | None,
-    keep: KeepRule,
-    whole: bool = False,
-    scale: float = 1.0,
-    head_std: float = HEAD_STD,
+    tau: float = 1.0,
+    test_prior: Literal["uniform"] | None = None,
+    mixup: float = 0.8,
+    cutmix: float = 1.0,
+    smoothing: float = 0.0,
+    augment: Augment = "randaugment",
+    erase: float = ERASE,
+    keep: KeepRule = "last",
+    view: View | None = None,
+    sampler: Sampler | None = None,
+    schedule: Schedule | None = None,
+    mix: BatchTransform | None = None,
+    neck: Neck | None = None,
+    build_loss: LossBuilder | None = None,
 ) -> Method[Labelled]:
-    """Train a transformer with labels, in one stage.
+    """Train a transformer with labels in one stage, with any loss of LiVT's table 7.
 
-    `whole` is `BinaryCrossEntropy`'s; `scale` is a factor of the loss; a linear head begins with weights of `head_std`.
+    Args:
+        stage: name of the stage.
+        view: instead of the one that `augment` and `erase` name.
+        schedule: instead of a cosine with `warmup`.
+        mix: instead of `mixup`, `cutmix` and `smoothing`.
+        build_loss: `loss_and_head`, with other settings.
     """
-    chosen = select_weights(keep, ema=0.0, data=data)[1]
-    function, head, weights = loss_and_head(
-        loss, data.counts, backbone.dim, tau=tau, test_prior=test_prior, whole=whole, std=head_std
+    size = int(backbone.spec["size"])
+    function, head, weights = (build_loss or loss_and_head)(
+        loss, data.counts, backbone.dim, tau=tau, test_prior=test_prior
     )
-    return run.fit(
-        Stage(
-            name=stage,
-            method=Classify(backbone, head, function, neck=PassThrough(scale), weights=weights),
-            data=TrainLoader(
-                data.train, view=view, batch=batch, seed=run.view_seed, workers=run.machine.workers
-            ),
-            epochs=epochs,
-            accumulate=accumulate,
-            optimizer=optimizer,
-            schedule=CosineRate(warmup),
-            mix=mix,
-            evals=validation(data, backbone.spec["size"], workers=run.machine.workers),
-            keep=chosen,
-        )
+    return fit_stage(
+        run,
+        data,
+        Classify(backbone, head, function, neck=neck, weights=weights),
+        name=stage,
+        view=view or training_view(augment, size, erase=erase, flip=data.mirror),
+        sampler=sampler,
+        epochs=epochs,
+        batch=batch,
+        accumulate=accumulate,
+        optimizer=optimizer,
+        schedule=schedule or CosineSchedule(warmup),
+        mix=mix or mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=smoothing),
+        ema=0.0,
+        keep=keep,
     )
 
 
@@ -90,29 +110,42 @@ def loss_and_head(
     *,
     tau: float,
     test_prior: Literal["uniform"] | None,
+    smoothing: float = 0.0,
     whole: bool = False,
-    std: float = HEAD_STD,
+    std: float | None = HEAD_STD,
 ) -> tuple[nn.Module, Head, nn.Module | None]:
-    """A loss of table 7 by name, the head that it was designed with, and its class weights. A linear head begins with weights of `std`.
+    """Build a loss of LiVT's table 7, the head that it was designed with, and its class weights.
 
-    Balanced BCE without a test prior is the one with a uniform test prior and a head that begins lower by what that adds: learning is the
-    same, and the sigmoid of a logit is then the answer for a balanced test set.
+    Balanced BCE without a test prior is the one with a uniform test prior and a head whose bias
+    begins lower by what that adds: training is the same, and the sigmoid of a logit is then the
+    probability for a balanced test set.
+
+    Args:
+        counts: training images of each class, (C,).
+        dim: width of the features.
+        smoothing: label smoothing within a cross entropy.
+        whole: `BinaryCrossEntropy`'s, for labels that are mixed.
+        std: deviation of the initial weights of a linear head; PyTorch's own where it is None.
     """
     if tau != 1.0 and loss not in ("bal_bce", "bal_ce"):
         raise LongtailError(
-            f"expected --tau with --loss bal_bce or bal_ce, which have a prior to scale, got it with {loss}: leave it out"
+            f"--tau has no effect with --loss {loss}: remove it, or use bal_bce or bal_ce"
         )
     if test_prior is not None and loss != "bal_bce":
         raise LongtailError(
-            f"expected --test-prior with --loss bal_bce, got it with {loss}: leave it out"
+            f"--test-prior has no effect with --loss {loss}: remove it, or use bal_bce"
+        )
+    if smoothing and loss not in ("bal_ce", "ce", "cb"):
+        raise LongtailError(
+            f"--smoothing has no effect with --loss {loss} and class tokens: pass --smoothing 0"
         )
     losses: dict[Loss, Callable[[], nn.Module]] = {
         "bal_bce": lambda: BalancedBCE(counts, tau=tau, test_prior="uniform"),
         "bce": lambda: BinaryCrossEntropy(whole=whole),
         "cb_bce": lambda: ClassBalancedBCE(counts),
-        "bal_ce": lambda: LogitAdjusted(counts, tau=tau),
-        "ce": CrossEntropy,
-        "cb": CrossEntropy,
+        "bal_ce": lambda: LogitAdjusted(counts, tau=tau, smoothing=smoothing),
+        "ce": lambda: CrossEntropy(smoothing=smoothing),
+        "cb": lambda: CrossEntropy(smoothing=smoothing),
         "ldam": lambda: LDAM(counts, max_margin=0.5 * SCALE, scale=1.0),
         "lade": lambda: LADE(counts),
         "ib": lambda: InfluenceBalanced(counts),
@@ -121,7 +154,9 @@ def loss_and_head(
     if loss == "ldam":
         return losses[loss](), Cosine(dim, len(counts), scale=SCALE), weights
     head = Linear(dim, len(counts))
-    nn.init.trunc_normal_(head.weight, std=std)
-    begin = -tau * math.log(len(counts) - 1) if loss == "bal_bce" and test_prior is None else 0.0
-    nn.init.constant_(head.bias, begin)
+    bias = -tau * math.log(len(counts) - 1) if loss == "bal_bce" and test_prior is None else 0.0
+    if std is not None:
+        nn.init.trunc_normal_(head.weight, std=std)
+    if std is not None or bias:
+        nn.init.constant_(head.bias, bias)
     return losses[loss](), head, weights

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from longtail.core import Labelled, Method, Stage
+from longtail.core import Labelled, Method
 from longtail.data.dataset import Dataset
-from longtail.data.loader import TrainLoader
 from longtail.engine.optim import sgd
 from longtail.engine.run import Run
 from longtail.engine.sam import sam
@@ -14,15 +13,7 @@ from longtail.losses import LDAM, class_balanced_weights
 from longtail.methods.classify import Classify
 from longtail.nn import Cosine as CosineHead
 from longtail.nn import build
-from longtail.recipes.builders import (
-    SCALE,
-    Augment,
-    KeepRule,
-    mixing,
-    select_weights,
-    training_view,
-    validation,
-)
+from longtail.recipes.builders import SCALE, Augment, fit_stage, mixing, training_view
 from longtail.schedules import Cosine, Deferred, Steps
 
 
@@ -32,8 +23,6 @@ def ldam(
     *,
     network: str = "fast_cnn",
     epochs: int = 60,
-    batch: int = 128,
-    accumulate: int = 1,
     lr: float = 0.1,
     weight_decay: float = 2e-4,
     warmup: float = 0.025,
@@ -44,9 +33,8 @@ def ldam(
     augment: Augment = "weak",
     mixup: float = 0.0,
     cutmix: float = 0.0,
-    ema: float = 0.998,
-    keep: KeepRule = "last",
     size: int | None = None,
+    **training: Any,
 ) -> Method[Labelled]:
     """Train a convolutional network with wider margins for rarer classes, re-weighted late, in a flat minimum: a teacher.
 
@@ -72,25 +60,18 @@ def ldam(
         LDAM(data.counts, max_margin=margin * SCALE, scale=1.0),
         weights=Deferred(class_balanced_weights(data.counts), defer),
     )
-    averages, chosen = select_weights(keep, ema=ema, data=data)
-    plain = sgd(lr=lr, weight_decay=weight_decay, nesterov=False)
-    view = training_view(augment, size, flip=data.mirror)
-    return run.fit(
-        Stage(
-            name="train",
-            method=method,
-            data=TrainLoader(
-                data.train, view=view, batch=batch, seed=run.view_seed, workers=run.machine.workers
-            ),
-            epochs=epochs,
-            accumulate=accumulate,
-            optimizer=sam(plain, rho=rho) if rho else plain,
-            schedule=Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup)
-            if schedule == "steps"
-            else Cosine(warmup),
-            mix=mixing(classes, mixup=mixup, cutmix=cutmix),
-            averages=averages,
-            evals=validation(data, size, workers=run.machine.workers),
-            keep=chosen,
-        )
+    plain_sgd = sgd(lr=lr, weight_decay=weight_decay, nesterov=False)
+    return fit_stage(
+        run,
+        data,
+        method,
+        name="train",
+        view=training_view(augment, size, flip=data.mirror),
+        epochs=epochs,
+        optimizer=sam(plain_sgd, rho=rho) if rho else plain_sgd,
+        schedule=Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup)
+        if schedule == "steps"
+        else Cosine(warmup),
+        mix=mixing(classes, mixup=mixup, cutmix=cutmix),
+        **training,
     )

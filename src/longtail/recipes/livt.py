@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from longtail import processes
 from longtail.core import Labelled, Method
 from longtail.data.dataset import Dataset
 from longtail.data.views import check_size
@@ -14,10 +13,16 @@ from longtail.engine.optim import adamw
 from longtail.engine.run import Run
 from longtail.nn import build
 from longtail.nn.mae_files import Weights, load_encoder, read_weights, timm_layout, write_weights
-from longtail.recipes.builders import Augment, KeepRule, mixing, scaled_lr, training_view, unused
+from longtail.recipes.builders import scaled_lr
 from longtail.recipes.finetuning import Loss, finetune
-from longtail.recipes.masked_autoencoder import BETAS, pretrained_encoder
-from longtail.recipes.teachers import data_seen, minutes_of
+from longtail.recipes.masked_autoencoder import BETAS, pretrain
+from longtail.recipes.teachers import minutes_of, training_data
+
+PRETRAINING = (
+    *("mask", "decoder_width", "decoder_depth", "decoder_heads", "pretrain_epochs"),
+    *("pretrain_batch", "pretrain_accumulate", "pretrain_lr", "pretrain_size"),
+)
+"""The keywords of the first stage, which have no effect without it."""
 
 
 def livt(
@@ -35,25 +40,16 @@ def livt(
     decoder_width: int = 128,
     decoder_depth: int = 2,
     decoder_heads: int = 4,
-    epochs: int = 100,
     batch: int = 128,
     accumulate: int = 1,
     lr: float = 2e-3,
     weight_decay: float = 0.05,
-    warmup: float = 0.1,
     layer_decay: float = 0.75,
     drop_path: float = 0.1,
     loss: Loss = "bal_bce",
-    tau: float = 1.0,
-    test_prior: Literal["uniform"] | None = None,
-    mixup: float = 0.8,
-    cutmix: float = 1.0,
-    smoothing: float = 0.0,
-    augment: Augment = "randaugment",
-    erase: float = 0.25,
-    keep: KeepRule = "last",
     patch: int | None = None,
     size: int | None = None,
+    **finetuning: Any,
 ) -> Method[Labelled]:
     """Train a vision transformer on long-tailed data alone: paint hidden patches first, then learn the labels with Balanced BCE.
 
@@ -72,45 +68,33 @@ def livt(
     16 heads. Published: ViT-B 60.9% on ImageNet-LT; on CIFAR-100-LT (imbalance 100) 58.2%, pretrained on ImageNet-1K.
     """
     size = size or data.size
-    first: dict[str, Any] = {
-        "mask": mask,
-        "decoder_width": decoder_width,
-        "decoder_depth": decoder_depth,
-        "decoder_heads": decoder_heads,
-    }
-    first |= {
-        "pretrain_epochs": pretrain_epochs,
-        "pretrain_batch": pretrain_batch,
-        "pretrain_accumulate": pretrain_accumulate,
-    }
-    first |= {"pretrain_lr": pretrain_lr, "pretrain_size": pretrain_size}
     if pretrained is not None:
-        unused(run, livt, first, beside="--pretrained, which skips pretraining")
-        weights = _given(run, data, pretrained)
+        run.ignore(PRETRAINING, given="--pretrained")
+        weights = _read_encoder(run, data, pretrained)
         run.pretraining = None if data.hash[:12] in str(weights.data) else weights.data
         run.minutes_before["encoder"] = weights.minutes or 0.0
     else:
         if pretrain_size is not None:
             check_size(pretrain_size)
-        seen = data if pretrain_size is None else data.at_native_resolution()
-        encoder = pretrained_encoder(
+        images = data if pretrain_size is None else data.at_native_resolution()
+        encoder = pretrain(
             run,
-            seen,
-            seen.train,
+            images,
+            split=images.train,
             network=network,
             epochs=pretrain_epochs,
             batch=pretrain_batch,
             accumulate=pretrain_accumulate,
             lr=pretrain_lr,
-            weight_decay=0.05,
-            warmup=0.05,
             mask=mask,
-            decoder=(decoder_width, decoder_depth, decoder_heads),
+            decoder_width=decoder_width,
+            decoder_depth=decoder_depth,
+            decoder_heads=decoder_heads,
             patch=patch,
             size=pretrain_size or size,
         )
         weights = Weights(run.folder, timm_layout(encoder), encoder.spec)
-    if patch is None and not network.startswith("timm:"):  # timm's names say their patch
+    if patch is None and not network.startswith("timm:"):  # the names of timm's say their patch
         patch = weights.patch
     spec = {
         "name": network,
@@ -125,7 +109,6 @@ def livt(
         data,
         load_encoder(build(spec), weights),
         stage="finetune",
-        epochs=epochs,
         batch=batch,
         accumulate=accumulate,
         optimizer=adamw(
@@ -134,36 +117,28 @@ def livt(
             weight_decay=weight_decay,
             layer_decay=layer_decay,
         ),
-        warmup=warmup,
-        view=training_view(augment, size, erase=erase, flip=data.mirror),
-        mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=smoothing),
         loss=loss,
-        tau=tau,
-        test_prior=test_prior,
-        keep=keep,
+        **finetuning,
     )
 
 
-def _given(run: Run, data: Dataset, pretrained: Path) -> Weights:
-    """The encoder to begin with, of which the run keeps a copy: what was given may be changed, or gone, when it is resumed.
+def _read_encoder(run: Run, data: Dataset, pretrained: Path) -> Weights:
+    """Read the encoder that fine-tuning begins with, and keep a copy of it in the run's folder.
 
-    So `--pretrained` of a run that took an encoder gives the same, and not its network, which has learnt labels since. A run that has
-    learnt nothing may be asked anew, with another encoder.
+    A resumed run reads its copy: the original may have changed or gone. So `--pretrained` of a run
+    that took an encoder gives that encoder, and not its network, which has learnt labels since. A
+    run without a checkpoint may be started again with another encoder.
     """
     if run.files.encoder.is_complete and run.files.stage("finetune").checkpoint.exists():
         return read_weights(run.folder)
     weights = read_weights(pretrained)
-    if weights.data is None:  # encoders of ours say it themselves
-        here = f"{data.name}, {data.hash[:12]}"
-        known = (
-            pretrained.is_dir() or weights.spec is not None
-        )  # a file beside its spec is one of a run
-        learnt = (
-            data_seen(str(weights.source), data, role="encoder") or here
-            if known
-            else f"the data of {pretrained.name}"
-        )
-        weights = replace(weights, data=learnt, minutes=minutes_of(str(weights.source)) or None)
-    if not run.dry and processes.rank() == 0:
-        write_weights(run.files.encoder.path, weights)
+    if weights.data is None:  # an encoder of ours says it itself
+        known = pretrained.is_dir() or weights.spec is not None  # a file beside its spec: of a run
+        origin = f"the data of {pretrained.name}"
+        if known:
+            other = training_data(str(weights.source), data, role="encoder")
+            origin = other or f"{data.name}, {data.hash[:12]}"
+        weights = replace(weights, data=origin, minutes=minutes_of(str(weights.source)) or None)
+    encoder = run.files.encoder
+    run.write(encoder.spec, lambda _: write_weights(encoder.path, weights), replace=True)
     return weights

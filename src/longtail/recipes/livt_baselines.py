@@ -1,47 +1,33 @@
-"""The transformers that LiVT is compared with: the same one from scratch, and DeiT III (tables 1 to 4 of Xu et al. 2023)."""
+"""The transformers that LiVT is compared with (tables 1 to 4 of Xu et al. 2023)."""
 
 from __future__ import annotations
 
-from typing import Literal
+from functools import partial
+from typing import Any
 
 from torch import nn
 
 from longtail.core import Labelled, Method
 from longtail.data.augmentations import ThreeAugment
 from longtail.data.dataset import Dataset
-from longtail.engine.optim import adamw, clipped, from_timm
+from longtail.engine.optim import clipped, from_timm
 from longtail.engine.run import Run
 from longtail.errors import LongtailError
-from longtail.nn import Network, build
-from longtail.nn.mae import initialise, transformer
-from longtail.recipes.builders import Augment, KeepRule, mixing, scaled_lr, training_view
-from longtail.recipes.finetuning import Loss, finetune
-from longtail.recipes.masked_autoencoder import BETAS
+from longtail.nn import Network, PassThrough, build
+from longtail.nn.mae import transformer
+from longtail.recipes.builders import ERASE
+from longtail.recipes.finetuning import Loss, finetune, loss_and_head
+from longtail.recipes.vit import vit
 
 
 def vit_scratch(
     run: Run,
     data: Dataset,
     *,
-    network: str = "vit_mini",
     epochs: int = 100,
-    batch: int = 128,
-    accumulate: int = 1,
-    lr: float = 2e-3,
-    weight_decay: float = 0.05,
     warmup: float = 0.1,
-    drop_path: float = 0.1,
-    loss: Loss = "ce",
-    tau: float = 1.0,
-    test_prior: Literal["uniform"] | None = None,
-    mixup: float = 0.8,
-    cutmix: float = 1.0,
     smoothing: float = 0.0,
-    augment: Augment = "randaugment",
-    erase: float = 0.25,
-    keep: KeepRule = "last",
-    patch: int | None = None,
-    size: int | None = None,
+    **keywords: Any,
 ) -> Method[Labelled]:
     """Train a vision transformer with labels alone: what LiVT's pretraining is measured against.
 
@@ -54,37 +40,16 @@ def vit_scratch(
     Ours: 49.0% with these, `--loss bal_ce` and `--augment weak`, three seeds (livt_cifar10_lt/scratch-bal-ce-epochs).
     Published: ViT-B 31.6% on ImageNet-LT after 800 epochs (Xu et al. 2023, table 2).
     """
-    size = size or data.size
-    return finetune(
+    return vit(
         run,
         data,
-        initialise(
-            build(
-                {
-                    "name": network,
-                    "size": size,
-                    "patch": patch,
-                    "pool": "avg_norm",
-                    "drop_path": drop_path,
-                }
-            )
-        ),
-        stage="train",
+        pool="avg_norm",
         epochs=epochs,
-        batch=batch,
-        accumulate=accumulate,
-        optimizer=adamw(
-            lr=scaled_lr(lr, data.train, batch=batch, accumulate=accumulate),
-            betas=BETAS,
-            weight_decay=weight_decay,
-        ),
         warmup=warmup,
-        view=training_view(augment, size, erase=erase, flip=data.mirror),
-        mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=smoothing),
-        loss=loss,
-        tau=tau,
-        test_prior=test_prior,
-        keep=keep,
+        smoothing=smoothing,
+        repeats=1,
+        mix_until=1.0,
+        **keywords,
     )
 
 
@@ -93,22 +58,15 @@ def deit3(
     data: Dataset,
     *,
     network: str = "vit_mini",
-    epochs: int = 100,
-    batch: int = 128,
-    accumulate: int = 1,
     lr: float = 3e-3,
     weight_decay: float = 0.02,
     warmup: float = 0.05,
     drop_path: float = 0.1,
     layer_scale: float = 1e-4,
     loss: Loss = "bce",
-    tau: float = 1.0,
-    test_prior: Literal["uniform"] | None = None,
-    mixup: float = 0.8,
-    cutmix: float = 1.0,
-    keep: KeepRule = "last",
     patch: int | None = None,
     size: int | None = None,
+    **finetuning: Any,
 ) -> Method[Labelled]:
     """Train a vision transformer in the manner of DeiT III: LAMB, three simple augmentations, binary cross entropy.
 
@@ -123,44 +81,43 @@ def deit3(
     Published: ViT-B 48.4% on ImageNet-LT after 800 epochs (Xu et al. 2023, table 2).
     """
     size = size or data.size
-    scaled = (
-        {} if network.startswith("timm:") else {"layer_scale": layer_scale}
-    )  # timm's models have it by themselves, or not
-    backbone = build(
-        {"name": network, "size": size, "patch": patch, "drop_path": drop_path, **scaled}
-    )
+    spec: dict[str, Any] = {"name": network, "size": size, "patch": patch, "drop_path": drop_path}
+    if not network.startswith("timm:"):  # a model of timm has layer scales or not by its name
+        spec["layer_scale"] = layer_scale
+    backbone = _set_blocks(build(spec), layer_scale=layer_scale, drop_path=drop_path)
     return finetune(
         run,
         data,
-        _alike(backbone, layer_scale=layer_scale, drop_path=drop_path),
+        backbone,
         stage="train",
-        epochs=epochs,
-        batch=batch,
-        accumulate=accumulate,
         optimizer=clipped(from_timm("lamb", lr=lr, weight_decay=weight_decay), norm=1.0),
         warmup=warmup,
         view=ThreeAugment(size, flip=data.mirror, scale=(0.08, 1.0)),
-        mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix),
+        augment="threeaugment",
+        erase=ERASE,
+        smoothing=0.0,
         loss=loss,
-        tau=tau,
-        test_prior=test_prior,
-        keep=keep,
-        whole=True,
-        scale=1 / len(data.classes) if loss.endswith("bce") else 1.0,
-        head_std=0.02,  # LAMB's steps are in proportion to the weights: a head near zero would stay there
+        # LAMB's steps are in proportion to the weights: a head near zero would stay there.
+        build_loss=partial(loss_and_head, whole=True, std=0.02),
+        neck=PassThrough(1 / len(data.classes) if loss.endswith("bce") else 1.0),
+        **finetuning,
     )
 
 
-def _alike(network: Network, *, layer_scale: float, drop_path: float) -> Network:
-    """Give all blocks one drop path and one first scale, as DeiT III does; timm's drop path rises, and its scales begin at 1e-6."""
+def _set_blocks(network: Network, *, layer_scale: float, drop_path: float) -> Network:
+    """Give all blocks one drop path and one initial layer scale, as DeiT III does.
+
+    timm's drop path rises from block to block, and its layer scales begin at 1e-6.
+    """
     from timm.layers.drop import DropPath  # here, because timm takes seconds to import
     from timm.models.vision_transformer import LayerScale
 
     for block in transformer(network).blocks:
         if not isinstance(block.ls1, LayerScale):
             raise LongtailError(
-                f"expected a transformer with scaled layers, got {network.spec['name']}, which has none: take vit_mini, vit_tiny or one of "
-                "timm's, such as timm:deit3_base_patch16_224"
+                f"expected a transformer with layer scales, got {network.spec['name']}, which has "
+                "none: take vit_mini, vit_tiny, or one of timm's such as "
+                "timm:deit3_base_patch16_224"
             )
         nn.init.constant_(block.ls1.gamma, layer_scale)
         nn.init.constant_(block.ls2.gamma, layer_scale)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 
-from longtail import processes
 from longtail.core import Labelled, Method, Stage
 from longtail.data.augmentations import ResizedCrop
 from longtail.data.dataset import Dataset, Split
@@ -24,7 +24,7 @@ from longtail.methods.masked_autoencode import MaskedAutoencode
 from longtail.nn import Frozen, Linear, Network, build
 from longtail.nn.mae import MaskedAutoencoder, initialise
 from longtail.nn.mae_files import Weights, timm_layout, write_weights
-from longtail.recipes.builders import scaled_lr, validation
+from longtail.recipes.builders import fit_stage, scaled_lr
 from longtail.records.files import atomic_write
 from longtail.schedules import Cosine
 
@@ -35,21 +35,11 @@ def masked_autoencoder(
     run: Run,
     data: Dataset,
     *,
-    network: str = "vit_mini",
-    epochs: int = 200,
     batch: int = 256,
-    accumulate: int = 1,
-    lr: float = 1e-3,
-    weight_decay: float = 0.05,
-    warmup: float = 0.05,
-    mask: float = 0.75,
-    decoder_width: int = 128,
-    decoder_depth: int = 2,
-    decoder_heads: int = 4,
     images: int | None = None,
     probe_epochs: int = 10,
-    patch: int | None = None,
     size: int | None = None,
+    **pretraining: Any,
 ) -> Method[Labelled]:
     """Learn to see without labels: an encoder that other runs begin with.
 
@@ -66,62 +56,54 @@ def masked_autoencoder(
     Paper: 800 epochs, effective batch 4,096, rate 1.5e-4, warmup 40 epochs, mask 0.75, decoder 512 wide with 8 blocks and 16 heads.
     """
     size = size or data.size
-    split = data.train if images is None else _evenly(data.train, images, len(data.classes))
-    encoder = pretrained_encoder(
+    split = data.train if images is None else _balanced(data.train, images, len(data.classes))
+    encoder = pretrain(run, data, split=split, batch=batch, size=size, **pretraining)
+    head = Linear(encoder.dim, len(data.classes))
+    return fit_stage(
         run,
         data,
-        split,
-        network=network,
-        epochs=epochs,
+        Classify(Frozen(encoder), head, LogitAdjusted(data.counts)),
+        name="probe",
+        view=CropFlip(size, pad=size // 8, flip=data.mirror),
+        epochs=probe_epochs,
         batch=batch,
-        accumulate=accumulate,
-        lr=lr,
-        weight_decay=weight_decay,
-        warmup=warmup,
-        mask=mask,
-        decoder=(decoder_width, decoder_depth, decoder_heads),
-        patch=patch,
-        size=size,
-    )
-    view = CropFlip(size, pad=size // 8, flip=data.mirror)
-    return run.fit(
-        Stage(
-            name="probe",
-            method=Classify(
-                Frozen(encoder), Linear(encoder.dim, len(data.classes)), LogitAdjusted(data.counts)
-            ),
-            data=TrainLoader(
-                data.train, view=view, batch=batch, seed=run.view_seed, workers=run.machine.workers
-            ),
-            epochs=probe_epochs,
-            optimizer=adamw(lr=1e-2, weight_decay=0.0),
-            schedule=Cosine(0.05),
-            evals=validation(data, size, workers=run.machine.workers),
-        )
+        optimizer=adamw(lr=1e-2, weight_decay=0.0),
+        schedule=Cosine(0.05),
+        ema=0.0,
     )
 
 
-def pretrained_encoder(
+def pretrain(
     run: Run,
     data: Dataset,
-    split: Split,
     *,
-    network: str,
-    epochs: int,
+    split: Split,
+    network: str = "vit_mini",
+    epochs: int = 200,
     batch: int,
-    accumulate: int,
-    lr: float,
-    weight_decay: float,
-    warmup: float,
-    mask: float,
-    decoder: tuple[int, int, int],
-    patch: int | None,
+    accumulate: int = 1,
+    lr: float = 1e-3,
+    weight_decay: float = 0.05,
+    warmup: float = 0.05,
+    mask: float = 0.75,
+    decoder_width: int = 128,
+    decoder_depth: int = 2,
+    decoder_heads: int = 4,
+    patch: int | None = None,
     size: int,
 ) -> Network:
-    """Masked generative pretraining; leaves the encoder and a picture in the run's folder."""
-    width, depth, heads = decoder
+    """Train an encoder to reconstruct hidden patches, in stage `pretrain`.
+
+    The encoder is written into the run's folder, with an image of some reconstructions.
+
+    Args:
+        data: says what the images are, and has validation images to reconstruct.
+        split: the images to train on.
+    """
     encoder = initialise(build({"name": network, "size": size, "patch": patch, "pool": "avg"}))
-    autoencoder = MaskedAutoencoder(encoder, ratio=mask, width=width, depth=depth, heads=heads)
+    autoencoder = MaskedAutoencoder(
+        encoder, ratio=mask, width=decoder_width, depth=decoder_depth, heads=decoder_heads
+    )
     run.fit(
         Stage(
             name="pretrain",
@@ -145,41 +127,43 @@ def pretrained_encoder(
             schedule=Cosine(warmup),
         )
     )
-    if not run.dry and processes.rank() == 0 and not run.files.encoder.is_complete:
-        picture(
-            autoencoder,
-            data.val if len(data.val) else data.train,
-            run.files.analysis.reconstructions,
-        )
-        learnt = f"{data.name}, {len(split):,} images, {data.hash[:12]}"
-        write_weights(
-            run.files.encoder.path,
-            Weights(
-                run.folder, timm_layout(encoder), encoder.spec, learnt, run.history[-1]["minutes"]
-            ),
-        )
+
+    def write_encoder(_: Path) -> None:
+        shown = data.val if len(data.val) else data.train
+        draw_reconstructions(autoencoder, shown, run.files.analysis.reconstructions)
+        origin = f"{data.name}, {len(split):,} images, {data.hash[:12]}"
+        minutes = run.history[-1]["minutes"]
+        weights = Weights(run.folder, timm_layout(encoder), encoder.spec, origin, minutes)
+        write_weights(run.files.encoder.path, weights)
+
+    run.write(run.files.encoder.spec, write_encoder)
     return encoder
 
 
-def _evenly(split: Split, images: int, classes: int) -> Split:
-    """So many images of a split, equally many of each class, or one more."""
+def _balanced(split: Split, images: int, classes: int) -> Split:
+    """Take a number of images from a split, the same number of each class, or one more."""
     if images < classes:
         raise LongtailError(
-            f"expected at least one image of each of {classes} classes, got {images} for all: pass --images {classes} or more"
+            f"--images {images} is fewer than one for each of {classes} classes: pass {classes} or more"
         )
     counts = [images // classes + (c < images % classes) for c in range(classes)]
     have = torch.bincount(split.target, minlength=classes)
     short = [c for c in range(classes) if have[c] < counts[c]]
     if short:
         raise LongtailError(
-            f"expected at least {counts[0]} images in every class for {images} alike, got {int(have.min())} in the smallest of {classes}: "
-            "take fewer, or data that is balanced"
+            f"--images {images} needs {counts[0]} images of each of {classes} classes, got "
+            f"{int(have.min())} of the smallest: take fewer, or balanced data"
         )
     return split.take(tail_rows(split.target.numpy(), counts))
 
 
-def picture(autoencoder: MaskedAutoencoder, split: Split, path: Path, *, columns: int = 8) -> None:
-    """Write originals, what the encoder saw of them, and what was painted, from top to bottom. The run's generators stay as they are."""
+def draw_reconstructions(
+    autoencoder: MaskedAutoencoder, split: Split, path: Path, *, columns: int = 8
+) -> None:
+    """Write an image with originals, visible patches and reconstructions, from top to bottom.
+
+    The run's random generators stay as they are.
+    """
     chosen = np.linspace(0, len(split) - 1, min(columns, len(split))).astype(int).tolist()
     size, device = int(autoencoder.network.spec["size"]), next(autoencoder.parameters()).device
     image = load_images(split, chosen, size).to(device)

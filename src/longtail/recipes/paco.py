@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from longtail.core import LabelledViews, Method, Stage
+from longtail.core import LabelledViews, Method
 from longtail.data.augmentations import SimClr
 from longtail.data.dataset import Dataset
-from longtail.data.loader import TrainLoader
 from longtail.data.views import TwoViews
 from longtail.engine.optim import sgd
 from longtail.engine.run import Run
@@ -16,14 +15,8 @@ from longtail.errors import LongtailError
 from longtail.losses import ParametricContrastive
 from longtail.methods.paco import PaCo
 from longtail.nn import build
-from longtail.recipes.batchformer import neck, rates
-from longtail.recipes.builders import (
-    KeepRule,
-    default_head,
-    select_weights,
-    training_view,
-    validation,
-)
+from longtail.recipes.batchformer import Mode, batchformer_neck, lr_scales
+from longtail.recipes.builders import default_head, fit_stage, training_view
 from longtail.schedules import Cosine, Steps
 
 
@@ -45,13 +38,12 @@ def paco(
     momentum: float = 0.999,
     dim: int = 32,
     rho: float = 0.0,
-    batchformer: Literal["off", "on", "frozen", "self"] = "off",
-    plain: float = 0.5,
-    attended: float = 0.5,
-    batchformer_rate: float = 0.1,
-    ema: float = 0.998,
-    keep: KeepRule = "last",
+    batchformer: Mode = "off",
+    plain_weight: float = 0.5,
+    batchformer_weight: float = 0.5,
+    batchformer_lr_scale: float = 0.1,
     size: int | None = None,
+    **training: Any,
 ) -> Method[LabelledViews]:
     """Learn centres of the classes and contrast every image with them and with other images.
 
@@ -81,31 +73,35 @@ def paco(
     backbone = build({"name": network, "size": size}, trust=True)
     head = default_head(network, backbone, classes)
     loss = ParametricContrastive(data.counts, alpha=alpha, temperature=temperature)
-    own = neck(backbone.dim, batchformer, plain=plain, attended=attended)
+    neck = batchformer_neck(
+        backbone.dim,
+        batchformer,
+        plain_weight=plain_weight,
+        batchformer_weight=batchformer_weight,
+    )
     # PaCo's code for CIFAR does not blur its second view.
     views = TwoViews(
         training_view("autoaugment", size, flip=data.mirror),
         SimClr(size, blur=0.0, flip=data.mirror),
     )
-    averages, chosen = select_weights(keep, ema=ema, data=data)
     plain_sgd = sgd(
-        lr=lr, weight_decay=weight_decay, nesterov=False, scales=rates(own, batchformer_rate)
+        lr=lr,
+        weight_decay=weight_decay,
+        nesterov=False,
+        scales=lr_scales(neck, batchformer_lr_scale),
     )
-    return run.fit(
-        Stage(
-            name="train",
-            method=PaCo(backbone, head, loss, dim=dim, size=queue, momentum=momentum, neck=own),
-            data=TrainLoader(
-                data.train, view=views, batch=batch, seed=run.view_seed, workers=run.machine.workers
-            ),
-            epochs=epochs,
-            accumulate=accumulate,
-            optimizer=sam(plain_sgd, rho=rho) if rho else plain_sgd,
-            schedule=Steps((0.8, 0.9), (0.1, 0.01), warmup=warmup)
-            if schedule == "steps"
-            else Cosine(warmup),
-            averages=averages,
-            evals=validation(data, size, workers=run.machine.workers),
-            keep=chosen,
-        )
+    return fit_stage(
+        run,
+        data,
+        PaCo(backbone, head, loss, dim=dim, size=queue, momentum=momentum, neck=neck),
+        name="train",
+        view=views,
+        epochs=epochs,
+        batch=batch,
+        accumulate=accumulate,
+        optimizer=sam(plain_sgd, rho=rho) if rho else plain_sgd,
+        schedule=Steps((0.8, 0.9), (0.1, 0.01), warmup=warmup)
+        if schedule == "steps"
+        else Cosine(warmup),
+        **training,
     )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from longtail.core import Labelled, Method, Schedule, Stage
+from longtail.core import Labelled, Method
 from longtail.data.augmentations import Rotated
 from longtail.data.dataset import Dataset
-from longtail.data.loader import TrainLoader
 from longtail.data.views import View
 from longtail.engine.optim import sgd
 from longtail.engine.run import Run
@@ -16,9 +15,9 @@ from longtail.errors import LongtailError
 from longtail.losses import LDAM, Diversity, class_balanced_weights, expert_temperature
 from longtail.methods.ride import Ride
 from longtail.nn import Classifier, CosineExperts, build, files
-from longtail.recipes.batchformer import neck, rates
-from longtail.recipes.builders import SCALE, KeepRule, select_weights, training_view, validation
-from longtail.recipes.teachers import begin_with, check_classes, read_teacher
+from longtail.recipes.batchformer import Mode, batchformer_neck, lr_scales
+from longtail.recipes.builders import SCALE, fit_stage, training_view
+from longtail.recipes.teachers import check_classes, read_teacher, record_origin
 from longtail.records.layout import RunFolder
 from longtail.schedules import Cosine, Deferred, Steps
 
@@ -30,27 +29,24 @@ def ride(
     network: Literal["fast_cnn", "resnet32"] = "fast_cnn",
     experts: int = 3,
     epochs: int = 40,
-    batch: int = 128,
-    accumulate: int = 1,
     lr: float = 0.1,
     weight_decay: float = 5e-4,
     warmup: float = 0.025,
     schedule: Literal["steps", "cosine"] = "steps",
     defer: float = 0.8,
     diversity: float = -0.45,
-    heat: float = 0.05,
+    class_temperature: float = 0.05,
     augment: Literal[
         "weak", "cutout", "autoaugment", "randaugment", "threeaugment", "rotated"
     ] = "cutout",
-    batchformer: Literal["off", "on", "frozen", "self"] = "off",
-    plain: float = 0.5,
-    attended: float = 0.5,
-    batchformer_rate: float = 1.0,
+    batchformer: Mode = "off",
+    plain_weight: float = 0.5,
+    batchformer_weight: float = 0.5,
+    batchformer_lr_scale: float = 1.0,
     init: Path | None = None,
     teacher: Path | None = None,
-    ema: float = 0.998,
-    keep: KeepRule = "last",
     size: int | None = None,
+    **training: Any,
 ) -> Method[Labelled]:
     """Train several experts on one trunk, and answer with the mean of their logits.
 
@@ -74,50 +70,51 @@ def ride(
     backbone = build({"name": f"{network}_experts", "size": size, "experts": experts})
     head = CosineExperts(backbone.dim, classes, experts=experts, scale=SCALE)
     if init is not None:
-        _begin(Classifier(backbone, head), init, data)
+        _load(Classifier(backbone, head), init, data)
     dim = backbone.dim // experts
-    own = neck(dim, batchformer, plain=plain, attended=attended, heads=4 if dim > 128 else 1)
+    neck = batchformer_neck(
+        dim,
+        batchformer,
+        plain_weight=plain_weight,
+        batchformer_weight=batchformer_weight,
+        heads=4 if dim > 128 else 1,
+    )
     for other, role in ((init, "beginning"), (teacher, "teacher")):
         if other is not None:
-            begin_with(run, str(other), data, role=role)
+            record_origin(run, str(other), data, role=role)
     method = Ride(
         backbone,
         head,
         LDAM(data.counts, max_margin=0.5 * SCALE, scale=1.0),
         diversity=Diversity(diversity),
-        neck=own,
+        neck=neck,
         weights=Deferred(class_balanced_weights(data.counts), defer),
-        temperature=Deferred(expert_temperature(data.counts, heat), defer),
+        temperature=Deferred(expert_temperature(data.counts, class_temperature), defer),
         teacher=None if teacher is None else read_teacher(str(teacher), data),
     )
-    falling: Schedule = (
-        Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup) if schedule == "steps" else Cosine(warmup)
-    )
-    averages, chosen = select_weights(keep, ema=ema, data=data)
     view: View = Rotated(size, pad=size // 8, flip=data.mirror)
     if augment != "rotated":
         view = training_view(augment, size, flip=data.mirror)
-    return run.fit(
-        Stage(
-            name="train",
-            method=method,
-            data=TrainLoader(
-                data.train, view=view, batch=batch, seed=run.view_seed, workers=run.machine.workers
-            ),
-            epochs=epochs,
-            accumulate=accumulate,
-            optimizer=sgd(
-                lr=lr, weight_decay=weight_decay, scales=rates(own, batchformer_rate, usual=1.0)
-            ),
-            schedule=falling,
-            averages=averages,
-            evals=validation(data, size, workers=run.machine.workers),
-            keep=chosen,
-        )
+    return fit_stage(
+        run,
+        data,
+        method,
+        name="train",
+        view=view,
+        epochs=epochs,
+        optimizer=sgd(
+            lr=lr,
+            weight_decay=weight_decay,
+            scales=lr_scales(neck, batchformer_lr_scale, default=1.0),
+        ),
+        schedule=Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup)
+        if schedule == "steps"
+        else Cosine(warmup),
+        **training,
     )
 
 
-def _begin(classifier: Classifier, run: Path, data: Dataset) -> None:
+def _load(classifier: Classifier, run: Path, data: Dataset) -> None:
     """Copy the weights of a finished run of the same network on the same classes."""
     trained, names, _ = files.read(RunFolder(run).model.path)
     check_classes(str(run), names, data)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import importlib.util
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from longtail.data.request import data_flags
+from longtail.deprecated import KEYWORDS, MOVED, RENAMED, current_keyword
 from longtail.errors import LongtailError
 from longtail.naming import meant, search_current_folder, unknown
 from longtail.recipes import RECIPES
@@ -138,7 +139,7 @@ class Recipe:
     target: str  # "package.module:function"
     parameters: Mapping[str, Parameter]
     doc: str
-    source: str  # of the function
+    source: str  # of the function, and of those that it passes `**keywords` on to
     module_source: str
 
     @property
@@ -146,8 +147,26 @@ class Recipe:
         """The first line of the docstring."""
         return self.doc.partition("\n")[0]
 
+    @property
+    def old_names(self) -> Mapping[str, str]:
+        """Old names of keywords, which are still accepted, and the current ones."""
+        if ":" in self.name:
+            return {}
+        return {old: new for old, new in KEYWORDS.items() if new in self.parameters}
+
+    def parameter(self, name: str) -> Parameter:
+        """A parameter by its name or an old name."""
+        current = current_keyword(self.name, name)
+        if current not in self.parameters:
+            raise unknown(f"keyword of {self.name}", name, self.parameters)
+        return self.parameters[current]
+
     def keywords(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """All keywords with their values: what was given, checked, and the defaults for the rest."""
+        for old, new in self.old_names.items():
+            if old in given and new in given:
+                raise LongtailError(f"{old} is the old name of {new}: pass one of them")
+        given = {current_keyword(self.name, name): value for name, value in given.items()}
         for name in given:
             if name not in self.parameters:
                 raise unknown(f"keyword of {self.name}", name, self.parameters)
@@ -161,8 +180,8 @@ class Recipe:
                 f"{self.name} expects {', '.join(missing)}, got nothing for it: pass --{missing[0].replace('_', '-')} VALUE"
             )
         return {
-            name: own.check(given[name]) if name in given else own.default
-            for name, own in self.parameters.items()
+            name: parameter.check(given[name]) if name in given else parameter.default
+            for name, parameter in self.parameters.items()
         }
 
 
@@ -178,15 +197,17 @@ def read(name: str) -> Recipe:
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     if function not in functions:
         raise unknown(
-            f"function in {module}", function, (own for own in functions if not own.startswith("_"))
+            f"function in {module}",
+            function,
+            (name for name in functions if not name.startswith("_")),
         )
-    node = functions[function]
+    parameters, sources = _signature(functions[function], module, target)
     return Recipe(
         name=function if target in RECIPES.values() else target,
         target=target,
-        parameters=_parameters(node, module, target),
-        doc=ast.get_docstring(node) or "",
-        source=ast.get_source_segment(text, node) or "",
+        parameters=parameters,
+        doc=ast.get_docstring(functions[function]) or "",
+        source="\n\n\n".join(sources),
         module_source=text,
     )
 
@@ -197,21 +218,35 @@ def _parsed(module: str) -> tuple[str, ast.Module]:
     return text, ast.parse(text)
 
 
-def _meaning(name: str, module: str) -> tuple[ast.expr, str] | None:
-    """What a module means by a name, and in which module that is written: `Augment = Literal[...]`, of its own or imported."""
+def _definition(name: str, module: str) -> tuple[ast.expr | ast.FunctionDef, str] | None:
+    """What a name stands for in a module, and the module where that is written.
+
+    A value (`Augment = Literal[...]`) or a function, defined in the module or imported into it.
+    """
     for node in reversed(_parsed(module)[1].body):
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return node, module
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if any(isinstance(target, ast.Name) and target.id == name for target in targets):
                 return node.value, module
         elif isinstance(node, ast.ImportFrom):
-            for own in node.names:
-                if name == (own.asname or own.name):
+            for imported in node.names:
+                if name == (imported.asname or imported.name):
                     origin = importlib.util.resolve_name(
                         "." * node.level + (node.module or ""), _package(module)
                     )
-                    return _meaning(own.name, origin) if _file(origin) else None
+                    origin = MOVED.get(origin, origin)
+                    new = RENAMED.get(origin, {}).get(imported.name, imported.name)
+                    return _definition(new, origin) if _file(origin) else None
     return None
+
+
+def _value_of(name: str, module: str) -> tuple[ast.expr, str] | None:
+    definition = _definition(name, module)
+    if definition is None or isinstance(definition[0], ast.FunctionDef):
+        return None
+    return definition[0], definition[1]
 
 
 def _source(module: str) -> str:
@@ -241,12 +276,61 @@ def _file(module: str) -> Path | None:
     )
 
 
-def _parameters(node: ast.FunctionDef, module: str, target: str) -> dict[str, Parameter]:
-    if len(node.args.posonlyargs) + len(node.args.args) != 2 or node.args.vararg or node.args.kwarg:
+def _signature(
+    node: ast.FunctionDef, module: str, target: str
+) -> tuple[dict[str, Parameter], list[str]]:
+    """The keywords of a recipe, and the source of the functions that declare them.
+
+    A recipe that passes `**keywords` on to another function has the keywords of that function too,
+    but for those that it sets in the call.
+    """
+    if len(node.args.posonlyargs) + len(node.args.args) != 2 or node.args.vararg:
         raise LongtailError(
             f"expected a recipe `(run, data, *, keywords)`, got other parameters in {target}: keep two, then keywords only"
         )
-    parameters = {}
+    parameters = dict(_keyword_only(node, module, target))
+    sources = [ast.get_source_segment(_parsed(module)[0], node) or ""]
+    fixed = set(parameters)
+    while node.args.kwarg is not None:
+        call, (node, module) = _forwarding(node, module, target)
+        sources.append(ast.get_source_segment(_parsed(module)[0], node) or "")
+        fixed |= {keyword.arg for keyword in call.keywords if keyword.arg is not None}
+        inherited = dict(_keyword_only(node, module, target, inherited=True))
+        parameters |= {name: own for name, own in inherited.items() if name not in fixed}
+    return parameters, sources
+
+
+def _forwarding(
+    node: ast.FunctionDef, module: str, target: str
+) -> tuple[ast.Call, tuple[ast.FunctionDef, str]]:
+    """The call that a function passes its `**keywords` to, and the function that is called."""
+    assert node.args.kwarg is not None
+    group = node.args.kwarg.arg
+    calls = [
+        call
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call)
+        and any(
+            keyword.arg is None
+            and isinstance(keyword.value, ast.Name)
+            and keyword.value.id == group
+            for keyword in call.keywords
+        )
+    ]
+    if len(calls) == 1 and isinstance(calls[0].func, ast.Name):
+        definition = _definition(calls[0].func.id, module)
+        if definition is not None and isinstance(definition[0], ast.FunctionDef):
+            return calls[0], (definition[0], definition[1])
+    raise LongtailError(
+        f"expected {target} to pass `**{group}` on to one function of its module, or one imported from another: its keywords are read "
+        "there. Name the keywords instead"
+    )
+
+
+def _keyword_only(
+    node: ast.FunctionDef, module: str, target: str, *, inherited: bool = False
+) -> Iterator[tuple[str, Parameter]]:
+    """The keyword-only parameters; of an inherited function, only those whose type a flag can have."""
     for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
         if argument.arg in RESERVED:
             raise LongtailError(
@@ -257,24 +341,31 @@ def _parameters(node: ast.FunctionDef, module: str, target: str) -> dict[str, Pa
             raise LongtailError(
                 f"expected a type for {where}, got none: annotate it, for instance as int"
             )
-        scalar, choices, many, optional = _type(argument.annotation, module, where)
-        parameters[argument.arg] = Parameter(
+        try:
+            scalar, choices, many, optional = _type(argument.annotation, module, where)
+        except LongtailError:
+            if inherited:
+                continue
+            raise
+        yield (
             argument.arg,
-            scalar,
-            _value(default, module, where),
-            required=default is None,
-            choices=choices,
-            many=many,
-            optional=optional,
+            Parameter(
+                argument.arg,
+                scalar,
+                _value(default, module, where),
+                required=default is None,
+                choices=choices,
+                many=many,
+                optional=optional,
+            ),
         )
-    return parameters
 
 
 def _value(node: ast.expr | None, module: str, where: str) -> Any:
     if node is None:
         return None
-    if isinstance(node, ast.Name) and (found := _meaning(node.id, module)):
-        node = found[0]
+    if isinstance(node, ast.Name) and (value := _value_of(node.id, module)):
+        node = value[0]
     try:
         value = ast.literal_eval(node)
     except ValueError:
@@ -298,8 +389,8 @@ def _type(node: ast.expr, module: str, where: str) -> tuple[str, tuple[Any, ...]
         return scalar, choices, many, True
     if isinstance(node, ast.Name) and node.id in _SCALARS:
         return _SCALARS[node.id], (), False, False
-    if isinstance(node, ast.Name) and (found := _meaning(node.id, module)):
-        return _type(*found, where)
+    if isinstance(node, ast.Name) and (value := _value_of(node.id, module)):
+        return _type(*value, where)
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
         inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if node.value.id == "Literal":

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
 
-from longtail.core import Labelled, Method, Stage
+from longtail.core import Labelled, Method
 from longtail.data.dataset import Dataset
-from longtail.data.loader import TrainLoader
 from longtail.data.samplers import (
     ClassBalanced,
     Instance,
@@ -17,44 +18,24 @@ from longtail.data.samplers import (
 from longtail.engine.run import Run
 from longtail.losses import LogitAdjusted
 from longtail.methods.classify import Classify
-from longtail.recipes.batchformer import neck, rates
+from longtail.nn import Neck
+from longtail.recipes.batchformer import Mode, Scope, batchformer_neck, lr_scales
 from longtail.recipes.builders import (
     Augment,
-    KeepRule,
     Weights,
     build_backbone,
     default_head,
     default_optimizer,
+    fit_stage,
     mixing,
-    select_weights,
     training_view,
-    validation,
 )
 from longtail.schedules import Cosine
 
 Sampling = Literal["instance", "class_balanced", "square_root", "progressive"]
 
 
-def cross_entropy(
-    run: Run,
-    data: Dataset,
-    *,
-    network: str = "fast_cnn",
-    weights: Weights = "random",
-    epochs: int = 40,
-    batch: int = 128,
-    accumulate: int = 1,
-    lr: float | None = None,
-    weight_decay: float | None = None,
-    warmup: float = 0.15,
-    augment: Augment = "cutout",
-    sampling: Sampling = "instance",
-    mixup: float = 0.0,
-    smoothing: float = 0.0,
-    ema: float = 0.998,
-    keep: KeepRule = "last",
-    size: int | None = None,
-) -> Method[Labelled]:
+def cross_entropy(run: Run, data: Dataset, **keywords: Any) -> Method[Labelled]:
     """Train with cross entropy: the baseline that forgets the tail.
 
         longtail train cross_entropy --data cifar10-lt --root DATA --out runs/plain
@@ -68,25 +49,9 @@ def cross_entropy(
     Ours: 71.6% with `--protocol paper --tta flip` (cifar10_lt_baselines/plain-paper).
     Published: 70.4% with ResNet-32 and 200 epochs on CIFAR-10-LT at imbalance 100 (Cao et al. 2019).
     """
-    return balanced_softmax(
-        run,
-        data,
-        tau=0.0,
-        network=network,
-        weights=weights,
-        epochs=epochs,
-        batch=batch,
-        accumulate=accumulate,
-        lr=lr,
-        weight_decay=weight_decay,
-        warmup=warmup,
-        augment=augment,
-        sampling=sampling,
-        mixup=mixup,
-        smoothing=smoothing,
-        ema=ema,
-        keep=keep,
-        size=size,
+    no_neck = partial(batchformer_neck, mode="off")
+    return train_classifier(
+        run, data, tau=0.0, neck=no_neck, neck_lr_scale=0.1, warmup_start=0.0, **keywords
     )
 
 
@@ -95,29 +60,14 @@ def balanced_softmax(
     data: Dataset,
     *,
     tau: float = 1.0,
-    network: str = "fast_cnn",
-    weights: Weights = "random",
-    epochs: int = 40,
-    batch: int = 128,
-    accumulate: int = 1,
-    lr: float | None = None,
-    weight_decay: float | None = None,
-    warmup: float = 0.15,
-    warmup_start: float = 0.0,
-    augment: Augment = "cutout",
-    sampling: Sampling = "instance",
-    mixup: float = 0.0,
-    smoothing: float = 0.0,
-    batchformer: Literal["off", "on", "frozen", "self"] = "off",
-    plain: float = 0.5,
-    attended: float = 0.5,
+    batchformer: Mode = "off",
+    plain_weight: float = 0.5,
+    batchformer_weight: float = 0.5,
     loss_scale: float = 1.0,
     batchformer_layers: int = 1,
-    batchformer_rate: float = 0.1,
-    batchformer_scope: Literal["local", "global"] = "local",
-    ema: float = 0.998,
-    keep: KeepRule = "last",
-    size: int | None = None,
+    batchformer_lr_scale: float = 0.1,
+    batchformer_scope: Scope = "local",
+    **keywords: Any,
 ) -> Method[Labelled]:
     """Train with the prior in the logits, so that rare classes count as much as frequent ones.
 
@@ -138,53 +88,75 @@ def balanced_softmax(
     Published: 77.7% with ResNet-32 and 200 epochs on CIFAR-10-LT at imbalance 100 (Menon et al. 2021); 50.7% with ResNet-32 and 13,000
     steps of 512 images on CIFAR-100-LT at imbalance 100, and 51.7% with BatchFormer (Hou et al. 2022).
     """
-    size, classes = size or data.size, len(data.classes)
-    backbone = build_backbone(run, network, weights, size=size)
-    head = default_head(network, backbone, classes)
-    # After the head, so that one seed gives one network with and without it.
-    own = neck(
-        backbone.dim,
-        batchformer,
-        plain=plain,
-        attended=attended,
+    neck = partial(
+        batchformer_neck,
+        mode=batchformer,
+        plain_weight=plain_weight,
+        batchformer_weight=batchformer_weight,
         loss_scale=loss_scale,
         layers=batchformer_layers,
         scope=batchformer_scope,
     )
+    return train_classifier(
+        run, data, tau=tau, neck=neck, neck_lr_scale=batchformer_lr_scale, **keywords
+    )
+
+
+def train_classifier(
+    run: Run,
+    data: Dataset,
+    *,
+    tau: float,
+    neck: Callable[[int], Neck],
+    neck_lr_scale: float,
+    network: str = "fast_cnn",
+    weights: Weights = "random",
+    epochs: int = 40,
+    lr: float | None = None,
+    weight_decay: float | None = None,
+    warmup: float = 0.15,
+    warmup_start: float = 0.0,
+    augment: Augment = "cutout",
+    sampling: Sampling = "instance",
+    mixup: float = 0.0,
+    smoothing: float = 0.0,
+    size: int | None = None,
+    **training: Any,
+) -> Method[Labelled]:
+    """Train a network with cross entropy of logits + `tau` * log prior: the two recipes above.
+
+    Args:
+        neck: builds what stands before the head, from the width of the features.
+        neck_lr_scale: learning rate of the neck, as a share of the network's.
+    """
+    size, classes = size or data.size, len(data.classes)
+    backbone = build_backbone(run, network, weights, size=size)
+    head = default_head(network, backbone, classes)
+    # After the head, so that one seed gives one network with and without it.
+    before_head = neck(backbone.dim)
     loss = LogitAdjusted(data.counts, tau=tau, smoothing=smoothing)
-    averages, chosen = select_weights(keep, ema=ema, data=data)
     samplers: dict[Sampling, Sampler] = {
         "instance": Instance(),
         "class_balanced": ClassBalanced(),
         "square_root": SquareRoot(),
         "progressive": ProgressivelyBalanced(epochs=epochs),
     }
-    view = training_view(augment, size, flip=data.mirror)
-    return run.fit(
-        Stage(
-            name="train",
-            method=Classify(backbone, head, loss, neck=own),
-            data=TrainLoader(
-                data.train,
-                view=view,
-                batch=batch,
-                seed=run.view_seed,
-                sampler=samplers[sampling],
-                workers=run.machine.workers,
-            ),
-            epochs=epochs,
-            accumulate=accumulate,
-            optimizer=default_optimizer(
-                backbone,
-                weights,
-                lr=lr,
-                weight_decay=weight_decay,
-                scales=rates(own, batchformer_rate),
-            ),
-            schedule=Cosine(warmup, start=warmup_start),
-            mix=mixing(classes, mixup=mixup, cutmix=0.0),
-            averages=averages,
-            evals=validation(data, size, workers=run.machine.workers),
-            keep=chosen,
-        )
+    return fit_stage(
+        run,
+        data,
+        Classify(backbone, head, loss, neck=before_head),
+        name="train",
+        view=training_view(augment, size, flip=data.mirror),
+        sampler=samplers[sampling],
+        epochs=epochs,
+        optimizer=default_optimizer(
+            backbone,
+            weights,
+            lr=lr,
+            weight_decay=weight_decay,
+            scales=lr_scales(before_head, neck_lr_scale),
+        ),
+        schedule=Cosine(warmup, start=warmup_start),
+        mix=mixing(classes, mixup=mixup, cutmix=0.0),
+        **training,
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from longtail import processes
 from longtail.core import B, Method, Stage
 from longtail.data import teacher_labels
 from longtail.data.dataset import Dataset
@@ -23,7 +23,7 @@ from longtail.records.layout import RunFolder, StageFolder
 from longtail.records.row import read_row
 
 
-class _Named(Run):
+class _OneStage(Run):
     """A run in which the one stage of another recipe has this name."""
 
     def __init__(self, run: Run, name: str) -> None:
@@ -34,40 +34,45 @@ class _Named(Run):
         return super().fit(replace(stage, name=self.name))
 
 
-def teacher_of(
-    run: Run, data: Dataset, asked: str | None, train: Callable[[Run], Method[Any]]
+def find_teacher(
+    run: Run,
+    data: Dataset,
+    teacher: str | None,
+    train: Callable[[Run, Dataset], Method[Any]],
 ) -> Teacher:
-    """The teacher that was asked for, or one that is trained here and left in `teacher/model`."""
-    if asked is not None:
-        teacher = read_teacher(asked, data)
-        begin_with(run, asked, data)
-        if not run.dry and processes.rank() == 0:
-            _same(run.files, {"teacher": asked, "weights": teacher_labels.digest(teacher)})
+    """Read the teacher, or train one as stage `teacher` and leave it in `teacher/model`."""
+    if teacher is not None:
+        found = read_teacher(teacher, data)
+        record_origin(run, teacher, data)
+        weights = {"teacher": teacher, "weights": teacher_labels.digest(found)}
+        run.write(run.files.teacher_record, partial(_check_unchanged, run, weights), replace=True)
     else:
-        named = _Named(run, "teacher")
-        network = train(named).deploy()
-        run.pretraining = named.pretraining
+        stage = _OneStage(run, "teacher")
+        network = train(stage, data.at_native_resolution()).deploy()
+        run.pretraining = stage.pretraining
         assert isinstance(network, Classifier)
         size = int(network.network.spec["size"])
-        folder = run.files.stage("teacher").model
-        if not run.dry and processes.rank() == 0 and not folder.is_complete:
-            files.write(folder.path, network, classes=data.classes, size=size)
-        teacher = Teacher(network, size=size)
-    run.machine.place_module(teacher)
-    return teacher
+        model = run.files.stage("teacher").model
+        run.write(
+            model.spec,
+            lambda _: files.write(model.path, network, classes=data.classes, size=size),
+        )
+        found = Teacher(network, size=size)
+    run.machine.place_module(found)
+    return found
 
 
-def _same(folder: RunFolder, teacher: dict[str, str]) -> None:
-    """Note which weights teach in this run, and refuse others once it has learnt something."""
-    path = folder.teacher_record
-    if not path.exists() or not folder.has_started():
+def _check_unchanged(run: Run, teacher: dict[str, str], path: Path) -> None:
+    """Record which weights teach in this run, and refuse others once it has a checkpoint."""
+    if not path.exists() or not run.files.has_started():
         with atomic_write(path) as part:
             part.write_text(json.dumps(teacher, indent=1) + "\n", encoding="utf-8")
     before = json.loads(path.read_text(encoding="utf-8"))
     if before != teacher:
         raise LongtailError(
-            f"expected the teacher that this run began with, {before['teacher']} with weights {before['weights'][:12]}, got "
-            f"{teacher['teacher']} with weights {teacher['weights'][:12]}: bring it back, or begin another run with --out"
+            f"expected the teacher that this run started with, {before['teacher']} with weights "
+            f"{before['weights'][:12]}, got {teacher['teacher']} with weights "
+            f"{teacher['weights'][:12]}: restore it, or start another run with --out"
         )
 
 
@@ -95,10 +100,10 @@ def read_teacher(asked: str, data: Dataset) -> Teacher:
     return Teacher(saved.network, size=saved.size)
 
 
-def begin_with(run: Run, earlier: str, data: Dataset, *, role: str = "teacher") -> None:
+def record_origin(run: Run, earlier: str, data: Dataset, *, role: str = "teacher") -> None:
     """Say of a run that it begins with the weights of another: what other data they have seen, and how long they were trained."""
     run.pretraining = (
-        "; ".join(filter(None, (run.pretraining, data_seen(earlier, data, role=role)))) or None
+        "; ".join(filter(None, (run.pretraining, training_data(earlier, data, role=role)))) or None
     )
     run.minutes_before[str(Path(earlier).resolve())] = minutes_of(earlier)
 
@@ -113,7 +118,7 @@ def minutes_of(earlier: str) -> float:
     return rows[0]["minutes"] + rows[0].get("minutes_before", 0.0) if rows else 0.0
 
 
-def data_seen(teacher: str, data: Dataset, *, role: str = "teacher") -> str | None:
+def training_data(teacher: str, data: Dataset, *, role: str = "teacher") -> str | None:
     """Other data that a teacher has learnt from, or other splits of the same: a student of it is not comparable with others."""
     if teacher.startswith("timm:"):
         return f"{teacher} ({role})"

@@ -1,32 +1,34 @@
-"""Transformers with labels alone: what DeiT-LT measures its distillation against (table 2 of Rangwani et al. 2024)."""
+"""Transformers with labels alone: what LiVT and DeiT-LT are compared with."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
-from longtail.core import Labelled, Method, Stage
+from longtail.core import Labelled, Method
 from longtail.data.dataset import Dataset
-from longtail.data.loader import TrainLoader
-from longtail.data.samplers import ClassBalanced, Instance, RepeatedAugmentation, Sampler
+from longtail.data.samplers import ClassBalanced, Instance, RepeatedAugmentation
 from longtail.engine.optim import adamw
 from longtail.engine.run import Run
 from longtail.losses import CrossEntropy
 from longtail.methods.classify import Classify
 from longtail.nn import Classifier, Frozen, Linear, build, files
+from longtail.nn.mae import initialise
 from longtail.recipes.builders import (
+    ERASE,
     KeepRule,
+    fit_stage,
     mixing,
     scaled_lr,
-    select_weights,
     training_view,
-    unused,
-    validation,
 )
 from longtail.recipes.deit_lt import DEFER, FLOOR
-from longtail.recipes.teachers import begin_with
+from longtail.recipes.finetuning import Loss, finetune, loss_and_head
+from longtail.recipes.masked_autoencoder import BETAS
+from longtail.recipes.teachers import record_origin
 from longtail.records.layout import RunFolder
 from longtail.records.row import read_row
 from longtail.schedules import Cosine
@@ -37,6 +39,7 @@ def vit(
     data: Dataset,
     *,
     network: str = "vit_mini",
+    pool: Literal["token", "avg_norm"] = "token",
     epochs: int = 60,
     batch: int = 128,
     accumulate: int = 1,
@@ -45,13 +48,14 @@ def vit(
     warmup: float = 0.05,
     drop_path: float = 0.1,
     repeats: int = 3,
+    loss: Loss = "ce",
     mixup: float = 0.8,
     cutmix: float = 1.0,
     mix_until: float = DEFER,
     smoothing: float = 0.1,
-    keep: KeepRule = "last",
     patch: int | None = None,
     size: int | None = None,
+    **finetuning: Any,
 ) -> Method[Labelled]:
     """Train a transformer as DeiT-LT does, but with labels alone: what distillation is measured against.
 
@@ -65,36 +69,38 @@ def vit(
     Published: 62.6% with ViT-B on CIFAR-10-LT at imbalance 100 (Rangwani et al. 2024).
     """
     size = size or data.size
-    backbone = build(
-        {"name": network, "size": size, "patch": patch, "pool": "token", "drop_path": drop_path}
-    )
-    sampler: Sampler = RepeatedAugmentation(repeats) if repeats != 1 else Instance()
-    view = training_view("randaugment", size, flip=data.mirror)
-    return run.fit(
-        Stage(
-            name="train",
-            method=Classify(
-                backbone, Linear(backbone.dim, len(data.classes)), CrossEntropy(smoothing=smoothing)
-            ),
-            data=TrainLoader(
-                data.train,
-                view=view,
-                batch=batch,
-                seed=run.view_seed,
-                sampler=sampler,
-                workers=run.machine.workers,
-            ),
-            epochs=epochs,
-            accumulate=accumulate,
-            optimizer=adamw(
-                lr=scaled_lr(lr, data.train, batch=batch, accumulate=accumulate),
-                weight_decay=weight_decay,
-            ),
-            schedule=Cosine(warmup, floor=FLOOR),
-            mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, until=mix_until),
-            evals=validation(data, size, workers=run.machine.workers),
-            keep=select_weights(keep, ema=0.0, data=data)[1],
-        )
+    spec = {"name": network, "size": size, "patch": patch, "pool": pool, "drop_path": drop_path}
+    backbone = build(spec)
+    step = scaled_lr(lr, data.train, batch=batch, accumulate=accumulate)
+    optimizer = partial(adamw, lr=step, weight_decay=weight_decay)
+    mix = partial(mixing, len(data.classes), mixup=mixup, cutmix=cutmix, until=mix_until)
+    settings: dict[str, Any]
+    if pool == "token":  # as DeiT: PyTorch's initial weights, and smoothing of unmixed labels too
+        settings = {
+            "optimizer": optimizer(),
+            "schedule": Cosine(warmup, floor=FLOOR),
+            "mix": mix(),
+            "build_loss": partial(loss_and_head, smoothing=smoothing, std=None),
+        }
+    else:  # as MAE, whose encoder LiVT begins with
+        initialise(backbone)
+        settings = {"optimizer": optimizer(betas=BETAS), "mix": mix(smoothing=smoothing)}
+    return finetune(
+        run,
+        data,
+        backbone,
+        stage="train",
+        epochs=epochs,
+        batch=batch,
+        accumulate=accumulate,
+        warmup=warmup,
+        loss=loss,
+        mixup=mixup,
+        cutmix=cutmix,
+        smoothing=smoothing,
+        sampler=RepeatedAugmentation(repeats) if repeats != 1 else Instance(),
+        **settings,
+        **finetuning,
     )
 
 
@@ -102,24 +108,16 @@ def vit_crt(
     run: Run,
     data: Dataset,
     *,
-    network: str = "vit_mini",
     trained: Path | None = None,
-    epochs: int = 60,
     retrain_epochs: int = 10,
     batch: int = 128,
     accumulate: int = 1,
     lr: float = 2e-3,
     weight_decay: float = 0.05,
-    warmup: float = 0.05,
-    drop_path: float = 0.1,
-    repeats: int = 3,
-    mixup: float = 0.8,
-    cutmix: float = 1.0,
-    mix_until: float = DEFER,
     smoothing: float = 0.1,
     keep: KeepRule = "last",
-    patch: int | None = None,
     size: int | None = None,
+    **first_stage: Any,
 ) -> Method[Labelled]:
     """Train a transformer with labels alone, then its classifier again with all classes equally often.
 
@@ -133,77 +131,49 @@ def vit_crt(
     Ours: 35.7% after 20 epochs of `vit_mini` and 5 of its classifier, three seeds (deit_lt_seeds_cifar10_lt/vit-crt).
     Published: 68.9% with ViT-B on CIFAR-10-LT at imbalance 100 (Rangwani et al. 2024).
     """
-    chosen = select_weights(keep, ema=0.0, data=data)[1]
     if trained is not None:
-        first: dict[str, Any] = {
-            "network": network,
-            "epochs": epochs,
-            "warmup": warmup,
-            "drop_path": drop_path,
-            "repeats": repeats,
-        }
-        first |= {
-            "mixup": mixup,
-            "cutmix": cutmix,
-            "mix_until": mix_until,
-            "patch": patch,
-            "size": size,
-        }
-        unused(run, vit_crt, first, beside="--trained, whose network is trained already")
+        run.ignore({*first_stage, "size"}, given="--trained")
         read_row(trained)  # refuses a run that is not finished
         saved = files.read(RunFolder(trained).model.path)
         classifier: nn.Module = saved.network
         size = saved.size
-        begin_with(run, str(trained), data, role="features")
+        record_origin(run, str(trained), data, role="features")
     else:
         size = size or data.size
         classifier = vit(
             run,
             data,
-            network=network,
-            epochs=epochs,
+            pool="token",
+            loss="ce",
+            tau=1.0,
+            test_prior=None,
+            augment="randaugment",
+            erase=ERASE,
             batch=batch,
             accumulate=accumulate,
             lr=lr,
             weight_decay=weight_decay,
-            warmup=warmup,
-            drop_path=drop_path,
-            repeats=repeats,
-            mixup=mixup,
-            cutmix=cutmix,
-            mix_until=mix_until,
             smoothing=smoothing,
             keep=keep,
-            patch=patch,
             size=size,
+            **first_stage,
         ).deploy()
     assert isinstance(classifier, Classifier)
     backbone = classifier.network
-    view = training_view("randaugment", size, flip=data.mirror)
-    return run.fit(
-        Stage(
-            name="retrain",
-            method=Classify(
-                Frozen(backbone),
-                Linear(backbone.dim, len(data.classes)),
-                CrossEntropy(smoothing=smoothing),
-            ),
-            data=TrainLoader(
-                data.train,
-                view=view,
-                batch=batch,
-                seed=run.view_seed,
-                sampler=ClassBalanced(),
-                workers=run.machine.workers,
-            ),
-            epochs=retrain_epochs,
-            accumulate=accumulate,
-            optimizer=adamw(
-                lr=scaled_lr(lr, data.train, batch=batch, accumulate=accumulate),
-                weight_decay=weight_decay,
-            ),
-            schedule=Cosine(),
-            evals=validation(data, size, workers=run.machine.workers),
-            keep=chosen,
-        )
+    head = Linear(backbone.dim, len(data.classes))
+    step = scaled_lr(lr, data.train, batch=batch, accumulate=accumulate)
+    return fit_stage(
+        run,
+        data,
+        Classify(Frozen(backbone), head, CrossEntropy(smoothing=smoothing)),
+        name="retrain",
+        view=training_view("randaugment", size, flip=data.mirror),
+        sampler=ClassBalanced(),
+        epochs=retrain_epochs,
+        batch=batch,
+        accumulate=accumulate,
+        optimizer=adamw(lr=step, weight_decay=weight_decay),
+        schedule=Cosine(),
+        ema=0.0,
+        keep=keep,
     )

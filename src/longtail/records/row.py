@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, cast, get_origin, get_type_hints
 
+from longtail.deprecated import current_keyword, current_keywords
 from longtail.errors import LongtailError
 from longtail.records.layout import RunFolder
 from longtail.records.scores import Headline, Label, add_scores
@@ -291,7 +292,15 @@ def read_row(folder: Path) -> Row:
         raise LongtailError(
             f"expected a whole row, missing {', '.join(missing)} in {path}: delete it and run the same `longtail train` command again"
         )
-    return cast(Row, content | {"folder": str(folder)})
+    return current_row(cast(Row, content | {"folder": str(folder)}))
+
+
+def current_row(row: Row) -> Row:
+    """A row with the current names of its recipe's keywords."""
+    row = cast(Row, row | {"keywords": current_keywords(row["recipe"], row["keywords"])})
+    if "unused" in row:
+        row["unused"] = [current_keyword(row["recipe"], name) for name in row["unused"]]
+    return row
 
 
 def _why_no_row(folder: Path) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from longtail.errors import LongtailError
 from longtail.metrics.intervals import Interval, paired
 from longtail.recipes.signatures import read
-from longtail.records.row import Row, mirrored
+from longtail.records.row import Row, current_row, mirrored
 from longtail.records.scores import Headline, Label, columns, format_score
 from longtail.records.scores import label as label_of
 from longtail.report.agreement import (
@@ -115,6 +115,7 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
     if not rows:
         raise LongtailError("expected at least one run to compare, got none")
     check_across(across)
+    rows = [current_row(row) for row in rows]
     untested = [where(row) for row in rows if row["test"] is None]
     if untested:
         raise LongtailError(

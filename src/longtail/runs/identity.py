@@ -20,6 +20,7 @@ from longtail.data.names import KNOWN
 from longtail.data.open import open_dataset
 from longtail.data.readers.functions import is_function
 from longtail.data.request import DataRequest, data_flags, flag_words
+from longtail.deprecated import current_keywords
 from longtail.engine.machine import Machine
 from longtail.errors import LongtailError
 from longtail.recipes.signatures import Recipe, read
@@ -103,8 +104,9 @@ class RunConfig:
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """Read recipe.json: what was asked of a run."""
-    return read_json(RunFolder(folder).recipe)
+    """Read recipe.json: what was asked of a run, with the current names of keywords."""
+    record = read_json(RunFolder(folder).recipe)
+    return record | {"keywords": current_keywords(record["recipe"], record["keywords"])}
 
 
 def with_geometry(record: Mapping[str, Any], geometry: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import importlib
 import json
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -117,6 +118,10 @@ def train(
         read(recipe if isinstance(recipe, str) else f"{recipe.__module__}:{recipe.__qualname__}"),
         Path(out),
     )
+    for old, new in known.old_names.items():
+        if old in keywords:
+            message = f"{old} is now {new}; the old name goes with the next release"
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
     check_outside(out, str(data))
     asked = RunConfig(
         recipe=known,
@@ -215,6 +220,8 @@ def train(
 
 def call_recipe(asked: RunConfig, dataset: Dataset, run: Run) -> Method[Any]:
     """Call the recipe."""
+    defaults = {name: own.default for name, own in asked.recipe.parameters.items()}
+    run.changed = {name: value for name, value in asked.keywords.items() if value != defaults[name]}
     module, _, function = asked.recipe.target.partition(":")
     keywords = {
         name: _as_path(value) if asked.recipe.parameters[name].scalar == "Path" else value
