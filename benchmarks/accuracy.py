@@ -23,6 +23,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
+from longtail.deprecated import current_keyword, current_keywords
 from longtail.recipes.signatures import read
 
 RESULTS = Path(__file__).parent / "results"
@@ -70,12 +71,13 @@ def begins_with(plan: dict[str, Any], arm: str, seed: int) -> list[str]:
 
 def silent(result: Mapping[str, Any]) -> dict[str, Any]:
     """Keywords that a run's command does not name and that had another default when it ran."""
-    today = {name: own.default for name, own in read(result["row"]["recipe"]).parameters.items()}
+    recipe = result["row"]["recipe"]
+    today = {name: own.default for name, own in read(recipe).parameters.items()}
     given = {
-        part.partition(" ")[0].removeprefix("no-").replace("-", "_")
+        current_keyword(recipe, part.partition(" ")[0].removeprefix("no-").replace("-", "_"))
         for part in result["command"].split(" --")
     }
-    used = result["row"]["keywords"]
+    used = current_keywords(recipe, result["row"]["keywords"])
     return {
         name: used[name]
         for name, default in today.items()

@@ -30,7 +30,13 @@ def test_a_row_runs_with_its_own_settings_and_seeds() -> None:
         "paper",
         Path("images"),
     )
-    assert (call["network"], call["epochs"], call["batch"], call["batchformer"], call["plain"]) == (
+    assert (
+        call["network"],
+        call["epochs"],
+        call["batch"],
+        call["batchformer"],
+        call["plain_weight"],
+    ) == (
         "resnet32",
         685,
         512,

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from longtail.deprecated import current_keywords
 from longtail.naming import unknown
 from longtail.recipes.data_files import build, read_toml
 from longtail.recipes.signatures import read
@@ -151,9 +152,10 @@ def _comparable(known: Published, row: Row) -> bool:
     if not same:
         return False
     expected = read(known.recipe).keywords({**known.keywords, **dict.fromkeys(known.needs)})
-    if row["keywords"].keys() - expected.keys():
+    given = current_keywords(row["recipe"], row["keywords"])
+    if given.keys() - expected.keys():
         return False
-    used = {**expected, **row["keywords"]}  # a keyword that is newer than the run had its default
+    used = {**expected, **given}  # a keyword that is newer than the run had its default
     return all(
         used[name] is not None if name in known.needs else used[name] == value
         for name, value in expected.items()
