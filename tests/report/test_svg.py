@@ -122,6 +122,7 @@ def test_names_keep_apart_and_a_single_point_is_a_disc() -> None:
     assert [own.attrib["r"] for own in root.iter("circle")] == ["2.5"] * 4 + ["3.5"]
     heights = sorted(float(own.attrib["y"]) for own in root.iter("text") if own.text in lines)
     assert min(second - first for first, second in itertools.pairwise(heights)) >= 14.9
+    assert heights[0] >= svg.TOP, "none above the plot"
     crowd = {f"line {n}": [(1, 0.0), (2, 0.0)] for n in range(9)}
     lowest = max(
         float(own.attrib["y"])
