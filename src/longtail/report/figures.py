@@ -153,7 +153,12 @@ def _pairs(values: NDArray[Any]) -> Markup:
     parts = [
         svg.text(2, 13, "as a multiple of even attention", anchor="start", style="faint"),
         svg.image(images.heat_map(values), left, top, side, side),
-        svg.text(left + side / 2, top + side + 18, "class attended to", style="faint"),
+        svg.text(
+            left + side / 2,
+            top + side + 18,
+            "class attended to, from frequent to rare",
+            style="faint",
+        ),
         svg.element(
             "g", svg.text(middle, 18, "class that attends", style="faint"), transform="rotate(-90)"
         ),
@@ -174,7 +179,7 @@ def _attention_distance(arrays: Arrays) -> list[Figure]:
         },
         title="Mean attention distance of each head",
         x="heads, the most local first",
-        y="pixels",
+        y="mean attention distance, pixels",
     )
     caption = f"How far each head looks, on images of group {arrays['group']}"
     return [Figure("locality", f"{caption}: small is local, like a convolution.", drawing)]
@@ -186,7 +191,7 @@ def _rank(arrays: Arrays) -> list[Figure]:
         str(name): _line(own) for name, own in zip(arrays["tokens"], arrays["rank"].T, strict=True)
     }
     title = "Rank of the features of the tail"
-    drawing = svg.line_plot(lines, title=title, x="block", y="directions")
+    drawing = svg.line_plot(lines, title=title, x="block", y="rank of the features")
     caption = f"Directions that are needed for the features of group {arrays['group']}"
     return [Figure("ranks", f"{caption}, after each block.", drawing)]
 
@@ -199,7 +204,7 @@ def _entropy(arrays: Arrays) -> list[Figure]:
         lines,
         title="How unsure the teacher is",
         x="classes, from frequent to rare",
-        y="entropy, nats",
+        y="entropy of the teacher, nats",
         shade=shade,
     )
     right = ", ".join(f"{name} {float(arrays[f'{name}_accuracy']):.1%}" for name in lines)
@@ -222,14 +227,14 @@ def _training(arrays: Arrays) -> list[Figure]:
         (
             "experts",
             "Distance between class token and distillation token",
-            "1 - cosine",
+            "1 - cosine of class token and distillation token",
             {"": "notes/distance"},
             1.0,
         ),
         (
             "convergence",
             "Balanced validation accuracy, of both tokens and of each alone",
-            "%",
+            "balanced validation accuracy, %",
             {head: f"val/{own}balanced" for head, own in heads.items()},
             100.0,
         ),
