@@ -27,7 +27,7 @@ EPOCHS = 200
 BUILD = """
 import sys
 from pathlib import Path
-from longtail.report.document import write
+from longtail.report.page import write
 write([Path(own) for own in sys.argv[2:]], Path(sys.argv[1]))
 assert "torch" not in sys.modules
 """

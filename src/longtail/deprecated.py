@@ -36,6 +36,7 @@ MOVED: Mapping[str, str] = {
     "longtail.metrics.summary": "longtail.scoring.long_tail",
     "longtail.recipes.parts": "longtail.recipes.builders",
     "longtail.recipes.sweeps": "longtail.experiments.sweeps",
+    "longtail.report.document": "longtail.report.page",
     "longtail.runs.again": "longtail.runs.restore",
 }
 """Old module path -> new module path."""

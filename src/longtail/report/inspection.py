@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from longtail.report.charts import class_histogram
 from longtail.report.images import data_uri
-from longtail.report.pages import render
+from longtail.report.page import render
 
 STYLES = {"many": "s3", "medium": "s5", "few": "s2"}
 NOT_READ = 200  # images named

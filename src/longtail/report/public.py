@@ -10,7 +10,7 @@ from longtail.records.layout import RunFolder
 from longtail.report.columns import ColumnTable, compare_by
 from longtail.report.comparison import Comparison
 from longtail.report.comparison import compare as compare_rows
-from longtail.report.document import write
+from longtail.report.page import write
 from longtail.report.rows import find_runs, read_rows
 
 Folders = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]

@@ -28,7 +28,7 @@ from longtail.records.files import FORMAT, write_json
 from longtail.records.layout import ModelFolder, RunFolder
 from longtail.records.predictions import SplitPredictions, write_predictions
 from longtail.records.row import Evaluation
-from longtail.report.document import write as write_report
+from longtail.report.page import write as write_report
 from longtail.runs.examples import write_examples
 from longtail.runs.identity import Tta, open_run_data, read_record, versions
 from longtail.runs.model import BATCH, load

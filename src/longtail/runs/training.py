@@ -37,7 +37,7 @@ from longtail.records.lock import locked
 from longtail.records.predictions import SplitPredictions, write_predictions
 from longtail.records.row import FORMAT, Adjusting, Best, Row, read_row
 from longtail.records.scores import Headline
-from longtail.report.document import write as write_report
+from longtail.report.page import write as write_report
 from longtail.runs.evaluating import (
     calibrated,
     confidence_of,

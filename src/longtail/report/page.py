@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import string
+import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from longtail.errors import LongtailError
@@ -16,9 +21,10 @@ from longtail.records.scores import with_unit
 from longtail.report.comparison import Comparison, compare
 from longtail.report.figures import metric_by_epoch
 from longtail.report.folders import Finished, read_folder
-from longtail.report.pages import render
 from longtail.report.sections import Cell, section
 from longtail.report.svg import Bar, bar_chart, line_plot, series
+
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write(folders: Sequence[Path], out: Path, *, across: Sequence[str] = ()) -> list[str]:
@@ -261,3 +267,39 @@ def _overlaid(
 def _mean(curves: Sequence[Mapping[float, float]]) -> list[tuple[float, float]]:
     shared = set.intersection(*(set(own) for own in curves))
     return [(epoch, float(np.mean([own[epoch] for own in curves]))) for epoch in sorted(shared)]
+
+
+# ------------------------------------------------------------------------------------- templates
+
+
+def render(template: str, **values: Any) -> str:
+    """Fill a template that extends `page.html`. Text is escaped; only `Markup`, such as a drawing of ours, is taken as it is.
+
+    The page's policy lets a browser load nothing and run nothing but the script of the shell.
+    """
+    script = _read("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    shell = {
+        "style": Markup(_read("svg.css") + _read("page.css")),
+        "script": Markup(script),
+        "script_hash": Markup(f"sha256-{digest}"),
+        "version": sys.modules[
+            "longtail"
+        ].__version__,  # an import would stand for all that the package offers, torch included
+    }
+    return _templates().get_template(template).render(**shell, **values)
+
+
+@cache
+def _templates() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _read(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
