@@ -358,6 +358,9 @@ def test_every_trial_is_a_point_and_the_best_stands_out() -> None:
     assert y[2] == pytest.approx((y[0] + y[1]) / 2, abs=0.01)
     assert y[1] < y[0], "up is better"
     assert y[:3] == y[3:], "one scale for all panels"
+    least = tree(figures.search_plot([Panel("lr", points)], y="NLL", higher_is_better=False))
+    styles = [own.attrib["class"] for own in least.iter("circle")]
+    assert styles == ["solid s2", "solid s1", "solid s1"]
     labels = {own.text: own.attrib for own in root.iter("text")}
     assert float(labels["50"]["y"]) - 4 == pytest.approx(y[0])
     assert {"0.01", "1", "a<b", "c", "lr", "network"} <= set(labels)

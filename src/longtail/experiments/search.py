@@ -455,9 +455,9 @@ def _show_trials(search: Search, study: Study, best: FrozenTrial) -> None:
         for name, own_space in search.space.items()
     ]
     figure = SearchFolder(search.folder).figure
-    write_text(
-        figure, standalone(search_plot(panels, y=f"{search.metric}{', %' if percent else ''}"))
-    )
+    y = f"{search.metric}{', %' if percent else ''}"
+    higher = search.label["higher_is_better"]
+    write_text(figure, standalone(search_plot(panels, y=y, higher_is_better=higher)))
     search.progress.say(f"plot: {figure}")
 
 

@@ -466,7 +466,7 @@ class Panel:
     log: bool = False
 
 
-def search_plot(panels: Sequence[Panel], *, y: str) -> Markup:
+def search_plot(panels: Sequence[Panel], *, y: str, higher_is_better: bool = True) -> Markup:
     """Panels side by side with one scale upwards; the best trial has another colour.
 
     >>> panels = [Panel("tau", [(0.5, 60.0), (1.5, 70.0)]), Panel("network", [("a", 60.0)])]
@@ -475,7 +475,8 @@ def search_plot(panels: Sequence[Panel], *, y: str) -> Markup:
     """
     wide, gap, height = 200, 44, 260
     scores = [score for panel in panels for _, score in panel.points]
-    y_ticks, best = svg.ticks(min(scores), max(scores)), max(scores)
+    y_ticks = svg.ticks(min(scores), max(scores))
+    best = max(scores) if higher_is_better else min(scores)
     first = svg.left_of(y_ticks)
     up = Axis(y_ticks[0], y_ticks[-1], height - svg.BOTTOM, svg.TOP)
 
