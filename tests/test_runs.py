@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from PIL import Image
 
 import longtail
 from longtail.core import NonFinite
+from longtail.data.dataset import Dataset
 from longtail.data.loader import EvalLoader
 from longtail.data.open import open_data, open_for_evaluation
 from longtail.data.request import DataRequest, Geometry
@@ -176,6 +178,19 @@ def test_an_adjusted_network_is_loaded_and_evaluated_with_its_adjustment(adjuste
     assert restore_method["recall"] == row["test"]["recall"]
     assert restore_method["ece"] == pytest.approx(row["test"]["ece"], abs=1e-4)
     assert set(restore_method["heads"]) == {"expert1", "expert2", "expert3"}
+
+
+def test_adjusting_needs_training_images_of_every_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_nines(request: DataRequest, **other: Any) -> Dataset:
+        data = open_data(request.source)
+        return replace(data, counts=data.counts * (torch.arange(10) < 9))
+
+    monkeypatch.setattr(training, "open_dataset", without_nines)
+    with pytest.raises(ValueError, match="digits-lt has classes without: use --adjust none"):
+        train("balanced_softmax", "digits-lt", tmp_path / "run", **QUICK, adjust="validation")
+    assert not (tmp_path / "run").exists()
 
 
 def test_adjusting_needs_validation_images_and_logits(tmp_path: Path) -> None:

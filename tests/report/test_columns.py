@@ -147,3 +147,10 @@ def test_the_table_can_be_written(finished: Finished) -> None:
     assert "imbalance 10 & imbalance 100 & mean & seeds" in to_latex(table)
     assert to_latex(table).count(r"\textbf") >= 3
     assert "| method | imbalance 10 | imbalance 100 | **mean** | seeds |" in to_markdown(table)
+
+
+def test_columns_that_different_scores_rank_are_refused(finished: Finished) -> None:
+    rows = [read_row(finished(f"{value:g}", data=data(value))) for value in (10.0, 100.0)]
+    rows[1]["headline"] = {"name": "few", "higher_is_better": True}
+    with pytest.raises(ValueError, match="expected runs that one score ranks"):
+        compare_by(rows, ["imbalance"])

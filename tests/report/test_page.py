@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import subprocess
 import sys
@@ -11,10 +12,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
+from longtail.core import Groups
+from longtail.records.predictions import read_predictions
 from longtail.report import page
 from longtail.report.page import build, write
+from longtail.scoring.long_tail import LongTailScorer
+from longtail.scoring.scorer import headline_of, summarise_splits
 
 from .conftest import write_examples
 
@@ -392,3 +398,26 @@ def test_a_table_has_a_caption_headings_and_values_to_sort_by() -> None:
         'tabindex="0"',
     ):
         assert words in text, words
+
+
+def test_groups_of_other_names_and_classes_without_training_images(
+    finished: Finished, tmp_path: Path
+) -> None:
+    groups = Groups("by training images", {"seen": (0, 1), "unseen": (2,)})
+    folders = [finished("a"), finished("b", recipe="balanced_softmax", draw=1)]
+    for folder in folders:
+        predictions, _ = read_predictions(folder / "predictions" / "test.npz")
+        counts, scorer = np.array([90, 18, 0]), LongTailScorer(groups)
+        summaries = summarise_splits({"test": predictions}, scorer, groups=groups, counts=counts)
+        row = json.loads((folder / "row.json").read_text())
+        row["data"]["counts_after"] = counts.tolist()
+        row |= {"test": summaries["test"], "headline": headline_of(scorer), "labels": scorer.labels}
+        (folder / "row.json").write_text(json.dumps(row))
+        record = {"format": 1, "data": {"groups": {"rule": groups.rule, "members": groups.members}}}
+        (folder / "recipe.json").write_text(json.dumps(record))
+    write(folders, tmp_path / "page.html")
+    shown = (tmp_path / "page.html").read_text()
+    for words in ("seen (2 classes)", "unseen (1 class)", "unseen, % of test images"):
+        assert words in shown
+    assert "Rings are classes of group many" not in shown
+    assert "Rings are classes of group many" in build([finished("c")])[0]

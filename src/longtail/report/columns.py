@@ -17,7 +17,7 @@ from longtail.records.files import read_json
 from longtail.records.layout import RunFolder
 from longtail.records.row import Row
 from longtail.records.scores import Headline, Label
-from longtail.report.agreement import check_across, check_unique_seeds, tested
+from longtail.report.agreement import check_across, check_headline, check_unique_seeds, tested
 from longtail.report.comparison import (
     Comparison,
     Score,
@@ -80,6 +80,7 @@ def compare_by(
     if not rows:
         raise LongtailError("expected at least one run to compare, got none")
     check_across(across)
+    headline = check_headline(rows)
     columns: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         columns.setdefault(_value(row, by), []).append(row)
@@ -114,8 +115,7 @@ def compare_by(
                 folders=tuple(str(row.get("folder", "")) for row in members),
             )
         )
-    first = tables[0]
-    shown = first.labels[first.headline["name"]]
+    shown = tables[0].labels[headline["name"]]
     name = ", ".join(by)
     labels: dict[str, Label] = {
         _label(value): {**shown, "title": f"{name} {_label(value)}"} for value in order

@@ -49,6 +49,7 @@ def section(run: Finished) -> dict[str, Any]:
         "classes": charts.class_chart(
             _spots(run, run.summary), title="Recall and training images of each class"
         ),
+        "has_tail": {"many", "few"} <= {*run.summary["groups"]},
         "class_table": _class_table(run, run.summary),
         "worst": _worst(run, run.summary),
         "maps": _maps(run),

@@ -165,6 +165,10 @@ def train(
                 f"expected validation images to adjust on, got none of {dataset.name} (protocol {protocol}): "
                 "use --protocol holdout where classes have five images or more, or --adjust none"
             )
+        if adjust == "validation" and not bool((dataset.counts > 0).all()):
+            raise LongtailError(
+                f"--adjust validation needs training images of every class, and {dataset.name} has classes without: use --adjust none"
+            )
         check_scorer(dataset)
         warn_of_mirroring(tta, dataset.name, mirror=dataset.mirror)
         if dry_run:
