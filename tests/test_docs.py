@@ -173,16 +173,15 @@ def test_every_page_is_in_the_navigation_once() -> None:
 
 
 def test_the_loop_on_the_design_page_is_the_loop() -> None:
-    source = [
-        line.partition("  # noqa")[0].strip()
-        for line in (ROOT / "src" / "longtail" / "engine" / "fit.py").read_text().splitlines()
-    ]
+    def joined(text: str) -> str:  # the formatter breaks lines by their indentation
+        return "".join(line.partition("  # noqa")[0] for line in text.splitlines()).replace(" ", "")
+
     (shown,) = [
         text for language, text in blocks(ROOT / "docs" / "design.md") if language == "python"
     ]
-    lines = [line.strip() for line in shown.splitlines()]
-    begin = source.index(lines[0])
-    assert source[begin : begin + len(lines)] == lines
+    assert len(shown.splitlines()) > 10
+    source = (ROOT / "src" / "longtail" / "engine" / "fit.py").read_text(encoding="utf-8")
+    assert joined(shown) in joined(source)
 
 
 def test_every_part_on_the_api_page_exists() -> None:
