@@ -26,8 +26,9 @@ from longtail.engine.machine import Machine
 from longtail.nn import Linear, build
 from longtail.nn.networks import Classifier
 from longtail.records.row import Row
-from longtail.runs.images import Fit
-from longtail.runs.predicting import BATCH, Loaded, ahead, batches
+from longtail.runs.images import Preprocessing
+from longtail.runs.inference import BATCH, read_ahead
+from longtail.runs.predicting import Loaded
 
 SIZE = 32
 
@@ -40,7 +41,14 @@ def network(machine: Machine) -> Loaded:
     machine.place_module(made)
     row: Row = {}  # type: ignore[typeddict-item]
     return Loaded(
-        Path(), made, tuple(map(str, range(100))), SIZE, row, Fit(SIZE, "pad", SIZE), None, machine
+        Path(),
+        made,
+        tuple(map(str, range(100))),
+        SIZE,
+        row,
+        Preprocessing(SIZE, "pad", SIZE),
+        None,
+        machine,
     )
 
 
@@ -83,7 +91,7 @@ def main() -> None:
             assert answered == len(paths)
 
         def decode() -> None:
-            for _ in ahead(loaded._read, batches(paths, threads=0), threads=0):
+            for _ in read_ahead(paths, loaded.preprocessing, machine=loaded.machine):
                 pass
 
         works = {"raw": raw, "predict": predict, "decode": decode}

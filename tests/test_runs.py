@@ -36,7 +36,7 @@ from longtail.records.predictions import SplitPredictions, read_predictions
 from longtail.records.scores import Headline
 from longtail.runs import evaluate, load, train, training
 from longtail.runs.identity import RunConfig, check_outside
-from longtail.runs.images import Fit
+from longtail.runs.images import Preprocessing
 from longtail.runs.restore import restore_method
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}
@@ -489,7 +489,7 @@ def test_other_data_is_fitted_as_that_of_the_run(
         size=16,
         batch=9,
     ).epoch()
-    fit = Fit(16, geometry, 20, crop)
+    fit = Preprocessing(16, geometry, 20, crop)
     for row, name in enumerate(("a/1.png", "a/2.png", "b/1.png")):
         with Image.open(tmp_path / name) as image:
             assert torch.equal(batch["image"][row], fit(image).float() / 255)

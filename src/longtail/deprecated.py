@@ -38,6 +38,7 @@ MOVED: Mapping[str, str] = {
     "longtail.recipes.sweeps": "longtail.experiments.sweeps",
     "longtail.report.document": "longtail.report.page",
     "longtail.runs.again": "longtail.runs.restore",
+    "longtail.runs.answers": "longtail.runs.predictions",
 }
 """Old module path -> new module path."""
 
@@ -87,6 +88,10 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     },
     "longtail.records.predictions": {"Predictions": "SplitPredictions"},
     "longtail.report.figures": {"draw": "write_figures"},
+    "longtail.runs": {"Answers": "Predictions"},
+    "longtail.runs.images": {"Fit": "Preprocessing"},
+    "longtail.runs.predicting": {"Part": "FilePredictions"},
+    "longtail.runs.predictions": {"Answers": "Predictions", "answered": "to_predictions"},
     "longtail.runs.restore": {"again": "restore_method"},
 }
 """Module -> old name -> new name; with its module, where it has moved as well."""
@@ -170,6 +175,16 @@ class _Renamed(Loader):
             return getattr(importlib.import_module(place), new)
 
         vars(module)["__getattr__"] = attribute
+
+
+def renamed_attribute(old: str, new: str) -> Any:
+    """A property for a class body: the old name of an attribute, which is read from the new one."""
+
+    def read(instance: Any) -> Any:
+        _warn(f"{type(instance).__name__}.{old}", f"{type(instance).__name__}.{new}")
+        return getattr(instance, new)
+
+    return property(read)
 
 
 def _warn(old: str, new: str) -> None:

@@ -29,7 +29,7 @@ from longtail.nn import (
     build,
 )
 from longtail.runs import exporting, load
-from longtail.runs.exporting import Target, export
+from longtail.runs.exporting import Target, check_agreement, export
 
 CASES: dict[str, tuple[dict[str, Any], Any]] = {
     "resnet32": ({"name": "resnet32", "size": 8, "width": 4}, Linear),
@@ -133,7 +133,7 @@ def test_timm_is_shown_the_part_of_a_picture_that_the_run_was(crop: float, tmp_p
     )
     loaded = load(run)
     body: Any = loaded.network.network
-    ours = body.normalize(loaded.fit(picture).float()[None] / 255)[0]
+    ours = body.normalize(loaded.preprocessing(picture).float()[None] / 255)[0]
     assert torch.allclose(transform(picture), ours, atol=1e-6)
 
 
@@ -211,14 +211,13 @@ def test_another_answer_is_allowed_for_ties_only(tmp_path: Path) -> None:
 
     for gap, fine in ((0.5e-4, True), (1.5e-4, False)):
         tied, other = swapped(gap)
-        loaded.network.forward = lambda _, tied=tied: tied
-        answers = iter([other[:1], other[1:]])
+        parts = iter([other[:1], other[1:]])
         if fine:
-            agreed = exporting.agreed(loaded, lambda _, own=answers: next(own), image, "images")  # type: ignore[misc]
-            assert agreed.changed == 1
+            agreement = check_agreement(tied, lambda _: next(parts), image, source="images")  # noqa: B023
+            assert agreement.changed == 1
         else:
             with pytest.raises(ValueError, match="1 other answers"):
-                exporting.agreed(loaded, lambda _, own=answers: next(own), image, "images")  # type: ignore[misc]
+                check_agreement(tied, lambda _: next(parts), image, source="images")  # noqa: B023
 
 
 def test_random_images_stand_in_for_data_that_is_gone(tmp_path: Path) -> None:

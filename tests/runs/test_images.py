@@ -11,44 +11,48 @@ from PIL import Image
 
 from longtail.data.open import open_data
 from longtail.data.views import CenterCrop
-from longtail.runs.images import Fit, as_list, check_tensor, images_at, open_image
+from longtail.runs.images import Preprocessing, as_list, check_tensor, images_at, open_image
 
 
 def test_a_padded_picture_keeps_its_edges_and_a_cut_one_does_not() -> None:
     wide = Image.new("RGB", (24, 8), (0, 0, 255))
     wide.paste((255, 0, 0), (0, 0, 4, 8))
-    padded, cut = Fit(8, "pad", 8)(wide), Fit(8, "crop", 8)(wide)
+    padded, cut = Preprocessing(8, "pad", 8)(wide), Preprocessing(8, "crop", 8)(wide)
     assert padded.shape == cut.shape == (3, 8, 8)
     assert padded[0].max() > 150
     assert cut[0].max() == 0
     assert torch.equal(cut, CenterCrop(8)(wide))
-    assert "nothing is cut off" in str(Fit(8, "pad", 8))
-    assert "central square" in str(Fit(8, "crop", 8))
-    assert str(Fit(224, "crop", 224, 0.875)).startswith(
+    assert "nothing is cut off" in str(Preprocessing(8, "pad", 8))
+    assert "central square" in str(Preprocessing(8, "crop", 8))
+    assert str(Preprocessing(224, "crop", 224, 0.875)).startswith(
         "the shorter side becomes 256 (bicubic), then the central square of 224"
     )
 
 
 def test_the_fit_is_that_of_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Fit.of(open_data("digits-lt"), 8) == Fit(8, "pad", 8)
+    assert Preprocessing.of(open_data("digits-lt"), 8) == Preprocessing(8, "pad", 8)
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         for number in range(6):
             Image.new("RGB", (9, 5)).save(tmp_path / name / f"{number}.png")
-    assert Fit.of(open_data(str(tmp_path), size=16), 12) == Fit(12, "pad", 16)
+    assert Preprocessing.of(open_data(str(tmp_path), size=16), 12) == Preprocessing(12, "pad", 16)
     monkeypatch.setattr("longtail.data.images.reading.MEMORY", 0)  # streamed from disk
-    assert Fit.of(open_data(str(tmp_path), size=16), 12) == Fit(12, "pad", 16)
-    assert Fit.of(open_data(str(tmp_path), geometry="crop"), 16) == Fit(16, "crop", 32)
+    assert Preprocessing.of(open_data(str(tmp_path), size=16), 12) == Preprocessing(12, "pad", 16)
+    assert Preprocessing.of(open_data(str(tmp_path), geometry="crop"), 16) == Preprocessing(
+        16, "crop", 32
+    )
 
 
 def test_specs_of_earlier_versions_are_read() -> None:
-    assert Fit.from_spec({"size": 8, "fit": {"kept": 16, "crop": 1.0}}) == Fit(8, "pad", 16)
-    assert Fit.from_spec({"size": 8, "fit": {"kept": None, "crop": 0.875}}) == Fit(
-        8, "crop", 8, 0.875
+    assert Preprocessing.from_spec({"size": 8, "fit": {"kept": 16, "crop": 1.0}}) == Preprocessing(
+        8, "pad", 16
     )
-    assert Fit.from_spec({"size": 8}) == Fit(8, "pad", 8)
-    fit = Fit(8, "stretch", 16)
-    assert Fit.from_spec({"size": 8, "fit": fit.to_spec()}) == fit
+    assert Preprocessing.from_spec(
+        {"size": 8, "fit": {"kept": None, "crop": 0.875}}
+    ) == Preprocessing(8, "crop", 8, 0.875)
+    assert Preprocessing.from_spec({"size": 8}) == Preprocessing(8, "pad", 8)
+    fit = Preprocessing(8, "stretch", 16)
+    assert Preprocessing.from_spec({"size": 8, "fit": fit.to_spec()}) == fit
     assert "stretched to 16" in str(fit)
 
 

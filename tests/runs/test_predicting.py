@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,12 @@ import torch
 from finished import CLASSES, calibrated, finished
 from PIL import Image
 
+from longtail.errors import LongtailError
+from longtail.nn import Classifier
 from longtail.records.predictions import read_predictions
 from longtail.runs import load, train
-from longtail.runs.predicting import BATCH, DECODERS, SMALL, Loaded, ahead, batches
+from longtail.runs.inference import BATCH
+from longtail.runs.predicting import FilePredictions, Loaded
 
 
 @pytest.fixture(scope="module")
@@ -96,11 +97,12 @@ def test_bad_files_are_named_and_the_rest_goes_on(loaded: Loaded, tmp_path: Path
         "gone",
     }
     rows = np.concatenate(
-        [part.answers.probabilities.numpy() for part in parts if part.answers is not None]
+        [part.predictions.probabilities.numpy() for part in parts if part.predictions is not None]
     )
     assert np.allclose(rows, loaded.predict_proba(good), atol=1e-6)
     assert all(
-        len(part.paths) == (0 if part.answers is None else len(part.answers)) for part in parts
+        len(part.paths) == (0 if part.predictions is None else len(part.predictions))
+        for part in parts
     )
     with pytest.raises(ValueError, match=r"expected an image.*bomb.png"):
         loaded.predict(tmp_path / "bomb.png")
@@ -140,60 +142,30 @@ def test_oblong_pictures_are_seen_as_they_were_in_the_evaluation(tmp_path: Path)
     assert not np.allclose(loaded.predict_proba(squashed), wanted, atol=1e-5)
 
 
-def test_threads_stay_ahead_but_not_far_and_in_order() -> None:
-    begun: list[int] = []
-    lock = threading.Lock()
-
-    def work(number: int) -> int:
-        with lock:
-            begun.append(number)
-        return number
-
-    given = ahead(work, range(50), threads=3)
-    assert next(given) == 0
-    assert max(begun) <= 3
-    assert [*given] == [*range(1, 50)]
+def test_preprocessing_gives_the_pixels_that_the_network_takes(loaded: Loaded) -> None:
+    image = odd_images.pixels()
+    pixels = loaded.preprocess(image)
+    assert (pixels.dtype, pixels.shape) == (torch.uint8, (3, 8, 8))
+    assert np.array_equal(loaded.predict_proba(pixels.float() / 255), loaded.predict_proba(image))
 
 
-def test_without_threads_work_is_done_when_it_is_taken() -> None:
-    begun: list[int] = []
-    given = ahead(begun.append, range(3), threads=0)
-    next(given)
-    assert begun == [0]
-    assert len([*given]) == 2
-    assert begun == [0, 1, 2]
+def test_features_are_what_the_head_takes(loaded: Loaded) -> None:
+    arrays = np.random.default_rng(4).integers(0, 255, (5, 8, 8, 3), dtype=np.uint8)
+    features = loaded.features(arrays)
+    assert isinstance(loaded.network, Classifier)
+    assert features.dtype == np.float32
+    assert features.shape == (5, loaded.network.network.dim)
+    with torch.no_grad():
+        logits = loaded.network.head(torch.from_numpy(features))
+    assert torch.allclose(logits, loaded.logits(arrays), atol=1e-6)
+    without_head = replace(loaded, network=loaded.network.network)
+    with pytest.raises(LongtailError, match="expected a classifier to extract features"):
+        without_head.features(arrays)
 
 
-def test_large_files_are_decoded_by_threads_and_small_ones_are_not(
-    loaded: Loaded, tmp_path: Path
-) -> None:
-    for name, size in (("small.png", SMALL - 1), ("large.png", SMALL)):
-        (tmp_path / name).write_bytes(bytes(size))
-    assert loaded._threads([tmp_path / "small.png"]) == 0
-    assert loaded._threads([tmp_path / "large.png"]) == DECODERS
-    assert loaded._threads([tmp_path / "none.png"]) == 0
-    assert (
-        replace(loaded, machine=replace(loaded.machine, device="cuda"))._threads(
-            [tmp_path / "small.png"]
-        )
-        == 1
-    )
-
-
-def test_an_error_in_a_thread_is_the_callers() -> None:
-    def work(number: int) -> int:
-        if number == 2:
-            raise ValueError("two")
-        return number
-
-    results: Iterator[int] = ahead(work, range(50), threads=2)
-    with pytest.raises(ValueError, match="two"):
-        list(results)
-
-
-@pytest.mark.parametrize(("count", "threads"), [(1, 4), (5, 2), (1000, 4)])
-def test_batches_hold_everything_once(count: int, threads: int) -> None:
-    found = list(batches(range(count), threads=threads))
-    assert [own for part in found for own in part] == [*range(count)]
-    assert max(map(len, found)) <= BATCH
-    assert len(found) >= min(count, threads)
+def test_old_names_of_attributes_still_work(loaded: Loaded) -> None:
+    with pytest.warns(DeprecationWarning, match=r"Loaded.fit is now Loaded.preprocessing"):
+        assert loaded.fit is loaded.preprocessing
+    files = FilePredictions((), loaded.predict(odd_images.pixels()), ())
+    with pytest.warns(DeprecationWarning, match=r"FilePredictions.answers is now"):
+        assert files.answers is files.predictions

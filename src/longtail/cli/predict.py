@@ -69,9 +69,9 @@ def predict(
             for path, reason in part.bad:
                 console.print(f"skipped {path}: {reason}", markup=False, style="yellow")
             bad += len(part.bad)
-            if part.answers is not None:
-                good, unsure = good + len(part.paths), unsure + sum(part.answers.abstain)
-                records = zip(part.paths, part.answers.records(top), strict=True)
+            if part.predictions is not None:
+                good, unsure = good + len(part.paths), unsure + sum(part.predictions.abstain)
+                records = zip(part.paths, part.predictions.records(top), strict=True)
                 write.rows({"path": str(path)} | record for path, record in records)
             advance(len(part.paths) + len(part.bad))
         if not good:

@@ -1,8 +1,8 @@
-"""Predictions of a method, without disturbing its training."""
+"""Predictions of a method or a network, without disturbing its training."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -12,16 +12,24 @@ from longtail.core import Method, Predict
 from longtail.engine.machine import Machine
 
 
-def predictor(method: Method[Any], machine: Machine) -> Predict:
-    """Turn a method in eval mode into a function from images to predictions on the CPU, by head.
+def predictor(
+    model: Method[Any] | Callable[[Tensor], Mapping[str, Tensor]], machine: Machine
+) -> Predict:
+    """Turn a model in eval mode into a function from images to float32 outputs on the CPU, by name.
 
     Computed in fp32, whatever training computes with: logits rounded to bf16 tie, ties go to the
     lower class index, and that is often the more frequent class.
+
+    Args:
+        model: A method, of which `heads` is called, or a function from images (N, 3, size, size) to
+            outputs by name, such as `Classifier.heads`.
+        machine: Where the model is, and where images are moved.
     """
+    heads = model.heads if isinstance(model, Method) else model
 
     @torch.no_grad()
     def predict(image: Tensor) -> Mapping[str, Tensor]:
         image = machine.place_batch({"image": image})["image"]
-        return {name: logits.float().cpu() for name, logits in method.heads(image).items()}
+        return {name: values.float().cpu() for name, values in heads(image).items()}
 
     return predict

@@ -1,10 +1,10 @@
-"""What stands behind the command line: train into a folder, load from it, evaluate it again, export it."""
+"""Train into a run folder, load its network, evaluate it again, and export it."""
 
-from longtail.runs.answers import Answers
 from longtail.runs.evaluating import evaluate
 from longtail.runs.exporting import Exported, export
 from longtail.runs.model import load
 from longtail.runs.predicting import Loaded
+from longtail.runs.predictions import Predictions
 from longtail.runs.training import Result, train
 
-__all__ = ["Answers", "Exported", "Loaded", "Result", "evaluate", "export", "load", "train"]
+__all__ = ["Exported", "Loaded", "Predictions", "Result", "evaluate", "export", "load", "train"]

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -14,13 +14,11 @@ from torch import Tensor, nn
 
 from longtail import processes
 from longtail.analysis.writing import warn_on_error
-from longtail.core import Clock, Groups, Method, Outcome, Scorer
-from longtail.data.dataset import Dataset, Split
-from longtail.data.loader import EvalLoader
+from longtail.core import Groups, Scorer
+from longtail.data.dataset import Dataset
 from longtail.data.open import first_process_first, open_for_evaluation
 from longtail.data.request import DataRequest
-from longtail.engine.machine import Machine, choose
-from longtail.engine.predicting import predictor
+from longtail.engine.machine import choose
 from longtail.errors import LongtailError
 from longtail.metrics.conformal import Thresholds, calibrate
 from longtail.nn import Classifier
@@ -31,8 +29,8 @@ from longtail.records.row import Evaluation
 from longtail.report.page import write as write_report
 from longtail.runs.examples import write_examples
 from longtail.runs.identity import Tta, open_run_data, read_record, versions
-from longtail.runs.model import BATCH, load
-from longtail.scoring.evaluators import collect, flipped
+from longtail.runs.inference import predict_split
+from longtail.runs.model import load
 from longtail.scoring.long_tail import LongTailScorer
 from longtail.scoring.scorer import headline_of, scorer_for, summarise_splits
 
@@ -44,19 +42,6 @@ def warn_of_mirroring(tta: Tta, name: str, *, mirror: bool) -> None:
             f"warning: --tta flip mirrors images, and mirrored images of {name} are not of their class",
             file=sys.stderr,
         )
-
-
-def predict_split(
-    method: Method[Any], split: Split, *, size: int, tta: Tta, machine: Machine
-) -> SplitPredictions:
-    """A method's answers for a split, with test-time averaging."""
-    if tta not in ("none", "flip"):
-        raise LongtailError(f"expected test-time averaging none or flip, got {tta!r}")
-    predict = predictor(method, machine)
-    return collect(
-        EvalLoader(split, size=size, batch=BATCH, workers=machine.workers),
-        flipped(predict) if tta == "flip" else predict,
-    )
 
 
 def confidence_of(network: nn.Module) -> str:
@@ -80,30 +65,6 @@ def write_sets(folder: Path, thresholds: Thresholds | None) -> None:
         path.unlink(missing_ok=True)
     else:
         write_json(path, {"format": FORMAT, **thresholds.to_json()})
-
-
-class _Deployed(Method[Any]):
-    """A deployed network in the place of the method that trained it: it can only be asked."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, batch: Any, clock: Clock) -> Outcome:
-        raise TypeError("a deployed network does not learn")
-
-    def predict(self, image: Tensor) -> Tensor:
-        return cast(Tensor, self.network(image))
-
-    def heads(self, image: Tensor) -> Mapping[str, Tensor]:
-        return (
-            self.network.heads(image)
-            if isinstance(self.network, Classifier)
-            else {"logits": self.predict(image)}
-        )
-
-    def deploy(self) -> nn.Module:
-        return self.network
 
 
 def evaluate(
@@ -142,14 +103,15 @@ def evaluate(
     else:
         before = DataRequest.from_flags(record["data"]["asked"], record["data"])
         request = DataRequest.from_flags(
-            data, {"root": root, "on_bad_image": on_bad_image, "geometry": loaded.fit.geometry}
+            data,
+            {"root": root, "on_bad_image": on_bad_image, "geometry": loaded.preprocessing.geometry},
         )
 
         def evaluation_data() -> Dataset:
             return open_for_evaluation(
                 request,
-                size=loaded.fit.stored,
-                crop=loaded.fit.crop,
+                size=loaded.preprocessing.stored,
+                crop=loaded.preprocessing.crop,
                 learnt=(record["data"]["hash"], before.protocol, before.split_seed),
             )
 
@@ -171,9 +133,7 @@ def evaluate(
 
     def asked(tta: Tta) -> dict[str, SplitPredictions]:
         own = {
-            name: predict_split(
-                _Deployed(loaded.network), split, size=loaded.size, tta=tta, machine=machine
-            )
+            name: predict_split(loaded.network, split, size=loaded.size, tta=tta, machine=machine)
             for name, split in splits.items()
         }
         return {

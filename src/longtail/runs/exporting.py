@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,8 +22,9 @@ from longtail.errors import LongtailError, MissingExtra
 from longtail.records.files import FORMAT
 from longtail.records.layout import ExportFolder, RunFolder
 from longtail.runs.identity import open_run_data, read_record
+from longtail.runs.inference import BATCH
 from longtail.runs.model import load
-from longtail.runs.predicting import BATCH, Loaded
+from longtail.runs.predicting import Loaded
 from longtail.runs.timm_model import read_timm, write_timm
 
 Target = Literal["onnx", "torch", "timm"]
@@ -77,7 +78,9 @@ def export(
         raise LongtailError(f"expected at least one image to check with, got {images}")
     _need(to)
     loaded = load(run, device="cpu", trust=trust)
+    # Other programs pass images in the default memory layout, so the network is checked in it, too.
     loaded.network.to(memory_format=torch.contiguous_format)
+    loaded = replace(loaded, machine=replace(loaded.machine, channels_last=False))
     folder = RunFolder(loaded.folder).export(to).path if out is None else Path(out)
     _free(folder)
     write, read, readme = _WRITERS[to]
@@ -85,7 +88,8 @@ def export(
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".export-") as place:
         part, about = Path(place), _about(loaded, to)
         write(part, loaded)
-        agreement = agreed(loaded, read(part), *_images(loaded, root, images))
+        image, source = _images(loaded, root, images)
+        agreement = check_agreement(loaded.logits(image), read(part), image, source=source)
         about["check"] = {
             "images": agreement.images,
             "source": agreement.source,
@@ -106,11 +110,10 @@ def export(
 
 
 @torch.inference_mode()
-def agreed(
-    loaded: Loaded, exported: Callable[[Tensor], Tensor], image: Tensor, source: str
+def check_agreement(
+    ours: Tensor, exported: Callable[[Tensor], Tensor], image: Tensor, *, source: str
 ) -> Agreement:
-    """Compare an exported network's logits with ours, image by image; refuse one that is not the same."""
-    ours = torch.cat([loaded.network(part) for part in image.split(BATCH)])
+    """Compare an exported network's logits (N, C) with ours; refuse one that is not the same."""
     # One image alone first: the number of images must not matter.
     theirs = torch.cat(
         [exported(image[:1]), *(exported(part) for part in image[1:].split(BATCH) if len(part))]
@@ -192,7 +195,7 @@ def _about(loaded: Loaded, to: Target) -> dict[str, Any]:
             "channels": "RGB",
             "range": [0, 1],
         },
-        "preprocessing": f"upright RGB, {loaded.fit}, divided by 255",
+        "preprocessing": f"upright RGB, {loaded.preprocessing}, divided by 255",
         "normalisation": outside if to == "timm" else "inside the network",
         "output": {
             "name": "logits",
@@ -303,6 +306,6 @@ In this folder, without longtail:
 {code.replace("SIZE", str(loaded.size))}
 ```
 
-This shows the network a square image as it is; the images of the run were {loaded.fit}.
+This shows the network a square image as it is; the images of the run were {loaded.preprocessing}.
 The softmax of the logits gives probabilities. `model.json` says the rest.
 """

@@ -1,4 +1,4 @@
-"""Pictures as people have them become the squares that a network sees."""
+"""Images of any kind and size become the squares that a network takes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ ImagesLike = ImageLike | Tensor | Sequence[ImageLike] | Sequence[Tensor]
 
 
 @dataclass(frozen=True)
-class Fit:
-    """How an image becomes the square that a network sees: as it did when the run was evaluated.
+class Preprocessing:
+    """How an image becomes the square that a network takes: as it did when the run was evaluated.
 
-    It is padded or stretched to a square of `stored` pixels, or stays as it is (`crop`). Then the central square is resized
-    to `size / crop` pixels, of which `size` are taken.
+    It is padded or stretched to a square of `stored` pixels, or stays as it is (`crop`). Then the
+    central square is resized to `size / crop` pixels, of which `size` are taken.
     """
 
     size: int
@@ -42,37 +42,42 @@ class Fit:
     crop: float = 1.0
 
     @staticmethod
-    def of(dataset: Dataset, size: int) -> Fit:
-        """The fit of a network of this size that was trained on this data."""
-        return Fit(size, dataset.geometry, dataset.size, dataset.train.crop)
+    def of(dataset: Dataset, size: int) -> Preprocessing:
+        """The preprocessing of a network of this size that was trained on this data."""
+        return Preprocessing(size, dataset.geometry, dataset.size, dataset.train.crop)
 
     @staticmethod
-    def from_spec(spec: Mapping[str, Any]) -> Fit:
-        """The fit that is written in a model's spec.
+    def from_spec(spec: Mapping[str, Any]) -> Preprocessing:
+        """The preprocessing that is recorded in a model's spec.
 
-        Specs of earlier versions say `kept`, the side of padded images, or null for cropped ones; the oldest say nothing, and nearly
-        all of them were padded.
+        Specs of earlier versions record `kept`, the side of padded images, or null for cropped
+        ones; the oldest record nothing, and nearly all of them were padded.
         """
         size = int(spec["size"])
         fit = dict(spec.get("fit", {"kept": size}))
         if "kept" in fit:
             kept = fit.pop("kept")
             fit |= {"geometry": "crop" if kept is None else "pad", "stored": kept or size}
-        return Fit(size, **fit)
+        return Preprocessing(size, **fit)
 
     def to_spec(self) -> dict[str, Any]:
-        """What a model's spec says about it."""
+        """What a model's spec records under `fit`, beside its size."""
         return {"geometry": self.geometry, "stored": self.stored, "crop": self.crop}
 
-    def __call__(self, image: Image.Image) -> Tensor:
-        """An RGB image as uint8 (3, size, size)."""
+    def __call__(self, image: ImageLike) -> Tensor:
+        """An image as uint8 (3, size, size)."""
+        opened = open_image(image)
         if self.geometry != "crop":
-            image = to_square(image, self.stored, self.geometry)
-        return CenterCrop(self.size, self.crop)(image)
+            opened = to_square(opened, self.stored, self.geometry)
+        return CenterCrop(self.size, self.crop)(opened)
 
     def __str__(self) -> str:
         if self.geometry == "crop":
-            return f"the shorter side becomes {int(self.size / self.crop)} (bicubic), then the central square of {self.size} is taken"
+            resize = int(self.size / self.crop)
+            return (
+                f"the shorter side becomes {resize} (bicubic), "
+                f"then the central square of {self.size} is taken"
+            )
         resized = (
             f"then {self.size} (bicubic)" if self.stored != self.size else "nothing is cut off"
         )
@@ -84,43 +89,40 @@ class Fit:
         return f"{how} to {self.stored} (bilinear), {resized}"
 
 
-def open_image(picture: ImageLike) -> Image.Image:
-    """A picture, upright and RGB, whatever it came as."""
+def open_image(image: ImageLike) -> Image.Image:
+    """An image, upright and RGB; the error of a file that cannot be read names the file."""
     try:
-        if isinstance(picture, Image.Image):
-            return upright(picture)
-        if isinstance(picture, str | Path):
-            return decode(Path(picture).read_bytes())
-    except FileNotFoundError:
-        raise LongtailError(f"expected an image, got no file at {picture}") from None
-    except IsADirectoryError:
+        if isinstance(image, Image.Image):
+            return upright(image)
+        if isinstance(image, str | Path):
+            return decode(Path(image).read_bytes())
+    except FileNotFoundError as error:
+        raise LongtailError(f"expected an image, got no file at {image}") from error
+    except IsADirectoryError as error:
         raise LongtailError(
-            f'expected an image, got the folder {picture}: pass its files, as of Path(...).glob("*.jpg")'
-        ) from None
+            f"expected an image, got the folder {image}: "
+            'pass its files, as of Path(...).glob("*.jpg")'
+        ) from error
     except (OSError, ValueError) as error:
         raise LongtailError(
-            f"expected an image, got something else or a part of it at {picture} ({error})"
+            f"expected an image, got something else or a part of it at {image} ({error})"
         ) from error
     if (
-        isinstance(picture, np.ndarray)
-        and picture.dtype == np.uint8
-        and picture.ndim == 3
-        and picture.shape[2] == 3
-        and picture.size
+        isinstance(image, np.ndarray)
+        and image.dtype == np.uint8
+        and image.ndim == 3
+        and image.shape[2] == 3
+        and image.size
     ):
-        return Image.fromarray(np.ascontiguousarray(picture))
-    got = (
-        f"{picture.dtype} {picture.shape}"
-        if isinstance(picture, np.ndarray)
-        else type(picture).__name__
-    )
+        return Image.fromarray(np.ascontiguousarray(image))
+    got = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
     raise LongtailError(
         f"expected each image as a path, a PIL image or an array of uint8 (H, W, 3), got {got}"
     )
 
 
 def as_list(images: Any) -> Tensor | list[Any]:
-    """One image or several, as a tensor of floats (N, 3, H, W) or as a list of pictures."""
+    """One image or several, as a tensor of floats (N, 3, H, W) or as a list of images."""
     if isinstance(images, Tensor):
         return images[None] if images.ndim == 3 else images
     if isinstance(images, str | Path | Image.Image) or (
@@ -129,14 +131,15 @@ def as_list(images: Any) -> Tensor | list[Any]:
         return [images]
     if not isinstance(images, Iterable):
         raise LongtailError(
-            f"expected images, got {type(images).__name__}: give paths, PIL images, an array or a tensor"
+            f"expected images, got {type(images).__name__}: "
+            "give paths, PIL images, an array or a tensor"
         )
     several = list(images)
     if not several:
         raise LongtailError("expected at least one image, got none")
-    if not all(isinstance(own, Tensor) for own in several):
+    if not all(isinstance(image, Tensor) for image in several):
         return several
-    if len({own.shape for own in several}) > 1:
+    if len({image.shape for image in several}) > 1:
         raise LongtailError("expected tensors of one shape, got several: resize them first")
     return torch.stack(several)
 
@@ -151,42 +154,47 @@ def check_tensor(batch: Tensor, size: int) -> Tensor:
     )
     if not right or not 0 <= batch.min() <= batch.max() <= 1:
         values = f" in [{batch.min():g}, {batch.max():g}]" if batch.numel() else ""
+        dtype = str(batch.dtype).removeprefix("torch.")
         raise LongtailError(
-            f"expected images as floats (N, 3, {size}, {size}) in [0, 1], got {str(batch.dtype).removeprefix('torch.')} "
-            f"{tuple(batch.shape)}{values}: divide bytes by 255, and leave normalisation to the network; images of any size are taken as "
-            "PIL images or uint8 arrays (N, H, W, 3)"
+            f"expected images as floats (N, 3, {size}, {size}) in [0, 1], got {dtype} "
+            f"{tuple(batch.shape)}{values}: divide bytes by 255, and leave normalisation to the "
+            "network; images of any size are taken as PIL images or uint8 arrays (N, H, W, 3)"
         )
     return batch
 
 
 class ImageFiles(NamedTuple):
-    """The image files at some places."""
+    """The image files among some paths."""
 
     paths: tuple[Path, ...]
     others: int  # files in folders that are not images by their suffix
 
 
 def images_at(places: Sequence[str | Path]) -> ImageFiles:
-    """Find images: a file counts whatever it is called, in folders (and those inside) the suffix decides; sorted within each folder."""
-    found: list[Path] = []
+    """List image files: those given by name, and those in given folders, sorted in each folder.
+
+    A file given by name counts whatever its suffix; in folders, also nested ones, the suffix decides.
+    """
+    paths: list[Path] = []
     others = 0
     for place in map(Path, places):
         if place.is_dir():
-            before = len(found)
+            before = len(paths)
             for folder, visible in walked(place):
                 images = [
-                    Path(folder, own)
-                    for own in visible
-                    if os.path.splitext(own)[1].lower() in SUFFIXES
+                    Path(folder, name)
+                    for name in visible
+                    if os.path.splitext(name)[1].lower() in SUFFIXES
                 ]
-                found += images
+                paths += images
                 others += len(visible) - len(images)
-            if len(found) == before:
+            if len(paths) == before:
+                suffixes = " ".join(sorted(SUFFIXES))
                 raise LongtailError(
-                    f"expected a folder with images ({' '.join(sorted(SUFFIXES))}), got none in {place}"
+                    f"expected a folder with images ({suffixes}), got none in {place}"
                 )
         elif place.exists():
-            found.append(place)
+            paths.append(place)
         else:
             raise LongtailError(f"expected an image or a folder of images, got nothing at {place}")
-    return ImageFiles(tuple(found), others)
+    return ImageFiles(tuple(paths), others)

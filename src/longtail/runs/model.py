@@ -19,12 +19,9 @@ from longtail.records.files import FORMAT, atomic_write, read_json, write_json, 
 from longtail.records.layout import ModelFolder, RunFolder
 from longtail.records.row import Row, Summary, read_row
 from longtail.records.scores import long_tail_scores, with_unit
-from longtail.runs.answers import read_thresholds
-from longtail.runs.images import Fit
+from longtail.runs.images import Preprocessing
 from longtail.runs.predicting import Loaded
-
-BATCH = 256
-"""Images evaluated at once; no answer depends on it."""
+from longtail.runs.predictions import read_thresholds
 
 
 def load(run: str | Path, *, device: str = "auto", trust: bool = False) -> Loaded:
@@ -43,9 +40,9 @@ def load(run: str | Path, *, device: str = "auto", trust: bool = False) -> Loade
     )
     machine.place_module(network.eval().requires_grad_(False))
     classes, size = tuple(spec["classes"]), int(spec["size"])
-    fit = Fit.from_spec(spec)
+    preprocessing = Preprocessing.from_spec(spec)
     thresholds = read_thresholds(files.thresholds, classes=len(classes))
-    return Loaded(folder, network, classes, size, row, fit, thresholds, machine)
+    return Loaded(folder, network, classes, size, row, preprocessing, thresholds, machine)
 
 
 def spec_of(network: nn.Module) -> Mapping[str, Any]:
@@ -106,7 +103,7 @@ def write_model(folder: Path, network: nn.Module, dataset: Dataset, row: Row) ->
         "network": spec_of(network),
         "classes": list(dataset.classes),
         "size": row["size"],
-        "fit": Fit.of(dataset, row["size"]).to_spec(),
+        "fit": Preprocessing.of(dataset, row["size"]).to_spec(),
     }
     write_json(files.spec, spec)
     write_text(files.card, _card(dataset, row))
@@ -157,7 +154,7 @@ import longtail
 longtail.load("FOLDER OF THE RUN").predict("image.png").labels
 ```
 
-Input: RGB in [0, 1], {row["size"]} x {row["size"]} pixels; the network normalises. A picture is {Fit.of(dataset, row["size"])}.
+Input: RGB in [0, 1], {row["size"]} x {row["size"]} pixels; the network normalises. A picture is {Preprocessing.of(dataset, row["size"])}.
 {row["parameters"]:,} parameters; weights: {row["selection"]}.
 
 {tested}

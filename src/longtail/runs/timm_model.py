@@ -99,7 +99,7 @@ def _config(
     architecture: str, keywords: Mapping[str, Any], loaded: Loaded, *, features: int
 ) -> dict[str, Any]:
     spec: Any = loaded.network.spec
-    fit = loaded.fit
+    preprocessing = loaded.preprocessing
     return {
         "architecture": architecture,
         "num_classes": len(loaded.classes),
@@ -111,9 +111,11 @@ def _config(
             "custom_load": False,
             "input_size": [3, loaded.size, loaded.size],
             "fixed_input_size": "img_size" in keywords,
-            "interpolation": "bicubic" if fit.geometry == "crop" else "bilinear",
-            "crop_pct": fit.crop,
-            "crop_mode": {"pad": "border", "crop": "center", "stretch": "squash"}[fit.geometry],
+            "interpolation": "bicubic" if preprocessing.geometry == "crop" else "bilinear",
+            "crop_pct": preprocessing.crop,
+            "crop_mode": {"pad": "border", "crop": "center", "stretch": "squash"}[
+                preprocessing.geometry
+            ],
             "mean": spec["network"]["mean"],
             "std": spec["network"]["std"],
             "num_classes": len(loaded.classes),

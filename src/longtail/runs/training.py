@@ -41,7 +41,6 @@ from longtail.report.page import write as write_report
 from longtail.runs.evaluating import (
     calibrated,
     confidence_of,
-    predict_split,
     warn_of_mirroring,
     write_sets,
 )
@@ -58,6 +57,7 @@ from longtail.runs.identity import (
     versions,
     with_geometry,
 )
+from longtail.runs.inference import predict_split
 from longtail.runs.model import check_rebuilt, deployed, spec_of, write_model
 from longtail.scoring.scorer import check_scorer, headline_of, scorer_for, summarise_splits
 

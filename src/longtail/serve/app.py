@@ -189,7 +189,7 @@ _HEAT = np.array(
 
 def _looked(loaded: Loaded, picture: Image.Image, answer: int) -> tuple[str | None, str]:
     """The picture with a map of heat over it, as a data URL, and what the map is; None and the reason where there is none."""
-    seen = loaded.fit(picture).float().div_(255)[None]
+    seen = loaded.preprocess(picture).float().div_(255)[None]
     maps, kind = saliency_map(loaded.network, seen, answer=torch.tensor([answer]))
     if maps is None:
         return None, kind
@@ -209,7 +209,7 @@ def _looked(loaded: Loaded, picture: Image.Image, answer: int) -> tuple[str | No
     colour = np.stack(
         [np.interp(large, np.linspace(0, 1, len(_HEAT)), channel) for channel in _HEAT.T], axis=2
     )
-    shown = replace(loaded.fit, size=SIDE, stored=SIDE)(picture).permute(1, 2, 0).numpy()
+    shown = replace(loaded.preprocessing, size=SIDE, stored=SIDE)(picture).permute(1, 2, 0).numpy()
     share = 0.25 + 0.45 * large[:, :, None]
     buffer = io.BytesIO()
     Image.fromarray(((1 - share) * shown + share * colour).round().astype(np.uint8)).save(

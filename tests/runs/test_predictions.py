@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from longtail.metrics.conformal import Thresholds
-from longtail.runs.answers import answered, read_thresholds
+from longtail.runs.predictions import read_thresholds, to_predictions
 
 LOGITS = torch.tensor([[0.7, 0.2, 0.1], [0.45, 0.45, 0.1], [0.1, 0.3, 0.6]]).log()
 ABC = ("a", "b", "c")
 
 
 def test_the_best_come_first_and_ties_keep_their_order() -> None:
-    found = answered(LOGITS, classes=ABC, thresholds=None, abstain_below=None)
+    found = to_predictions(LOGITS, classes=ABC, thresholds=None, abstain_below=None)
     assert found.labels == ("a", "a", "c")
     assert [[name for name, _ in row] for row in found.top(2)] == [
         ["a", "b"],
@@ -33,15 +33,17 @@ def test_the_best_come_first_and_ties_keep_their_order() -> None:
 
 def test_it_abstains_where_the_set_has_not_one_class_or_the_probability_is_low() -> None:
     thresholds = Thresholds(0.9, np.array([0.4, 0.6, 0.3]), {}, 9)
-    found = answered(LOGITS, classes=ABC, thresholds=thresholds, abstain_below=None)
+    found = to_predictions(LOGITS, classes=ABC, thresholds=thresholds, abstain_below=None)
     assert found.sets == (("a",), ("b",), ())  # 1 - 0.45 is more than 0.4; 1 - 0.6 is more than 0.3
     assert found.abstain == (False, False, True)
-    assert answered(LOGITS, classes=ABC, thresholds=thresholds, abstain_below=0.5).abstain == (
+    assert to_predictions(
+        LOGITS, classes=ABC, thresholds=thresholds, abstain_below=0.5
+    ).abstain == (
         False,
         True,
         True,
     )
-    assert answered(LOGITS, classes=ABC, thresholds=None, abstain_below=0.65).abstain == (
+    assert to_predictions(LOGITS, classes=ABC, thresholds=None, abstain_below=0.65).abstain == (
         False,
         True,
         True,
@@ -60,11 +62,11 @@ def test_it_abstains_where_the_set_has_not_one_class_or_the_probability_is_low()
 def test_what_is_no_answer_is_refused() -> None:
     for bound in (-0.1, 1.1):
         with pytest.raises(ValueError, match="probability in"):
-            answered(LOGITS, classes=ABC, thresholds=None, abstain_below=bound)
+            to_predictions(LOGITS, classes=ABC, thresholds=None, abstain_below=bound)
     with pytest.raises(ValueError, match="finite"):
-        answered(LOGITS * torch.nan, classes=ABC, thresholds=None, abstain_below=None)
+        to_predictions(LOGITS * torch.nan, classes=ABC, thresholds=None, abstain_below=None)
     with pytest.raises(ValueError, match="classifier of 2 classes"):
-        answered(LOGITS, classes=("a", "b"), thresholds=None, abstain_below=None)
+        to_predictions(LOGITS, classes=("a", "b"), thresholds=None, abstain_below=None)
 
 
 def test_thresholds_come_from_their_file(tmp_path: Path) -> None:

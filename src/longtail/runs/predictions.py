@@ -1,4 +1,4 @@
-"""Logits become answers: a class, a set of classes, or nothing, where a person should look."""
+"""Logits become predictions: a class, a set of classes, or abstention, for a person to decide."""
 
 from __future__ import annotations
 
@@ -16,54 +16,54 @@ from longtail.records.files import read_json
 
 
 def read_thresholds(path: Path, *, classes: int) -> Thresholds | None:
-    """Read `model/conformal.json`; a run that was not calibrated has none."""
+    """Read `model/conformal.json`; None for a run that was not calibrated."""
     if not path.exists():
         return None
     content = read_json(path)
     try:
-        found = conformal.from_json(content)
+        thresholds = conformal.from_json(content)
     except (ValueError, KeyError, TypeError) as error:
         raise LongtailError(
-            f"expected level, score and thresholds, got something else or a part of it in {path} ({error})"
+            "expected level, score and thresholds, got something else or a part of it "
+            f"in {path} ({error})"
         ) from error
-    if found.values.shape != (classes,):
+    if thresholds.values.shape != (classes,):
         raise LongtailError(
-            f"expected {classes} thresholds, one for each class, got {found.values.shape} in {path}: delete it or calibrate again"
+            f"expected {classes} thresholds, one for each class, got {thresholds.values.shape} "
+            f"in {path}: delete it or calibrate again"
         )
-    return found
+    return thresholds
 
 
 @dataclass(frozen=True)
-class Answers:
-    """What a network says about images, row by row."""
+class Predictions:
+    """A network's predictions for images, row by row."""
 
     probabilities: Tensor  # (N, C)
-    labels: tuple[str, ...]  # the most probable class of each
+    labels: tuple[str, ...]  # the most probable class of each image
     classes: tuple[str, ...]  # the names of the columns
-    sets: (
-        tuple[tuple[str, ...], ...] | None
-    )  # the prediction set of each; None where the run was not calibrated for them
-    level: float | None  # how probably a set holds the true class
-    abstain: tuple[
-        bool, ...
-    ]  # where a person should look: the set has not exactly one class, or the probability is too low
+    # The prediction set of each image; None where the run was not calibrated for sets.
+    sets: tuple[tuple[str, ...], ...] | None
+    level: float | None  # the probability that a set contains the true class
+    # Where a person should decide: the set has not exactly one class, or the probability is low.
+    abstain: tuple[bool, ...]
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def records(self, top: int = 5) -> list[dict[str, Any]]:
-        """Each answer as JSON: class, probability, abstain, set and level (where there are sets), top."""
-        found: list[dict[str, Any]] = []
+        """Each prediction as JSON: class, probability, abstain, top; set and level where known."""
+        records: list[dict[str, Any]] = []
         for number, best in enumerate(self.top(top)):
             named = [{"class": name, "probability": round(value, 6)} for name, value in best]
             sets = (
                 {} if self.sets is None else {"set": list(self.sets[number]), "level": self.level}
             )
-            found.append({**named[0], "abstain": self.abstain[number], **sets, "top": named})
-        return found
+            records.append({**named[0], "abstain": self.abstain[number], **sets, "top": named})
+        return records
 
     def top(self, count: int = 5) -> list[list[tuple[str, float]]]:
-        """The most probable classes of each image with their probabilities, the first first."""
+        """The most probable classes of each image with their probabilities, best first."""
         if count < 1:
             raise LongtailError(f"expected at least one class to show, got {count}")
         values, order = self.probabilities.sort(dim=1, descending=True, stable=True)
@@ -74,17 +74,23 @@ class Answers:
         ]
 
 
-def answered(
+def to_predictions(
     logits: Tensor,
     *,
     classes: tuple[str, ...],
     thresholds: Thresholds | None,
     abstain_below: float | None,
-) -> Answers:
-    """Turn logits (N, C) into answers. It abstains where the prediction set has not one class, or the probability is below the bound.
+) -> Predictions:
+    """Turn logits (N, C) into predictions.
 
-    >>> found = answered(torch.tensor([[2.0, 0.0], [0.1, 0.0]]), classes=("cat", "dog"), thresholds=None, abstain_below=0.6)
-    >>> found.labels, found.abstain
+    A prediction abstains where its set has not exactly one class, or its probability is below
+    `abstain_below`.
+
+    >>> logits = torch.tensor([[2.0, 0.0], [0.1, 0.0]])
+    >>> result = to_predictions(
+    ...     logits, classes=("cat", "dog"), thresholds=None, abstain_below=0.6
+    ... )
+    >>> result.labels, result.abstain
     (('cat', 'cat'), (False, True))
     """
     if abstain_below is not None and not 0 <= abstain_below <= 1:
@@ -93,11 +99,13 @@ def answered(
         )
     if logits.shape[1] != len(classes):
         raise LongtailError(
-            f"expected a classifier of {len(classes)} classes, got a network that gives {logits.shape[1]} numbers"
+            f"expected a classifier of {len(classes)} classes, "
+            f"got a network with {logits.shape[1]} outputs"
         )
     if not torch.isfinite(logits).all():
         raise LongtailError(
-            "expected finite logits, got others: the weights of this run are broken, or its training diverged"
+            "expected finite logits, got others: "
+            "the weights of this run are broken, or its training diverged"
         )
     probabilities = logits.softmax(dim=1)
     best, index = probabilities.max(dim=1)
@@ -108,12 +116,12 @@ def answered(
         unsure = unsure | torch.from_numpy(inside.sum(axis=1) != 1)
         level = thresholds.level
         sets = tuple(
-            tuple(name for name, own in zip(classes, row, strict=True) if own)
+            tuple(name for name, included in zip(classes, row, strict=True) if included)
             for row in inside.tolist()
         )
-    return Answers(
+    return Predictions(
         probabilities,
-        tuple(classes[own] for own in index.tolist()),
+        tuple(classes[number] for number in index.tolist()),
         classes,
         sets,
         level,
