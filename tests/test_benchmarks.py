@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import accuracy
 import pytest
 import render
 
+from longtail.experiments.jobs import Job
 from longtail.recipes.signatures import read
 
 ROW = {
@@ -27,12 +28,19 @@ ROW = {
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "results"
     monkeypatch.setattr(accuracy, "RESULTS", folder)
-    monkeypatch.setattr("subprocess.run", _refuse)
+    monkeypatch.setattr("longtail.experiments.jobs.run_job", _refuse)
     return folder
 
 
-def _refuse(*words: object, **_: object) -> None:
-    raise AssertionError(f"started {words}")
+def _refuse(job: Job, **_: object) -> None:
+    raise AssertionError(f"started {job.folder}")
+
+
+def _finish(job: Job, **_: object) -> None:
+    job.folder.mkdir(parents=True)
+    keywords = {"epochs": 3, "batch": 16, "out": str(job.folder)}
+    row = {**ROW, "keywords": keywords, "val": {"top1": 0.4, "balanced": 0.3}}
+    (job.folder / "row.json").write_text(json.dumps(row))
 
 
 def _write(results: Path, plan: str, command: str, *, row: dict[str, object] = ROW) -> None:
@@ -42,21 +50,29 @@ def _write(results: Path, plan: str, command: str, *, row: dict[str, object] = R
     )
 
 
-def _run(results: Path, **settings: object) -> str:
-    plan = {
-        "data": "digits-lt",
-        "settings": {"recipe": "cross_entropy", **settings},
-        "arms": {"new": {}},
-    }
-    return accuracy.run(plan, "later", "new", 0, root=Path("DATA"), work=results.parent / "work")
+def _run(results: Path, *, name: str = "later", **plan: Any) -> None:
+    path = results.parent / f"{name}.json"
+    usual = {"data": "digits-lt", "settings": {}, "arms": {"new": {}}, "seeds": [0]}
+    path.write_text(json.dumps({**usual, **plan}))
+    accuracy.run(path, root=Path("images"), work=results.parent / "work")
 
 
-SAME = "longtail train cross_entropy --seed 0 --data digits-lt --out runs/earlier/old-seed0 --epochs 3 --batch 16 --root DATA --threads 1"
+def _settings(**settings: object) -> dict[str, object]:
+    return {"recipe": "cross_entropy", **settings}
 
 
-def test_the_command_of_another_plan_is_copied_not_run(results: Path) -> None:
+SAME = (
+    "longtail train cross_entropy --seed 0 --data digits-lt --out runs/earlier/old-seed0 "
+    "--epochs 3 --batch 16 --root DATA --threads 1"
+)
+
+
+def test_the_command_of_another_plan_is_copied_not_run(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _write(results, "earlier", SAME)
-    assert _run(results, epochs=3, batch=16).endswith("is that of earlier/old-seed0")
+    _run(results, settings=_settings(epochs=3, batch=16))
+    assert capsys.readouterr().out.endswith("is that of earlier/old-seed0\n")
     copied = json.loads((results / "later" / "new-seed0.json").read_text())
     assert (copied["plan"], copied["arm"], copied["copied"]) == (
         "later",
@@ -64,22 +80,23 @@ def test_the_command_of_another_plan_is_copied_not_run(results: Path) -> None:
         "earlier/old-seed0",
     )
     assert (copied["row"], copied["command"]) == (ROW, SAME)
-    assert _run(results, epochs=3, batch=16).endswith("was there")
+    _run(results, settings=_settings(epochs=3, batch=16))
+    assert capsys.readouterr().out.endswith("was there\n")
 
 
 @pytest.mark.parametrize(
-    "settings", [{"epochs": 16, "batch": 3}, {"epochs": 3}, {"epochs": 3, "batch": 16, "tau": 0.5}]
+    "settings", [{"epochs": 16, "batch": 3}, {"epochs": 3}, {"epochs": 3, "batch": 16, "ema": 0.5}]
 )
 def test_another_command_is_run(results: Path, settings: dict[str, object]) -> None:
     _write(results, "earlier", SAME)
     with pytest.raises(AssertionError, match="started"):
-        _run(results, **settings)
+        _run(results, settings=_settings(**settings))
 
 
 def test_a_result_without_test_images_is_no_result_of_another_plan(results: Path) -> None:
     _write(results, "earlier", SAME, row={**ROW, "test": None})
     with pytest.raises(AssertionError, match="started"):
-        _run(results, epochs=3, batch=16)
+        _run(results, settings=_settings(epochs=3, batch=16))
 
 
 def test_a_result_from_before_a_default_changed_is_not_copied(results: Path) -> None:
@@ -87,95 +104,83 @@ def test_a_result_from_before_a_default_changed_is_not_copied(results: Path) -> 
         results, "earlier", SAME, row={**ROW, "keywords": {"epochs": 3, "batch": 16, "ema": 0.5}}
     )
     with pytest.raises(AssertionError, match="started"):
-        _run(results, epochs=3, batch=16)
+        _run(results, settings=_settings(epochs=3, batch=16))
 
 
-def _finish(words: list[str], **_: object) -> SimpleNamespace:
-    if words[0] != "git":
-        out = Path(words[words.index("--out") + 1])
-        out.mkdir()
-        keywords = {"epochs": 3, "batch": 16, "out": str(out)}
-        (out / "row.json").write_text(
-            json.dumps({**ROW, "keywords": keywords, "val": {"top1": 0.4, "balanced": 0.3}})
-        )
-    return SimpleNamespace(returncode=0, stdout="abc")
-
-
-def test_what_an_arm_begins_with_is_trained_again_if_only_its_result_is_left(
+def test_what_an_arm_starts_from_is_trained_again_if_only_its_result_is_left(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = []
 
-    def finish(words: list[str], **_: object) -> SimpleNamespace:
-        started.append(Path(words[words.index("--out") + 1]).name if "--out" in words else "")
-        return _finish(words)
+    def finish(job: Job, *, apart: bool) -> None:
+        assert apart
+        started.append(job.folder.name)
+        if not job.finished:
+            _finish(job)
 
-    monkeypatch.setattr("subprocess.run", finish)
-    monkeypatch.setattr(accuracy, "PLANS", tmp_path)
+    monkeypatch.setattr("longtail.experiments.jobs.run_job", finish)
     _write(results, "earlier", SAME)
     before = (results / "earlier" / "old-seed0.json").read_text()
-    teachers = {"data": "digits-lt", "settings": {"recipe": "cross_entropy"}, "arms": {"old": {}}}
+    teachers = {"data": "digits-lt", "settings": _settings(), "arms": {"old": {}}, "seeds": [0]}
     (tmp_path / "earlier.json").write_text(json.dumps(teachers))
-    plan = {
-        "data": "digits-lt",
-        "settings": {"recipe": "deit_lt"},
-        "arms": {"new": {"teacher": "{work}/earlier/old-seed0"}},
-    }
-    for seed in (1, 2):
-        assert accuracy.run(
-            plan, "later", "new", seed, root=Path("DATA"), work=tmp_path / "work"
-        ).endswith("is new")
-    assert [name for name in started if name] == [
-        "old-seed0",
-        "new-seed1",
-        "new-seed2",
-    ]  # the teacher once
+    arms = {"new": {"teacher": "{work}/earlier/old-seed0"}}
+    _run(results, settings={"recipe": "deit_lt"}, arms=arms, seeds=[1, 2])
+    assert started == ["old-seed0", "new-seed1", "new-seed2"], "the teacher once"
     assert (results / "earlier" / "old-seed0.json").read_text() == before
-    whole = json.loads((results / "later" / "new-seed2.json").read_text())
-    assert whole["begun_with"] == {"earlier/old-seed0": 0.3}
-    assert whole["begun_minutes"] == {"earlier/old-seed0": whole["row"]["minutes"]}
-    assert whole["begun_threads"] == {"earlier/old-seed0": 2}
-    (tmp_path / "work" / "earlier" / "old-seed0" / "pretrain").mkdir()
-    (tmp_path / "work" / "earlier" / "old-seed0" / "pretrain" / "done").write_text(
-        '{"minutes": 7.5}'
-    )
-    accuracy.run(plan, "later", "new", 3, root=Path("DATA"), work=tmp_path / "work")
-    whole = json.loads((results / "later" / "new-seed3.json").read_text())
-    assert whole["begun_minutes"] == {
-        "earlier/old-seed0": 7.5
-    }  # of an encoder, without the classifier that judges it
-    assert whole["row"]["keywords"]["out"] == "runs/later/new-seed3"  # no folder of this machine
+    result = json.loads((results / "later" / "new-seed2.json").read_text())
+    assert result["begun_with"] == {"earlier/old-seed0": 0.3}
+    assert result["begun_minutes"] == {"earlier/old-seed0": result["row"]["minutes"]}
+    assert result["begun_threads"] == {"earlier/old-seed0": 2}
+    assert "--teacher runs/earlier/old-seed0" in result["command"]
+    pretraining = tmp_path / "work" / "earlier" / "old-seed0" / "pretrain"
+    pretraining.mkdir()
+    (pretraining / "done").write_text('{"minutes": 7.5}')
+    _run(results, settings={"recipe": "deit_lt"}, arms=arms, seeds=[1, 2, 3])
+    result = json.loads((results / "later" / "new-seed3.json").read_text())
+    # Of an encoder, without the classifier that evaluates it.
+    assert result["begun_minutes"] == {"earlier/old-seed0": 7.5}
+    assert result["row"]["keywords"]["out"] == "runs/later/new-seed3"  # no folder of this machine
 
 
 def test_a_plan_that_chooses_keeps_no_test_numbers(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("subprocess.run", _finish)
-    plan = {
-        "data": "digits-lt",
-        "settings": {"recipe": "cross_entropy"},
-        "arms": {"new": {}},
-        "judged": "validation",
-    }
-    assert accuracy.run(
-        plan, "later", "new", 0, root=Path("DATA"), work=results.parent / "work"
-    ).endswith("is new")
+    monkeypatch.setattr("longtail.experiments.jobs.run_job", _finish)
+    _run(results, settings=_settings(), judged="validation")
     row = json.loads((results / "later" / "new-seed0.json").read_text())["row"]
     assert (row["test"], row["val"]) == (None, {"top1": 0.4, "balanced": 0.3})
 
 
-def test_an_arm_takes_a_setting_of_its_plan_away() -> None:
-    plan = {"data": "cifar10-lt", "settings": {"recipe": "vit", "epochs": 3, "repeats": 1}}
-    words = accuracy.command(
-        plan,
-        {"epochs": None, "repeats": 2},
-        seed=0,
-        out=Path("out"),
-        work=Path("work"),
-        root=Path("root"),
-    )
-    assert "--epochs" not in words
-    assert words[words.index("--repeats") + 1] == "2"
+def test_seeds_come_in_turn_and_a_run_that_diverged_has_no_result(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    def finish(job: Job, **_: object) -> str | None:
+        started.append(job.folder.name)
+        if job.folder.name == "b-seed0":
+            return "the loss stopped being finite"
+        _finish(job)
+        return None
+
+    monkeypatch.setattr("longtail.experiments.jobs.run_job", finish)
+    _run(results, settings=_settings(), arms={"a": {"epochs": 1}, "b": {"epochs": 2}}, seeds=[0, 1])
+    assert started == ["a-seed0", "b-seed0", "a-seed1", "b-seed1"]
+    assert sorted(path.stem for path in (results / "later").iterdir()) == [
+        "a-seed0",
+        "a-seed1",
+        "b-seed1",
+    ]
+
+
+def test_committed_results_are_found_finished(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("longtail.experiments.jobs.run_job", _refuse)
+    accuracy.run(accuracy.PLANS / "digits_lt_smokes.json", root=tmp_path, work=tmp_path)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 39
+    assert all(line.endswith("was there") for line in lines)
 
 
 def test_a_plan_run_again_does_what_its_results_did() -> None:

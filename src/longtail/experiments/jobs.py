@@ -120,26 +120,36 @@ def machine(flags: Mapping[str, Any], at_once: int) -> dict[str, Any]:
     return {**flags} if alone else {**flags, "threads": 1}
 
 
+def run_folder(arm: Arm, seed: int, folder: Path) -> Path:
+    """The folder of an arm's run, in that of its experiment."""
+    return folder / arm.folder.replace("{seed}", str(seed if arm.seed is None else arm.seed))
+
+
+def settings_of(experiment: Experiment, arm: Arm, seed: int, folder: Path) -> dict[str, Any]:
+    """The settings of an arm's run, with the folders of its prerequisites and its seed filled in."""
+    settings = {}
+    for name, value in arm.settings.items():
+        if isinstance(value, str) and value[1:-1] in experiment.prerequisites:
+            value = str(run_folder(experiment.prerequisites[value[1:-1]], seed, folder))
+        settings[name] = value.replace("{seed}", str(seed)) if isinstance(value, str) else value
+    return settings
+
+
 def jobs_of(experiment: Experiment, folder: Path) -> list[Job]:
     """The runs of an experiment: prerequisites, then every arm with every seed. Checks all settings."""
-
-    def place(arm: Arm, seed: int) -> Path:
-        return folder / arm.folder.replace("{seed}", str(seed if arm.seed is None else arm.seed))
 
     def job(arm: Arm, seed: int, *, compared: bool) -> Job:
         recipe = read(arm.recipe)
         flags, keywords = dict(experiment.flags), dict[str, Any]()
-        for name, value in arm.settings.items():
-            if isinstance(value, str) and value[1:-1] in experiment.prerequisites:
-                value = str(place(experiment.prerequisites[value[1:-1]], seed))
-            elif isinstance(value, str) and (name not in RESERVED or name in DATA_FLAGS):
-                value = parameter_of(recipe, name).parse(value.replace("{seed}", str(seed)))
+        for name, value in settings_of(experiment, arm, seed, folder).items():
+            if isinstance(value, str) and (name not in RESERVED or name in DATA_FLAGS):
+                value = parameter_of(recipe, name).parse(value)
             (flags if name in RESERVED else keywords)[name] = value
         return Job(
             recipe,
             arm.data or experiment.data,
             seed if arm.seed is None else arm.seed,
-            place(arm, seed),
+            run_folder(arm, seed, folder),
             recipe.keywords(keywords),
             flags,
             compared=compared,

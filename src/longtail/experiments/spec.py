@@ -10,7 +10,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -173,42 +173,51 @@ def citations() -> dict[str, tuple[str, ...]]:
     }
 
 
-def upgrade_plan(path: Path) -> Experiment:
-    """Read a committed plan of `benchmarks/plans`.
+def upgrade_plan(path: Path, *, root: Path | None = None) -> Experiment:
+    """Read a committed plan of `benchmarks/plans`; `root` is where images are.
 
-    The runs of arm A go to PLAN/A-seedN. A setting "{work}/PLAN/ARM-seedN" is the run of that arm,
-    of this or another plan beside it; null takes a setting of the plan away.
+    The runs of an arm go to PLAN/ARM-seedN. A setting "{work}/PLAN/ARM-seedN" is the run of that
+    arm, of this or another plan beside it; null takes a setting of the plan away. Data that is
+    "{root}" is a folder of images.
     """
-    plan, prerequisites, arms = json.loads(path.read_text(encoding="utf-8")), {}, []
+    prerequisites, arms = {}, []
+    plan = _read_plan(path)
     for name in plan["arms"]:
-        arm = _planned(plan, path.stem, name)
+        arm = _planned(plan, path.stem, name, root=root)
         settings = dict(arm.settings)
         for key, value in settings.items():
             if isinstance(value, str) and value.startswith("{work}/"):
                 folder = value.removeprefix("{work}/")
                 earlier, _, run = folder.partition("/")
                 other, _, seed = run.rpartition("-seed")
-                source = json.loads(path.with_stem(earlier).read_text(encoding="utf-8"))
-                start = _planned(source, earlier, other)
-                prerequisites[folder.replace("{seed}", "*")] = Arm(
-                    recipe=start.recipe,
-                    settings=start.settings,
-                    data=source["data"],
-                    seed=None if seed == "{seed}" else int(seed),
-                    folder=start.folder,
-                )
-                settings[key] = f"{{{folder.replace('{seed}', '*')}}}"
-        arms.append(Arm(recipe=arm.recipe, settings=settings, folder=arm.folder))
+                source = _planned(_read_plan(path.with_stem(earlier)), earlier, other, root=root)
+                start = folder.replace("{seed}", "*")
+                number = None if seed == "{seed}" else int(seed)
+                prerequisites[start] = replace(source, seed=number)
+                settings[key] = f"{{{start}}}"
+        arms.append(replace(arm, settings=settings))
     return Experiment(
         data=plan["data"], arms=arms, seeds=plan["seeds"], prerequisites=prerequisites
     )
 
 
-def _planned(plan: Mapping[str, Any], name: str, arm: str) -> Arm:
+def _read_plan(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def _planned(plan: Mapping[str, Any], name: str, arm: str, *, root: Path | None) -> Arm:
     settings = {**plan["settings"], **plan["arms"][arm]}
-    recipe = settings.pop("recipe")
+    recipe, data = settings.pop("recipe"), str(plan["data"])
     given = {key: value for key, value in settings.items() if value is not None}
-    return Arm(recipe=recipe, settings=given, folder=f"{name}/{arm}-seed{{seed}}")
+    if root is not None and data != "{root}":
+        given["root"] = str(root)
+    return Arm(
+        recipe=recipe,
+        settings=given,
+        data=data.replace("{root}", str(root)),
+        folder=f"{name}/{arm}-seed{{seed}}",
+    )
 
 
 def expand(sweep: Sweep) -> Experiment:
