@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from longtail.data.names import KNOWN
+from longtail.deprecated import current_keywords
 from longtail.nn.networks import NETWORKS
 from longtail.recipes.published import Published, match, published, smokes, train_images
 from longtail.recipes.signatures import read
@@ -150,9 +151,10 @@ def test_smokes_say_what_the_results_say_and_run_what_the_plan_ran() -> None:
     variances = []
     for arm, own in SMOKES.items():
         settings = {**plan["settings"], **plan["arms"][arm]}
-        assert own.keywords == {name: value for name, value in settings.items() if name != "recipe"}
+        recipe = settings.pop("recipe")
+        assert own.keywords == current_keywords(recipe, settings)
         used = [row.recipe for row in PUBLISHED.values() if row.smoke == arm]
-        assert set(used) == {settings["recipe"]}, "a smoke has the recipe of its rows"
+        assert set(used) == {recipe}, "a smoke has the recipe of its rows"
         paths = sorted((BENCHMARKS / "results" / "digits_lt_smokes").glob(f"{arm}-seed?.json"))
         values = [json.loads(path.read_text())["row"]["test"]["top1"] for path in paths]
         assert len(values) == 3

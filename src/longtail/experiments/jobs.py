@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from longtail.data.request import data_flags
 from longtail.errors import LongtailError, explained
-from longtail.experiments.spec import DATA_FLAGS, Arm, Experiment, parameter_of
+from longtail.experiments.spec import Arm, Experiment, parse_setting
 from longtail.recipes.signatures import RESERVED, Recipe, read
 from longtail.records.layout import RunFolder
 
@@ -142,9 +143,9 @@ def jobs_of(experiment: Experiment, folder: Path) -> list[Job]:
         recipe = read(arm.recipe)
         flags, keywords = dict(experiment.flags), dict[str, Any]()
         for name, value in settings_of(experiment, arm, seed, folder).items():
-            if isinstance(value, str) and (name not in RESERVED or name in DATA_FLAGS):
-                value = parameter_of(recipe, name).parse(value)
-            (flags if name in RESERVED else keywords)[name] = value
+            is_run_flag = name in RESERVED and name not in data_flags()
+            checked = value if is_run_flag else parse_setting(recipe, name, value)
+            (flags if name in RESERVED else keywords)[name] = checked
         return Job(
             recipe,
             arm.data or experiment.data,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from longtail.data.request import DataRequest, data_flags
 from longtail.errors import LongtailError, MissingExtra
 from longtail.experiments.jobs import (
     Job,
@@ -42,19 +43,6 @@ if TYPE_CHECKING:
 
 TRIALS = 20
 SHOWN = 10  # trials in the table
-FLAGS: Mapping[str, Any] = {
-    "root": None,
-    "imbalance": None,
-    "profile": "exp",
-    "protocol": "holdout",
-    "split_seed": 0,
-    "on_bad_image": "refuse",
-    "mirror": None,
-    "geometry": None,
-    "tta": "none",
-    "adjust": "none",
-}
-"""The flags that tell one search from another, with their defaults; those of the machine may change."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +189,6 @@ def plan(
 ) -> Search:
     """What the arguments of `search` ask for; everything is checked before anything runs."""
     from longtail.data.open import open_data
-    from longtail.data.request import DataRequest
     from longtail.runs.identity import check_outside
     from longtail.scoring.scorer import scorer_for
 
@@ -227,6 +214,8 @@ def plan(
             )
         fixed[name] = parameter.parse(value) if isinstance(value, str) else value
     spaces = {name: parse_space(known, name, text) for name, text in space.items()}
+    folder = Path(out) if out else default_folder(f"search-{known.name.rpartition(':')[2]}", data)
+    check_outside(folder, str(data))
     scorer = scorer_for(open_data(data, **DataRequest.from_flags(data, flags).flags()))
     scores = {f"val/{name}": shown for name, shown in scorer.labels.items()}
     metric = metric or f"val/{scorer.headline}"
@@ -235,8 +224,6 @@ def plan(
             f"expected --metric {', '.join(scores)}, got {metric!r}"
             + ": the test set must not choose" * ("test" in metric)
         )
-    folder = Path(out) if out else default_folder(f"search-{known.name.rpartition(':')[2]}", data)
-    check_outside(folder, str(data))
     return Search(
         known,
         str(data),
@@ -267,7 +254,10 @@ def open_study(search: Search) -> Study:
 
     from longtail.records.files import FORMAT, read_json, write_json
 
-    flags = {name: search.flags.get(name, default) for name, default in FLAGS.items()}
+    # What tells one search from another; the machine may change.
+    usual = {name: field.default for name, field in data_flags().items()}
+    usual |= {"tta": "none", "adjust": "none"}
+    flags = {name: search.flags.get(name, default) for name, default in usual.items()}
     texts = {name: None if value is None else str(value) for name, value in flags.items()}
     record = {
         "format": FORMAT,
@@ -281,7 +271,7 @@ def open_study(search: Search) -> Study:
     path = files.request
     if path.exists():
         there = read_json(path)
-        there["flags"] = {**dict.fromkeys(FLAGS), **there["flags"]}  # a flag that is newer
+        there["flags"] = {**dict.fromkeys(usual), **there["flags"]}  # newer flags had no value
         changed = [
             f"{name}: {there.get(name)} in the folder, {value} requested"
             for name, value in record.items()

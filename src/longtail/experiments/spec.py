@@ -13,32 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from longtail.data.request import Geometry
+from longtail.data.request import data_flags, parse_field
 from longtail.errors import LongtailError
 from longtail.naming import unknown
 from longtail.recipes.data_files import build, read_toml
 from longtail.recipes.published import Published, published
-from longtail.recipes.signatures import Parameter, Recipe, read
+from longtail.recipes.signatures import Recipe, read
 from longtail.report.rows import PREREQUISITES
 
 DATA = Path(__file__).parent / "data"
-
-DATA_FLAGS: Mapping[str, Parameter] = {
-    parameter.name: parameter
-    for parameter in (
-        Parameter("root", "Path", None, optional=True),
-        Parameter("imbalance", "float", None, optional=True),
-        Parameter("profile", "Literal", "exp", choices=("exp", "step", "pareto")),
-        Parameter("protocol", "Literal", "holdout", choices=("holdout", "paper")),
-        Parameter("split_seed", "int", 0),
-        Parameter("on_bad_image", "Literal", "refuse", choices=("refuse", "skip")),
-        Parameter("mirror", "bool", None, optional=True),
-        Parameter("geometry", "Literal", None, choices=get_args(Geometry), optional=True),
-    )
-}
-"""The flags of the data: settings of an arm beside the keywords of its recipe."""
 
 _PREFIX = {"ldam": "teacher_", "paco": "teacher_", "masked_autoencoder": "pretrain_"}
 _ENCODER = ("mask", "decoder_width", "decoder_depth", "decoder_heads")
@@ -118,8 +103,8 @@ class Sweep:
     @property
     def swept_flags(self) -> list[str]:
         """The data flags that have more than one value."""
-        flags = {name: _listed(self.grid[name]) for name in self.grid if name in DATA_FLAGS}
-        together = [name for settings in self.zip for name in settings if name in DATA_FLAGS]
+        flags = {name: _listed(self.grid[name]) for name in self.grid if name in data_flags()}
+        together = [name for settings in self.zip for name in settings if name in data_flags()]
         return [
             *(name for name, values in flags.items() if len(values) > 1),
             *dict.fromkeys(together),
@@ -274,7 +259,7 @@ def _combinations(
     names = [
         name
         for name in sweep.grid
-        if name in {*DATA_FLAGS, *recipe.parameters, *recipe.old_names} or name not in elsewhere
+        if name in {*data_flags(), *recipe.parameters, *recipe.old_names} or name not in elsewhere
     ]
     values = {name: _values(recipe, name, sweep.grid[name]) for name in names}
     for together in sweep.zip or ({},):
@@ -283,7 +268,7 @@ def _combinations(
             settings = {**fixed, **dict(zip(names, choice, strict=True))}
             varied = [*together, *(name for name in names if len(values[name]) > 1)]
             checked = recipe.keywords(
-                {name: value for name, value in settings.items() if name not in DATA_FLAGS}
+                {name: value for name, value in settings.items() if name not in data_flags()}
             )  # refuses here, not after an hour
             shown = {**settings, **checked}
             yield settings, {name: f"{name}={_short(shown[name])}" for name in varied}
@@ -326,7 +311,7 @@ def _prerequisite(
     flags = {
         key: value
         for key, value in settings.items()
-        if key in DATA_FLAGS and key not in start.settings and start.data is None
+        if key in data_flags() and key not in start.settings and start.data is None
     }
     label = "-".join([name, *(varied[key] for key in flags if key in varied)])
     # Its own settings hold against the grid's: else a sharp and a flat teacher would become one.
@@ -353,19 +338,18 @@ def _listed(given: Any) -> Sequence[Any]:
 
 
 def _values(recipe: Recipe, name: str, given: Any) -> list[Any]:
-    """The values of a keyword or data flag; a text is read as on the command line."""
-    parameter = parameter_of(recipe, name)
-    parts = given.split(";") if isinstance(given, str) and parameter.many else _listed(given)
-    return [
-        parameter.parse(part) if isinstance(part, str) else parameter.check(part) for part in parts
-    ]
+    """The values of a keyword or data flag in a grid."""
+    many = name not in data_flags() and recipe.parameter(name).many
+    parts = given.split(";") if isinstance(given, str) and many else _listed(given)
+    return [parse_setting(recipe, name, part) for part in parts]
 
 
-def parameter_of(recipe: Recipe, name: str) -> Parameter:
-    """The type of a setting: a data flag or a keyword of the recipe."""
-    if name in DATA_FLAGS:
-        return DATA_FLAGS[name]
-    return recipe.parameter(name)
+def parse_setting(recipe: Recipe, name: str, value: Any) -> Any:
+    """Check a data flag or a keyword of a recipe; a text is read as on the command line."""
+    if name in data_flags():
+        return parse_field(name, str(value))
+    parameter = recipe.parameter(name)
+    return parameter.parse(value) if isinstance(value, str) else parameter.check(value)
 
 
 def _short(value: Any) -> str:
