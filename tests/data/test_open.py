@@ -1,14 +1,19 @@
 import pickle
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from longtail.data.images import reading
-from longtail.data.open import open_data, open_for_evaluation
+from longtail.data.open import assemble, open_data, open_for_evaluation
+from longtail.data.readers.digits import digits
 from longtail.data.request import DataRequest
+from longtail.data.splits import natural_groups
+from longtail.errors import LongtailError
 
 MakeFolder = Callable[..., Path]
 
@@ -106,6 +111,29 @@ def test_what_was_learnt_from_is_judged_by_what_was_held_out(
     assert (
         len(open_for_evaluation(DataRequest(path), learnt=(own.hash, "holdout", 4)).test) == 21
     ), "another split of it is other data"
+
+
+def test_a_class_needs_no_training_image_where_attributes_of_classes_are_stated() -> None:
+    source = digits()
+    train = source.splits["train"]
+    nine_unseen = {**source.splits, "train": train.take(np.flatnonzero(train.target != 9))}
+    vector = {"vector": np.eye(10, dtype=np.float32)}
+    stated = replace(source, splits=nine_unseen, class_attributes=vector, grouping=natural_groups)
+    data = assemble(stated)
+    assert len(data.classes) == 10
+    assert data.counts[9] == 0
+    assert data.groups.members == {"seen": tuple(range(9)), "unseen": (9,)}
+    assert torch.equal(data.class_attributes["vector"], torch.eye(10))
+    assert int((data.test.target == 9).sum()) == 50
+    left_out = assemble(replace(stated, class_attributes={}))
+    assert len(left_out.classes) == 9
+    assert "have no training image and were left out" in left_out.warnings[0]
+    with pytest.raises(LongtailError, match="each of 10 classes, got 3"):
+        assemble(replace(stated, class_attributes={"vector": np.eye(3)}))
+
+
+def test_hashes_of_data_without_columns_have_not_changed() -> None:
+    assert open_data("digits-lt").hash.startswith("228cb81e3a95")
 
 
 def test_mirroring_is_as_the_data_has_it_unless_told(

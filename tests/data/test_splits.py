@@ -1,3 +1,4 @@
+from dataclasses import replace
 from hashlib import sha256
 
 import numpy as np
@@ -196,4 +197,53 @@ def test_shared_images_are_counted_and_shown() -> None:
     assert (
         shared(rows([0, 1], [1, 2]), rows([0, 0], [2, 3]))
         == "1 test images are also in training (same content): 2 = 2."
+    )
+
+
+def test_rows_with_domains_are_held_out_class_by_class_and_domain_by_domain() -> None:
+    pixels = torch.zeros((60, 3, 2, 2), dtype=torch.uint8)
+    digests = tuple(bytes([row]) * 32 for row in range(60))
+    target, domain = np.arange(60) % 2, np.arange(60) // 2 % 3
+    ids = tuple(map(str, range(60)))
+    plain = Rows(ArrayImages(pixels), target, ids, digests)
+    rows = replace(plain, columns={"domain": domain})
+    stay, out = hold_out(rows, "ab", share=5, seed=0, purpose="val", domains="xyz")
+    strata = [*zip(out.target.tolist(), out.columns["domain"].tolist(), strict=True)]
+    assert sorted(strata) == [(a, b) for a in range(2) for b in range(3) for _ in range(2)]
+    assert len(stay) + len(out) == 60
+    other = replace(plain, columns={"domain": 2 - domain})  # the same domains in another order
+    again = hold_out(other, "ab", share=5, seed=0, purpose="val", domains="zyx")[1]
+    assert {*again.ids} == {*out.ids}
+    assert {*hold_out(plain, "ab", share=5, seed=0, purpose="val")[1].ids} != {*out.ids}
+
+
+def test_columns_categories_and_class_attributes_are_in_the_hash_only_where_there_are_some() -> (
+    None
+):
+    pixels = torch.zeros((4, 3, 2, 2), dtype=torch.uint8)
+    digests = tuple(bytes([row]) * 32 for row in range(4))
+    rows = Rows(ArrayImages(pixels), np.array([0, 1, 0, 1]), tuple("abcd"), digests)
+    # As before there were columns, written out.
+    parts = [b"train" + digests[row] + (row % 2).to_bytes(4) for row in range(4)]
+    plain = sha256(b"".join(sorted(parts))).hexdigest()
+    assert split_hash({"train": rows}) == plain
+    assert split_hash({"train": rows}, categories={}, class_attributes={}) == plain
+    domain = np.array([0, 1, 1, 0])
+    with_domain = split_hash({"train": replace(rows, columns={"domain": domain})})
+    vector = {"vector": np.ones((2, 3), np.float32)}
+    hashes = {
+        plain,
+        with_domain,
+        split_hash({"train": replace(rows, columns={"domain": 1 - domain})}),
+        split_hash({"train": replace(rows, columns={"place": domain})}),
+        split_hash({"train": rows}, categories={"domain": ("a", "b")}),
+        split_hash({"train": rows}, class_attributes=vector),
+        split_hash({"train": rows}, class_attributes={"vector": 2 * vector["vector"]}),
+    }
+    assert len(hashes) == 7
+    narrow = replace(rows, columns={"domain": domain.astype(np.int32)})
+    assert split_hash({"train": narrow}) == with_domain
+    order = np.array([3, 1, 0, 2])
+    assert (
+        split_hash({"train": replace(rows, columns={"domain": domain}).take(order)}) == with_domain
     )

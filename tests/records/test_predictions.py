@@ -31,6 +31,20 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [file.name for file in path.parent.iterdir()] == ["test.npz"]
 
 
+def test_columns_are_stored_under_their_names(tmp_path: Path) -> None:
+    columns = {"domain": np.array([1, 0]), "box": np.ones((2, 4), dtype=np.float32)}
+    given = SplitPredictions(
+        {"logits": np.eye(2, dtype=np.float32)}, np.array([0, 1]), np.array([0, 1]), columns
+    )
+    write_predictions(tmp_path / "test.npz", given, ["a", "b"])
+    with np.load(tmp_path / "test.npz") as archive:
+        assert {"column.domain", "column.box"} < {*archive.files}
+    read, _ = read_predictions(tmp_path / "test.npz")
+    assert {*read.columns} == {*columns}
+    for name, values in columns.items():
+        np.testing.assert_array_equal(read.columns[name], values)
+
+
 def test_numpy_alone_can_read_it(tmp_path: Path) -> None:
     write_predictions(tmp_path / "a.npz", some(), list("abc"))
     with np.load(tmp_path / "a.npz", allow_pickle=False) as archive:

@@ -48,6 +48,24 @@ def test_collect_sorts_by_index_and_counts_each_image_once() -> None:
     assert predictions.logits["logits"].dtype == np.float32
 
 
+class Domains(Rows):
+    """The same with a column."""
+
+    def epoch(self, index: int, *, start: int = 0) -> Iterator[Mapping[str, Any]]:
+        for batch in super().epoch(index, start=start):
+            yield {**batch, "domain": 10 * batch["index"], "position": batch["index"]}
+
+
+def test_collect_gathers_the_columns_of_batches() -> None:
+    predictions = collect(Domains([[3, 1], [0, 2], [2, 3]], [2, 1, 0, 1]), answer)
+    assert {name: own.tolist() for name, own in predictions.columns.items()} == {
+        "domain": [0, 10, 20, 30]
+    }
+    assert [*predictions.logits] == ["logits", "cls"]
+    accuracy = Accuracy(Domains([[0, 1, 2, 3]], [2, 1, 0, 1]), classes=3, groups=GROUPS)
+    assert "domain/top1" not in accuracy(answer)
+
+
 def test_accuracy_names_heads_and_leaves_out_empty_groups() -> None:
     numbers = Accuracy(Rows([[0, 1], [2]], [0, 0, 1]), classes=3, groups=GROUPS)(answer)
     assert numbers == {

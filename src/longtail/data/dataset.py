@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from longtail.core import Groups, Scorer
+from longtail.data.columns import check_columns
 from longtail.data.images.stores import ImageStore
 from longtail.data.request import Geometry
 from longtail.errors import LongtailError
@@ -24,8 +26,11 @@ class Split:
     target: Tensor  # int64 (N,)
     ids: tuple[str, ...]
     crop: float = 1.0  # the share of an image's central square that is evaluated
+    columns: Mapping[str, Tensor] = field(default_factory=dict)
+    """What else is known of each row, such as "domain" (N,) or "boxes" (N, M, 4): in every batch."""
 
     def __post_init__(self) -> None:
+        check_columns(self.columns, len(self.target))
         if not len(self.pictures) == len(self.target) == len(self.ids):
             numbers = f"{len(self.pictures)}, {len(self.target)} and {len(self.ids)}"
             raise LongtailError(f"expected as many pictures as targets and ids, got {numbers}")
@@ -40,6 +45,7 @@ class Split:
             pictures=self.pictures.take(rows),
             target=self.target[torch.from_numpy(rows)],
             ids=tuple(self.ids[row] for row in rows.tolist()),
+            columns={name: own[torch.from_numpy(rows)] for name, own in self.columns.items()},
         )
 
 
@@ -67,6 +73,10 @@ class Dataset:
     geometry: Geometry = "pad"  # how images that are not square become squares
     marks: tuple[str, ...] = ()  # stand on every row: "counts conventional, images not"
     warnings: tuple[str, ...] = ()  # said once when the data is opened
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What the integers in a column, or in an attribute of classes, mean."""
+    class_attributes: Mapping[str, Tensor] = field(default_factory=dict)
+    """What is known of each class, one row per class; a class may then have no training image."""
     scorer: Scorer | None = None  # brought by data that is scored in a way of its own
     scoring: str | None = (
         None  # the score that was requested as the headline, where not the usual one

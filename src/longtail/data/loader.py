@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, cast, overload
@@ -76,6 +76,7 @@ class _Epoch(TorchDataset[dict[str, Tensor]]):
 
     pictures: ImageStore
     target: Tensor
+    columns: Mapping[str, Tensor]
     view: View
     order: Array
     parameters: Array  # row = draw
@@ -94,6 +95,7 @@ class _Epoch(TorchDataset[dict[str, Tensor]]):
             "target": self.target[row],
             "position": torch.from_numpy(draws),
             "index": row,
+            **{name: values[row] for name, values in self.columns.items()},
         }
 
     def _images(self, index: Array, parameters: Array) -> Tensor:
@@ -224,6 +226,7 @@ class TrainLoader(Generic[B_co]):
         epoch = _Epoch(
             pictures=self.split.pictures,
             target=self.split.target,
+            columns=self.split.columns,
             view=self.view,
             order=order,
             parameters=self.view.parameters(
@@ -278,6 +281,7 @@ class EvalLoader:
         epoch = _Epoch(
             pictures=self.split.pictures,
             target=self.split.target,
+            columns=self.split.columns,
             view=self.view,
             order=np.arange(rows),
             parameters=self.view.parameters(np.random.default_rng(0), rows),

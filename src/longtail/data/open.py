@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from longtail import processes
+from longtail.core import Groups
 from longtail.data.dataset import Dataset, Split
 from longtail.data.images.reading import read
 from longtail.data.names import KNOWN
@@ -24,7 +26,14 @@ from longtail.data.readers.lists import image_list, published
 from longtail.data.readers.parquet import parquet, parquet_files
 from longtail.data.request import DataRequest, Protocol, data_flags
 from longtail.data.source import Rows, Source, several
-from longtail.data.splits import hold_out, shared, split_hash
+from longtail.data.splits import (
+    hold_out,
+    natural_groups,
+    one_group,
+    seen_groups,
+    shared,
+    split_hash,
+)
 from longtail.errors import LongtailError
 from longtail.naming import unknown
 
@@ -37,7 +46,7 @@ def open_dataset(
     *,
     size: int | None = None,
     device: str = "cpu",
-    geometry_by_memory: bool = False,
+    legacy: bool = False,
 ) -> Dataset:
     """Open requested data: in the first of several processes before the others, so that only one downloads.
 
@@ -45,11 +54,10 @@ def open_dataset(
         request: Which data, and how it is split.
         size: The side of the squares that networks see, in pixels; chosen from the images unless given.
         device: Where the processes compute, and so how they talk to each other.
-        geometry_by_memory: For runs that recorded no geometry (`reading.read`).
+        legacy: As versions did that recorded no geometry: images are padded if all fit into memory and cropped if not,
+            and columns of lists and parquet files are left out.
     """
-    return first_process_first(
-        lambda: _open(request, size=size, geometry_by_memory=geometry_by_memory), device
-    )
+    return first_process_first(lambda: _open(request, size=size, legacy=legacy), device)
 
 
 def first_process_first(opening: Callable[[], Dataset], device: str) -> Dataset:
@@ -90,20 +98,21 @@ def open_data(source: str | Path, *, size: int | None = None, **flags: Any) -> D
     return _open(DataRequest.from_flags(source, flags), size=size)
 
 
-def _open(
-    request: DataRequest, *, size: int | None = None, geometry_by_memory: bool = False
-) -> Dataset:
+def _open(request: DataRequest, *, size: int | None = None, legacy: bool = False) -> Dataset:
     if size is not None and size < 1:
         raise LongtailError(f"expected a size of at least 1 pixel, got {size}.")
     source = find(request)
     if request.mirror is not None:
         source = replace(source, mirror=request.mirror)
+    if legacy:
+        bare = {split: replace(rows, columns={}) for split, rows in source.splits.items()}
+        source = replace(source, splits=bare, categories={})
     source = read(
         source,
         size=size,
         geometry=request.geometry,
         on_bad_image=request.on_bad_image,
-        geometry_by_memory=geometry_by_memory,
+        geometry_by_memory=legacy,
     )
     dataset = assemble(source, protocol=request.protocol, split_seed=request.split_seed)
     return replace(dataset, scoring=request.scoring)
@@ -191,14 +200,20 @@ def find(request: DataRequest | str, *, least: int = 2) -> Source:
 
 def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int = 0) -> Dataset:
     """Hold out what the source has not: a source with digests becomes a dataset."""
+    _check_attributes(source)
     source = _classes_to_learn(source)
     classes, train, warnings = source.classes, source.splits["train"], list(source.warnings)
     source_counts = np.bincount(train.target, minlength=len(classes))
     test, val = source.splits.get("test"), source.splits.get("val")
+    domains = source.categories.get("domain", ())
     if test is None:
-        train, test = hold_out(train, classes, share=5, seed=split_seed, purpose="test")
+        train, test = hold_out(
+            train, classes, share=5, seed=split_seed, purpose="test", domains=domains
+        )
     if val is None and protocol == "holdout":
-        train, val = hold_out(train, classes, share=10, seed=split_seed, purpose="val")
+        train, val = hold_out(
+            train, classes, share=10, seed=split_seed, purpose="val", domains=domains
+        )
     if val is None:
         val = train.take(np.arange(0))
 
@@ -227,17 +242,42 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
         test=_split(test, crop),
         counts=torch.bincount(torch.from_numpy(train.target), minlength=len(classes)),
         source_counts=torch.from_numpy(source_counts),
-        groups=source.grouping(source_counts.tolist()),
+        groups=_grouping(source, source_counts)(source_counts.tolist()),
         size=source.size,
-        hash=split_hash({"train": train, "val": val, "test": test}),
+        hash=split_hash(
+            {"train": train, "val": val, "test": test},
+            categories=source.categories,
+            class_attributes=source.class_attributes,
+        ),
         protocol=protocol,
         native=source.native,
         mirror=source.mirror,
         geometry=source.geometry,
         marks=source.marks,
         warnings=tuple(warnings),
+        categories=source.categories,
+        class_attributes={
+            name: torch.from_numpy(values) for name, values in source.class_attributes.items()
+        },
         scorer=source.scorer,
     )
+
+
+def _grouping(source: Source, counts: NDArray[np.int64]) -> Callable[[Sequence[int]], Groups]:
+    """The source's rule; but for people's data, whose rule is about rare classes, one that fits data without a tail."""
+    if source.grouping is not natural_groups:
+        return source.grouping
+    if not counts.all():
+        return seen_groups
+    return one_group if "domain" in source.splits["train"].columns else natural_groups
+
+
+def _check_attributes(source: Source) -> None:
+    for name, values in source.class_attributes.items():
+        if len(values) != len(source.classes):
+            raise LongtailError(
+                f"{source.name}: expected a row of the attribute {name!r} for each of {len(source.classes)} classes, got {len(values)}."
+            )
 
 
 def _classes_to_learn(source: Source) -> Source:
@@ -252,7 +292,7 @@ def _classes_to_learn(source: Source) -> Source:
         )
 
     trained = np.bincount(source.splits["train"].target, minlength=len(source.classes)) > 0
-    if trained.all():
+    if trained.all() or source.class_attributes:
         return source
     elsewhere = np.zeros_like(trained)
     for rows in source.splits.values():
@@ -276,4 +316,5 @@ def _classes_to_learn(source: Source) -> Source:
 
 
 def _split(rows: Rows, crop: float) -> Split:
-    return Split(rows.pictures, torch.from_numpy(rows.target), rows.ids, crop)
+    columns = {name: torch.from_numpy(values) for name, values in rows.columns.items()}
+    return Split(rows.pictures, torch.from_numpy(rows.target), rows.ids, crop, columns)

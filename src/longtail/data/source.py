@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.core import Groups, Scorer
+from longtail.data.columns import Columns
 from longtail.data.images.stores import ImageStore
 from longtail.data.request import Geometry
 from longtail.errors import LongtailError
@@ -22,6 +23,7 @@ class Rows:
     target: NDArray[np.int64]
     ids: tuple[str, ...]
     digests: tuple[bytes, ...] = ()  # empty until the content was read
+    columns: Columns = field(default_factory=dict)  # besides the class; one row per image
 
     def __len__(self) -> int:
         return len(self.target)
@@ -35,6 +37,7 @@ class Rows:
             self.target[rows],
             tuple(self.ids[row] for row in picked),
             digests,
+            {name: values[rows] for name, values in self.columns.items()},
         )
 
 
@@ -57,6 +60,8 @@ class Source:
     )
     marks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # see `Dataset`
+    class_attributes: Columns = field(default_factory=dict)  # see `Dataset`
     scorer: Scorer | None = (
         None  # how predictions for this data are scored, where it has a way of its own
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.core import Groups
+from longtail.data.columns import Columns
 from longtail.data.request import Profile
 from longtail.data.source import Rows, several
 from longtail.errors import LongtailError
@@ -82,17 +84,36 @@ def held_out(n: int, *, share: int) -> int:
 
 
 def hold_out(
-    rows: Rows, classes: Sequence[str], *, share: int, seed: int, purpose: str
+    rows: Rows,
+    classes: Sequence[str],
+    *,
+    share: int,
+    seed: int,
+    purpose: str,
+    domains: Sequence[str] = (),
 ) -> tuple[Rows, Rows]:
-    """Split rows in two, class by class: those that stay, and those held out.
+    """Split rows in two, class by class: those that stay, and those held out. Classes are split domain by domain where rows have one.
 
-    The draw depends on the seed, the purpose, the class's name and the images in it, but neither on the order of rows nor of classes.
+    Which rows depends on the seed, the purpose, the names of class and domain and the images in them, but not on any order.
+
+    Args:
+        rows: With digests.
+        classes: The name of each class.
+        share: One row in so many is held out.
+        seed: Another seed holds out other rows.
+        purpose: "val" or "test": two draws from the same rows are independent.
+        domains: The name of each domain, where the column "domain" has names.
     """
     chosen = np.zeros(len(rows), dtype=bool)
-    order = np.argsort(rows.target, kind="stable")
-    by_class = np.split(order, np.searchsorted(rows.target[order], np.arange(1, len(classes))))
-    for own, name in zip(by_class, classes, strict=True):
-        members = sorted(own.tolist(), key=lambda row: (rows.digests[row], rows.ids[row]))
+    strata: dict[tuple[int, int | None], list[int]] = {}
+    domain = rows.columns.get("domain")
+    for row, label in enumerate(rows.target.tolist()):
+        strata.setdefault((label, None if domain is None else int(domain[row])), []).append(row)
+    for (label, number), own in strata.items():
+        name = classes[label]
+        if number is not None:
+            name += f"\0{domains[number] if domains else number}"
+        members = sorted(own, key=lambda row: (rows.digests[row], rows.ids[row]))
         key = int.from_bytes(sha256(f"{purpose}\0{name}".encode()).digest()[:8])
         draw = np.random.default_rng([seed, key]).permutation(len(members))
         chosen[[members[i] for i in draw[: held_out(len(members), share=share)]]] = True
@@ -147,14 +168,61 @@ def natural_groups(counts: Sequence[int]) -> Groups:
     return rank_groups(counts, (third, len(counts) - 2 * third, third))
 
 
-def split_hash(splits: Mapping[str, Rows]) -> str:
-    """The identity of a split: a hash of all (split, image content, label), whatever their order and file names."""
+def one_group(counts: Sequence[int]) -> Groups:
+    """All classes in one group: for data in which rare classes are not the question.
+
+    >>> one_group([5, 5]).members
+    {'all': (0, 1)}
+    """
+    return Groups("none: all classes alike", {"all": tuple(range(len(counts)))})
+
+
+def seen_groups(counts: Sequence[int]) -> Groups:
+    """Classes with training images, and those without.
+
+    >>> seen_groups([4, 0, 2]).members
+    {'seen': (0, 2), 'unseen': (1,)}
+    """
+    members = {
+        "seen": tuple(i for i, n in enumerate(counts) if n),
+        "unseen": tuple(i for i, n in enumerate(counts) if not n),
+    }
+    return Groups("training images: seen > 0, unseen = 0", members)
+
+
+def split_hash(
+    splits: Mapping[str, Rows],
+    *,
+    categories: Mapping[str, Sequence[str]] | None = None,
+    class_attributes: Columns | None = None,
+) -> str:
+    """The identity of a split: a hash of all (split, image content, label), whatever their order and file names.
+
+    Columns of rows, their categories and attributes of classes count where there are any, and change nothing where there are none.
+    """
     rows = [
-        split.encode() + digest + int(label).to_bytes(4)
+        split.encode() + digest + int(label).to_bytes(4) + _cells(part.columns, row)
         for split, part in splits.items()
-        for digest, label in zip(part.digests, part.target, strict=True)
+        for row, (digest, label) in enumerate(zip(part.digests, part.target, strict=True))
     ]
-    return sha256(b"".join(sorted(rows))).hexdigest()
+    hashed = sha256(b"".join(sorted(rows)))
+    for name, words in sorted((categories or {}).items()):
+        hashed.update("\0".join(["categories", name, *words]).encode())
+    for name, values in sorted((class_attributes or {}).items()):
+        hashed.update(f"class attribute\0{name}\0{values.shape}\0".encode() + _canonical(values))
+    return hashed.hexdigest()
+
+
+def _cells(columns: Columns, row: int) -> bytes:
+    return b"".join(
+        f"\0{name}\0".encode() + _canonical(columns[name][row]) for name in sorted(columns)
+    )
+
+
+def _canonical(values: Any) -> bytes:
+    """The bytes of numbers, whatever the machine and the width of its integers."""
+    array = np.asarray(values)
+    return array.astype("<f4" if array.dtype.kind == "f" else "<i8").tobytes()
 
 
 def shared(train: Rows, test: Rows) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -24,6 +24,7 @@ class SplitPredictions:
     logits: Mapping[str, NDArray[np.float32]]  # "logits" (N, C), and one entry per further head
     target: NDArray[np.int64]
     index: NDArray[np.int64]
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # as the split has them
 
     def __post_init__(self) -> None:
         if "logits" not in self.logits:
@@ -35,7 +36,7 @@ class SplitPredictions:
 def write_predictions(path: Path, predictions: SplitPredictions, ids: Sequence[str]) -> None:
     """Write predictions as a numpy archive, whole or not at all; `ids` names every image of the split by its index.
 
-    The archive holds `logits`, `logits.HEAD` for each further head, `target`, `index` and `ids`.
+    The archive holds `logits`, `logits.HEAD` for each further head, `target`, `index`, `ids`, and `column.NAME` for each column.
 
     >>> import tempfile
     >>> answers = SplitPredictions({"logits": np.eye(2, dtype=np.float32)}, np.array([0, 1]), np.array([0, 1]))
@@ -54,6 +55,7 @@ def write_predictions(path: Path, predictions: SplitPredictions, ids: Sequence[s
     }
     names = np.array([ids[index] for index in predictions.index], dtype=np.str_)
     arrays |= {"target": predictions.target, "index": predictions.index, "ids": names}
+    arrays |= {f"column.{name}": values for name, values in predictions.columns.items()}
     with atomic_write(path) as part, part.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
@@ -83,4 +85,9 @@ def read_predictions(path: Path) -> tuple[SplitPredictions, NDArray[np.str_]]:
         for name, values in arrays.items()
         if name == "logits" or name.startswith("logits.")
     }
-    return SplitPredictions(heads, arrays["target"], arrays["index"]), arrays["ids"]
+    columns = {
+        name.removeprefix("column."): values
+        for name, values in arrays.items()
+        if name.startswith("column.")
+    }
+    return SplitPredictions(heads, arrays["target"], arrays["index"], columns), arrays["ids"]

@@ -159,7 +159,7 @@ def open_run_data(
         request_of(record, root=root, trust=trust),
         device=machine.device,
         size=record["keywords"].get("size"),
-        geometry_by_memory="geometry" not in record["data"],
+        legacy="geometry" not in record["data"],
     )
 
 

@@ -158,7 +158,7 @@ def train(
             asked.data,
             device=machine.device,
             size=asked.keywords.get("size"),
-            geometry_by_memory=former,
+            legacy=former,
         )
         if adjust == "validation" and not len(dataset.val):
             raise LongtailError(

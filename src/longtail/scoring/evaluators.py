@@ -14,29 +14,39 @@ from torch.nn.functional import cross_entropy
 
 from longtail import processes
 from longtail.core import Batches, Groups, NonFinite, Predict, Scorer
+from longtail.data.columns import RESERVED
 from longtail.errors import LongtailError
 from longtail.metrics.accuracy import balanced, broken, by_group, recall_of
 from longtail.records.predictions import SplitPredictions
 from longtail.scoring.scorer import score
 
+COLUMN = "column."
+
 
 def collect(batches: Batches[Mapping[str, Any]], predict: Predict) -> SplitPredictions:
     """Ask about every image once; every process gets all answers, sorted by index, each image once whoever saw it.
 
-    Batches carry "image", "target" and "index" (the image's position in its split). Answers that are not finite are `NonFinite`.
+    Batches carry "image", "target" and "index" (the image's position in its split), and the columns of the split.
+    Answers that are not finite are `NonFinite`.
     """
-    rows, index = _gathered(batches, predict)
+    rows, index = _gathered(batches, predict, columns=True)
     target = rows.pop("target")
+    columns = {
+        name.removeprefix(COLUMN): rows.pop(name) for name in [*rows] if name.startswith(COLUMN)
+    }
     heads = {name: values.astype(np.float32, copy=False) for name, values in rows.items()}
     for name, values in heads.items():
         _refuse_broken(name, broken(values), len(values))
-    return SplitPredictions(heads, target, index)
+    return SplitPredictions(heads, target, index, columns)
 
 
 def _gathered(
-    batches: Batches[Mapping[str, Any]], predict: Predict
+    batches: Batches[Mapping[str, Any]], predict: Predict, *, columns: bool = False
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
-    """What `predict` says of every image, by name, with "target"; and the images' positions, in this order."""
+    """What `predict` says of every image, by name, with "target"; and the images' positions, in this order.
+
+    With `columns`, also what batches carry besides, as "column.NAME".
+    """
     seen: list[dict[str, Tensor]] = []
     for batch in batches.epoch(0):
         answers = predict(batch["image"])
@@ -50,6 +60,11 @@ def _gathered(
                 **answers,
                 "target": batch["target"].cpu().long(),
                 "index": batch["index"].cpu().long(),
+                **{
+                    f"{COLUMN}{name}": values.cpu()
+                    for name, values in batch.items()
+                    if columns and name not in RESERVED and isinstance(values, Tensor)
+                },
             }
         )
     # Asked together, so that no process waits in vain for the rows of one that stopped here.

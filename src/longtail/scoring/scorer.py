@@ -98,7 +98,9 @@ def check_scorer(data: Dataset, *, rows: int = 1000) -> None:
             continue
         index = np.arange(min(rows, len(split)))
         logits = np.zeros((len(index), len(data.classes)), dtype=np.float32)
-        score(scorer, SplitPredictions({"logits": logits}, split.target[index].numpy(), index))
+        columns = {name: values[index].numpy() for name, values in split.columns.items()}
+        target = split.target[index].numpy()
+        score(scorer, SplitPredictions({"logits": logits}, target, index, columns))
 
 
 def summarise_splits(

@@ -12,10 +12,10 @@ from longtail.data.images import reading
 from longtail.data.images.reading import read
 from longtail.data.images.stores import ArrayImages, FileImages, SquareImages
 from longtail.data.loader import EvalLoader, TrainLoader
-from longtail.data.open import open_data
+from longtail.data.open import open_data, open_dataset
 from longtail.data.readers.digits import digits
 from longtail.data.readers.folders import folder
-from longtail.data.request import Geometry
+from longtail.data.request import DataRequest, Geometry
 from longtail.data.views import CropFlip
 
 MakeFolder = Callable[..., Path]
@@ -195,13 +195,13 @@ def test_geometries_differ_and_crop_shows_training_the_full_image(oblong: Path) 
 def test_the_rule_of_versions_that_recorded_no_geometry(
     oblong: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert open_data(str(oblong), geometry_by_memory=True).geometry == "pad"
-    assert open_data("digits-lt", size=16, geometry_by_memory=True).geometry == "pad"
+    assert open_dataset(DataRequest(str(oblong)), legacy=True).geometry == "pad"
+    assert open_dataset(DataRequest("digits-lt"), size=16, legacy=True).geometry == "pad"
     monkeypatch.setattr(reading, "MEMORY", 0)
-    old = open_data(str(oblong), geometry_by_memory=True)
+    old = open_dataset(DataRequest(str(oblong)), legacy=True)
     assert old.geometry == "crop"
     assert isinstance(old.train.pictures, FileImages)
-    assert open_data("digits-lt", size=16, geometry_by_memory=True).geometry == "pad"
+    assert open_dataset(DataRequest("digits-lt"), size=16, legacy=True).geometry == "pad"
 
 
 def test_a_folder_at_another_size_comes_back_at_its_own(path: Path) -> None:

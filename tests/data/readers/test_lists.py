@@ -2,10 +2,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
-from longtail.data.open import open_data
+from longtail.data.loader import EvalLoader
+from longtail.data.open import open_data, open_dataset
 from longtail.data.readers import lists as module
 from longtail.data.readers.lists import Published, image_list, published
+from longtail.data.request import DataRequest
 
 MakeFolder = Callable[..., Path]
 
@@ -127,6 +130,32 @@ def test_an_empty_list_is_refused_and_zero_padded_labels_are_words(root: Path) -
         "01",
         "02",
     )
+
+
+def test_further_columns_of_a_csv_are_columns_of_the_data(
+    root: Path,
+) -> None:
+    lines = [
+        f"{place}/{row:03}.png,{label},{domain},{row}.5,{row}"
+        for place, label, domain in (("dogs", "dog", "photo"), ("my cats", "cat", "art"))
+        for row in range(3)
+    ]
+    path = write(root / "c.csv", "path,label,domain,age,index", *lines)
+    data = open_data(str(path), protocol="paper")
+    assert data.categories == {"domain": ("art", "photo")}
+    assert data.train.columns["domain"].tolist() == [int(own < "e") for own in data.train.ids]
+    assert data.train.columns["age"].tolist() == [int(own[-5]) + 0.5 for own in data.train.ids]
+    assert {*data.train.columns} == {"domain", "age"}
+    assert "left out: index" in data.warnings[0]
+    assert data.groups.rule == "none: all classes alike"
+    [batch] = EvalLoader(data.train, size=8, batch=9).epoch()
+    assert torch.equal(batch["domain"], data.train.columns["domain"])  # type: ignore[typeddict-item]
+    bare = write(root / "d.csv", "path,label", *(",".join(own.split(",")[:2]) for own in lines))
+    plain = open_data(str(bare), protocol="paper")
+    assert plain.hash != data.hash
+    assert plain.groups.rule != data.groups.rule
+    legacy = open_dataset(DataRequest(str(path), protocol="paper"), legacy=True)
+    assert (legacy.hash, legacy.groups) == (plain.hash, plain.groups), "as of earlier versions"
 
 
 def test_published_lists(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

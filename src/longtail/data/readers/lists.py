@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from longtail.data.columns import RESERVED, read_columns
 from longtail.data.images.stores import FileImages
 from longtail.data.readers.parquet import named_targets
 from longtail.data.source import Rows, Source, numbered_classes, several, split_named
@@ -47,27 +49,55 @@ PUBLISHED = {
 def image_list(path: Path, *, root: Path | None = None) -> Source:
     """Images from a list: a .txt of `path label` lines, or a .csv of `path,label` with or without header and a column `split`.
 
+    Further columns that the header of a .csv names are columns of the data (`columns.read_columns`).
+
     Paths are relative to `root`, or to the list's folder. Labels are integers from 0 on, or words, whose classes are then in code-point
     order. A file `classes.txt` beside the list, one name per line, names integer labels and fixes the order of words. A list whose name
     ends in `train` is read together with those that end in `val` (`valid`, `validation`) and `test` instead.
     """
-    entries = _csv(path) if path.suffix.lower() == ".csv" else _text(path)
+    entries, cells = _csv(path) if path.suffix.lower() == ".csv" else (_text(path), [])
     warnings = []
     if path.stem.lower().endswith("train") and all(split == "train" for *_, split in entries):
         for word in ("val", "valid", "validation", "test"):
             sibling = path.with_name(path.stem[:-5] + word + path.suffix)
             if sibling.is_file():
                 split = split_named(word) or word
-                entries += [
-                    (file, label, split)
-                    for file, label, _ in (
-                        _csv(sibling) if path.suffix.lower() == ".csv" else _text(sibling)
-                    )
-                ]
+                if path.suffix.lower() == ".csv":
+                    more, more_cells = _csv(sibling)
+                    cells += more_cells
+                else:
+                    more = _text(sibling)
+                entries += [(file, label, split) for file, label, _ in more]
                 warnings.append(f"the {split} split was read from {sibling.name}.")
     names = None if path.name == NAMES else _names(path.parent)
-    return _source(
+    source = _source(
         path.stem, entries, names, root or path.parent, where=str(path), warnings=warnings
+    )
+    return _with_columns(source, entries, cells)
+
+
+def _with_columns(
+    source: Source, entries: list[Entry], cells: Sequence[Mapping[str, str]]
+) -> Source:
+    """The source with the columns that a .csv has besides path, label and split."""
+    names = [*dict.fromkeys(name for row in cells for name in row)]
+    used = [name for name in names if name in RESERVED]
+    names = [name for name in names if name and name not in RESERVED]
+    by_split: dict[str, dict[str, list[str]]] = {
+        split: {name: [] for name in names} for split in source.splits
+    }
+    for (*_, split), row in zip(entries, cells, strict=False):
+        for name in names:
+            by_split[split][name].append(row.get(name, ""))
+    columns, categories = read_columns(by_split)
+    said = f"columns whose names batches use for other things were left out: {several(used)}."
+    return replace(
+        source,
+        splits={
+            split: replace(rows, columns=columns[split]) for split, rows in source.splits.items()
+        },
+        categories=categories,
+        warnings=(*source.warnings, said) if used else source.warnings,
     )
 
 
@@ -210,7 +240,8 @@ def _text(path: Path) -> list[Entry]:
     return entries
 
 
-def _csv(path: Path) -> list[Entry]:
+def _csv(path: Path) -> tuple[list[Entry], list[dict[str, str]]]:
+    """The entries, and the cells of each in further columns, which a first line names."""
     with path.open(newline="", encoding="utf-8-sig") as stream:
         rows = [
             (number, [cell.strip() for cell in row])
@@ -218,18 +249,21 @@ def _csv(path: Path) -> list[Entry]:
             if any(row)
         ]
     columns = {"path": 0, "label": 1, "split": 2}
+    others: dict[str, int] = {}
     head = [cell.lower() for cell in rows[0][1]] if rows else []
     if {"path", "label"} <= set(head):
+        others = {name: head.index(name) for name in head if name not in columns}
         columns = {name: head.index(name) for name in columns if name in head}
         rows = rows[1:]
-    entries = []
+    entries, cells = [], []
     for number, row in rows:
-        cells = {name: row[column] for name, column in columns.items() if column < len(row)}
-        split = split_named(cells.get("split") or "train")
-        if not cells.get("path") or not cells.get("label") or split is None:
+        known = {name: row[column] for name, column in columns.items() if column < len(row)}
+        split = split_named(known.get("split") or "train")
+        if not known.get("path") or not known.get("label") or split is None:
             raise LongtailError(
                 f"{path}, line {number}: expected path,label or path,label,split (train, val or test), got {','.join(row)!r}. "
                 "Name the columns in a first line `path,label` if there are others."
             )
-        entries.append((cells["path"], cells["label"], split))
-    return entries
+        entries.append((known["path"], known["label"], split))
+        cells.append({name: row[column] for name, column in others.items() if column < len(row)})
+    return entries, cells

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.data.columns import RESERVED, read_columns
 from longtail.data.images.stores import EncodedImages
 from longtail.data.source import Rows, Source, numbered_classes, several, split_named
 from longtail.data.splits import natural_groups
 from longtail.errors import LongtailError
 
+SCALARS = {"int8", "int16", "int32", "int64", "float", "double", "string", "large_string"}
 LARGEST = 4 << 30  # bytes of shards: they are held in memory as encoded images
 
 
@@ -51,6 +53,22 @@ class Shards:
         return blobs, [
             path for table in columns for path in table.column(f"{self.image}.path").to_pylist()
         ]
+
+    def columns(self) -> dict[str, list[Any]]:
+        """Every further column of numbers or words."""
+        schema = _pyarrow().read_schema(self.files[0])
+        names = [
+            name
+            for name in schema.names
+            if name not in (self.image, self.label, *RESERVED)
+            and str(schema.field(name).type) in SCALARS
+        ]
+        return {
+            name: [
+                value for table in self._tables(name) for value in table.column(name).to_pylist()
+            ]
+            for name in names
+        }
 
     def _tables(self, column: str) -> Iterable[Any]:
         return (_pyarrow().read_table(file, columns=[column]) for file in self.files)
@@ -118,12 +136,15 @@ def parquet(path: Path) -> Source:
         classes = numbered_classes(targets, shards["train"].names, where=str(path))
     else:
         classes, targets = named_targets(labels)
+    columns, categories = read_columns({split: part.columns() for split, part in shards.items()})
     splits = {}
     for split, part in shards.items():
         blobs, paths = part.content()
         ids = tuple(f"{split}/{name or row}" for row, name in enumerate(paths))
-        splits[split] = Rows(EncodedImages(tuple(blobs)), targets[split], ids)
-    return Source(path.resolve().stem, classes, splits, natural_groups)
+        splits[split] = Rows(
+            EncodedImages(tuple(blobs)), targets[split], ids, columns=columns[split]
+        )
+    return Source(path.resolve().stem, classes, splits, natural_groups, categories=categories)
 
 
 def named_targets(
