@@ -34,6 +34,7 @@ MOVED: Mapping[str, str] = {
     "longtail.metrics.files": "longtail.records.predictions",
     "longtail.metrics.row": "longtail.records.row",
     "longtail.metrics.summary": "longtail.scoring.long_tail",
+    "longtail.recipes.choosing": "longtail.recipes.auto",
     "longtail.recipes.parts": "longtail.recipes.builders",
     "longtail.recipes.sweeps": "longtail.experiments.sweeps",
     "longtail.report.document": "longtail.report.page",

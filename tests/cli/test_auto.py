@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from longtail.cli import auto
 from longtail.data.open import open_data
 from longtail.nn import pretrained
-from longtail.recipes.choosing import MOST
+from longtail.recipes.auto import MAX_EPOCHS
 from longtail.recipes.signatures import read
 from longtail.records.predictions import read_predictions
 
@@ -50,7 +50,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
 def test_from_a_folder_to_a_verdict_and_again(
     longtail: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(MOST, "random", 2)
+    monkeypatch.setitem(MAX_EPOCHS, "random", 2)
     words = (
         "train",
         "auto",
@@ -123,7 +123,7 @@ def test_weights_at_hand_are_tuned(
         stored / "snapshots" / "abc" / "model.safetensors",
     )
     monkeypatch.setitem(auto.PRETRAINED, "cpu", ("test_resnet.r160_in1k",))
-    monkeypatch.setitem(MOST, "timm", 1)
+    monkeypatch.setitem(MAX_EPOCHS, "timm", 1)
     said = longtail(
         "train",
         "auto",

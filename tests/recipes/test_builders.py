@@ -75,9 +75,7 @@ def test_the_row_says_what_was_seen_and_a_finished_run_needs_no_weights(
 
 
 def test_networks_of_ours_have_no_pretrained_weights(tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match="expected a network of timm for --weights timm, got fast_cnn"
-    ):
+    with pytest.raises(ValueError, match="--weights timm needs a network of timm, got fast_cnn"):
         balanced_softmax(run_in(tmp_path / "run"), open_data("digits-lt"), weights="timm")
 
 

@@ -150,7 +150,7 @@ def test_a_dry_run_goes_through_both_stages_and_writes_nothing(tmp_path: Path) -
         ({"layer_decay": -1.0}, r"decay of rates over layers in \(0, 1\], got -1.0"),
         ({"warmup": 2.0}, "got 2.0"),
         ({"erase": 2.0}, "erase must be a probability, got 2.0"),
-        ({"augment": "weak", "erase": 0.5}, "got 0.5 with weak, which erases nothing"),
+        ({"augment": "weak", "erase": 0.5}, "--erase 0.5 has no effect with --augment weak"),
         ({"mixup": -1.0}, "got -1.0"),
         ({"smoothing": 3.0}, "got 3.0"),
         ({"keep": "best", "protocol": "paper"}, "validation"),

@@ -30,6 +30,6 @@ def test_it_trains_and_leaves_network_and_centres(
 
 def test_a_queue_shorter_than_a_batch_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        ValueError, match="got a queue of 100 and 128 images: pass --queue 128 or more"
+        ValueError, match="--queue 100 is shorter than the 128 images of a step: pass --queue 128"
     ):
         train("paco", "digits-lt", tmp_path / "run", **QUICK, queue=100, accumulate=2)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from longtail.cli import flags, tables
 from longtail.errors import LongtailError
 from longtail.experiments.jobs import default_folder
-from longtail.recipes.choosing import Choice, Facts, choose
+from longtail.recipes.auto import Choice, Facts, choose
 from longtail.recipes.signatures import read
 from longtail.records.layout import RunFolder
 

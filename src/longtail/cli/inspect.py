@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from longtail.cli import flags, tables
-from longtail.recipes.choosing import BALANCED
+from longtail.recipes.auto import MAX_BALANCED_RATIO
 
 if TYPE_CHECKING:
     import numpy as np
@@ -124,7 +124,7 @@ def findings(
         }
     found["known"] = _known(found["classes"])
     skip = " --on-bad-image skip" if unreadable else ""
-    second = "balanced_softmax" if found["imbalance"] > BALANCED else "cross_entropy"
+    second = "balanced_softmax" if found["imbalance"] > MAX_BALANCED_RATIO else "cross_entropy"
     found["commands"] = [
         f"longtail train {recipe} --data {data}{skip}" for recipe in ("auto", second)
     ]
@@ -180,7 +180,7 @@ def advice(found: Mapping[str, Any]) -> list[str]:
             f"Balanced accuracy on this test set is known to about ±{100 * found['known_to']:.1f} points: smaller differences between two "
             "trainings mean little, unless they are compared image by image (longtail compare)."
         )
-    if found["imbalance"] <= BALANCED:
+    if found["imbalance"] <= MAX_BALANCED_RATIO:
         said.append("The classes are about equally large: plain training is enough.")
     elif found["smallest"] < 5:
         said.append(

@@ -1,4 +1,4 @@
-"""What recipes are put together from, by keyword: a network, a head, views, mixing, an optimizer, evaluations, the weights to keep."""
+"""What recipes are built from: networks, heads, views, mixing, optimizers, evaluations, stages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Augment = Literal["weak", "cutout", "autoaugment", "randaugment", "threeaugment"
 KeepRule = Literal["last", "best"]
 Weights = Literal["random", "timm"]
 SCALE = 30.0  # of cosine logits, and so of LDAM's margins
-ERASE = 0.25  # how often randaugment erases a part, unless told
+ERASE = 0.25  # probability of random erasing in randaugment, unless given
 
 
 def fit_stage(
@@ -96,12 +96,13 @@ def fit_stage(
 
 
 def build_backbone(run: Run, network: str, weights: Weights, *, size: int) -> Network:
-    """The network that training begins with; weights that have seen other data are on the run's row."""
+    """Build the network, and record on the run what pretrained weights were trained on."""
     if weights == "random":
         return build({"name": network, "size": size}, trust=True)
     if not network.startswith("timm:"):
         raise LongtailError(
-            f"expected a network of timm for --weights timm, got {network}: pass --network timm:NAME, or leave --weights out"
+            f"--weights timm needs a network of timm, got {network}: pass --network timm:NAME, or "
+            "remove --weights"
         )
     run.pretraining = learnt_from(network.removeprefix("timm:"))
     # Once there is a checkpoint, the weights it began with are not needed, and may be gone.
@@ -122,7 +123,8 @@ def select_weights(keep: KeepRule, *, ema: float, data: Dataset) -> tuple[dict[s
         return averages, average("ema") if ema else last
     if not len(data.val):
         raise LongtailError(
-            "--keep best needs validation images, and this data has none: use --protocol holdout, or --keep last"
+            "--keep best needs validation images, and this data has none: use --protocol holdout, "
+            "or --keep last"
         )
     headline = headline_of(scorer_for(data))
     metric = f"{'ema/' if ema else ''}val/{headline['name']}"
@@ -130,10 +132,14 @@ def select_weights(keep: KeepRule, *, ema: float, data: Dataset) -> tuple[dict[s
 
 
 def scaled_lr(lr: float, images: Sized, *, batch: int, accumulate: int) -> float:
-    """A rate that is meant for 256 images a step, at those that a step has; small data has fewer than `batch` x `accumulate`.
+    """Scale a learning rate for 256 images per step to the images that a step has.
 
-    >>> scaled_lr(0.1, range(10_000), batch=128, accumulate=4), scaled_lr(0.1, range(64), batch=128, accumulate=4)
-    (0.2, 0.025)
+    Small data has fewer than `batch` x `accumulate`.
+
+    >>> scaled_lr(0.1, range(10_000), batch=128, accumulate=4)
+    0.2
+    >>> scaled_lr(0.1, range(64), batch=128, accumulate=4)
+    0.025
     """
     if batch < 1:
         raise LongtailError(f"expected a batch of at least one image, got {batch}")
@@ -148,9 +154,10 @@ def default_optimizer(
     weight_decay: float | None,
     scales: Mapping[str, float] | None = None,
 ) -> Build:
-    """AdamW for networks with layer norm (transformers, ConvNeXt), SGD for all others, slower for pretrained weights.
+    """AdamW for networks with layer norm (transformers, ConvNeXt), SGD for all others.
 
-    `scales` are rates of parts, as shares of `lr`.
+    Pretrained weights have a tenth of the learning rate. `scales` are learning rates of parts, as
+    shares of `lr`.
     """
     share = 1.0 if weights == "random" else 0.1
     if any(isinstance(own, nn.LayerNorm) for own in network.modules()):
@@ -167,10 +174,13 @@ def default_optimizer(
 
 
 def training_view(augment: Augment, size: int, *, flip: bool, erase: float = ERASE) -> View:
-    """A view by name; shifts and cut-out squares that are 4 and 16 pixels of 32 grow with the image. `erase` is for randaugment."""
+    """Build the augmentation that a recipe names; `erase` is a part of randaugment.
+
+    Shifts of 4 and cut-out squares of 16 pixels are for images of 32, and grow with the image.
+    """
     if erase != ERASE and augment != "randaugment":
         raise LongtailError(
-            f"expected --erase with --augment randaugment, got {erase} with {augment}, which erases nothing: leave it out"
+            f"--erase {erase} has no effect with --augment {augment}: remove it, or use randaugment"
         )
     pad, cutout = size // 8, size // 2
     views: dict[Augment, Any] = {
@@ -189,7 +199,7 @@ def training_view(augment: Augment, size: int, *, flip: bool, erase: float = ERA
 def mixing(
     classes: int, *, mixup: float, cutmix: float, smoothing: float = 0.0, until: float = 1.0
 ) -> BatchTransform:
-    """Mixup, CutMix or one of the two, where 0 switches it off, and `until` that share of training."""
+    """Mixup and CutMix until a share of training; 0 switches each of them off."""
     if mixup or cutmix:
         switch = 0.5 if mixup and cutmix else float(bool(cutmix))
         mix = MixupCutMix(

@@ -1,4 +1,4 @@
-"""DeiT-LT: a convolutional teacher for a transformer with two experts, and what it is compared with (Rangwani et al., CVPR 2024)."""
+"""DeiT-LT and DeiT: distillation from a convolutional teacher (Rangwani et al., CVPR 2024)."""
 
 from __future__ import annotations
 
@@ -62,43 +62,52 @@ def deit_lt(
     release: float | None = None,
     **student: Any,
 ) -> Method[Taught]:
-    """Train a convolutional teacher, then a transformer with two experts: labels teach the head, the teacher's answers the tail.
+    """Train a convolutional teacher, then a transformer that learns from labels and the teacher.
 
         longtail train deit_lt --data cifar10-lt --root DATA --out runs/deit_lt
 
-    The class token learns the labels, smoothed; the distillation token learns what the teacher sees in the student's own images, which are
-    augmented and mixed far beyond what the teacher was trained on, and from `defer` of training on it is re-weighted by effective numbers
-    of the teacher's classes. Mixing ends there too, unless `mix_until` says otherwise (1.0 for ImageNet-LT and iNaturalist). The answer is
-    the mean of both tokens' logits; accuracies of each are reported as well. `release` begins to shift the distillation token from the
-    teacher's classes to the labels at that share of training.
+    The class token learns the smoothed labels, and becomes an expert on frequent classes. The
+    distillation token learns the classes that the teacher predicts for the student's images, which
+    are augmented and mixed far beyond what the teacher was trained on; from `defer` of training on
+    it is re-weighted by effective numbers, and becomes an expert on rare classes. Mixing ends there
+    too, unless `mix_until` says otherwise (1.0 for ImageNet-LT and iNaturalist). The prediction is
+    the mean of both tokens' logits; accuracies of each are reported as well. `release` starts to
+    shift the distillation token from the teacher's classes to the labels at that share of training.
 
-    The teacher is trained first, as stage `teacher`: LDAM + DRW + SAM or PaCo + SAM on `teacher_network` (ResNet-50 for large images is
-    timm:resnet50). The radius of SAM, `teacher_rho`, is for `fast_cnn`, and so is the fall of the rate that `ldam` has unless
-    `teacher_schedule` says otherwise; with resnet32 they are published as 0.8 and steps. The teacher sees the images at their own size,
-    whatever the student's `size`, and its network is left in `teacher/model`. `--teacher RUN` takes the network of a finished run, or of
-    `OTHER/teacher`, and `--teacher timm:NAME` a pretrained one of timm. Its classes for every image are kept and not asked again (see
-    `longtail.data.teacher_labels`). `--teacher-view weak --mixup 0 --cutmix 0` shows it a weakly augmented view instead: in distribution, as in
-    table 1.
+    The teacher is trained first, as stage `teacher`: LDAM + DRW + SAM or PaCo + SAM on
+    `teacher_network` (ResNet-50 for large images is timm:resnet50). The radius of SAM,
+    `teacher_rho`, is for `fast_cnn`, and so is the schedule that `ldam` has unless
+    `teacher_schedule` says otherwise; with resnet32 they are published as 0.8 and steps. The
+    teacher gets the images at native resolution, whatever the student's `size`, and its network is
+    left in `teacher/model`. `--teacher RUN` takes the network of a finished run, or of
+    `OTHER/teacher`, and `--teacher timm:NAME` a pretrained one of timm. Its classes for every image
+    are cached (see `longtail.data.teacher_labels`). With `--teacher-view weak --mixup 0 --cutmix 0`
+    it labels a weakly augmented view instead: in distribution, as in table 1.
 
-    What the tokens attend to, the rank of their features, their distance over epochs and how unsure the teacher is of the student's images
-    are left in `analysis/` and drawn in the report (figures 3 to 5).
+    Attention of the tokens, the rank of their features, their distance over epochs and the
+    teacher's uncertainty about the student's images are left in `analysis/` and shown in the report
+    (figures 3 to 5).
 
-    `lr` is for 256 images a step and grows with them; the default is for `vit_mini`. Re-weighting begins late, at a low rate: in
-    trainings of tens of epochs, where it then has few steps, `--defer 0.8` gives it more.
+    `lr` is for 256 images per step and is scaled with them; the default is for `vit_mini`.
+    Re-weighting begins late, at a low learning rate: in trainings of tens of epochs, where it then
+    has few steps, `--defer 0.8` gives it more.
 
-    Paper: ViT-B at 224 pixels, 1,200 epochs at an effective batch of 1,024 and rate 5e-4, warmup 5 epochs, re-weighting from epoch 1,100:
-    the sweep `deit-lt-paper`.
+    Paper: ViT-B at 224 pixels, 1,200 epochs at an effective batch of 1,024 and learning rate 5e-4,
+    warmup 5 epochs, re-weighting from epoch 1,100: the sweep `deit-lt-paper`.
 
-    Cost: 87 minutes on two threads for CIFAR-10-LT (imbalance 100), `vit_mini` and 60 epochs, and 48 on one for the teacher before.
-    Ours: 43.5% with these, `--defer 0.8`, `--mix-until 0.8` and `--repeats 1`, one seed (deit_lt_cifar10_lt/student).
-    Published: 84.8% on CIFAR-10-LT at imbalance 100, 87.5% with PaCo + SAM as teacher (teachers: 81.9% and 86.8%).
+    Cost: 87 minutes on two threads for CIFAR-10-LT (imbalance 100), `vit_mini` and 60 epochs, and
+    48 on one for the teacher before.
+    Ours: 43.5% with these, `--defer 0.8`, `--mix-until 0.8` and `--repeats 1`, one seed
+    (deit_lt_cifar10_lt/student).
+    Published: 84.8% on CIFAR-10-LT at imbalance 100, 87.5% with PaCo + SAM as teacher (teachers:
+    81.9% and 86.8%).
     """
     if teacher is not None:  # `teacher_method` may still say what it is
         of_teacher = ("teacher_network", "teacher_epochs", "teacher_rho", "teacher_schedule")
         run.ignore(of_teacher, given="--teacher")
     if teacher_view == "weak" and (mixup or cutmix):
         raise LongtailError(
-            "--teacher-view weak gives the class of an image before mixing: pass --mixup 0 --cutmix 0"
+            "--teacher-view weak labels an image before mixing: pass --mixup 0 --cutmix 0"
         )
     settings: dict[str, Any] = {
         "network": teacher_network,
@@ -134,15 +143,17 @@ def deit(
     cutmix: float = 1.0,
     **student: Any,
 ) -> Method[Taught]:
-    """Train a transformer with a distillation token from a teacher that knows such images: DeiT, which DeiT-LT departs from.
+    """Train a transformer with a distillation token from a teacher of the same views: DeiT.
 
         longtail train deit --data cifar10-lt --root DATA --out runs/deit
 
-    Hard distillation (Touvron et al. 2021, equation 3) without re-weighting. The teacher is trained first with cross entropy on the
-    student's own views, mixed as its images are, so that what it sees while teaching is in its distribution. All else as in `deit_lt`.
+    Hard distillation (Touvron et al. 2021, equation 3) without re-weighting: what DeiT-LT departs
+    from. The teacher is trained first with cross entropy on the student's augmented and mixed
+    views, so that they are in its distribution while it teaches. All else as in `deit_lt`.
 
     Cost: that of `deit_lt`, with a teacher that takes half as long, for it is trained without SAM.
-    Published: 70.2% with ViT-B and a RegNetY-16GF teacher on CIFAR-10-LT at imbalance 100 (Rangwani et al. 2024).
+    Published: 70.2% with ViT-B and a RegNetY-16GF teacher on CIFAR-10-LT at imbalance 100 (Rangwani
+    et al. 2024).
     """
     if teacher is not None:
         run.ignore(("teacher_network", "teacher_epochs"), given="--teacher")
@@ -290,8 +301,8 @@ def _build_student(
     seed_all(seed, "student")
     if not network.startswith(("vit_", "timm:")):
         raise LongtailError(
-            f"expected a network with a distillation token, got {network}: take vit_mini, vit_tiny, "
-            "or one of timm's such as timm:deit_tiny_distilled_patch16_224"
+            f"expected a network with a distillation token, got {network}: take vit_mini, "
+            "vit_tiny, or one of timm's such as timm:deit_tiny_distilled_patch16_224"
         )
     backbone = build(
         {

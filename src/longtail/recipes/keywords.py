@@ -20,7 +20,7 @@ KEYWORDS: Mapping[str, str] = {
     "warmup_start": "Learning rate at the start of warmup, as a share of its peak.",
     "schedule": "How the learning rate falls: in steps at 0.8 and 0.9 of training, or as a cosine.",
     "augment": "Augmentation of training images, from weak to strong.",
-    "sampling": "Sampling by image, by class, by the square root of counts, or from image to class.",
+    "sampling": "By image, by class, by the square root of counts, or from image to class.",
     "mixup": "Alpha of Mixup; 0 is off.",
     "cutmix": "Alpha of CutMix; 0 is off.",
     "smoothing": "Label smoothing: share of a label that is spread over all classes.",
@@ -54,7 +54,7 @@ KEYWORDS: Mapping[str, str] = {
     "dim": "Width of the contrastive features.",
     # transformers
     "pool": "Class token, trained as in DeiT; or the mean of patches, trained as in MAE and LiVT.",
-    "patch": "Side of a patch in pixels; of the encoder, or the largest with 8 per row unless given.",
+    "patch": "Side of a patch in pixels; the encoder's, or the largest with 8 per row by default.",
     "drop_path": "Stochastic depth of the last block; that of earlier blocks is lower.",
     "layer_decay": "Learning rate of a block as a share of the next one's; 1 is one rate for all.",
     "layer_scale": "Initial value of the layer scales.",

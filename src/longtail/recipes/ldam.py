@@ -1,4 +1,4 @@
-"""Margins for rare classes, re-weighted late, in a flat minimum: DeiT-LT's first teacher (Cao et al. 2019, Rangwani et al. 2022)."""
+"""LDAM + DRW + SAM: DeiT-LT's first teacher (Cao et al. 2019, Rangwani et al. 2022)."""
 
 from __future__ import annotations
 
@@ -36,21 +36,25 @@ def ldam(
     size: int | None = None,
     **training: Any,
 ) -> Method[Labelled]:
-    """Train a convolutional network with wider margins for rarer classes, re-weighted late, in a flat minimum: a teacher.
+    """Train with wider margins for rarer classes, late re-weighting and SAM: a teacher for DeiT-LT.
 
         longtail train ldam --data cifar10-lt --root DATA --out runs/teacher
-        longtail train deit_lt --data cifar10-lt --root DATA --teacher runs/teacher --out runs/student
+        longtail train deit_lt --data cifar10-lt --root DATA --teacher runs/teacher --out runs/deit
 
-    LDAM (Cao et al. 2019) on cosine logits times 30, classes re-weighted by their effective numbers from `defer` of training on, and
-    sharpness-aware minimisation of radius `rho` (Rangwani et al. 2022): LDAM + DRW + SAM, the first teacher of DeiT-LT. `--rho 0` is
-    LDAM + DRW, `--defer 1` LDAM, and with `--margin 0` as well cross entropy. With `--schedule steps`, as published, the rate
-    falls to a hundredth at 0.8 of training, and to a ten-thousandth at 0.9. Radius and schedule are for `fast_cnn`, chosen on validation
-    images of CIFAR-10-LT (the plan deit_lt_teacher_tuning); published are 0.8 and steps for ResNet-32, whose weights are larger, on CIFAR
-    at imbalance 100, and for ImageNet-LT and iNaturalist 0.05 to 0.5, with margin 0.3.
+    LDAM (Cao et al. 2019) on cosine logits times 30, classes re-weighted by their effective numbers
+    from `defer` of training on, and sharpness-aware minimization of radius `rho` (Rangwani et al.
+    2022): LDAM + DRW + SAM, the first teacher of DeiT-LT. `--rho 0` is LDAM + DRW, `--defer 1`
+    LDAM, and with `--margin 0` as well cross entropy. With `--schedule steps`, as published, the
+    learning rate falls to a hundredth at 0.8 of training, and to a ten-thousandth at 0.9. Radius
+    and schedule are for `fast_cnn`, chosen on validation images of CIFAR-10-LT (the plan
+    deit_lt_teacher_tuning); published are 0.8 and steps for ResNet-32, whose weights are larger, on
+    CIFAR at imbalance 100, and for ImageNet-LT and iNaturalist 0.05 to 0.5, with margin 0.3.
 
-    Cost: sharpness-aware minimisation looks at each batch twice; `--dry-run` estimates it.
-    Ours: 75.0% with `fast_cnn` in 60 epochs and a tenth of the images held out, one seed (deit_lt_teachers/flat).
-    Published: 81.9% with ResNet-32 and 200 epochs on CIFAR-10-LT at imbalance 100, 77.0% without SAM (Rangwani et al. 2024).
+    Cost: sharpness-aware minimization needs two passes per batch; `--dry-run` estimates it.
+    Ours: 75.0% with `fast_cnn` in 60 epochs and a tenth of the images held out, one seed
+    (deit_lt_teachers/flat).
+    Published: 81.9% with ResNet-32 and 200 epochs on CIFAR-10-LT at imbalance 100, 77.0% without
+    SAM (Rangwani et al. 2024).
     """
     size, classes = size or data.size, len(data.classes)
     backbone = build({"name": network, "size": size}, trust=True)

@@ -51,21 +51,28 @@ def livt(
     size: int | None = None,
     **finetuning: Any,
 ) -> Method[Labelled]:
-    """Train a vision transformer on long-tailed data alone: paint hidden patches first, then learn the labels with Balanced BCE.
+    """Pretrain a vision transformer by masked autoencoding, then fine-tune it with Balanced BCE.
 
         longtail train livt --data cifar100-lt --root DATA --out runs/livt
-        longtail train livt --data cifar100-lt --root DATA --loss ce --pretrained runs/livt --out runs/mae-ce
+        longtail train livt --data cifar100-lt --root DATA --loss ce --pretrained runs/livt
 
-    LiVT (Xu et al. 2023). `pretrained` takes the encoder of another run, which may have seen other data, or of a public MAE checkpoint,
-    and skips the first stage (of a run that took one itself, it takes the same); width, depth, heads and patch must be the network's, the
-    image size may differ. Rates are for 256 images a step and grow with them; with `layer_decay` d, the last of n blocks has d of the
-    rate, the first d ** n. `erase` is a part of randaugment. `loss` is any of the paper's table 7: ce is the paper's MAE, bal_bce its
-    LiVT (`test_prior` uniform adds equation 10's log(C - 1)), the others are its baselines.
+    LiVT (Xu et al. 2023), on the long-tailed data alone. `pretrained` takes the encoder of another
+    run, which may be of other data, or of a public MAE checkpoint, and skips the first stage (of a
+    run that took one itself, it takes the same); width, depth, heads and patch must be the
+    network's, the image size may differ. Learning rates are for 256 images per step and are scaled
+    with them; with `layer_decay` d, the last of n blocks has d of the learning rate, the first d^n.
+    `erase` is a part of randaugment. `loss` is any of the paper's table 7: ce is the paper's MAE,
+    bal_bce its LiVT (`test_prior` uniform adds equation 10's log(C - 1)), the others are its
+    baselines.
 
-    Cost: 38 to 47 minutes on one thread for 20 epochs of labels on CIFAR-10-LT (imbalance 100) with `vit_mini`, 29 for 20 of painting.
-    Ours: 52.7% with these, `--pretrain-batch 64 --pretrain-lr 3e-3` and `--augment weak`, three seeds (livt_cifar10_lt/bal-bce).
-    Paper: 800 epochs of pretraining at an effective batch of 4,096 and rate 1.5e-4, then 100 at 1,024 and 1e-3; decoder 512 wide, 8 blocks,
-    16 heads. Published: ViT-B 60.9% on ImageNet-LT; on CIFAR-100-LT (imbalance 100) 58.2%, pretrained on ImageNet-1K.
+    Cost: 38 to 47 minutes on one thread for 20 epochs of labels on CIFAR-10-LT (imbalance 100) with
+    `vit_mini`, 29 for 20 of pretraining.
+    Ours: 52.7% with these, `--pretrain-batch 64 --pretrain-lr 3e-3` and `--augment weak`, three
+    seeds (livt_cifar10_lt/bal-bce).
+    Paper: 800 epochs of pretraining at an effective batch of 4,096 and learning rate 1.5e-4, then
+    100 at 1,024 and 1e-3; decoder 512 wide, 8 blocks, 16 heads.
+    Published: ViT-B 60.9% on ImageNet-LT; on CIFAR-100-LT (imbalance 100) 58.2%, pretrained on
+    ImageNet-1K.
     """
     size = size or data.size
     if pretrained is not None:

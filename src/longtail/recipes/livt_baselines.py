@@ -29,15 +29,18 @@ def vit_scratch(
     smoothing: float = 0.0,
     **keywords: Any,
 ) -> Method[Labelled]:
-    """Train a vision transformer with labels alone: what LiVT's pretraining is measured against.
+    """Train a vision transformer with labels alone, as LiVT fine-tunes it: LiVT's baseline.
 
         longtail train vit_scratch --data cifar100-lt --root DATA --loss bal_ce --out runs/scratch
 
-    LiVT's second stage from the weights that its first one begins with, and one rate for all layers; `lr` is for 256 images a step and
-    grows with them.
+    `vit` with `--pool avg_norm`: LiVT's second stage from the weights that its first stage starts
+    from, and one learning rate for all layers; `lr` is for 256 images per step and is scaled with
+    them.
 
-    Cost: 42 to 50 minutes on one thread for CIFAR-10-LT (imbalance 100), `vit_mini` and 20 epochs, beside other work.
-    Ours: 49.0% with these, `--loss bal_ce` and `--augment weak`, three seeds (livt_cifar10_lt/scratch-bal-ce-epochs).
+    Cost: 42 to 50 minutes on one thread for CIFAR-10-LT (imbalance 100), `vit_mini` and 20 epochs,
+    beside other work.
+    Ours: 49.0% with these, `--loss bal_ce` and `--augment weak`, three seeds
+    (livt_cifar10_lt/scratch-bal-ce-epochs).
     Published: ViT-B 31.6% on ImageNet-LT after 800 epochs (Xu et al. 2023, table 2).
     """
     return vit(
@@ -68,14 +71,16 @@ def deit3(
     size: int | None = None,
     **finetuning: Any,
 ) -> Method[Labelled]:
-    """Train a vision transformer in the manner of DeiT III: LAMB, three simple augmentations, binary cross entropy.
+    """Train a vision transformer as DeiT III does: LAMB, three augmentations, binary cross entropy.
 
         longtail train deit3 --data cifar100-lt --root DATA --out runs/deit3
 
-    Touvron et al. 2022, as for ImageNet-1K: class token, scaled layers, one drop path for all blocks, LAMB (rate 3e-3 whatever the batch,
-    clipped at norm 1; decay 0.02 as in the paper, 0.05 in the released commands), a random part of the image, resized, one of grey,
-    solarize and blur, mixup and CutMix; with `bce`, every class of a mixed image counts as a whole; binary losses are means over classes
-    too, as the clipping expects. Without its repeated augmentation, which shows an epoch a third of the images.
+    Touvron et al. 2022, as for ImageNet-1K: class token, layer scales, one drop path for all
+    blocks, LAMB (learning rate 3e-3 whatever the batch, clipped at norm 1; weight decay 0.02 as in
+    the paper, 0.05 in the released commands), random resized crops, one of grey, solarize and blur,
+    Mixup and CutMix; with `bce`, every class of a mixed image is a full positive; binary losses are
+    means over classes too, as the clipping expects. Without its repeated augmentation, which shows
+    a third of the images per epoch.
 
     Cost: not measured yet; `--dry-run` estimates it.
     Published: ViT-B 48.4% on ImageNet-LT after 800 epochs (Xu et al. 2023, table 2).

@@ -1,4 +1,4 @@
-"""Masked autoencoding: learning to see without labels (He et al. 2022). LiVT's first stage, alone or within `livt`."""
+"""Masked autoencoding (He et al. 2022): LiVT's first stage, alone or within `livt`."""
 
 from __future__ import annotations
 
@@ -41,19 +41,23 @@ def masked_autoencoder(
     size: int | None = None,
     **pretraining: Any,
 ) -> Method[Labelled]:
-    """Learn to see without labels: an encoder that other runs begin with.
+    """Pretrain an encoder without labels, by reconstructing masked patches.
 
         longtail train masked_autoencoder --data cifar100-lt --root DATA --out runs/mgp
         longtail train livt --data cifar100-lt --root DATA --pretrained runs/mgp --out runs/livt
 
-    The first stage of LiVT alone, masked generative pretraining (He et al. 2022). The encoder is left in `encoder/` of the run, with
-    originals, masked and painted images in `analysis/reconstructions.png`. The row is that of a linear classifier on the frozen features,
-    trained with balanced softmax for `probe_epochs`. `lr` is for 256 images a step and grows with them. `images` takes so many training
-    images, equally many of each class: how LiVT's table 5 makes balanced data of the size of long-tailed data.
+    The first stage of LiVT alone, masked generative pretraining (He et al. 2022). The encoder is
+    left in `encoder/` of the run, with originals, masked and reconstructed images in
+    `analysis/reconstructions.png`. The row is that of a linear classifier on the frozen features,
+    trained with balanced softmax for `probe_epochs`. `lr` is for 256 images per step and is scaled
+    with them. `images` takes a number of training images, the same number of each class: how LiVT's
+    table 5 makes balanced data of the size of long-tailed data.
 
-    Cost: 37 minutes on one thread for CIFAR-10-LT (imbalance 100), `vit_mini` and 20 epochs of `--batch 64`; 8 are the classifier's.
+    Cost: 37 minutes on one thread for CIFAR-10-LT (imbalance 100), `vit_mini` and 20 epochs of
+    `--batch 64`; 8 are the classifier's.
     Ours: 42.5% with these and `--lr 3e-3`, three seeds (livt_cifar10_lt/mgp).
-    Paper: 800 epochs, effective batch 4,096, rate 1.5e-4, warmup 40 epochs, mask 0.75, decoder 512 wide with 8 blocks and 16 heads.
+    Paper: 800 epochs, effective batch 4,096, learning rate 1.5e-4, warmup 40 epochs, mask 0.75,
+    decoder 512 wide with 8 blocks and 16 heads.
     """
     size = size or data.size
     split = data.train if images is None else _balanced(data.train, images, len(data.classes))
@@ -144,7 +148,8 @@ def _balanced(split: Split, images: int, classes: int) -> Split:
     """Take a number of images from a split, the same number of each class, or one more."""
     if images < classes:
         raise LongtailError(
-            f"--images {images} is fewer than one for each of {classes} classes: pass {classes} or more"
+            f"--images {images} is fewer than one for each of {classes} classes: "
+            f"pass {classes} or more"
         )
     counts = [images // classes + (c < images % classes) for c in range(classes)]
     have = torch.bincount(split.target, minlength=classes)

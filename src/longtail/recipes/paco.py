@@ -45,28 +45,33 @@ def paco(
     size: int | None = None,
     **training: Any,
 ) -> Method[LabelledViews]:
-    """Learn centres of the classes and contrast every image with them and with other images.
+    """Learn class centres, and contrast every image with them and with other images.
 
         longtail train paco --data cifar100-lt --root DATA --out runs/paco
 
-    One view of an image (crop, flip, AutoAugment, cutout) is classified by the centres, and contrasted with another view (SimCLR's) of
-    all images of the batch and with the last `queue` of them, as a slowly following copy of the network sees them. The prior is in the
-    centres' logits as in `balanced_softmax`; `alpha` is the weight of each image of the same class beside the centre's 1. The defaults are
-    those of PaCo for CIFAR; ImageNet-LT has alpha 0.05, temperature 0.2, queue 8192 and dim 128. The rate falls to a tenth at 0.8 of
-    training, and to a hundredth at 0.9, or with `--schedule cosine` all the time.
+    One view of an image (crop, flip, AutoAugment, cutout) is classified by the centres, and
+    contrasted with another view (SimCLR's) of all images of the batch and with the last `queue`
+    images, as the momentum encoder represents them. The log prior is added to the centres' logits
+    as in `balanced_softmax`; `alpha` is the weight of each image of the same class, where that of
+    the centre is 1. The defaults are those of PaCo for CIFAR; ImageNet-LT has alpha 0.05,
+    temperature 0.2, queue 8192 and dim 128. The learning rate falls to a tenth at 0.8 of training,
+    and to a hundredth at 0.9, or with `--schedule cosine` all the time.
 
-    `rho` is the radius of sharpness-aware minimisation (Foret et al. 2021), 0 for none: DeiT-LT's second teacher has it, of a radius that
-    was not disclosed.
+    `rho` is the radius of sharpness-aware minimization (Foret et al. 2021), 0 for none: DeiT-LT's
+    second teacher has it, of a radius that was not disclosed.
 
-    `--batchformer on` puts one BatchFormer after both networks; its released code has none for PaCo, so this follows the appendix.
+    `--batchformer on` puts one BatchFormer after both networks; its released code has none for
+    PaCo, so this follows the appendix.
 
-    Cost: 20 to 29 minutes for CIFAR-100-LT (imbalance 100), `fast_cnn` and 30 epochs on one core beside other work.
+    Cost: 20 to 29 minutes for CIFAR-100-LT (imbalance 100), `fast_cnn` and 30 epochs on one core
+    beside other work.
     Ours: 32.3% with `--protocol paper --epochs 30` there (cifar100_lt_ride_paco/paco).
-    Published: 51.9% with ResNet-32 and 400 epochs on CIFAR-100-LT at imbalance 100, with BatchFormer 52.4% (Hou et al. 2022).
+    Published: 51.9% with ResNet-32 and 400 epochs on CIFAR-100-LT at imbalance 100, with
+    BatchFormer 52.4% (Hou et al. 2022).
     """
     if queue < batch * accumulate:
         raise LongtailError(
-            f"expected a queue at least as long as what a step sees, got a queue of {queue} and {batch * accumulate} images: "
+            f"--queue {queue} is shorter than the {batch * accumulate} images of a step: "
             f"pass --queue {batch * accumulate} or more"
         )
     size, classes = size or data.size, len(data.classes)

@@ -48,23 +48,30 @@ def ride(
     size: int | None = None,
     **training: Any,
 ) -> Method[Labelled]:
-    """Train several experts on one trunk, and answer with the mean of their logits.
+    """Train several experts on shared first stages, and predict with the mean of their logits.
 
         longtail train ride --data cifar100-lt --root DATA --out runs/ride
 
-    Each expert has cosine logits times 30 and LDAM's margins; `diversity` (-0.45 for CIFAR, -0.2 for ImageNet-LT) pushes it away from
-    the mean of all. From `defer` of training on, classes are re-weighted by their effective numbers, and the diversity has a
-    temperature for each class, of which `heat` is the share that follows the prior. The rate falls at 0.8 and 0.9 of training to a
-    hundredth and a ten-thousandth. RIDE's own view is `--augment rotated`: crop, flip, and a turn by up to 15 degrees.
+    Each expert has cosine logits times 30 and LDAM's margins; `diversity` (-0.45 for CIFAR, -0.2
+    for ImageNet-LT) pushes it away from the mean of all. From `defer` of training on, classes are
+    re-weighted by their effective numbers, and the diversity has a temperature for each class, of
+    which `class_temperature` is the share that follows the prior. The learning rate falls at 0.8
+    and 0.9 of training to a hundredth and a ten-thousandth. RIDE's augmentation is `--augment
+    rotated`: crop, flip, and a rotation by up to 15 degrees.
 
-    `--batchformer on` puts one BatchFormer before all experts' heads, with a shared classifier: half the loss without it, half with it.
-    The released code for CIFAR has `--plain 1 --attended 1`, and for ImageNet-LT no shared classifier, `--plain 0 --attended 1`, which its
-    author reports to fail on CIFAR-100-LT. `--init RUN` begins with the weights of a finished `ride`: BatchFormer's two stages are a run
-    without it and another from there with it. `--teacher RUN` distils from a finished run, of more experts in RIDE.
+    `--batchformer on` puts one BatchFormer before the heads of all experts, with a shared
+    classifier: half the loss without it, half with it. The released code for CIFAR has
+    `--plain-weight 1 --batchformer-weight 1`, and for ImageNet-LT no shared classifier,
+    `--plain-weight 0 --batchformer-weight 1`, which its author reports to fail on CIFAR-100-LT.
+    `--init RUN` starts from the weights of a finished `ride`: BatchFormer's two stages are a run
+    without it and another from there with it. `--teacher RUN` distils from a finished run, of more
+    experts in RIDE.
 
-    Cost: 23 to 25 minutes for CIFAR-100-LT (imbalance 100), `fast_cnn` and 30 epochs on one core beside other work.
+    Cost: 23 to 25 minutes for CIFAR-100-LT (imbalance 100), `fast_cnn` and 30 epochs on one core
+    beside other work.
     Ours: 38.4% with `--protocol paper --epochs 30` there (cifar100_lt_ride_paco/ride).
-    Published: 48.0% with ResNet-32, 3 experts and 200 epochs on CIFAR-100-LT at imbalance 100 (one stage, Hou et al. 2022).
+    Published: 48.0% with ResNet-32, 3 experts and 200 epochs on CIFAR-100-LT at imbalance 100 (one
+    stage, Hou et al. 2022).
     """
     size, classes = size or data.size, len(data.classes)
     backbone = build({"name": f"{network}_experts", "size": size, "experts": experts})
@@ -120,6 +127,7 @@ def _load(classifier: Classifier, run: Path, data: Dataset) -> None:
     check_classes(str(run), names, data)
     if trained.spec != classifier.spec:
         raise LongtailError(
-            f"expected a run of the same network in --init, got\n  {trained.spec}\nat {run}, where this one is\n  {classifier.spec}"
+            f"expected a run of the same network in --init, got\n  {trained.spec}\nat {run}, "
+            f"where this one is\n  {classifier.spec}"
         )
     classifier.load_state_dict(trained.state_dict())

@@ -1,4 +1,4 @@
-"""What a recipe asks for, read from its source: no recipe is imported, so no torch either."""
+"""The keywords of a recipe, read from its source: no recipe is imported, so no torch either."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Parameter:
         return self._scalar(text, text)
 
     def check(self, value: Any) -> Any:
-        """Accept a value from Python, or say what was expected. Lists come back as lists and paths as text, as JSON keeps them."""
+        """Accept a value from Python; lists come back as lists and paths as text, as in JSON."""
         if value is None and self.optional:
             return None
         if self.many:
@@ -162,7 +162,7 @@ class Recipe:
         return self.parameters[current]
 
     def keywords(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """All keywords with their values: what was given, checked, and the defaults for the rest."""
+        """The values of all keywords: those that are given, checked, and defaults for the rest."""
         for old, new in self.old_names.items():
             if old in given and new in given:
                 raise LongtailError(f"{old} is the old name of {new}: pass one of them")
@@ -177,7 +177,8 @@ class Recipe:
         ]
         if missing:
             raise LongtailError(
-                f"{self.name} expects {', '.join(missing)}, got nothing for it: pass --{missing[0].replace('_', '-')} VALUE"
+                f"{self.name} expects {', '.join(missing)}, got nothing for it: "
+                f"pass --{missing[0].replace('_', '-')} VALUE"
             )
         return {
             name: parameter.check(given[name]) if name in given else parameter.default
@@ -253,7 +254,8 @@ def _source(module: str) -> str:
     path = _file(module)
     if path is None:
         raise LongtailError(
-            f"expected a Python module with recipes, got {module!r}, which is not found: run from its folder, or install it"
+            f"expected a Python module with recipes, got {module!r}, which is not found: "
+            "run from its folder, or install it"
         )
     return path.read_text(encoding="utf-8")
 
@@ -286,7 +288,8 @@ def _signature(
     """
     if len(node.args.posonlyargs) + len(node.args.args) != 2 or node.args.vararg:
         raise LongtailError(
-            f"expected a recipe `(run, data, *, keywords)`, got other parameters in {target}: keep two, then keywords only"
+            f"expected a recipe `(run, data, *, keywords)`, got other parameters in {target}: "
+            "keep two, then keywords only"
         )
     parameters = dict(_keyword_only(node, module, target))
     sources = [ast.get_source_segment(_parsed(module)[0], node) or ""]
@@ -322,19 +325,20 @@ def _forwarding(
         if definition is not None and isinstance(definition[0], ast.FunctionDef):
             return calls[0], (definition[0], definition[1])
     raise LongtailError(
-        f"expected {target} to pass `**{group}` on to one function of its module, or one imported from another: its keywords are read "
-        "there. Name the keywords instead"
+        f"expected {target} to pass `**{group}` on to one function of its module, or one imported "
+        "from another: its keywords are read there. Name the keywords instead"
     )
 
 
 def _keyword_only(
     node: ast.FunctionDef, module: str, target: str, *, inherited: bool = False
 ) -> Iterator[tuple[str, Parameter]]:
-    """The keyword-only parameters; of an inherited function, only those whose type a flag can have."""
+    """The keyword-only parameters; if `inherited`, only those whose type a flag can have."""
     for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
         if argument.arg in RESERVED:
             raise LongtailError(
-                f"expected keywords that are not data or run flags, got {argument.arg!r} in {target}: rename it"
+                f"expected keywords that are not data or run flags, got {argument.arg!r} in "
+                f"{target}: rename it"
             )
         where = f"{argument.arg} of {target}"
         if argument.annotation is None:
@@ -370,7 +374,8 @@ def _value(node: ast.expr | None, module: str, where: str) -> Any:
         value = ast.literal_eval(node)
     except ValueError:
         raise LongtailError(
-            f"expected a literal as default for {where}, got {ast.unparse(node)}: write the value itself"
+            f"expected a literal as default for {where}, got {ast.unparse(node)}: "
+            "write the value itself"
         ) from None
     return list(value) if isinstance(value, tuple) else value
 
@@ -400,5 +405,6 @@ def _type(node: ast.expr, module: str, where: str) -> tuple[str, tuple[Any, ...]
             if not many and not optional:
                 return scalar, choices, True, False
     raise LongtailError(
-        f"expected bool, int, float, str, Path, Literal, a list of these, or one of these `| None` for {where}, got {ast.unparse(node)}"
+        "expected bool, int, float, str, Path, Literal, a list of these, or one of these `| None` "
+        f"for {where}, got {ast.unparse(node)}"
     )

@@ -36,18 +36,23 @@ Sampling = Literal["instance", "class_balanced", "square_root", "progressive"]
 
 
 def cross_entropy(run: Run, data: Dataset, **keywords: Any) -> Method[Labelled]:
-    """Train with cross entropy: the baseline that forgets the tail.
+    """Train with cross entropy: the baseline, which neglects rare classes.
 
         longtail train cross_entropy --data cifar10-lt --root DATA --out runs/plain
 
-    Networks with layer norm, such as transformers, use AdamW (rate 1e-3, decay 0.05), all others SGD with Nesterov momentum (rate 0.1,
-    decay 5e-4); `lr` and `weight_decay` override that. The rate warms up, then falls along a cosine. The weights kept are the moving
-    average with decay `ema` at the last epoch; `--ema 0` keeps the raw ones, `--keep best` those that were best on validation.
-    `--network timm:NAME --weights timm` begins with timm's pretrained weights, at a tenth of these rates; the row says what they have seen.
+    Networks with layer norm, such as transformers, use AdamW (learning rate 1e-3, weight decay
+    0.05), all others SGD with Nesterov momentum (0.1, 5e-4); `lr` and `weight_decay` override
+    that. The learning rate warms up, then falls as a cosine. The weights kept are the moving
+    average with decay `ema` at the last epoch; `--ema 0` keeps the raw weights, and `--keep best`
+    those of the epoch with the best validation score. `--network timm:NAME --weights timm` starts
+    from timm's pretrained weights, at a tenth of these learning rates; the row names the data that
+    they were trained on.
 
-    Cost: 15 minutes for CIFAR-10-LT (imbalance 100), `fast_cnn` and 40 epochs on one core, 35 on a busy one.
+    Cost: 15 minutes for CIFAR-10-LT (imbalance 100), `fast_cnn` and 40 epochs on one core, 35 on a
+    busy one.
     Ours: 71.6% with `--protocol paper --tta flip` (cifar10_lt_baselines/plain-paper).
-    Published: 70.4% with ResNet-32 and 200 epochs on CIFAR-10-LT at imbalance 100 (Cao et al. 2019).
+    Published: 70.4% with ResNet-32 and 200 epochs on CIFAR-10-LT at imbalance 100 (Cao et al.
+    2019).
     """
     no_neck = partial(batchformer_neck, mode="off")
     return train_classifier(
@@ -69,24 +74,29 @@ def balanced_softmax(
     batchformer_scope: Scope = "local",
     **keywords: Any,
 ) -> Method[Labelled]:
-    """Train with the prior in the logits, so that rare classes count as much as frequent ones.
+    """Train with the log prior added to the logits, so that rare classes count as much as others.
 
         longtail train balanced_softmax --data cifar10-lt --root DATA --out runs/balanced
 
-    Cross entropy of logits + tau * log prior: Balanced Softmax (Ren et al. 2020) at tau = 1, which is also logit adjustment
-    (Menon et al. 2021), and cross entropy at tau = 0. Everything else is as in `cross_entropy`. Another `sampling` than `instance`
-    corrects for rare classes a second time: use it with cross_entropy, or with a lower tau.
+    Cross entropy of logits + tau * log prior: Balanced Softmax (Ren et al. 2020) at tau = 1, which
+    is also logit adjustment (Menon et al. 2021), and cross entropy at tau = 0. Everything else is
+    as in `cross_entropy`. Another `sampling` than `instance` corrects for rare classes a second
+    time: use it with cross_entropy, or with a lower tau.
 
-    `--batchformer on` lets the images of a batch attend to each other before the head while training (Hou et al. 2022), at
-    `batchformer_rate` of the learning rate: half the loss without it and half with it, as in its Algorithm 1. The released code has
-    `--plain 1.5 --attended 1.5`; no shared classifier is `--plain 0 --attended 1`. Controls: "frozen" keeps BatchFormer's random initial
-    weights, "self" lets each image attend to itself alone, and `--loss-scale 1.5` or 0.5 scales the loss of the baseline. Its settings
-    for CIFAR-100-LT are the sweep `batchformer-paper`.
+    `--batchformer on` lets the images of a batch attend to each other before the head while
+    training (Hou et al. 2022), at `batchformer_lr_scale` of the learning rate: half the loss
+    without it and half with it, as in its Algorithm 1. The released code has `--plain-weight 1.5
+    --batchformer-weight 1.5`; `--plain-weight 0 --batchformer-weight 1` is no shared classifier.
+    Controls: "frozen" keeps BatchFormer's random initial weights, "self" lets each image attend to
+    itself alone, and `--loss-scale 1.5` or 0.5 scales the loss of the baseline. Its settings for
+    CIFAR-100-LT are the sweep `batchformer-paper`.
 
-    Cost: 15 minutes for CIFAR-10-LT (imbalance 100), `fast_cnn` and 40 epochs on one core, 35 on a busy one.
+    Cost: 15 minutes for CIFAR-10-LT (imbalance 100), `fast_cnn` and 40 epochs on one core, 35 on a
+    busy one.
     Ours: 81.2% with `--protocol paper --tta flip` (cifar10_lt_baselines/balanced-paper).
-    Published: 77.7% with ResNet-32 and 200 epochs on CIFAR-10-LT at imbalance 100 (Menon et al. 2021); 50.7% with ResNet-32 and 13,000
-    steps of 512 images on CIFAR-100-LT at imbalance 100, and 51.7% with BatchFormer (Hou et al. 2022).
+    Published: 77.7% with ResNet-32 and 200 epochs on CIFAR-10-LT at imbalance 100 (Menon et al.
+    2021); 50.7% with ResNet-32 and 13,000 steps of 512 images on CIFAR-100-LT at imbalance 100, and
+    51.7% with BatchFormer (Hou et al. 2022).
     """
     neck = partial(
         batchformer_neck,

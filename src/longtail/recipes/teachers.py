@@ -1,4 +1,4 @@
-"""Where a teacher comes from: trained in this run, a finished run, or timm; and whether it may teach on this data."""
+"""Teachers: trained in this run, read from a finished run, or from timm."""
 
 from __future__ import annotations
 
@@ -76,32 +76,34 @@ def _check_unchanged(run: Run, teacher: dict[str, str], path: Path) -> None:
         )
 
 
-def read_teacher(asked: str, data: Dataset) -> Teacher:
-    """The network of a finished run, or `timm:NAME`; its classes must be those of the data, in their order."""
-    if asked.startswith("timm:"):
-        network, names, size = timm_classifier(asked.removeprefix("timm:"))
-        check_classes(asked, names, data)
+def read_teacher(source: str, data: Dataset) -> Teacher:
+    """Read a teacher with the classes of the data from a finished run or `timm:NAME`."""
+    if source.startswith("timm:"):
+        network, names, size = timm_classifier(source.removeprefix("timm:"))
+        check_classes(source, names, data)
         teacher = Teacher(network, size=size)  # from here on in evaluation mode
         outputs = teacher(torch.zeros(1, 3, size, size)).shape[1]
         if outputs != len(data.classes):
             raise LongtailError(
-                f"expected a teacher of the {len(data.classes)} classes of {data.name}, got one of {outputs}: {asked}. Train one on it"
+                f"expected a teacher of the {len(data.classes)} classes of {data.name}, got one of "
+                f"{outputs}: {source}. Train one on it"
             )
         return teacher
-    folder, run = Path(asked), RunFolder(Path(asked))
+    folder, run = Path(source), RunFolder(Path(source))
     if not folder.is_dir() or run.recipe.exists():
         read_row(folder)  # refuses a run that is not finished
     elif not run.model.is_complete:
         raise LongtailError(
-            f"expected a finished teacher, got an unfinished one or none at {folder}: finish the run that trains it"
+            f"expected a finished teacher, got an unfinished one or none at {folder}: finish the "
+            "run that trains it"
         )
     saved = files.read(run.model.path)
-    check_classes(asked, saved.classes, data)
+    check_classes(source, saved.classes, data)
     return Teacher(saved.network, size=saved.size)
 
 
 def record_origin(run: Run, earlier: str, data: Dataset, *, role: str = "teacher") -> None:
-    """Say of a run that it begins with the weights of another: what other data they have seen, and how long they were trained."""
+    """Record that a run starts from the weights of another: their data and training time."""
     run.pretraining = (
         "; ".join(filter(None, (run.pretraining, training_data(earlier, data, role=role)))) or None
     )
@@ -109,7 +111,10 @@ def record_origin(run: Run, earlier: str, data: Dataset, *, role: str = "teacher
 
 
 def minutes_of(earlier: str) -> float:
-    """How long a finished run took, and those it began with; of a stage within a run, itself alone; 0 where nothing says so."""
+    """The training time of a finished run and of those it started from; 0 where it is unknown.
+
+    Of a stage within a run, it is that of the stage alone.
+    """
     place = Path(earlier).resolve()
     stage = StageFolder(place)
     if stage.is_finished:
@@ -119,7 +124,10 @@ def minutes_of(earlier: str) -> float:
 
 
 def training_data(teacher: str, data: Dataset, *, role: str = "teacher") -> str | None:
-    """Other data that a teacher has learnt from, or other splits of the same: a student of it is not comparable with others."""
+    """Other data that a teacher was trained on, or other splits of the same data; None for none.
+
+    A student of such a teacher is not comparable with others.
+    """
     if teacher.startswith("timm:"):
         return f"{teacher} ({role})"
     place = Path(teacher).resolve()  # of "." the parent is elsewhere
@@ -134,22 +142,24 @@ def training_data(teacher: str, data: Dataset, *, role: str = "teacher") -> str 
 
 
 def check_classes(teacher: str, names: Sequence[str] | None, data: Dataset) -> None:
-    """Refuse a teacher of other classes, or of the same in another order; both are named."""
+    """Refuse a teacher of other classes, or of the same classes in another order."""
     if names is None or tuple(names) == data.classes:
         return
     if sorted(names) == sorted(data.classes):
         first = next(
             i
-            for i, (own, other) in enumerate(zip(names, data.classes, strict=True))
-            if own != other
+            for i, (name, expected) in enumerate(zip(names, data.classes, strict=True))
+            if name != expected
         )
         raise LongtailError(
-            f"expected a teacher with the classes of {data.name} in their order, got another order: class {first} is "
-            f"{data.classes[first]!r} in the data and {names[first]!r} for {teacher}. Train it on this data"
+            f"expected a teacher with the classes of {data.name} in their order, got another "
+            f"order: class {first} is {data.classes[first]!r} in the data and {names[first]!r} for "
+            f"{teacher}. Train it on this data"
         )
     raise LongtailError(
-        f"expected a teacher with the classes of {data.name}, got {teacher}. Of the data's {len(data.classes)} it lacks "
-        f"{_first(set(data.classes) - set(names))}; of its {len(names)} the data lacks {_first(set(names) - set(data.classes))}. "
+        f"expected a teacher with the classes of {data.name}, got {teacher}. Of the data's "
+        f"{len(data.classes)} it lacks {_first(set(data.classes) - set(names))}; of its "
+        f"{len(names)} the data lacks {_first(set(names) - set(data.classes))}. "
         "Train it on this data"
     )
 

@@ -57,12 +57,14 @@ def vit(
     size: int | None = None,
     **finetuning: Any,
 ) -> Method[Labelled]:
-    """Train a transformer as DeiT-LT does, but with labels alone: what distillation is measured against.
+    """Train a vision transformer from scratch with labels alone.
 
         longtail train vit --data cifar10-lt --root DATA --out runs/vit
 
-    The student of `deit_lt` without distillation token and teacher; mixing ends when the student's does. (`vit_scratch` is LiVT's
-    baseline, which pools otherwise.)
+    With `--pool token`, the default, it is trained as DeiT-LT trains its student, without
+    distillation token and teacher: what distillation is compared with. With `--pool avg_norm` it
+    has MAE's initial weights, optimizer and head: what LiVT's pretraining is compared with, under
+    the defaults of `vit_scratch`.
 
     Cost: 101 minutes on one thread for CIFAR-10-LT (imbalance 100), `vit_mini` and 60 epochs.
     Ours: 32.1% with these, `--mix-until 0.8` and `--repeats 1`, one seed (deit_lt_cifar10_lt/vit).
@@ -119,16 +121,18 @@ def vit_crt(
     size: int | None = None,
     **first_stage: Any,
 ) -> Method[Labelled]:
-    """Train a transformer with labels alone, then its classifier again with all classes equally often.
+    """Train a transformer with labels alone, then its classifier again on class-balanced batches.
 
         longtail train vit_crt --data cifar10-lt --root DATA --out runs/vit_crt
         longtail train vit_crt --data cifar10-lt --root DATA --trained runs/vit --out runs/vit_crt
 
-    The stage of `vit`, then a new classifier on the frozen features, on class-balanced draws without mixing (cRT, Kang et al. 2020).
-    `trained` takes the network of a finished run, such as one of `vit`, and skips the first stage.
+    The stage of `vit`, then a new classifier on the frozen features, with class-balanced sampling
+    and without mixing (cRT, Kang et al. 2020). `trained` takes the network of a finished run, such
+    as one of `vit`, and skips the first stage.
 
     Cost: that of `vit`, and `retrain_epochs` more without a backward pass through the network.
-    Ours: 35.7% after 20 epochs of `vit_mini` and 5 of its classifier, three seeds (deit_lt_seeds_cifar10_lt/vit-crt).
+    Ours: 35.7% after 20 epochs of `vit_mini` and 5 of its classifier, three seeds
+    (deit_lt_seeds_cifar10_lt/vit-crt).
     Published: 68.9% with ViT-B on CIFAR-10-LT at imbalance 100 (Rangwani et al. 2024).
     """
     if trained is not None:

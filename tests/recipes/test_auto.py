@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from longtail.recipes.choosing import MARGIN, MOST, Choice, Cost, Facts, choose
+from longtail.recipes.auto import MAX_EPOCHS, TIME_SHARE, Choice, Cost, Facts, choose
 from longtail.recipes.signatures import read
 
 PLANKTON = Facts(
@@ -182,8 +182,8 @@ def test_the_table_of_cases(name: str) -> None:
     read(recipe).keywords(found.keywords)
     assert found.why.count(". ") == 1
     assert found.why.endswith(".")
-    assert 1 <= found.keywords["epochs"] <= MOST[found.keywords.get("weights", "random")]
-    assert found.minutes <= minutes * MARGIN + 1e-6 or found.keywords["epochs"] == 1
+    assert 1 <= found.keywords["epochs"] <= MAX_EPOCHS[found.keywords.get("weights", "random")]
+    assert found.minutes <= minutes * TIME_SHARE + 1e-6 or found.keywords["epochs"] == 1
 
 
 def test_more_time_never_means_less() -> None:
