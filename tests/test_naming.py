@@ -1,6 +1,12 @@
-"""Names that nobody knows: what is said instead."""
+"""Names that nobody knows: what is said instead; and functions by their name."""
 
-from longtail.naming import meant, unknown
+import sys
+from pathlib import Path
+
+import pytest
+
+from longtail.errors import LongtailError
+from longtail.naming import import_function, meant, unknown
 
 
 def test_an_unknown_name_gets_the_known_and_the_closest() -> None:
@@ -18,3 +24,22 @@ def test_nothing_is_guessed_where_nothing_is_close() -> None:
 
 def test_no_more_guesses_than_asked_for() -> None:
     assert meant("livt", ["livt1", "livt2", "livt3"], most=2).count("livt") == 2
+
+
+def test_a_function_is_imported_also_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here_alone.py").write_text("def one():\n    return 1\n\ntwo = 2\n")
+    (tmp_path / "needs_more.py").write_text("import a_module_that_is_missing\n")
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    monkeypatch.chdir(tmp_path)
+    assert import_function("here_alone:one")() == 1
+    for target, message in {
+        "here_alone:two": "expected a function, got 'here_alone:two': a int",
+        "here_alone:three": "has no attribute 'three'",
+        "nowhere.at.all:one": "No module named 'nowhere'",
+    }.items():
+        with pytest.raises(LongtailError, match=message):
+            import_function(target)
+    with pytest.raises(ModuleNotFoundError, match="a_module_that_is_missing"):
+        import_function("needs_more:one")

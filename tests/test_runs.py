@@ -26,13 +26,12 @@ from longtail.data.open import open_data, open_for_evaluation
 from longtail.data.request import DataRequest, Geometry
 from longtail.engine.run import Run
 from longtail.metrics.conformal import calibrate, sets
-from longtail.nn import build
 from longtail.posthoc import adjustment
 from longtail.recipes import signatures
 from longtail.recipes.signatures import read
 from longtail.recipes.supervised import cross_entropy
 from longtail.records.lock import locked
-from longtail.records.predictions import SplitPredictions, read_predictions
+from longtail.records.predictions import read_predictions
 from longtail.records.scores import Headline
 from longtail.runs import evaluate, load, train, training
 from longtail.runs.identity import RunConfig, check_outside
@@ -193,7 +192,7 @@ def test_adjusting_needs_training_images_of_every_class(
     assert not (tmp_path / "run").exists()
 
 
-def test_adjusting_needs_validation_images_and_logits(tmp_path: Path) -> None:
+def test_adjusting_needs_validation_images(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError,
         match=r"expected validation images to adjust on, got none of digits-lt \(protocol paper\)",
@@ -207,18 +206,6 @@ def test_adjusting_needs_validation_images_and_logits(tmp_path: Path) -> None:
             adjust="validation",
         )
     assert not (tmp_path / "run").exists()
-    seen = SplitPredictions(
-        {"logits": np.zeros((1, 10), dtype=np.float32)},
-        np.zeros(1, dtype=np.int64),
-        np.zeros(1, dtype=np.int64),
-    )
-    with pytest.raises(
-        ValueError,
-        match="expected a classifier to adjust, got a Backbone, which has no logits: use --adjust none",
-    ):
-        training._adjusted(
-            build({"name": "fast_cnn", "size": 8, "width": 8}), seen, open_data("digits-lt")
-        )
 
 
 def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:

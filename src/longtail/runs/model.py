@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_model
-from torch import nn
 
 from longtail.core import Method
 from longtail.data.dataset import Dataset
@@ -45,16 +43,6 @@ def load(run: str | Path, *, device: str = "auto", trust: bool = False) -> Loade
     return Loaded(folder, network, classes, size, row, preprocessing, thresholds, machine)
 
 
-def spec_of(network: nn.Module) -> Mapping[str, Any]:
-    """The spec that a deployed network was built from."""
-    spec = getattr(network, "spec", None)
-    if not isinstance(spec, Mapping):
-        raise LongtailError(
-            f"expected `deploy()` to give a network with the spec it was built from, got a {type(network).__name__} without"
-        )
-    return spec
-
-
 def deployed(method: Method[Any], dataset: Dataset) -> Classifier:
     """The network that a method gives for inference.
 
@@ -62,7 +50,6 @@ def deployed(method: Method[Any], dataset: Dataset) -> Classifier:
     is no classifier, even if it has as many features as there are classes.
     """
     network = method.eval().deploy()
-    spec_of(network)
     if not isinstance(network, Classifier):
         raise LongtailError(
             f"expected a method that deploys a classifier, got {type(method).__name__}, which "
@@ -77,9 +64,9 @@ def deployed(method: Method[Any], dataset: Dataset) -> Classifier:
     return network
 
 
-def check_rebuilt(network: nn.Module) -> None:
+def check_rebuilt(network: Classifier) -> None:
     """Refuse a network that its spec does not bring back: it could be trained and saved, and never be loaded."""
-    again = build(spec_of(network), trust=True).state_dict()  # training imported it
+    again = build(network.spec, trust=True).state_dict()  # training imported it
     own = network.state_dict()
     differ = [
         name
@@ -93,14 +80,14 @@ def check_rebuilt(network: nn.Module) -> None:
         )
 
 
-def write_model(folder: Path, network: nn.Module, dataset: Dataset, row: Row) -> None:
+def write_model(folder: Path, network: Classifier, dataset: Dataset, row: Row) -> None:
     """Write the weights, the spec and the card."""
     files = ModelFolder(folder)
     with atomic_write(files.weights) as part:
         save_model(network, str(part))
     spec = {
         "format": FORMAT,
-        "network": spec_of(network),
+        "network": network.spec,
         "classes": list(dataset.classes),
         "size": row["size"],
         "fit": Preprocessing.of(dataset, row["size"]).to_spec(),

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import nn
 
 from longtail import processes
 from longtail.analysis.writing import warn_on_error
@@ -58,7 +57,7 @@ from longtail.runs.identity import (
     with_geometry,
 )
 from longtail.runs.inference import predict_split
-from longtail.runs.model import check_rebuilt, deployed, spec_of, write_model
+from longtail.runs.model import check_rebuilt, deployed, write_model
 from longtail.scoring.scorer import check_scorer, headline_of, scorer_for, summarise_splits
 
 
@@ -278,7 +277,7 @@ def _evaluate_and_save(
     """Evaluate, write predictions and model, and sum up. The test images are looked at here and nowhere else."""
     first, network = processes.rank() == 0, deployed(method, dataset)
     out, history = run.folder, run.history
-    size = size_of(spec_of(network))
+    size = size_of(network.spec)
     splits = {
         name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if len(split)
     }
@@ -385,13 +384,9 @@ def _evaluate_and_save(
 
 
 def _adjusted(
-    network: nn.Module, seen: SplitPredictions, dataset: Dataset
+    network: Classifier, seen: SplitPredictions, dataset: Dataset
 ) -> tuple[Adjusted, Adjustment]:
     """The network with what its answers for the validation images ask for; every part of its head is adjusted like the whole."""
-    if not isinstance(network, Classifier):
-        raise LongtailError(
-            f"expected a classifier to adjust, got a {type(network).__name__}, which has no logits: use --adjust none"
-        )
     chosen = adjustment(seen.logits["logits"], seen.target, dataset.counts.numpy())
     device = next(network.parameters()).device
     adjusted = Adjusted(

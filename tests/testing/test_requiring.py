@@ -1,0 +1,11 @@
+"""A requirement that fails says why."""
+
+import pytest
+
+from longtail.testing.requiring import require
+
+
+def test_what_is_required_is_said() -> None:
+    require([1], "not said")
+    with pytest.raises(AssertionError, match="no rows"):
+        require([], "no rows")
