@@ -50,13 +50,12 @@ def scorer_for(data: Dataset) -> Scorer:
     A dataset may bring a scorer (`Dataset.scorer`); the long-tailed scores are added to its own where classes fall into several
     groups. The data request may name another score as the headline (`Dataset.scoring`).
     """
-    scorer: Scorer = LongTailScorer(data.groups)
-    if data.scorer is not None:
+    task, long_tail = data.scorer, LongTailScorer(data.groups)
+    scorer: LongTailScorer | ScorerCollection = long_tail
+    if task is not None:
         has_tail = sum(bool(members) for members in data.groups.members.values()) > 1
-        scorers = (data.scorer, scorer) if has_tail else (data.scorer,)
-        scorer = ScorerCollection(scorers, data.scorer.headline)
+        scorer = ScorerCollection((task, long_tail) if has_tail else (task,), task.headline)
     if data.scoring is not None:
-        assert isinstance(scorer, LongTailScorer | ScorerCollection)
         scorer = replace(scorer, headline=data.scoring)
     if scorer.headline not in scorer.labels:
         raise unknown(f"score of {data.name}", scorer.headline, scorer.labels)
@@ -90,17 +89,16 @@ def score(scorer: Scorer, predictions: SplitPredictions) -> dict[str, float | No
     return scores
 
 
-def check_scorer(data: Dataset, *, rows: int = 1000) -> None:
+def check_scorer(data: Dataset) -> None:
     """Try the scorer of a dataset on constant predictions: what cannot be scored is refused before training, not after."""
     scorer = scorer_for(data)
     for split in (data.val, data.test):
-        if data.scorer is None or not len(split):
-            continue
-        index = np.arange(min(rows, len(split)))
-        logits = np.zeros((len(index), len(data.classes)), dtype=np.float32)
-        columns = {name: values[index].numpy() for name, values in split.columns.items()}
-        target = split.target[index].numpy()
-        score(scorer, SplitPredictions({"logits": logits}, target, index, columns))
+        if isinstance(scorer, LongTailScorer) or not len(split):
+            continue  # long-tailed scores can always be measured
+        logits = np.zeros((len(split), len(data.classes)), dtype=np.float32)
+        columns = {name: values.numpy() for name, values in split.columns.items()}
+        index = np.arange(len(split))
+        score(scorer, SplitPredictions({"logits": logits}, split.target.numpy(), index, columns))
 
 
 def summarise_splits(
