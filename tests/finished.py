@@ -52,6 +52,7 @@ def finished(
             {
                 "format": 1,
                 "tta": "none",
+                "recipe": "cross_entropy",
                 "keywords": {"size": size},
                 "data": {**DataRequest("digits-lt").flags(), "asked": "digits-lt"},
             }
