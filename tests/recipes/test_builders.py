@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 import timm
 import torch
 
-from longtail.core import Clock
+from longtail.core import Clock, best
 from longtail.data.open import open_data
 from longtail.engine.machine import Machine
 from longtail.engine.run import Run
 from longtail.nn import pretrained
-from longtail.recipes.builders import build_backbone, default_optimizer, mixing
+from longtail.recipes.builders import (
+    build_backbone,
+    default_optimizer,
+    mixing,
+    select_weights,
+    validation,
+)
 from longtail.recipes.supervised import balanced_softmax
+from longtail.records.predictions import SplitPredictions
+from longtail.records.scores import Label, label
 from longtail.runs import train
+from longtail.scoring.evaluators import Accuracy, ScorerEvaluator
 
 MODEL = "test_resnet.r160_in1k"
 
@@ -113,3 +125,29 @@ def test_zero_switches_mixing_off() -> None:
     for _ in range(5):
         cut = mixing(3, mixup=0.0, cutmix=1.0, smoothing=0.0)(batch, clock)["image"]
         assert ((cut == batch["image"]) | (cut == batch["image"].flip(0))).all()
+
+
+class Errors:
+    headline = "errors"
+    labels: Mapping[str, Label] = MappingProxyType(
+        {"errors": label("errors", higher_is_better=False)}
+    )
+
+    def __call__(self, predictions: SplitPredictions, /) -> dict[str, float | None]:
+        return {"errors": (predictions.logits["logits"].argmax(1) != predictions.target).mean()}
+
+
+def test_the_scorer_of_the_data_evaluates_and_selects() -> None:
+    data = open_data("digits-lt")
+    assert isinstance(validation(data, 8)["val"], Accuracy)
+    assert select_weights("best", ema=0.9, data=data)[1] == best("ema/val/balanced")
+    few = replace(data, scoring="few")
+    assert isinstance(validation(few, 8)["val"], Accuracy)
+    assert select_weights("best", ema=0.0, data=few)[1] == best("val/few")
+    ours = replace(data, scorer=Errors())
+    assert isinstance(validation(ours, 8)["val"], ScorerEvaluator)
+    kept = select_weights("best", ema=0.0, data=ours)[1]
+    assert kept == best("val/errors", higher_is_better=False)
+    numbers = validation(ours, 8)["val"](lambda image: {"logits": torch.eye(10)[[0] * len(image)]})
+    assert numbers["errors"] == pytest.approx((data.val.target != 0).float().mean().item())
+    assert {"loss", "balanced", "few"} <= {*numbers}

@@ -24,12 +24,12 @@ COLUMN = "column."
 
 
 def collect(batches: Batches[Mapping[str, Any]], predict: Predict) -> SplitPredictions:
-    """Ask about every image once; every process gets all answers, sorted by index, each image once whoever saw it.
+    """Predict every image of a split once; every process gets all predictions, sorted by index.
 
-    Batches carry "image", "target" and "index" (the image's position in its split), and the columns of the split.
-    Answers that are not finite are `NonFinite`.
+    Batches have "image", "target", "index" (the image's position in its split) and the columns of the split.
+    Predictions that are not finite raise `NonFinite`.
     """
-    rows, index = _gathered(batches, predict, columns=True)
+    rows, index = _predict_all(batches, predict, columns=True)
     target = rows.pop("target")
     columns = {
         name.removeprefix(COLUMN): rows.pop(name) for name in [*rows] if name.startswith(COLUMN)
@@ -40,24 +40,24 @@ def collect(batches: Batches[Mapping[str, Any]], predict: Predict) -> SplitPredi
     return SplitPredictions(heads, target, index, columns)
 
 
-def _gathered(
+def _predict_all(
     batches: Batches[Mapping[str, Any]], predict: Predict, *, columns: bool = False
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
-    """What `predict` says of every image, by name, with "target"; and the images' positions, in this order.
+    """The predictions for all images by head, with "target", and the images' positions, all in the order of the split.
 
-    With `columns`, also what batches carry besides, as "column.NAME".
+    With `columns`, also the columns of the split, as "column.NAME".
     """
-    seen: list[dict[str, Tensor]] = []
+    parts: list[dict[str, Tensor]] = []
     for batch in batches.epoch(0):
-        answers = predict(batch["image"])
-        clash = {"target", "index"} & set(answers)
+        predictions = predict(batch["image"])
+        clash = {"target", "index"} & set(predictions)
         if clash:
             raise LongtailError(
-                f"expected heads under names of their own, got {sorted(clash)}: rename them in `predict`"
+                f"expected heads with names other than target and index, got {sorted(clash)}: rename them in `predict`"
             )
-        seen.append(
+        parts.append(
             {
-                **answers,
+                **predictions,
                 "target": batch["target"].cpu().long(),
                 "index": batch["index"].cpu().long(),
                 **{
@@ -67,17 +67,17 @@ def _gathered(
                 },
             }
         )
-    # Asked together, so that no process waits in vain for the rows of one that stopped here.
-    if processes.any_rank(not seen):
+    # All processes decide together, so that none waits in vain for the rows of one that stopped here.
+    if processes.any_rank(not parts):
         if processes.world_size() == 1:
             raise LongtailError("expected images to evaluate, got none: this split is empty")
         raise LongtailError(
             f"expected images in each of {processes.world_size()} processes, got none in some: evaluate with fewer processes"
         )
-    # One head after the other, its parts let go: the logits of thousands of classes do not fit into memory many times.
+    # One head after the other, whose parts are freed: logits of thousands of classes do not fit into memory many times.
     rows = {
-        name: processes.gather(torch.cat([part.pop(name) for part in seen])).numpy()
-        for name in [*seen[0]]
+        name: processes.gather(torch.cat([part.pop(name) for part in parts])).numpy()
+        for name in [*parts[0]]
     }
     index, first = np.unique(
         rows.pop("index"), return_index=True
@@ -104,8 +104,8 @@ class Accuracy:
     >>> class Two:
     ...     def __len__(self): return 1
     ...     def epoch(self, index, *, start=0): yield {"image": torch.eye(2), "target": torch.tensor([0, 1]), "index": torch.tensor([0, 1])}
-    >>> judge = Accuracy(Two(), classes=2, groups=Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)}))
-    >>> judge(lambda image: {"logits": image})
+    >>> accuracy = Accuracy(Two(), classes=2, groups=Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)}))
+    >>> accuracy(lambda image: {"logits": image})
     {'top1': 1.0, 'balanced': 1.0, 'many': 1.0, 'few': 1.0}
     """
 
@@ -115,18 +115,18 @@ class Accuracy:
     groups: Groups
 
     def __call__(self, predict: Predict, /) -> dict[str, float]:
-        """Answer with named numbers; a group in which no class has images is left out."""
+        """Scores by name; a group in which no class has images is left out."""
 
-        def answers(image: Tensor) -> Mapping[str, Tensor]:
-            return {head: self._answer(logits) for head, logits in predict(image).items()}
+        def classify(image: Tensor) -> Mapping[str, Tensor]:
+            return {head: self._predicted(logits) for head, logits in predict(image).items()}
 
-        found, _ = _gathered(self.batches, answers)
-        target, numbers = found.pop("target"), dict[str, float]()
-        for head, answer in found.items():
-            _refuse_broken(head, int((answer < 0).sum()), len(answer))
+        heads, _ = _predict_all(self.batches, classify)
+        target, numbers = heads.pop("target"), dict[str, float]()
+        for head, predicted in heads.items():
+            _refuse_broken(head, int((predicted < 0).sum()), len(predicted))
             prefix = "" if head == "logits" else f"{head}/"
-            recalls = recall_of(answer == target, target, self.classes)
-            numbers[f"{prefix}top1"] = float((answer == target).mean())
+            recalls = recall_of(predicted == target, target, self.classes)
+            numbers[f"{prefix}top1"] = float((predicted == target).mean())
             numbers[f"{prefix}balanced"] = balanced(recalls)
             numbers |= {
                 f"{prefix}{name}": value
@@ -135,8 +135,8 @@ class Accuracy:
             }
         return numbers
 
-    def _answer(self, logits: Tensor) -> Tensor:
-        """The class of each row, -1 where it is no answer: all logits of many images and classes would fill the memory."""
+    def _predicted(self, logits: Tensor) -> Tensor:
+        """The class of each row, -1 where logits are not finite: all logits of many images and classes would fill the memory."""
         if logits.shape[1] != self.classes:
             raise LongtailError(
                 f"expected {self.classes} logits for each image, got {logits.shape[1]}: build the network for these classes"
@@ -172,7 +172,7 @@ class ScorerEvaluator:
 
 
 def flipped(predict: Predict) -> Predict:
-    """Average the answers over each image and its mirror image (test-time averaging "flip"); logits, not probabilities.
+    """Average the logits of each image and its mirror image (test-time averaging "flip").
 
     >>> both = flipped(lambda image: {"logits": image[:, 0, 0]})
     >>> both(torch.tensor([[[[1.0, 3.0]]]]))["logits"].tolist()
@@ -181,6 +181,6 @@ def flipped(predict: Predict) -> Predict:
 
     def averaged(image: Tensor) -> Mapping[str, Tensor]:
         straight, mirrored = predict(image), predict(image.flip(-1))
-        return {name: (answer + mirrored[name]) / 2 for name, answer in straight.items()}
+        return {name: (logits + mirrored[name]) / 2 for name, logits in straight.items()}
 
     return averaged
