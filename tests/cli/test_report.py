@@ -1,4 +1,4 @@
-"""`longtail report` and the end of `longtail compare`, as a person types them."""
+"""`longtail report` as a person types it."""
 
 from __future__ import annotations
 
@@ -120,16 +120,6 @@ def test_what_is_no_finished_run_is_refused_in_a_sentence(
         assert said.code == 2
         assert words in said.err
         assert "Traceback" not in said.err
-
-
-def test_compare_writes_latex(longtail: Any, runs: Path, tmp_path: Path) -> None:
-    printed = longtail("compare", runs, "--format", "latex")
-    assert printed.code == 0
-    assert r"\toprule" in printed.out
-    said = longtail("compare", runs, "--out", tmp_path / "t.tex")
-    assert said.code == 0
-    assert (tmp_path / "t.tex").read_text(encoding="utf-8") == printed.out
-    assert "next: longtail report" in longtail("compare", runs).out
 
 
 def test_the_command_needs_no_torch(runs: Path, tmp_path: Path) -> None:

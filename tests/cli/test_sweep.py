@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from longtail.cli import flags
-from longtail.cli.sweep import given_flags, integers, pairs
+from longtail.cli.sweep import given_flags
 
 SMALL = ("--data", "digits-lt", "--threads", 1, "--device", "cpu")
 
@@ -18,16 +18,6 @@ def test_flags_that_were_typed_hold_even_where_they_are_the_default() -> None:
     assert given_flags(defaults) == {}
     assert given_flags({**defaults, "imbalance": 10.0}) == {"imbalance": 10.0}
     assert given_flags(defaults, typed=["protocol", "seeds"]) == {"protocol": "holdout"}
-
-
-def test_texts_of_set() -> None:
-    assert pairs(["lr=0.1,0.2", "batch-size=3"], "X") == {"lr": "0.1,0.2", "batch_size": "3"}
-    for wrong, message in ((["lr"], "expected X, got 'lr'"), (["lr=1", "lr=2"], "got it twice")):
-        with pytest.raises(ValueError, match=message):
-            pairs(wrong, "X")
-    assert integers("0,2") == [0, 2]
-    with pytest.raises(ValueError, match="expected seeds such as 0,1,2, got 'a'"):
-        integers("a")
 
 
 @pytest.mark.parametrize("flag", [("--trials", 3), ("--metric", "val/top1")])
@@ -62,6 +52,3 @@ def test_a_sweep_over_the_data_ends_with_its_table(longtail: Any, tmp_path: Path
     shown = longtail("compare", out, "--by", "imbalance", "--format", "csv")
     assert shown.code == 0, shown.err
     assert shown.out.startswith("method,imbalance 5,imbalance 5_deviation,imbalance 10,")
-    wrong = longtail("compare", out, "--by", "imbalanse")
-    assert wrong.code == 2
-    assert "unknown data flag 'imbalanse': did you mean imbalance" in wrong.err

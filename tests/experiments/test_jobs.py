@@ -15,8 +15,8 @@ from longtail.experiments.jobs import (
     REFUSED,
     STOPPED,
     Job,
+    check_flags,
     default_folder,
-    machine,
     run_all,
     run_job,
     run_jobs,
@@ -85,11 +85,15 @@ def test_folders_are_named_by_the_data_wherever_it_is_seen_from(
 
 
 def test_beside_others_a_run_has_one_thread_unless_it_was_given_more() -> None:
-    assert machine({"threads": None}, 1) == {"threads": None}
-    assert machine({"threads": None}, 2) == {"threads": 1}
-    assert machine({"threads": 4}, 2) == {"threads": 4}
+    assert check_flags({"threads": None}, 1) == {"threads": None}
+    assert check_flags({"threads": None}, 2) == {"threads": 1}
+    assert check_flags({"threads": 4}, 2) == {"threads": 4}
+    with pytest.raises(ValueError, match=r"unknown data or run flag 'tau'.*go into `grid`"):
+        check_flags({"tau": 0.5})
+    with pytest.raises(ValueError, match="unknown data or run flag 'seed'"):
+        check_flags({"seed": 1})  # which would be that of every run
     with pytest.raises(ValueError, match="expected --jobs of at least 1, got 0"):
-        machine({"threads": None}, 0)
+        check_flags({"threads": None}, 0)
 
 
 def test_those_that_others_begin_with_come_first(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -61,6 +61,9 @@ Trust = Annotated[
         RUN,
         "--trust",
     ),
+]
+Jobs = Annotated[
+    int, _flag("Runs at once, each a process with one thread unless --threads is given.", RUN)
 ]
 Workers = Annotated[int, _flag("Processes that read images.", RUN)]
 SaveEvery = Annotated[float, _flag("Minutes between checkpoints within an epoch.", RUN)]
@@ -173,9 +176,7 @@ def _swept(
             SWEPT,
         ),
     ] = None,
-    jobs: Annotated[
-        int, _flag("Runs at once, each a process with one thread unless --threads is given.", SWEPT)
-    ] = 1,
+    jobs: Jobs = 1,
     data: Annotated[
         str | None, _flag("A known name, a folder of class folders, or a list file.", DATA)
     ] = None,
@@ -341,3 +342,27 @@ def recipe_group(
             return super().parse_args(ctx, args)
 
     return Recipes
+
+
+def integers(text: str) -> list[int]:
+    """Seeds, separated by commas."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise LongtailError(f"expected seeds such as 0,1,2, got {text!r}") from None
+
+
+def pairs(given: Sequence[str], expected: str) -> dict[str, str]:
+    """The texts of flags such as --set, by keyword."""
+    texts: dict[str, str] = {}
+    for pair in given:
+        name, _, values = pair.partition("=")
+        if not name or not values:
+            raise LongtailError(f"expected {expected}, got {pair!r}")
+        if name.replace("-", "_") in texts:
+            raise LongtailError(
+                f"expected {name} once, got it twice: write all its values in one, "
+                f"{name}=VALUE,VALUE"
+            )
+        texts[name.replace("-", "_")] = values
+    return texts

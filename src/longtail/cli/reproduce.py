@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from longtail.cli import flags, tables
-from longtail.cli.sweep import integers, pairs
-
-if TYPE_CHECKING:
-    from longtail.recipes.published import Published
 
 
 def reproduce(
@@ -31,12 +27,7 @@ def reproduce(
         list[str] | None,
         typer.Option("--set", help="KEYWORD=VALUE, for what a row needs; may be repeated."),
     ] = None,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            help="Runs at once, each a process with one thread unless --threads is given."
-        ),
-    ] = 1,
+    jobs: flags.Jobs = 1,
     root: flags.Root = None,
     out: Annotated[
         Path | None, typer.Option(help="The folder of its runs; runs/reproduce/NAME unless given.")
@@ -48,21 +39,19 @@ def reproduce(
     save_every: flags.SaveEvery = 10.0,
     dry_run: flags.DryRun = False,
 ) -> None:
-    """Run a published row again with its settings, and say whether the result is inside the published band."""
+    """Run a published row again with its settings: is the result inside the published band?"""
     from longtail.experiments import reproduce as experiment
 
     if name is None:
-        from longtail.recipes.published import published
-
-        print_rows(published())
+        _print_rows()
         tables.next_step(
             "longtail reproduce digits-lt-balanced-softmax",
             "longtail reproduce cifar100-lt-balanced-softmax-batchformer --smoke",
         )
         return
     options: dict[str, Any] = {
-        "seeds": integers(seeds) if seeds else None,
-        "settings": pairs(set or [], "--set KEYWORD=VALUE"),
+        "seeds": flags.integers(seeds) if seeds else None,
+        "settings": flags.pairs(set or [], "--set KEYWORD=VALUE"),
         "root": root,
         "device": device,
         "precision": precision,
@@ -77,34 +66,22 @@ def reproduce(
         return
     found = experiment.reproduce(name, smoke=smoke, out=out, jobs=jobs, progress=tables, **options)
     _print_verdict(found)
-    runs = found["runs"]
-    folder = experiment.folder_of(name, smoke=smoke, out=out)
+    runs, folder = found["runs"], experiment.folder_of(name, smoke=smoke, out=out)
     steps = [f"longtail report {quote(runs[0])}"] if runs else []
     tables.next_step(*steps, *[f"longtail compare {quote(str(folder))}"] * (len(runs) > 1))
     if found["verdict"] != "inside":
         raise typer.Exit(1)
 
 
-def print_rows(rows: Mapping[str, Published]) -> None:
-    """Print every row with its value, band, source and cost."""
-    large = ("imagenet-lt", "places-lt", "inaturalist18")
+def _print_rows() -> None:
+    from longtail.recipes.published import listed
+
     tables.say("Percent of test images, with the band in which a reproduction lies.\n")
-    sources: dict[str, dict[str, str]] = {}
-    for name, row in rows.items():
-        needs = " and ".join([*row.needs, *(["images"] if row.data in large else [])])
-        words = [f"{100 * row.value:.1f} ({100 * row.low:.1f} to {100 * row.high:.1f})"]
-        words += [f"needs {needs}"] * bool(needs) + [row.cost] * bool(row.cost)
-        source = "our own results" if row.source.startswith("our own") else row.source
-        sources.setdefault(source, {})[name] = "; ".join(words)
-    for source, texts in sources.items():
-        tables.pairs(source, texts)
+    for source, rows in listed().items():
+        tables.pairs(source, rows)
     tables.say(
-        "Costs are what the authors state; --dry-run estimates yours. "
-        "What a row needs is given with --set, images with --root."
-    )
-    tables.say(
-        "--smoke runs the same recipe on long-tailed digits in minutes, "
-        "to see that everything works."
+        "Costs are what the authors state; --dry-run estimates yours. What a row needs is given with "
+        "--set, images with --root. --smoke runs the same recipe on long-tailed digits in minutes."
     )
 
 
@@ -112,16 +89,11 @@ def _print_verdict(found: Mapping[str, Any]) -> None:
     expected, measured = found["expected"], found["measured"]
     deviation = "" if measured["deviation"] is None else f" ± {100 * measured['deviation']:.1f}"
     mean = "-" if measured["mean"] is None else f"{100 * measured['mean']:.1f}{deviation}"
-    cells = {
-        "row": found["name"],
-        "what": found["kind"],
-        "measured": mean,
-        "seeds": ", ".join(measured["seeds"]),
-        "expected": f"{100 * expected['value']:.1f}",
-        "band": f"{100 * expected['low']:.1f} to {100 * expected['high']:.1f}",
-        "verdict": found["verdict"],
-    }
-    tables.grid([*cells], [[*cells.values()]], left=2)
+    value, low, high = (f"{100 * expected[name]:.1f}" for name in ("value", "low", "high"))
+    seeds, band = ", ".join(measured["seeds"]), f"{low} to {high}"
+    cells = [found["name"], found["kind"], mean, seeds, value, band, found["verdict"]]
+    columns = ["row", "what", "measured", "seeds", "expected", "band", "verdict"]
+    tables.grid(columns, [cells], left=2)
     tables.say(
         f"{found['metric']} in percent; expected: {expected['source']}; band: {expected['band']}"
     )

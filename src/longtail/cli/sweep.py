@@ -23,8 +23,8 @@ def sweep(context: typer.Context, **values: Any) -> None:
         if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
     ]
     arguments = {**given_flags(values, typed), "out": values["out"], "jobs": values["jobs"]}
-    settings = pairs(values["set"] or [], "--set KEYWORD=VALUE,VALUE")
-    seeds = integers(values["seeds"]) if values["seeds"] else None
+    settings = flags.pairs(values["set"] or [], "--set KEYWORD=VALUE,VALUE")
+    seeds = flags.integers(values["seeds"]) if values["seeds"] else None
     if values["search"]:
         _search(values, {**arguments, "settings": settings, "seeds": seeds or [0]})
         return
@@ -67,7 +67,7 @@ def _search(values: Mapping[str, Any], arguments: dict[str, Any]) -> None:
             "expected one recipe and its data to search, got others: "
             "write `longtail sweep RECIPE --data DATA --search ...`"
         )
-    space = pairs(values["search"], "--search KEYWORD=LOW..HIGH or KEYWORD=VALUE,VALUE")
+    space = flags.pairs(values["search"], "--search KEYWORD=LOW..HIGH or KEYWORD=VALUE,VALUE")
     chosen = {name: values[name] for name in ("trials", "metric") if values[name] is not None}
     found = search(names[0], values["data"], space, progress=tables, **chosen, **arguments)
     tables.print_comparison(found.table)
@@ -96,27 +96,3 @@ def given_flags(values: Mapping[str, Any], typed: Collection[str] = ()) -> dict[
         and name not in _NOT_FLAGS
         and (name in typed or values[name] != flags.SWEEP[name].default)
     }
-
-
-def integers(text: str) -> list[int]:
-    """Seeds, separated by commas."""
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise LongtailError(f"expected seeds such as 0,1,2, got {text!r}") from None
-
-
-def pairs(given: Sequence[str], expected: str) -> dict[str, str]:
-    """The texts of flags such as --set, by keyword."""
-    texts: dict[str, str] = {}
-    for pair in given:
-        name, _, values = pair.partition("=")
-        if not name or not values:
-            raise LongtailError(f"expected {expected}, got {pair!r}")
-        if name.replace("-", "_") in texts:
-            raise LongtailError(
-                f"expected {name} once, got it twice: write all its values in one, "
-                f"{name}=VALUE,VALUE"
-            )
-        texts[name.replace("-", "_")] = values
-    return texts

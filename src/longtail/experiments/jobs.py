@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeVar
 from longtail.data.request import data_flags
 from longtail.errors import LongtailError, explained
 from longtail.experiments.spec import Arm, Experiment, parse_setting
+from longtail.naming import unknown
 from longtail.recipes.signatures import RESERVED, Recipe, read
 from longtail.records.layout import RunFolder
 
@@ -113,8 +114,13 @@ def default_folder(what: str, data: str | Path = "", *more: object) -> Path:
     return Path("runs") / "-".join([what, *names, *map(str, more)])
 
 
-def machine(flags: Mapping[str, Any], at_once: int) -> dict[str, Any]:
-    """The flags of each of so many runs at once: beside others, a run has one thread unless given more."""
+def check_flags(flags: Mapping[str, Any], at_once: int = 1) -> dict[str, Any]:
+    """Flags that all runs share; beside others, a run has one thread unless given more."""
+    known = RESERVED - {"recipe", "data", "out", "seed", "view_seed", "dry_run", "debug", "help"}
+    for name in flags:
+        if name not in known:
+            more = "; keywords of a recipe go into `grid` or `settings`"
+            raise unknown("data or run flag", name, known, more=more)
     if at_once < 1:
         raise LongtailError(f"expected --jobs of at least 1, got {at_once}")
     alone = at_once == 1 or flags.get("threads") is not None

@@ -12,9 +12,9 @@ from longtail.experiments.jobs import (
     Job,
     Printed,
     Progress,
+    check_flags,
     is_first_process,
     jobs_of,
-    machine,
     run_jobs,
 )
 from longtail.experiments.spec import Arm, Experiment
@@ -55,7 +55,9 @@ def reproduce(
 
     row, small = row_of(name), smoke_of(name) if smoke else None
     folder = folder_of(name, smoke=smoke, out=out)
-    planned = plan(row, folder, small, seeds=seeds, settings=settings, flags=machine(flags, jobs))
+    planned = plan(
+        row, folder, small, seeds=seeds, settings=settings, flags=check_flags(flags, jobs)
+    )
     progress = progress or Printed()
     progress.say(f"{name}: {describe(row, planned[0], small)[0]}")
     diverged = run_jobs(planned, at_once=jobs, progress=progress)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longtail.errors import LongtailError
-from longtail.experiments.jobs import Job, Progress, default_folder, jobs_of, machine, run_jobs
+from longtail.experiments.jobs import Job, Progress, check_flags, default_folder, jobs_of, run_jobs
 from longtail.experiments.spec import Sweep, expand, named_sweeps
 from longtail.naming import unknown
 
@@ -135,7 +135,7 @@ def plan_jobs(plan: Sweep, folder: Path, *, at_once: int = 1) -> list[Job]:
     from longtail.runs.identity import check_outside
 
     check_outside(folder, plan.data)
-    return jobs_of(expand(replace(plan, flags=machine(plan.flags, at_once))), folder)
+    return jobs_of(expand(replace(plan, flags=check_flags(plan.flags, at_once))), folder)
 
 
 def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:

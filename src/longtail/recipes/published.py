@@ -85,6 +85,19 @@ def published() -> dict[str, Published]:
     return rows
 
 
+def listed() -> dict[str, dict[str, str]]:
+    """Every row with its value, band, needs and cost as text, by source and name."""
+    sources: dict[str, dict[str, str]] = {}
+    for name, row in published().items():
+        images = ["images"] if row.data in ("imagenet-lt", "places-lt", "inaturalist18") else []
+        needs = " and ".join([*row.needs, *images])
+        words = [f"{100 * row.value:.1f} ({100 * row.low:.1f} to {100 * row.high:.1f})"]
+        words += [f"needs {needs}"] * bool(needs) + [row.cost] * bool(row.cost)
+        source = "our own results" if row.source.startswith("our own") else row.source
+        sources.setdefault(source, {})[name] = "; ".join(words)
+    return sources
+
+
 @cache
 def smokes() -> dict[str, Smoke]:
     """What `longtail reproduce NAME --smoke` runs, by the arm of the plan that measured it."""
