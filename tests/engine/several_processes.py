@@ -16,7 +16,7 @@ from longtail.core import Clock, Labelled, Method, Outcome, Stage
 from longtail.data.loader import EvalLoader, TrainLoader
 from longtail.data.open import open_data
 from longtail.data.views import CropFlip
-from longtail.engine.averaging import EMA
+from longtail.engine.averaging import EMA, LossValley
 from longtail.engine.distributed import started
 from longtail.engine.machine import Machine
 from longtail.engine.optim import sgd
@@ -98,6 +98,16 @@ class Watched(EMA):
         Watched.latest = self.weights()
 
 
+class WatchedValley(LossValley):
+    """Shows its weights after each evaluation."""
+
+    latest: Mapping[str, Tensor] = {}
+
+    def observe(self, results: Mapping[str, float], clock: Clock) -> None:
+        super().observe(results, clock)
+        WatchedValley.latest = self.weights()
+
+
 class Signalled(TrainLoader[Any]):
     """Sends SIGTERM to one process of several in the middle of an epoch."""
 
@@ -125,7 +135,7 @@ def main(kind: str, out: Path) -> None:
             epochs=4,
             accumulate=2 if kind == "sam" else 1,
             optimizer=optimizer,
-            averages={"ema": Watched(0.9)},
+            averages={"ema": Watched(0.9), "swad": WatchedValley("val/top1", n_converge=1)},
             evals={"val": judge},
         )
         try:
@@ -141,6 +151,7 @@ def main(kind: str, out: Path) -> None:
             "index": torch.from_numpy(found.index),
         }
         saved["ema"] = dict(Watched.latest)
+        saved["swad"] = dict(WatchedValley.latest)
         if isinstance(method, Alternating):
             saved["moved"] = torch.tensor(method.moved)
         torch.save(saved, out / f"{processes.rank()}-of-{processes.world_size()}.pt")

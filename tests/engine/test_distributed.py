@@ -88,10 +88,10 @@ def test_numbers_are_averaged_and_statistics_are_those_of_the_first_process(tmp_
         assert (line["notes/rank"], line["notes/second"]) == (0.5, 3.0), (
             "means are over the processes that have a number"
         )
-    assert "network.1.running_var" in first["ema"]
-    assert all(torch.equal(own, second["ema"][name]) for name, own in first["ema"].items()), (
-        "they are judged on shared images"
-    )
+    for average in ("ema", "swad"):
+        assert "network.1.running_var" in first[average]
+        for name, tensor in first[average].items():
+            assert torch.equal(tensor, second[average][name]), "processes share the evaluation"
 
 
 def test_a_signal_to_one_process_stops_all_and_they_go_on_as_if_it_had_not(tmp_path: Path) -> None:

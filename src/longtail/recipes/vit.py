@@ -72,7 +72,7 @@ def vit(
     """
     size = size or data.size
     spec = {"name": network, "size": size, "patch": patch, "pool": pool, "drop_path": drop_path}
-    backbone = build(spec)
+    backbone = build(spec, trust=True)
     step = scaled_lr(lr, data.train, batch=batch, accumulate=accumulate)
     optimizer = partial(adamw, lr=step, weight_decay=weight_decay)
     mix = partial(mixing, len(data.classes), mixup=mixup, cutmix=cutmix, until=mix_until)
