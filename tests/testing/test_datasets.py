@@ -113,6 +113,55 @@ FAULTS: dict[str, tuple[Callable[[], Dataset], str]] = {
 }
 
 
+def with_columns(opened: Dataset = OPENED, **more: Any) -> Dataset:
+    """Each row with a domain, and an age that is not always known."""
+
+    def rows(split: Split) -> Split:
+        domain = torch.arange(len(split)) % 2
+        age = torch.arange(len(split)).float().where(domain == 0, torch.nan)
+        return replace(split, columns={"domain": domain, "age": age})
+
+    splits = {"train": rows(opened.train), "val": rows(opened.val), "test": rows(opened.test)}
+    attributes = {"size": torch.arange(10.0)}
+    named = {"domain": ("photo", "sketch")}
+    settings = {**splits, "categories": named, "class_attributes": attributes, **more}
+    return replace(opened, **settings)
+
+
+def redrawn() -> Callable[[], Dataset]:
+    opened: list[int] = []
+
+    def opens() -> Dataset:
+        opened.append(1)
+        data = with_columns()
+        ages = {**data.train.columns, "age": data.train.columns["age"] + len(opened)}
+        return replace(data, train=replace(data.train, columns=ages))
+
+    return opens
+
+
+def test_columns_and_attributes_pass() -> None:
+    check_dataset(with_columns)
+
+
+FAULTS |= {
+    "lacking column": (lambda: with_columns(val=OPENED.val), "val has the columns {}, train has"),
+    "categories": (
+        lambda: with_columns(categories={"domain": ("photo",)}),
+        "'domain' has numbers from 0 to 1 for 1 categories",
+    ),
+    "named nothing": (
+        lambda: with_columns(categories={"place": ("here",)}),
+        "categories name 'place', which is no column",
+    ),
+    "attributes": (
+        lambda: with_columns(class_attributes={"size": torch.arange(9)}),
+        "the attribute 'size' has 9 rows for 10 classes",
+    ),
+    "column": (redrawn(), "opened again, train has another column 'age'"),
+}
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_caught(fault: str) -> None:
     opens, message = FAULTS[fault]

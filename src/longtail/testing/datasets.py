@@ -26,7 +26,9 @@ def check_dataset(opens: Callable[[], Dataset], *, images: int = 8) -> None:
     - an empty training split, targets that are no class, class names that are not unique;
     - ids that are not unique, or in more than one split, as where test images also train;
     - counts that are not those of the training split, groups that leave a class out or share one;
-    - a hash, an order or pixels that change from one opening to the next;
+    - columns that a split lacks or has in another form, categories that do not name all numbers,
+      and attributes that are not one row per class;
+    - a hash, an order, columns or pixels that change from one opening to the next;
     - images that are not floats (3, size, size) in [0, 1] when loaded;
     - batches that depend on where an epoch was begun or on the number of loader workers;
     - a dataset that cannot be pickled, which loader workers need.
@@ -44,6 +46,7 @@ def check_dataset(opens: Callable[[], Dataset], *, images: int = 8) -> None:
         _check_targets(name, split, len(data.classes))
     _check_ids(data)
     _check_counts(data)
+    _check_columns(data)
     _check_same(data, again, images, "opened again")
     try:
         copy = pickle.loads(pickle.dumps(data))
@@ -107,6 +110,41 @@ def _check_counts(data: Dataset) -> None:
     )
 
 
+def _check_columns(data: Dataset) -> None:
+    splits = {name: split for name, split in _splits(data).items() if len(split)}
+    forms = {
+        name: {key: (own.dtype, own.shape[1:]) for key, own in split.columns.items()}
+        for name, split in splits.items()
+    }
+    for name, form in forms.items():
+        require(
+            form == forms["train"],
+            f"{name} has the columns {form}, train has {forms['train']}",
+        )
+    for name, values in data.class_attributes.items():
+        require(
+            len(values) == len(data.classes),
+            f"the attribute {name!r} has {len(values)} rows for {len(data.classes)} classes",
+        )
+    for name, words in data.categories.items():
+        columns = [split.columns[name] for split in splits.values() if name in split.columns]
+        columns += [data.class_attributes[name]] if name in data.class_attributes else []
+        require(columns, f"categories name {name!r}, which is no column and no class attribute")
+        for values in columns:
+            require(
+                not values.is_floating_point() and 0 <= values.min() <= values.max() < len(words),
+                f"{name!r} has numbers from {values.min()} to {values.max()} for {len(words)} "
+                "categories",
+            )
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are equal, where an empty cell (NaN) equals another."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return bool(((one == other) | ((one != one) & (other != other))).all())
+
+
 def _check_same(data: Dataset, other: Dataset, images: int, label: str) -> None:
     require(data.hash == other.hash, f"{label}, it has another hash: {data.hash} and {other.hash}")
     require(data.classes == other.classes, f"{label}, it has other classes, or in another order")
@@ -116,6 +154,9 @@ def _check_same(data: Dataset, other: Dataset, images: int, label: str) -> None:
             split.ids == there.ids and torch.equal(split.target, there.target),
             f"{label}, {name} has other rows, or in another order",
         )
+        for key, values in split.columns.items():
+            same = key in there.columns and _equal(values, there.columns[key])
+            require(same, f"{label}, {name} has another column {key!r}")
         if len(split):
             first, second = (_some(own, data.size, images) for own in (split, there))
             require(torch.equal(first, second), f"{label}, {name} has other pixels")
@@ -139,6 +180,12 @@ def _check_loading(data: Dataset, images: int) -> None:
                 and batch["index"].tolist() == list(rows),
                 f"{name} is not loaded in its order",
             )
+            loaded: Mapping[str, Any] = batch
+            for key, values in split.columns.items():
+                require(
+                    _equal(loaded[key], values[rows.start : rows.stop]),
+                    f"the column {key!r} of {name} is not loaded with its rows",
+                )
             image = batch["image"]
             require(
                 image.dtype == torch.float32 and bool(image.isfinite().all()),
@@ -165,5 +212,5 @@ def _check_loading(data: Dataset, images: int) -> None:
         ("two loader workers", batches(start=0, workers=2), whole),
     ):
         for one, other in zip(got, expected, strict=False):
-            differ = [key for key in one if not torch.equal(one[key], other[key])]
+            differ = [key for key in one if not _equal(one[key], other[key])]
             require(not differ, f"{label}: the batch has another {', '.join(differ)}")
