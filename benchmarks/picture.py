@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+from longtail.records.row import row_of
+
 HERE = Path(__file__).parent
 PICTURE = HERE.parent / "docs" / "images" / "digits-recall.svg"
 
@@ -30,7 +32,7 @@ def picture(folder: Path = HERE) -> str:
     rows: dict[str, list[Mapping[str, Any]]] = {name: [] for name in COLOURS}
     for path in sorted((folder / "results" / "digits_lt_demo").glob("*.json")):
         result = json.loads(path.read_text(encoding="utf-8"))
-        rows[result["arm"]].append(result["row"])
+        rows[result["arm"]].append(row_of(result["row"], source=path))
     if not all(rows.values()):
         raise ValueError(
             "expected results of both arms of digits_lt_demo, got too few: run benchmarks/accuracy.py on this plan"

@@ -20,6 +20,7 @@ from accuracy import silent
 
 from longtail.recipes import RECIPES
 from longtail.recipes.signatures import read
+from longtail.records.row import row_of
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "results.md"
@@ -130,6 +131,8 @@ def _by_arm(
 
 def _read(path: Path) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if "row" in content:  # committed results keep the format that they were written in
+        content["row"] = row_of(content["row"], source=path)
     return content
 
 
@@ -203,7 +206,7 @@ def _table(
         ]
         minutes += f" + {statistics.fmean(begun):.1f}" if begun else ""
         yield f"| {' | '.join([named, str(len(own)), *_scores(tests, groups), minutes])} |"
-        before = [result["row"].get("adjusting", {}).get("test") for result in own]
+        before = [result["row"].get("adjustment", {}).get("test") for result in own]
         if all(before):
             yield f"| {' | '.join([f'{named}, before it was adjusted', '', *_scores(before, groups), ''])} |"
         for head in tests[0].get("heads", {}):
@@ -251,7 +254,7 @@ def _facts(rows: Sequence[Mapping[str, Any]]) -> str:
             every("parameters", (row["parameters"] for row in rows)),
             every("groups by", (_judged(row)["group_rule"] for row in rows)),
             every("test-time averaging", (row["tta"] for row in rows)),
-            every("marks", (mark for row in rows for mark in row["data"]["marks"] or ["none"])),
+            every("marks", (mark for row in rows for mark in row["data"]["caveats"] or ["none"])),
             every("torch", (row["versions"]["torch"] for row in rows)),
         ]
     )

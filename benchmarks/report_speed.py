@@ -20,8 +20,9 @@ from typing import Any
 import measured
 import numpy as np
 
+from longtail.records.documents import FORMAT
 from longtail.records.predictions import SplitPredictions, write_predictions
-from longtail.records.row import FORMAT
+from longtail.records.scores import add_scores
 
 EPOCHS = 200
 BUILD = """
@@ -67,12 +68,15 @@ def made_up(
     names = [f"class number {own}" for own in range(classes)]
     keywords = {"epochs": EPOCHS, "network": "resnet32"}
     record = {
-        "format": 1,
+        "format": FORMAT,
+        "seed": 0,
+        "view_seed": 0,
+        "tta": "none",
         "command": f"longtail train {recipe} --data made-up-lt --out {folder}",
         "recipe": recipe,
         "keywords": keywords,
     }
-    row = {
+    row: dict[str, Any] = {
         "format": FORMAT,
         "recipe": recipe,
         "keywords": keywords,
@@ -85,7 +89,7 @@ def made_up(
             "train_images": int(counts.sum()),
             "counts_before": counts.tolist(),
             "counts_after": counts.tolist(),
-            "marks": [],
+            "caveats": [],
         },
         "seed": 0,
         "view_seed": 0,
@@ -105,12 +109,13 @@ def made_up(
     }
     for inner in ("model", "train", "analysis"):
         (folder / inner).mkdir(parents=True)
+    add_scores(row)
     (folder / "row.json").write_text(json.dumps(row))
     (folder / "recipe.json").write_text(
         json.dumps(record | {"data": {"groups": {"rule": groups.rule, "members": members}}})
     )
     (folder / "model" / "spec.json").write_text(
-        json.dumps({"format": 1, "classes": names, "size": size})
+        json.dumps({"format": FORMAT, "network": {}, "classes": names, "size": size})
     )
     lines = []
     for epoch in range(1, EPOCHS + 1):

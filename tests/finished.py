@@ -13,6 +13,9 @@ from longtail.data.request import DataRequest
 from longtail.nn import Linear, Network, build
 from longtail.nn.files import write
 from longtail.nn.networks import Classifier
+from longtail.records.documents import FORMAT
+from longtail.records.row import row_of
+from longtail.records.scores import add_scores
 
 CLASSES = tuple("0123456789")
 
@@ -32,7 +35,7 @@ def finished(
         folder / "model", classifier() if network is None else network, classes=classes, size=size
     )
     row: dict[str, Any] = {
-        "format": 1,
+        "format": FORMAT,
         "recipe": "balanced_softmax",
         "keywords": {},
         "data": {"name": "digits-lt"},
@@ -46,25 +49,37 @@ def finished(
     row |= {"epochs": {}, "versions": {}, "hardware": {}} | dict.fromkeys(
         ("pretraining", "test", "val", "best_validation")
     )
+    add_scores(row)
     (folder / "row.json").write_text(json.dumps(row))
     (folder / "recipe.json").write_text(
         json.dumps(
             {
-                "format": 1,
+                "format": FORMAT,
+                "command": f"longtail train balanced_softmax --data digits-lt --out {folder}",
+                "recipe": "balanced_softmax",
+                "seed": 0,
+                "view_seed": 0,
                 "tta": "none",
-                "recipe": "cross_entropy",
                 "keywords": {"size": size},
-                "data": {**DataRequest("digits-lt").flags(), "asked": "digits-lt"},
+                "data": {**DataRequest("digits-lt").flags(), "source": "digits-lt"},
             }
         )
     )
     return folder
 
 
+def complete_row(**other: Any) -> dict[str, Any]:
+    """A row with every key of the current format, and these values in some of them."""
+    path = Path(__file__).parent / "format1" / "finished" / "row.json"
+    row = row_of(json.loads(path.read_text()), source=path)
+    del row["adjustment"]
+    return {**row, **other}
+
+
 def calibrated(folder: Path, thresholds: Sequence[float]) -> Path:
     """Give a run the thresholds of prediction sets."""
     content = {
-        "format": 1,
+        "format": FORMAT,
         "level": 0.9,
         "score": "1 - softmax probability",
         "thresholds": list(thresholds),

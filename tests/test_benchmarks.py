@@ -14,7 +14,7 @@ import render
 from longtail.experiments.jobs import Job
 from longtail.recipes.signatures import read
 
-ROW = {
+ROW: dict[str, Any] = {
     "recipe": "cross_entropy",
     "keywords": {"epochs": 3, "batch": 16},
     "seed": 0,
@@ -225,7 +225,7 @@ def test_the_page_says_what_was_copied_and_what_a_run_began_with() -> None:
         "images": 1,
         "group_rule": "own",
     }
-    data = {"train_images": 1, "marks": []}
+    data = {"train_images": 1, "caveats": []}
     row = {
         **ROW,
         "test": scores,

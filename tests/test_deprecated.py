@@ -18,10 +18,10 @@ from longtail.cli.main import app
 from longtail.deprecated import KEYWORDS, MOVED, RENAMED, current_keywords
 from longtail.recipes import RECIPES
 from longtail.recipes.signatures import read
+from longtail.records.kinds import read_recipe
 from longtail.records.row import read_row
 from longtail.report.comparison import compare
 from longtail.runs import train
-from longtail.runs.identity import read_record
 
 
 @pytest.mark.parametrize(("old", "new"), MOVED.items())
@@ -101,12 +101,15 @@ def old_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         content = json.loads((folder / name).read_text())
         content["keywords"] = {back.get(key, key): v for key, v in content["keywords"].items()}
         assert content["keywords"]["plain"] == 1.5
+        content["format"] = 1
+        if best := content.get("best_validation"):
+            content["best_validation"] = {"epoch": best["epoch"], "balanced": best["value"]}
         (folder / name).write_text(json.dumps(content))
     return folder
 
 
 def test_a_folder_with_old_names_is_the_same_run(old_run: Path, tmp_path: Path) -> None:
-    assert NEW.items() <= read_record(old_run)["keywords"].items()
+    assert NEW.items() <= read_recipe(old_run)["keywords"].items()
     assert not train("balanced_softmax", "digits-lt", old_run, **QUICK, **NEW).fresh
     unfinished = tmp_path / "unfinished"
     shutil.copytree(old_run, unfinished)
@@ -126,8 +129,7 @@ def test_rows_with_old_and_new_names_are_compared_as_one_setting(
     for old, value in OLD.items():
         words += [] if old == "batchformer" else [f"--{old.replace('_', '-')}", str(value)]
     app([*words, "--threads", "1", "--device", "cpu"], standalone_mode=False)
-    old = json.loads((old_run / "row.json").read_text()) | {"folder": str(old_run)}
-    (line,) = compare([old, read_row(tmp_path / "new")]).lines
+    (line,) = compare([read_row(old_run), read_row(tmp_path / "new")]).lines
     assert (line.label, line.seeds) == ("balanced_softmax", (0, 1))
 
 

@@ -15,10 +15,12 @@ import picture
 import pytest
 import render
 import torch
+from finished import complete_row
 from PIL import Image
 
 from longtail.cli.compare import ACROSS
 from longtail.cli.main import app
+from longtail.records.row import row_of
 from longtail.report.agreement import MUST_AGREE
 
 ROOT = Path(__file__).parents[1]
@@ -303,18 +305,19 @@ def result(arm: str, seed: int, top1: float, few: float | None) -> dict[str, Any
         "images": 100,
         "group_rule": "ranks: 3/4/3",
     }
-    data = {"train_images": 50, "marks": []}
-    row = {
-        "seed": seed,
-        "test": test,
-        "data": data,
-        "minutes": 2.0,
-        "hardware": {"threads": 1},
-        "parameters": 7,
-        "tta": "none",
-        "versions": {"torch": "2"},
-    }
-    row |= {"recipe": "cross_entropy", "keywords": {}}
+    data = {"train_images": 50, "caveats": []}
+    row = complete_row(
+        seed=seed,
+        test=test,
+        data=data,
+        minutes=2.0,
+        hardware={"threads": 1},
+        parameters=7,
+        tta="none",
+        versions={"torch": "2"},
+        recipe="cross_entropy",
+        keywords={},
+    )
     return {
         "plan": "p",
         "arm": arm,
@@ -418,11 +421,11 @@ def test_what_auto_reached_on_plankton_is_what_the_results_say(page: str) -> Non
 
 
 def test_what_adjusting_did_on_plankton_is_what_the_results_say() -> None:
-    rows = [
-        json.loads(path.read_text(encoding="utf-8"))["row"]
+    rows: list[Any] = [
+        row_of(json.loads(path.read_text(encoding="utf-8"))["row"], source=path)
         for path in ROOT.glob("benchmarks/results/plankton_auto/auto-seed*.json")
     ]
-    before, after = ([row["adjusting"]["test"] for row in rows], [row["test"] for row in rows])
+    before, after = ([row["adjustment"]["test"] for row in rows], [row["test"] for row in rows])
     balanced, before_top1, top1 = (
         100 * sum(own[name] for own in numbers) / 3
         for numbers, name in ((before, "balanced"), (before, "top1"), (after, "top1"))
@@ -432,6 +435,6 @@ def test_what_adjusting_did_on_plankton_is_what_the_results_say() -> None:
         f"before, it was {balanced:.1f}% (and {before_top1:.1f} instead of {top1:.1f}% over all images)"
         in page
     )
-    (shifted,) = [row for row in rows if row["adjusting"]["tau"] > 0]
+    (shifted,) = [row for row in rows if row["adjustment"]["tau"] > 0]
     for split, paid in (("val", True), ("test", False)):
-        assert (shifted[split]["balanced"] > shifted["adjusting"][split]["balanced"]) is paid
+        assert (shifted[split]["balanced"] > shifted["adjustment"][split]["balanced"]) is paid

@@ -18,7 +18,9 @@ from longtail.data.open import open_data
 from longtail.engine import checkpoint
 from longtail.nn import networks
 from longtail.nn.fast_cnn import fast_cnn
+from longtail.records.documents import FORMAT
 from longtail.records.files import read_lines
+from longtail.records.kinds import read_recipe
 from longtail.records.row import read_row
 from longtail.report.comparison import compare
 
@@ -79,6 +81,15 @@ def test_an_unfinished_run_is_resumed_as_if_it_had_not_been_killed_and_compared(
         torch.testing.assert_close(old[key], new[key], rtol=0, atol=allowed)
     old, new = (load_file(out / "model/model.safetensors") for out in (resumed, uninterrupted))
     torch.testing.assert_close(old, new, rtol=0, atol=allowed)
+
+    # What was resumed ends in the current format; its recipe keeps what the start recorded.
+    for path in (resumed / "recipe.json", resumed / "row.json", resumed / "model/spec.json"):
+        assert json.loads(path.read_text())["format"] == FORMAT
+    record, start = read_recipe(resumed), read_recipe(FOLDERS / "unfinished")
+    assert record == json.loads((resumed / "recipe.json").read_text())
+    assert record["data"].keys() <= read_recipe(uninterrupted)["data"].keys()
+    del record["data"]["geometry"]  # which format 1 did not record
+    assert record == start
 
     rows = [read_row(FOLDERS / "finished"), read_row(resumed)]
     if not allowed:

@@ -144,8 +144,8 @@ def test_an_adjusted_run_differs_from_the_plain_one_by_its_adjustment_only(
     assert row["selection"] == f"{plain['selection']}, adjusted on validation"
     assert row["parameters"] == plain["parameters"]
     for split in ("val", "test"):
-        assert row["adjusting"][split]["recall"] == plain[split]["recall"]
-        assert row["adjusting"][split]["ece"] == plain[split]["ece"]
+        assert row["adjustment"][split]["recall"] == plain[split]["recall"]
+        assert row["adjustment"][split]["ece"] == plain[split]["ece"]
         before, _ = read_predictions(tmp_path / "plain" / "predictions" / f"{split}.npz")
         after, _ = read_predictions(adjusted / "predictions" / f"{split}.npz")
         if split == "val":
@@ -153,13 +153,13 @@ def test_an_adjusted_run_differs_from_the_plain_one_by_its_adjustment_only(
                 before.logits["logits"], before.target, np.array(row["data"]["counts_after"])
             )
             assert (chosen.tau, chosen.temperature) == (
-                row["adjusting"]["tau"],
-                row["adjusting"]["temperature"],
+                row["adjustment"]["tau"],
+                row["adjustment"]["temperature"],
             )
         assert set(after.logits) == {"logits", "expert1", "expert2", "expert3"}
         for head, logits in before.logits.items():
             assert np.array_equal(chosen(logits), after.logits[head])
-    assert "adjusting" not in plain
+    assert "adjustment" not in plain
 
 
 def test_an_adjusted_network_is_loaded_and_evaluated_with_its_adjustment(adjusted: Path) -> None:

@@ -205,16 +205,6 @@ class Average(Protocol):
     def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """Classes by how often they were seen in training, and the rule that says so: accuracy by group names it."""
-
-    rule: str  # "threshold: many > 100, few < 20" or "ranks: 3/4/3"
-    members: Mapping[
-        str, tuple[int, ...]
-    ]  # "many", "medium", "few" -> class indices, in that order
-
-
 Schedule = Callable[[Clock], float]
 BatchTransform = Callable[[Any, Clock], Any]
 Every = Callable[[Clock], bool]

@@ -47,6 +47,7 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "longtail.analysis": {"where_it_looks": "saliency_map", "look": "attention_maps"},
     "longtail.analysis.saliency": {"where_it_looks": "saliency_map"},
     "longtail.analysis.transformers": {"look": "attention_maps", "Seen": "Attention"},
+    "longtail.core": {"Groups": "longtail.records.groups.Groups"},
     "longtail.data.dataset": {
         "Memory": "longtail.data.images.stores.ArrayImages",
         "Pictures": "longtail.data.images.stores.ImageStore",

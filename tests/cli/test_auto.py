@@ -74,7 +74,7 @@ def test_from_a_folder_to_a_verdict_and_again(
     assert said.code == 0, said.err
     stored = json.loads((tmp_path / "run" / "auto.json").read_text())
     assert stored["command"] in said.out
-    assert stored["why"] in said.out
+    assert stored["reason"] in said.out
     assert stored["facts"]["pretrained"] == []
     assert (stored["facts"]["largest"], stored["facts"]["side"]) == (144, 32)
     assert "balanced accuracy " in said.out
@@ -152,7 +152,7 @@ def test_killed_before_training_began_it_goes_on_with_what_was_chosen(
         "recipe": "cross_entropy",
         "keywords": {"epochs": 1, "size": 32},
         "adjust": "none",
-        "why": "x",
+        "reason": "x",
         "minutes": 1.0,
     }
     (tmp_path / "run").mkdir()

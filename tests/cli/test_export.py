@@ -18,7 +18,7 @@ def test_an_export_says_that_it_was_checked(longtail: Any, tmp_path: Path) -> No
     assert "next: cat" in said.out
     assert (run / "export" / "torch" / "model.pt2").exists()
     record = json.loads((run / "recipe.json").read_text())
-    record["data"]["asked"] = "nowhere"
+    record["data"]["source"] = "nowhere"
     (run / "recipe.json").write_text(json.dumps(record))
     said = longtail("export", run, "--to", "torch", "--images", 5, "--out", tmp_path / "out")
     assert "random images" in said.out

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from longtail.cli import tables
-from longtail.core import Groups
 from longtail.metrics.conformal import calibrate
+from longtail.records.groups import Groups
 from longtail.records.row import Evaluation, Summary
 from longtail.records.scores import long_tail_labels
 from longtail.scoring.long_tail import detailed, summarise
@@ -38,7 +38,7 @@ def test_the_parts_of_a_head_stand_below_it(capsys: pytest.CaptureFixture[str]) 
     assert ["test,", "cls", "alone", "50.0", "50.0", "100.0", "-", "0.0"] in lines
 
 
-def test_details_name_the_worst_class_its_eater_and_the_promise(
+def test_details_name_the_worst_class_what_it_is_taken_for_and_the_promise(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     groups = Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)})

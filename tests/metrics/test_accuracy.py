@@ -11,7 +11,6 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from longtail.core import Groups
 from longtail.metrics.accuracy import (
     balanced,
     blocks,
@@ -26,6 +25,7 @@ from longtail.metrics.accuracy import (
     top,
     zero_recall,
 )
+from longtail.records.groups import Groups
 
 
 def sorted_by_hand(logits: NDArray[np.float64], target: NDArray[np.int64], k: int) -> list[bool]:

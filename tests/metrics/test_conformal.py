@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from longtail.core import Groups
 from longtail.metrics import conformal
 from longtail.metrics.accuracy import blocks
 from longtail.metrics.calibration import softmax
 from longtail.metrics.conformal import Thresholds, calibrate, from_json, judge, rank, sets
+from longtail.records.groups import Groups
 
 GROUPS = Groups("ranks: 1/2/2", {"many": (0,), "medium": (1, 2), "few": (3, 4)})
 
@@ -108,7 +108,7 @@ def test_too_few_images_of_anything_put_every_class_into_every_set() -> None:
     assert found.values.tolist() == [1.0] * 5
     assert found.calibrated_on["nothing"] == 5
     judged = judge(logits, target, groups=GROUPS, thresholds=found)
-    assert (judged["coverage"], judged["size"], judged["several"], judged["single_right"]) == (
+    assert (judged["coverage"], judged["size"], judged["multiple"], judged["single_correct"]) == (
         1.0,
         5.0,
         1.0,
@@ -180,9 +180,9 @@ def test_judging_equals_looking_at_every_set(monkeypatch: pytest.MonkeyPatch) ->
     assert found["size_groups"] == pytest.approx(
         {"many": sizes[0], "medium": np.mean(sizes[1:3]), "few": sizes[3]}
     )
-    assert found["several"] == pytest.approx(np.mean([len(own) > 1 for own in inside]))
+    assert found["multiple"] == pytest.approx(np.mean([len(own) > 1 for own in inside]))
     assert found["empty"] == pytest.approx(np.mean([not own for own in inside]))
-    assert found["single_right"] == pytest.approx(np.mean(single))
+    assert found["single_correct"] == pytest.approx(np.mean(single))
     assert (found["level"], found["images"]) == (0.9, 92)
     monkeypatch.setattr(conformal, "blocks", partial(blocks, entries=12))
     assert judge(logits, target, groups=GROUPS, thresholds=thresholds) == found

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from longtail.core import Groups
 from longtail.metrics.confusion import between_groups, most_confused
+from longtail.records.groups import Groups
 
 GROUPS = Groups("ranks: 2/2/2", {"many": (0, 1), "medium": (4, 3), "few": (2, 5)})
 
@@ -19,7 +19,7 @@ def drawn(seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_eaters_equal_counting_by_hand(seed: int) -> None:
+def test_confused_classes_equal_counting_by_hand(seed: int) -> None:
     logits, target = drawn(seed)
     answer = [row.index(max(row)) for row in logits.tolist()]
     by, share = most_confused(logits, target)
@@ -43,7 +43,7 @@ def test_groups_take_images_as_counted_by_hand(seed: int) -> None:
     answer = [row.index(max(row)) for row in logits.tolist()]
     pairs = list(zip(target.tolist(), answer, strict=True))
     for row, members in enumerate(GROUPS.members.values()):
-        assert found["right"][row] == sum(t == a and t in members for t, a in pairs)
+        assert found["correct"][row] == sum(t == a and t in members for t, a in pairs)
         for column, others in enumerate(GROUPS.members.values()):
             assert found["matrix"][row][column] == sum(
                 t in members and a in others for t, a in pairs

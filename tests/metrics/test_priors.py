@@ -93,10 +93,10 @@ def test_being_told_helps_logits_that_stand_for_a_uniform_prior() -> None:
         ("uniform", 1),
         *(("backward", k) for k in IMBALANCES),
     ]
-    assert all(own["known"] >= own["accuracy"] - 0.005 for own in found)
-    assert found[0]["known"] > found[0]["accuracy"] + 0.1
+    assert all(own["known_prior"] >= own["accuracy"] - 0.005 for own in found)
+    assert found[0]["known_prior"] > found[0]["accuracy"] + 0.1
     assert (
-        found[5]["known"]
+        found[5]["known_prior"]
         == found[5]["accuracy"]
         == pytest.approx(balanced(recall(logits, target, 5)))
     )

@@ -180,8 +180,8 @@ def test_the_table_of_cases(name: str) -> None:
         key for key, value in found.keywords.items() if value == defaults[key] and key != "epochs"
     ]
     read(recipe).keywords(found.keywords)
-    assert found.why.count(". ") == 1
-    assert found.why.endswith(".")
+    assert found.reason.count(". ") == 1
+    assert found.reason.endswith(".")
     assert 1 <= found.keywords["epochs"] <= MAX_EPOCHS[found.keywords.get("weights", "random")]
     assert found.minutes <= minutes * TIME_SHARE + 1e-6 or found.keywords["epochs"] == 1
 
@@ -209,10 +209,12 @@ def test_what_is_chosen_was_timed_and_what_is_out_of_reach_was_not() -> None:
 
 
 def test_the_reasons_say_what_is_so() -> None:
-    why = chosen(PLANKTON, minutes=20).why
+    why = chosen(PLANKTON, minutes=20).reason
     assert "6 to 1,425 training images (238 to 1)" in why
     assert "No pretrained weights are at hand" in why
     assert "larger images would leave too few on 2 threads" in why
-    assert "nearly even" in chosen(replace(PLANKTON, smallest=1400)).why
-    assert "too few to adjust" in chosen(replace(PLANKTON, validation=3)).why
-    assert "only has to be tuned" in chosen(replace(PLANKTON, pretrained=("resnet18.a1_in1k",))).why
+    assert "nearly even" in chosen(replace(PLANKTON, smallest=1400)).reason
+    assert "too few to adjust" in chosen(replace(PLANKTON, validation=3)).reason
+    assert (
+        "only has to be tuned" in chosen(replace(PLANKTON, pretrained=("resnet18.a1_in1k",))).reason
+    )

@@ -195,7 +195,7 @@ def test_a_run_with_the_settings_of_a_row_matches_it_and_no_other(own: Published
     assert match(row | {"keywords": {**row["keywords"], "unheard": 1}}) is None
     assert match(row | {"data": {**row["data"], "counts_before": [7, 5]}}) is None
     assert match(row | {"pretraining": None if row["pretraining"] else "other data"}) is None
-    assert match(row | {"adjusting": {"tau": 1.0}}) is None
+    assert match(row | {"adjustment": {"tau": 1.0}}) is None
     padded = match(row | {"data": {**row["data"], "geometry": "pad"}})
     assert (padded is own) == (own.data in ("cifar10-lt", "cifar100-lt", "digits-lt"))
 

@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from longtail.records.files import (
-    FORMAT,
+    append_line,
     atomic_write,
-    read_json,
     read_lines,
-    write_json,
     write_text,
 )
 
@@ -44,6 +42,10 @@ def test_what_was_there_stays_until_all_is_written(tmp_path: Path) -> None:
 def test_a_line_cut_short_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "j.jsonl").write_text('{"step": 1}\n{"st')
     assert read_lines(tmp_path / "j.jsonl") == [{"step": 1}]
+    (tmp_path / "j.jsonl").unlink()
+    for step in (1, 2):
+        append_line(tmp_path / "j.jsonl", {"step": step})
+    assert read_lines(tmp_path / "j.jsonl") == [{"step": 1}, {"step": 2}]
     (tmp_path / "j.jsonl").write_text('{"st\n{"step": 1}\n')
     with pytest.raises(
         ValueError, match=r"expected JSON lines, got something else in line 1 of .*j\.jsonl"
@@ -65,24 +67,3 @@ def test_a_file_is_put_in_place_in_one_move(
     write_text(path, "new\n")
     assert moves == [(b"old", None), (b"new\n", b"old")]
     assert [own.name for own in tmp_path.iterdir()] == ["a"]
-
-
-def test_json_is_read_back_or_refused_in_words(tmp_path: Path) -> None:
-    path = tmp_path / "spec.json"
-    with pytest.raises(ValueError, match=r"expected a run folder with spec\.json, got none at"):
-        read_json(path)
-    write_json(path, {"format": FORMAT, "name": "é"})
-    assert read_json(path) == {"format": FORMAT, "name": "é"}
-    write_json(path, {"format": FORMAT + 1})
-    with pytest.raises(
-        ValueError,
-        match=f"expected format {FORMAT} or older, got {FORMAT + 1} in .*upgrade this one",
-    ):
-        read_json(path)
-    for text, said in (
-        ('{"format": 1', "expected JSON, got something else or a part"),
-        ("[]", "expected a format version in .*got none"),
-    ):
-        path.write_text(text)
-        with pytest.raises(ValueError, match=said):
-            read_json(path)

@@ -27,7 +27,7 @@ def test_a_row_of_format_1_is_read_as_long_tailed(tmp_path: Path) -> None:
         "medium",
         "few",
     ]
-    for summary in (row["test"], row["val"], row["adjusting"]["test"]):
+    for summary in (row["test"], row["val"], row["adjustment"]["test"]):
         assert summary is not None
         assert summary["scores"] == {
             "top1": summary["top1"],

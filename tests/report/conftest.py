@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from longtail.core import Groups
+from longtail.records.documents import FORMAT
+from longtail.records.groups import Groups
 from longtail.records.predictions import SplitPredictions, write_predictions
-from longtail.records.row import FORMAT
+from longtail.records.scores import add_scores
 from longtail.scoring.long_tail import summarise
 
 GROUPS = Groups("ranks: 1/1/1", {"many": (0,), "medium": (1,), "few": (2,)})
@@ -70,7 +71,7 @@ def finished(tmp_path: Path) -> Callable[..., Path]:
                 "train_images": 111,
                 "counts_before": [100, 20, 10],
                 "counts_after": [90, 18, 9],
-                "marks": [],
+                "caveats": [],
             },
             "seed": 0,
             "view_seed": 0,
@@ -93,16 +94,20 @@ def finished(tmp_path: Path) -> Callable[..., Path]:
         row |= other
         row["data"] |= data
         row["test"] = None if test is None else row["test"] | test
+        if "headline" not in row:
+            add_scores(row)
         folder.mkdir(parents=True)
         command = f"longtail train {row['recipe']} --data toy-lt --out {folder}"
-        groups = {"rule": GROUPS.rule, "members": GROUPS.members}
+        record = {
+            name: row[name] for name in ("format", "recipe", "keywords", "seed", "view_seed", "tta")
+        }
         (folder / "recipe.json").write_text(
-            json.dumps({"format": 1, "command": command, "data": {"groups": groups}})
+            json.dumps(record | {"command": command, "data": {"groups": GROUPS.to_json()}})
         )
         for inner in ("model", "train", "analysis"):
             (folder / inner).mkdir()
         (folder / "model" / "spec.json").write_text(
-            json.dumps({"format": 1, "classes": classes, "size": 8})
+            json.dumps({"format": FORMAT, "network": {}, "classes": classes, "size": 8})
         )
         (folder / "train" / "journal.jsonl").write_text(
             "".join(json.dumps(line) + "\n" for line in JOURNAL)

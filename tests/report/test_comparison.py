@@ -208,12 +208,12 @@ def test_missing_predictions_cost_the_difference_and_say_so(finished: Finished) 
 
 def test_notes_say_what_the_table_cannot(finished: Finished) -> None:
     mark = "counts conventional, images not"
-    a = finished("a", data={"marks": [mark]})
+    a = finished("a", data={"caveats": [mark]})
     b = finished(
         "b",
         recipe="livt",
-        data={"marks": [mark]},
-        test={"confidence": "sigmoid", "classes_without_test": {"count": 2, "indices": [1, 2]}},
+        data={"caveats": [mark]},
+        test={"confidence": "sigmoid", "classes_without_images": {"count": 2, "indices": [1, 2]}},
     )
     notes = "\n".join(compare(rows(a, b)).notes)
     for words in (

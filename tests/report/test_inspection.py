@@ -77,7 +77,7 @@ def found() -> dict[str, Any]:
         **{
             "known_to": 0.03,
             "classes": classes,
-            "marks": ["a mark"],
+            "caveats": ["a caveat"],
             "warnings": ["a warning"],
             "emptied": [],
         },
@@ -166,7 +166,7 @@ def test_the_page_shows_everything_and_loads_nothing(
         *(
             "±3.0 points",
             "a note",
-            "a mark",
+            "a caveat",
             "a warning",
             "unknown",
             'alt="a&amp;b, a&amp;b/&lt;0&gt;.png"',

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from longtail.core import Groups
+from longtail.records.groups import Groups
 from longtail.records.predictions import read_predictions
 from longtail.report import page
 from longtail.report.page import build, write
@@ -152,7 +152,7 @@ def test_names_cannot_break_out_of_the_page(finished: Finished) -> None:
         "a",
         classes=("cat", f'"><img src=x onerror="x">{EVIL}', EVIL),
         recipe=f"r{EVIL}",
-        data={"marks": [EVIL]},
+        data={"caveats": [EVIL]},
     )
     write_examples(folder)
     text = build([folder])[0]
@@ -413,7 +413,8 @@ def test_groups_of_other_names_and_classes_without_training_images(
         row["data"]["counts_after"] = counts.tolist()
         row |= {"test": summaries["test"], "headline": headline_of(scorer), "labels": scorer.labels}
         (folder / "row.json").write_text(json.dumps(row))
-        record = {"format": 1, "data": {"groups": {"rule": groups.rule, "members": groups.members}}}
+        record = json.loads((folder / "recipe.json").read_text())
+        record["data"]["groups"] = groups.to_json()
         (folder / "recipe.json").write_text(json.dumps(record))
     write(folders, tmp_path / "page.html")
     shown = (tmp_path / "page.html").read_text()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from longtail.records.row import FORMAT, Row, read_row
+from longtail.records.documents import FORMAT
+from longtail.records.row import Row, read_row
 from longtail.report.rows import find_runs, read_rows
 
 
@@ -17,7 +18,7 @@ def test_a_finished_run(finished: Callable[..., Path]) -> None:
     assert row["seed"] == 3
     assert row["folder"] == str(folder)
     assert set(row) == set(Row.__annotations__) - {
-        "adjusting",
+        "adjustment",
         "minutes_before",
         "unused",
     }  # which only some runs have
@@ -54,7 +55,9 @@ def test_rows_that_cannot_be_read(finished: Callable[..., Path]) -> None:
     cut = finished("cut")
     (cut / "row.json").write_text('{"format": 1, "rec')
     refused(cut, "expected JSON")
-    for content in ("[]", "{}", '{"format": "one"}'):
+    (cut / "row.json").write_text("[]")
+    refused(cut, "expected a JSON object")
+    for content in ("{}", '{"format": "one"}'):
         (cut / "row.json").write_text(content)
         refused(cut, "not written by longtail")
     row = json.loads((finished("poor") / "row.json").read_text())

@@ -50,7 +50,9 @@ def test_what_should_be_known_is_said(finished: Finished) -> None:
     ahead = said(finished("a", right=(0.2, 0.5, 0.9)))
     assert "points ahead" in " ".join(ahead["sentences"])
     without = said(
-        finished("b", test={"classes_without_test": {"count": 1, "indices": [2]}, "zero_recall": 1})
+        finished(
+            "b", test={"classes_without_images": {"count": 1, "indices": [2]}, "zero_recall": 1}
+        )
     )
     assert "1 of 3 classes have no test images" in " ".join(without["sentences"])
     assert "1 class is never recognised." in without["sentences"]
@@ -62,7 +64,7 @@ def test_what_should_be_known_is_said(finished: Finished) -> None:
     adjusted = said(
         finished(
             "d",
-            adjusting={
+            adjustment={
                 "tau": 0.5,
                 "temperature": 1.5,
                 "val": None,
@@ -87,15 +89,15 @@ def test_thousands_of_classes_stay_a_page(finished: Finished) -> None:
     data = {"counts_after": list(range(many, 0, -1)), "classes": many}
     whole = {
         "recall": recalls,
-        "tested": [3] * many,
+        "images_per_class": [3] * many,
         "recall_low": recalls,
         "recall_high": recalls,
-        "eater": [None] * many,
+        "confused_with": [None] * many,
     }
     folder = finished(
         "a",
         data=data,
-        test=whole | {"eaten": [None] * many},
+        test=whole | {"confused_share": [None] * many},
         predictions=False,
         classes=tuple(f"c{own}" for own in range(many)),
     )
@@ -156,7 +158,7 @@ def test_numbers_of_newer_rows_are_shown_and_older_rows_do_without(finished: Fin
         "coverage": 0.91,
         "balanced": 0.9,
         "size": 1.6,
-        "several": 0.3,
+        "multiple": 0.3,
         "empty": 0.01,
         "worst": {"index": 2, "coverage": 0.5, "images": 10},
     }

@@ -223,7 +223,7 @@ def test_another_answer_is_allowed_for_ties_only(tmp_path: Path) -> None:
 def test_random_images_stand_in_for_data_that_is_gone(tmp_path: Path) -> None:
     run = finished(tmp_path)
     record = json.loads((run / "recipe.json").read_text())
-    record["data"]["asked"] = str(tmp_path / "moved")
+    record["data"]["source"] = str(tmp_path / "moved")
     (run / "recipe.json").write_text(json.dumps(record))
     assert export(run, "torch", images=8).agreement.source == "random images"
 

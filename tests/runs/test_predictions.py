@@ -87,7 +87,7 @@ def test_thresholds_come_from_their_file(tmp_path: Path) -> None:
         "{}",
         '{"format": 1}',
         whole.replace("softmax", "sigmoid"),
-        whole.replace('"format": 1', '"format": 2'),
+        whole.replace('"format": 1', '"format": 3'),
     ):
         path.write_text(content)
         with pytest.raises(ValueError, match="expected"):

@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from longtail.core import Groups, NonFinite
+from longtail.core import NonFinite
+from longtail.records.groups import Groups
 from longtail.records.predictions import read_predictions
 from longtail.scoring.evaluators import Accuracy, ScorerEvaluator, collect, flipped
 from longtail.scoring.long_tail import LongTailScorer

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from longtail.core import Groups
 from longtail.metrics.conformal import calibrate, judge
 from longtail.metrics.confusion import between_groups
 from longtail.metrics.priors import sweep
+from longtail.records.groups import Groups
 from longtail.records.row import Summary
 from longtail.scoring.long_tail import detailed, summarise
 
@@ -32,7 +32,7 @@ def test_every_number_by_hand() -> None:
             "groups": {"many": 0.75, "medium": 0.5, "few": 0.0},
             "group_rule": "ranks: 2/2/2",
             "recall": [0.5, 1.0, 1.0, 0.0, 0.0, None],
-            "classes_without_test": {"count": 1, "indices": [5]},
+            "classes_without_images": {"count": 1, "indices": [5]},
             "ece": pytest.approx(0.5),
             "mce": pytest.approx(0.5),
             "bins": 15,
@@ -74,7 +74,7 @@ def test_details_are_what_the_parts_say() -> None:
     }  # of methods with several heads only
     brief = summarise(logits, target, classes=6, groups=GROUPS)
     assert {name: numbers[name] for name in brief} == brief  # type: ignore[literal-required]
-    assert numbers["tested"] == [8, 6, 5, 3, 1, 0]
+    assert numbers["images_per_class"] == [8, 6, 5, 3, 1, 0]
     assert numbers["members"] == {"many": [0, 1], "medium": [2, 3], "few": [4, 5]}
     assert numbers["recall_low"][5] is None
     assert numbers["recall_high"][5] is None
@@ -96,20 +96,24 @@ def test_worst_classes_come_by_recall_then_training_images_then_index() -> None:
     numbers = detailed(logits, target, groups=GROUPS, counts=np.array([50, 9, 40, 3, 9, 1]))
     assert [own["index"] for own in numbers["worst"]] == [2, 3, 1, 4, 0]  # class 5 has no images
     first = numbers["worst"][0]
-    assert (first["group"], first["recall"], first["train"], first["images"]) == (
+    assert (first["group"], first["recall"], first["train_images"], first["images"]) == (
         "medium",
         0.0,
         40,
         2,
     )
-    assert (first["eater"], first["eater_group"], first["eaten"]) == (
+    assert (first["confused_with"], first["confused_with_group"], first["confused_share"]) == (
         0,
         "many",
         0.5,
     )  # as many as class 3, which comes later
     assert (first["low"], first["high"]) == (0.0, 0.6576)
     last = numbers["worst"][-1]
-    assert (last["eater"], last["eater_group"], last["eaten"]) == (None, None, None)
+    assert (last["confused_with"], last["confused_with_group"], last["confused_share"]) == (
+        None,
+        None,
+        None,
+    )
 
 
 def test_a_thousand_classes_fit_into_a_row() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from longtail.core import Groups
 from longtail.data.open import open_data
 from longtail.errors import LongtailError
 from longtail.metrics.conformal import calibrate
+from longtail.records.groups import Groups
 from longtail.records.predictions import SplitPredictions
 from longtail.records.scores import Label, label
 from longtail.scoring.long_tail import LongTailScorer, detailed, summarise

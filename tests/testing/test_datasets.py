@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from longtail.core import Groups
 from longtail.data.dataset import Dataset, Split
 from longtail.data.images.stores import ArrayImages, ImageStore
 from longtail.data.open import open_data
+from longtail.records.groups import Groups
 from longtail.testing import check_dataset
 
 OPENED = open_data("digits-lt")

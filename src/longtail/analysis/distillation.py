@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
@@ -32,6 +31,7 @@ from longtail.data.views import View
 from longtail.errors import LongtailError
 from longtail.nn.networks import size_of
 from longtail.records.files import read_lines
+from longtail.records.kinds import read_recipe
 from longtail.records.layout import AnalysisFolder, ArraysName, RunFolder
 
 
@@ -214,7 +214,7 @@ def analyse_training(
     arrays: dict[str, Any] = {"runs": np.array([*runs])}
     for number, run in enumerate(runs.values()):
         found = curves(run, stage=stage)
-        told = json.loads(RunFolder(Path(run)).recipe.read_text(encoding="utf-8"))["keywords"]
+        told = read_recipe(Path(run))["keywords"]
         share = told.get("defer", np.nan) if begin is None else begin
         arrays[f"{number}/begin"] = np.array(
             share * told["epochs"] if share < 1 else np.nan

@@ -39,7 +39,8 @@ def perform(**values: Any) -> None:
     continues with the stored line. `--dry-run` only chooses.
     """
     from longtail.engine.machine import choose as choose_machine
-    from longtail.records.files import FORMAT, read_json, write_json
+    from longtail.records.documents import read_document, write_document
+    from longtail.records.kinds import CHOICE, read_recipe
     from longtail.runs import train
     from longtail.runs.identity import check_outside
 
@@ -58,12 +59,16 @@ def perform(**values: Any) -> None:
     check_outside(out, data)
     files = RunFolder(out)
     if files.choice.exists():
-        stored = read_json(files.choice)
+        stored = read_document(files.choice, CHOICE)
         choice = Choice(
-            stored["recipe"], stored["keywords"], stored["adjust"], stored["why"], stored["minutes"]
+            stored["recipe"],
+            stored["keywords"],
+            stored["adjust"],
+            stored["reason"],
+            stored["minutes"],
         )
         tables.say(f"{out} continues with what was chosen for it.")
-        before = stored.get("asked_minutes", minutes)
+        before = stored.get("requested_minutes", minutes)
         if minutes != before or wish not in (stored["adjust"], flags.AUTO["adjust"].default):
             tables.warn(
                 f"it was chosen for {before:g} minutes and --adjust {stored['adjust']}: for others, choose another --out"
@@ -73,7 +78,7 @@ def perform(**values: Any) -> None:
         if files.recipe.exists():
             raise LongtailError(
                 f"expected an empty folder or a run of auto at {out}, got another run: choose another --out, or continue it with "
-                f"{read_json(files.recipe)['command']}"
+                f"{read_recipe(out)['command']}"
             )
         machine = choose_machine(
             **{
@@ -92,7 +97,7 @@ def perform(**values: Any) -> None:
             data, shared, machine, wish, seconds=60 * minutes, began=began
         )
         command = asked.command(out)
-        tables.say(f"\n{choice.why}")
+        tables.say(f"\n{choice.reason}")
         needed = f"{choice.minutes:.{0 if choice.minutes >= 10 else 1}f}"
         tables.say(
             f"{choice.keywords['epochs']} epochs, about {needed} of {minutes:g} minutes. The same without choosing:\n"
@@ -109,11 +114,11 @@ def perform(**values: Any) -> None:
         found = {
             "command": command,
             **asdict(choice),
-            "asked_minutes": minutes,
+            "requested_minutes": minutes,
             "facts": asdict(facts),
         }
         out.mkdir(parents=True, exist_ok=True)
-        write_json(files.choice, {"format": FORMAT, **found})
+        write_document(files.choice, found)
     result = train(choice.recipe, data, out, **shared, adjust=choice.adjust, **choice.keywords)
     if result.row is None:
         tables.next_step("the same command without --dry-run")
@@ -243,7 +248,8 @@ def verdict(folder: Path, row: Row) -> list[str]:
     import numpy as np
 
     from longtail.metrics.intervals import balanced, wilson
-    from longtail.records.files import read_json
+    from longtail.records.documents import read_document
+    from longtail.records.kinds import MODEL
     from longtail.records.predictions import read_predictions
 
     if row["test"] is None:
@@ -269,13 +275,13 @@ def verdict(folder: Path, row: Row) -> list[str]:
         lines.append(
             f"rarest third {said(tested)}: {known} tested classes with at most {counts[rare].max():,} training images each"
         )
-    if "adjusting" in row and row["adjusting"]["test"] is not None:
-        before = row["adjusting"]["test"]
+    if "adjustment" in row and row["adjustment"]["test"] is not None:
+        before = row["adjustment"]["test"]
         lines.append(
-            f"adjusted on validation: tau {row['adjusting']['tau']:g}, temperature {row['adjusting']['temperature']:.2f}; "
+            f"adjusted on validation: tau {row['adjustment']['tau']:g}, temperature {row['adjustment']['temperature']:.2f}; "
             f"without: balanced {before['balanced']:.1%}, ECE {before['ece']:.3f} instead of {row['test']['ece']:.3f}"
         )
-    names = read_json(RunFolder(folder).model.spec)["classes"]
+    names = read_document(RunFolder(folder).model.spec, MODEL)["classes"]
     hits = np.bincount(target, weights=right, minlength=len(counts)).astype(np.int64)
     low, high = wilson(hits, images)
     worst = sorted(

@@ -277,7 +277,7 @@ def show(found: Mapping[str, Any]) -> None:
         for own in found["unreadable"][: 2 * SHOWN]:
             tables.say(f"  {own['image']}: {own['reason']}")
         _rest(len(found["unreadable"]), 2 * SHOWN)
-    for mark in found["marks"]:
+    for mark in found["caveats"]:
         tables.say(f"note: {mark}")
     for warning in found["warnings"]:
         tables.say(f"warning: {warning}")

@@ -248,6 +248,8 @@ def eval_(
     ] = False,
 ) -> None:
     """Evaluate a finished run again: on its own validation and test images, or on other data."""
+    from longtail.records.documents import read_document
+    from longtail.records.kinds import MODEL
     from longtail.runs import evaluate
 
     if on_bad_image != "refuse" and data is None:
@@ -272,9 +274,7 @@ def eval_(
     tables.summaries(found)
     judged = found["test"] or found["val"]
     if judged is not None:
-        tables.details(
-            judged, json.loads(RunFolder(run).model.spec.read_text(encoding="utf-8"))["classes"]
-        )
+        tables.details(judged, read_document(RunFolder(run).model.spec, MODEL)["classes"])
     tables.next_step(f"longtail compare {shlex.quote(str(run))} ANOTHER_RUN")
 
 

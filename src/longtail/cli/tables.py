@@ -165,7 +165,7 @@ def summaries(evaluation: Evaluation | Row) -> None:
         if own is None:
             say(f"{name}: no images")
             continue
-        without = own["classes_without_test"]["count"]
+        without = own["classes_without_images"]["count"]
         top5 = "" if own["top5"] is None else f", top-5 {_percent(own['top5'])}"
         missing = f", {without} classes without images are not in `balanced`" if without else ""
         means = ""
@@ -192,14 +192,14 @@ def details(own: Summary, names: Sequence[str]) -> None:
         [
             names[one["index"]],
             one["group"],
-            f"{one['train']:,}",
+            f"{one['train_images']:,}",
             f"{one['images']:,}",
             _percent(one["recall"]),
             f"{_percent(one['low'])} to {_percent(one['high'])}",
-            f"{names[one['eater']]} ({one['eater_group']}): {_percent(one['eaten'])}",
+            f"{names[one['confused_with']]} ({one['confused_with_group']}): {_percent(one['confused_share'])}",
         ]
         for one in own["worst"]
-        if one["eater"] is not None
+        if one["confused_with"] is not None
     ]
     columns = [
         "class",
@@ -232,7 +232,7 @@ def details(own: Summary, names: Sequence[str]) -> None:
     headings = [ratios[prior["direction"]].format(prior["k"]) for prior in priors]
     lines = [
         ["accuracy", *(_percent(prior["accuracy"]) for prior in priors)],
-        ["told the prior", *(_percent(prior["known"]) for prior in priors)],
+        ["told the prior", *(_percent(prior["known_prior"]) for prior in priors)],
     ]
     most = max(prior["k"] for prior in priors)
     title = f"accuracy in percent where the most frequent class of training is {most} times as frequent as the rarest, to the reverse"
@@ -247,7 +247,7 @@ def _by_group(own: Summary) -> tuple[list[str], list[list[str]]]:
     for position, name in enumerate(confusions["groups"]):
         taken, right, found = (
             confusions["matrix"][position],
-            confusions["right"][position],
+            confusions["correct"][position],
             own["reliability"][name],
         )
         images = sum(taken)
@@ -304,12 +304,12 @@ def _conformal(own: Summary, names: Sequence[str]) -> None:
         f"calibrated on {found['images']:,} validation images ({', '.join(sources)})."
     )
     single = (
-        f"; single classes are right in {_percent(found['single_right'])}%"
-        if found["single_right"] is not None
+        f"; single classes are right in {_percent(found['single_correct'])}%"
+        if found["single_correct"] is not None
         else ""
     )
     say(
-        f"They have {found['size']:.1f} classes on average ({sizes}): {_percent(found['several'])}% of the images have more than one, "
+        f"They have {found['size']:.1f} classes on average ({sizes}): {_percent(found['multiple'])}% of the images have more than one, "
         f"{_percent(found['empty'])}% none, and there the network should abstain{single}."
     )
 
@@ -330,10 +330,10 @@ def row(finished: Row) -> None:
         if finished.get("minutes_before")
         else ""
     )
-    marks = f"; {'; '.join(finished['data']['marks'])}" if finished["data"]["marks"] else ""
+    caveats = f"; {'; '.join(finished['data']['caveats'])}" if finished["data"]["caveats"] else ""
     say(
         f"weights: {finished['selection']}{beside}; test-time averaging: {finished['tta']}; {finished['parameters']:,} parameters; "
-        f"{finished['minutes']:.1f} minutes{before}; split {finished['data']['hash'][:12]}{marks}"
+        f"{finished['minutes']:.1f} minutes{before}; split {finished['data']['hash'][:12]}{caveats}"
     )
 
 

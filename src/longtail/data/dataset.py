@@ -11,11 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from longtail.core import Groups, Scorer
+from longtail.core import Scorer
 from longtail.data.columns import check_columns
 from longtail.data.images.stores import ImageStore
 from longtail.data.request import Geometry
 from longtail.errors import LongtailError
+from longtail.records.groups import Groups
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Dataset:
     )
     mirror: bool = True  # whether a mirrored image is still one of its class; digits are not
     geometry: Geometry = "pad"  # how images that are not square become squares
-    marks: tuple[str, ...] = ()  # stand on every row: "counts conventional, images not"
+    caveats: tuple[str, ...] = ()  # stand on every row: "counts conventional, images not"
     warnings: tuple[str, ...] = ()  # said once when the data is opened
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """What the integers in a column, or in an attribute of classes, mean."""

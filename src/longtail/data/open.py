@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 
 from longtail import processes
-from longtail.core import Groups
 from longtail.data.dataset import Dataset, Split
 from longtail.data.images.reading import read
 from longtail.data.names import KNOWN
@@ -36,6 +35,7 @@ from longtail.data.splits import (
 )
 from longtail.errors import LongtailError
 from longtail.naming import unknown
+from longtail.records.groups import Groups
 
 LARGEST_CROPPED = 224
 """Pixels, up to which `Source.crop` holds: networks for larger images are shown the whole square, as LiVT's at 384 are."""
@@ -253,7 +253,7 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
         native=source.native,
         mirror=source.mirror,
         geometry=source.geometry,
-        marks=source.marks,
+        caveats=source.caveats,
         warnings=tuple(warnings),
         categories=source.categories,
         class_attributes={

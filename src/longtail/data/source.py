@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.core import Groups, Scorer
+from longtail.core import Scorer
 from longtail.data.columns import Columns
 from longtail.data.images.stores import ImageStore
 from longtail.data.request import Geometry
 from longtail.errors import LongtailError
+from longtail.records.groups import Groups
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Source:
     crop: float = (
         1.0  # the share of an image's central square that is evaluated, with the geometry "crop"
     )
-    marks: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # see `Dataset`
     class_attributes: Columns = field(default_factory=dict)  # see `Dataset`

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.core import Groups
 from longtail.data.columns import Columns
 from longtail.data.request import Profile
 from longtail.data.source import Rows, several
 from longtail.errors import LongtailError
+from longtail.records.groups import Groups
 
 
 def tail_counts(

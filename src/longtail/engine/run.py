@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
@@ -22,6 +21,8 @@ from longtail.engine.machine import Machine, compile_parts
 from longtail.engine.seeding import seed_all
 from longtail.engine.session import Session, announce
 from longtail.errors import LongtailError
+from longtail.records.documents import read_document
+from longtail.records.kinds import STAGE
 from longtail.records.layout import RunFolder
 
 
@@ -157,7 +158,7 @@ class Run:
                 session.resume(saved)
             session.train()
         load_partial(stage.method, checkpoint.load(folder.kept)["weights"])
-        self.history.append(json.loads(folder.record.read_text()))
+        self.history.append(read_document(folder.record, STAGE))
 
     def _prepare(self, stage: Stage[B]) -> StageContext:
         forward, unsynced = wrapped(stage.method, self.machine)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -23,7 +22,7 @@ from longtail.engine.journal import Journal, Meter, diverged
 from longtail.engine.predicting import predictor
 from longtail.engine.stopping import Stopped, listening
 from longtail.errors import LongtailError
-from longtail.records.files import write_text
+from longtail.records.documents import write_document
 from longtail.records.layout import StageFolder
 
 JOURNAL_EVERY = 100  # steps between two lines within an epoch
@@ -270,7 +269,7 @@ class Session:
         record |= {"keep": keep.name, "best": best}
         if self.first:
             checkpoint.save(self.folder.kept, {"weights": self.kept["weights"]})
-            write_text(self.folder.record, json.dumps(record))
+            write_document(self.folder.record, record)
         if processes.world_size() > 1:
             torch.distributed.barrier()
 

@@ -51,7 +51,7 @@ def reproduce(
     Returns:
         The content of reproduce.json: the verdict, and all it rests on.
     """
-    from longtail.records.files import write_json
+    from longtail.records.documents import write_document
 
     row, small = row_of(name), smoke_of(name) if smoke else None
     folder = folder_of(name, smoke=smoke, out=out)
@@ -64,7 +64,7 @@ def reproduce(
     found = evaluate(row, small, planned, diverged=diverged)
     if is_first_process():
         path = SearchFolder(folder).reproduction
-        write_json(path, found)
+        write_document(path, found)
         progress.say(f"written: {path}")
     return found
 
@@ -201,8 +201,8 @@ def evaluate(
     values: dict[str, float] = {
         str(run["seed"]): run["test"][row.metric] for run in rows if run["test"] is not None
     }
-    marks = dict.fromkeys(mark for run in rows for mark in run["data"]["marks"])
-    remarks += [f"The data: {mark}." for mark in marks]
+    caveats = dict.fromkeys(caveat for run in rows for caveat in run["data"]["caveats"])
+    remarks += [f"The data: {caveat}." for caveat in caveats]
     if smoke is None and len(values) < len(row.seeds):
         remarks.append(f"{len(values)} seed{'s' * (len(values) != 1)} of {len(row.seeds)}.")
     remarks += [f"{folder} diverged." for folder in diverged]
@@ -213,7 +213,6 @@ def evaluate(
         source = f"our own: benchmarks/results/digits_lt_smokes/{smoke.arm}"
     target = smoke or row
     return {
-        "format": 1,
         "name": row.name,
         "kind": kind,
         "recipe": row.recipe,

@@ -252,7 +252,8 @@ def open_study(search: Search) -> Study:
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
-    from longtail.records.files import FORMAT, read_json, write_json
+    from longtail.records.documents import read_document, write_document
+    from longtail.records.kinds import SEARCH
 
     # What tells one search from another; the machine may change.
     usual = {name: field.default for name, field in data_flags().items()}
@@ -260,7 +261,6 @@ def open_study(search: Search) -> Study:
     flags = {name: search.flags.get(name, default) for name, default in usual.items()}
     texts = {name: None if value is None else str(value) for name, value in flags.items()}
     record = {
-        "format": FORMAT,
         "recipe": search.recipe.name,
         "data": search.data,
         "metric": search.metric,
@@ -270,7 +270,7 @@ def open_study(search: Search) -> Study:
     files = SearchFolder(search.folder)
     path = files.request
     if path.exists():
-        there = read_json(path)
+        there = read_document(path, SEARCH)
         there["flags"] = {**dict.fromkeys(usual), **there["flags"]}  # newer flags had no value
         changed = [
             f"{name}: {there.get(name)} in the folder, {value} requested"
@@ -285,7 +285,7 @@ def open_study(search: Search) -> Study:
             )
     elif is_first_process():
         search.folder.mkdir(parents=True, exist_ok=True)
-        write_json(path, record)
+        write_document(path, record)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = JournalStorage(JournalFileBackend(str(files.journal)))
     return optuna.create_study(
@@ -453,7 +453,7 @@ def _show_trials(search: Search, study: Study, best: FrozenTrial) -> None:
 
 def _compare(search: Search, best: FrozenTrial) -> SearchResult:
     """The winner and the settings that the search started from, each with every seed, in one table."""
-    from longtail.records.files import read_json
+    from longtail.records.kinds import read_recipe
     from longtail.records.row import read_row
     from longtail.report.comparison import unlike
     from longtail.report.public import compare
@@ -490,7 +490,7 @@ def _compare(search: Search, best: FrozenTrial) -> SearchResult:
         tuple(diverged),
         compare(folders, across=across),
         tuple(across),
-        str(read_json(RunFolder(found.folder).recipe)["command"]),
+        str(read_recipe(found.folder)["command"]),
     )
 
 

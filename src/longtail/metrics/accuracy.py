@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import LongtailError
-
-
-class Grouped(Protocol):
-    """Classes by how often they were seen in training, and the rule that says so: `core.Groups`, without its torch."""
-
-    @property
-    def rule(self) -> str:
-        """Such as "threshold: many > 100, few < 20"."""
-        ...
-
-    @property
-    def members(self) -> Mapping[str, tuple[int, ...]]:
-        """Class indices by the name of their group: many, medium, few."""
-        ...
+from longtail.records.groups import Groups
 
 
 def check(logits: NDArray[Any], target: NDArray[Any]) -> None:
@@ -141,10 +128,10 @@ def balanced(recalls: NDArray[Any]) -> float:
     return float(_seen(recalls).mean())
 
 
-def group_of(groups: Grouped, classes: int) -> NDArray[np.int64]:
+def group_of(groups: Groups, classes: int) -> NDArray[np.int64]:
     """Give for each class the position of its group in `groups.members`; -1 for a class of none.
 
-    >>> from longtail.core import Groups
+    >>> from longtail.records.groups import Groups
     >>> group_of(Groups("ranks: 1/0/2", {"many": (1,), "medium": (), "few": (0, 2)}), 3).tolist()
     [2, 0, 2]
     """
@@ -164,12 +151,12 @@ def group_of(groups: Grouped, classes: int) -> NDArray[np.int64]:
     return position
 
 
-def by_group(recalls: NDArray[Any], groups: Grouped) -> dict[str, float | None]:
+def by_group(recalls: NDArray[Any], groups: Groups) -> dict[str, float | None]:
     """Average the recalls over the classes of each group; None, never 0, for a group in which no class has images.
 
     The mean is unweighted over classes, as in OLTR (Liu et al. 2019) and all that follow it.
 
-    >>> from longtail.core import Groups
+    >>> from longtail.records.groups import Groups
     >>> by_group(np.array([1.0, 0.5, np.nan]), Groups("ranks: 2/1/0", {"many": (0, 1), "medium": (2,), "few": ()}))
     {'many': 0.75, 'medium': None, 'few': None}
     """

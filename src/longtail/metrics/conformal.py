@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import LongtailError
-from longtail.metrics.accuracy import Grouped, balanced, blocks, by_group, check, group_of
+from longtail.metrics.accuracy import balanced, blocks, by_group, check, group_of
 from longtail.metrics.calibration import softmax
+from longtail.records.groups import Groups
 from longtail.records.row import Conformal
 
 LEVEL = 0.9
@@ -71,7 +72,7 @@ def rank(images: int, level: float) -> int:
 
 
 def calibrate(
-    logits: NDArray[Any], target: NDArray[Any], *, groups: Grouped, level: float = LEVEL
+    logits: NDArray[Any], target: NDArray[Any], *, groups: Groups, level: float = LEVEL
 ) -> Thresholds:
     """Find thresholds on images that were not trained on, so that sets of further such images hold their class with probability `level`.
 
@@ -81,7 +82,7 @@ def calibrate(
     which together the promise then holds; where these have too few, with all classes that are still without; where these have too few, it
     is in every set. Images of classes with their own threshold have no part in it: they are easier, and would make it too low.
 
-    >>> from longtail.core import Groups
+    >>> from longtail.records.groups import Groups
     >>> groups = Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)})
     >>> logits, target = np.log([[0.8, 0.2]] * 9 + [[0.4, 0.6]]), np.array([0] * 9 + [1])
     >>> found = calibrate(logits, target, groups=groups)
@@ -141,15 +142,15 @@ def sets(logits: NDArray[Any], thresholds: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def judge(
-    logits: NDArray[Any], target: NDArray[Any], *, groups: Grouped, thresholds: Thresholds
+    logits: NDArray[Any], target: NDArray[Any], *, groups: Groups, thresholds: Thresholds
 ) -> Conformal:
     """Say on other images whether the promise was kept, for rare classes too, and what it costs: how large the sets are.
 
-    >>> from longtail.core import Groups
+    >>> from longtail.records.groups import Groups
     >>> groups = Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)})
     >>> own = Thresholds(0.9, np.array([0.5, 0.6]), {"class": 2}, 100)
     >>> found = judge(np.log([[0.8, 0.2], [0.5, 0.5], [0.7, 0.3]]), np.array([0, 1, 1]), groups=groups, thresholds=own)
-    >>> found["groups"], found["several"], found["empty"]
+    >>> found["groups"], found["multiple"], found["empty"]
     ({'many': 1.0, 'medium': None, 'few': 0.5}, 0.3333333333333333, 0.0)
     """
     check(logits, target)
@@ -188,7 +189,7 @@ def judge(
         },
         "size": float(size.mean()),
         "size_groups": by_group(of_classes(size), groups),
-        "several": float((size > 1).mean()),
+        "multiple": float((size > 1).mean()),
         "empty": float((size == 0).mean()),
-        "single_right": float(covered[single].mean()) if single.any() else None,
+        "single_correct": float(covered[single].mean()) if single.any() else None,
     }

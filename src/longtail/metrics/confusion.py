@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.metrics.accuracy import Grouped, check, group_of
+from longtail.metrics.accuracy import check, group_of
+from longtail.records.groups import Groups
 from longtail.records.row import Confusions
 
 
@@ -41,10 +42,10 @@ def most_confused(
     return by, share
 
 
-def between_groups(logits: NDArray[Any], target: NDArray[Any], *, groups: Grouped) -> Confusions:
+def between_groups(logits: NDArray[Any], target: NDArray[Any], *, groups: Groups) -> Confusions:
     """Count the images of each group by the group of the class they were answered with, and those that were right.
 
-    >>> from longtail.core import Groups
+    >>> from longtail.records.groups import Groups
     >>> groups = Groups("ranks: 2/0/1", {"many": (0, 1), "medium": (), "few": (2,)})
     >>> between_groups(np.eye(3)[[0, 1, 0, 2]], np.array([0, 0, 2, 2]), groups=groups)
     {'groups': ['many', 'medium', 'few'], 'matrix': [[2, 0, 0], [0, 0, 0], [1, 0, 1]], 'right': [1, 0, 1]}
@@ -58,4 +59,4 @@ def between_groups(logits: NDArray[Any], target: NDArray[Any], *, groups: Groupe
         number, number
     )
     right = np.bincount(of[(answer == target) & both], minlength=number)
-    return {"groups": list(groups.members), "matrix": matrix.tolist(), "right": right.tolist()}
+    return {"groups": list(groups.members), "matrix": matrix.tolist(), "correct": right.tolist()}

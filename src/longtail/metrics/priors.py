@@ -101,7 +101,7 @@ def sweep(logits: NDArray[Any], target: NDArray[Any], *, counts: NDArray[Any]) -
         )
     recalls = recall(logits, target, logits.shape[1])
     even = accuracy_under(recalls, shifted(counts, 1))
-    found: list[Prior] = [{"direction": "uniform", "k": 1, "accuracy": even, "known": even}]
+    found: list[Prior] = [{"direction": "uniform", "k": 1, "accuracy": even, "known_prior": even}]
     for k in IMBALANCES:
         ends: list[Prior] = []
         for direction in ("forward", "backward"):
@@ -112,7 +112,7 @@ def sweep(logits: NDArray[Any], target: NDArray[Any], *, counts: NDArray[Any]) -
                     "direction": direction,
                     "k": k,
                     "accuracy": accuracy_under(recalls, prior),
-                    "known": informed,
+                    "known_prior": informed,
                 }
             )
         found = [ends[0], *found, ends[1]]

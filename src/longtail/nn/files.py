@@ -11,7 +11,9 @@ from safetensors.torch import load_model, save_model
 
 from longtail.errors import LongtailError
 from longtail.nn.networks import Network, build
-from longtail.records.files import FORMAT, atomic_write, read_json, write_json
+from longtail.records.documents import read_document, write_document
+from longtail.records.files import atomic_write
+from longtail.records.kinds import MODEL
 from longtail.records.layout import ModelFolder
 
 
@@ -30,7 +32,7 @@ def read(folder: Path, *, trust: bool = False) -> Saved:
         raise LongtailError(
             f"expected a finished run, got no network at {folder}: pass the folder that a run was given as --out"
         )
-    spec = read_json(files.spec)
+    spec = read_document(files.spec, MODEL)
     return Saved(
         filled(build(spec["network"], trust=trust), files.weights),
         tuple(spec["classes"]),
@@ -43,10 +45,7 @@ def write(folder: Path, network: Network, *, classes: Sequence[str], size: int) 
     files = ModelFolder(folder)
     with atomic_write(files.weights) as part:
         save_model(network, str(part))
-    write_json(
-        files.spec,
-        {"format": FORMAT, "network": network.spec, "classes": list(classes), "size": size},
-    )
+    write_document(files.spec, {"network": network.spec, "classes": list(classes), "size": size})
 
 
 def filled(network: Network, weights: Path) -> Network:

@@ -18,7 +18,9 @@ from longtail.errors import LongtailError
 from longtail.nn.heads import Linear
 from longtail.nn.mae import MaskedAutoencoder, transformer
 from longtail.nn.networks import Classifier, Network, linear_parts
-from longtail.records.files import FORMAT, atomic_write, read_json, write_json
+from longtail.records.documents import read_document, write_document
+from longtail.records.files import atomic_write
+from longtail.records.kinds import ENCODER
 from longtail.records.layout import ExportFolder, ModelFolder, RunFolder
 
 DECODER = {
@@ -85,7 +87,7 @@ def read_weights(source: str | Path) -> Weights:
 def _about(folder: ModelFolder) -> tuple[Mapping[str, Any] | None, str | None, float | None]:
     """The spec of the weights in a folder of ours, what they have learnt from and how long; of timm's only how images were normalised."""
     if folder.is_complete:
-        about = read_json(folder.spec)
+        about = read_document(folder.spec, ENCODER)
         return (
             about["network"].get("network", about["network"]),
             about.get("data"),
@@ -250,12 +252,11 @@ def write_weights(folder: Path, weights: Weights) -> None:
             part,
         )
     about = {
-        "format": FORMAT,
         "network": weights.spec or weights.statistics,
         "data": weights.data,
         "minutes": weights.minutes,
     }
-    write_json(files.spec, about)  # last: a folder that has it is whole
+    write_document(files.spec, about)  # last: a folder that has it is whole
 
 
 def timm_layout(network: Network) -> dict[str, Tensor]:

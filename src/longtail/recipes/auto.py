@@ -42,7 +42,7 @@ class Choice:
     recipe: str
     keywords: Mapping[str, Any]
     adjust: Literal["none", "validation"]
-    why: str  # so named in auto.json
+    reason: str
     minutes: float  # estimated
 
 

@@ -155,7 +155,7 @@ def _comparable(known: Published, row: Row) -> bool:
         and data["name"] == known.data
         and data["protocol"] == known.protocol
         and row["tta"] == known.tta
-        and "adjusting" not in row
+        and "adjustment" not in row
         and mirrored(row) == (known.data != "digits-lt")
         and row["split_seed"] == 0
         and (known.data in _SQUARE or geometry_of(row)[0] == "crop")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,7 +17,8 @@ from longtail.engine.run import Run
 from longtail.errors import LongtailError
 from longtail.nn import Classifier, Teacher, files
 from longtail.nn.zoo import timm_classifier
-from longtail.records.files import atomic_write
+from longtail.records.documents import read_document, write_document
+from longtail.records.kinds import STAGE, TEACHER, read_recipe
 from longtail.records.layout import RunFolder, StageFolder
 from longtail.records.row import read_row
 
@@ -65,10 +65,9 @@ def find_teacher(
 def _check_unchanged(run: Run, teacher: dict[str, str], path: Path) -> None:
     """Record which weights teach in this run, and refuse others once it has a checkpoint."""
     if not path.exists() or not run.files.has_started():
-        with atomic_write(path) as part:
-            part.write_text(json.dumps(teacher, indent=1) + "\n", encoding="utf-8")
-    before = json.loads(path.read_text(encoding="utf-8"))
-    if before != teacher:
+        write_document(path, teacher)
+    before = read_document(path, TEACHER)
+    if any(before[name] != value for name, value in teacher.items()):
         raise LongtailError(
             f"expected the teacher that this run started with, {before['teacher']} with weights "
             f"{before['weights'][:12]}, got {teacher['teacher']} with weights "
@@ -118,7 +117,7 @@ def minutes_of(earlier: str) -> float:
     place = Path(earlier).resolve()
     stage = StageFolder(place)
     if stage.is_finished:
-        return float(json.loads(stage.record.read_text(encoding="utf-8"))["minutes"])
+        return float(read_document(stage.record, STAGE)["minutes"])
     rows = [read_row(folder) for folder in (place, place.parent) if RunFolder(folder).is_finished]
     return rows[0]["minutes"] + rows[0].get("minutes_before", 0.0) if rows else 0.0
 
@@ -134,7 +133,7 @@ def training_data(teacher: str, data: Dataset, *, role: str = "teacher") -> str 
     runs = [run for run in map(RunFolder, (place, place.parent)) if run.recipe.exists()]
     if not runs:
         return f"unknown data ({role})"
-    learnt = json.loads(runs[0].recipe.read_text(encoding="utf-8"))["data"]
+    learnt = read_recipe(runs[0].path)["data"]
     if learnt["hash"] != data.hash:
         return f"{learnt['name']}, {learnt['hash'][:12]} ({role})"
     before = read_row(runs[0].path)["pretraining"] if runs[0].is_finished else None

@@ -1,19 +1,16 @@
-"""Files of a run: whole or not there, JSON with a format version, lines of JSON of which the last may be cut; and a place for others."""
+"""Files: whole or not there, lines of JSON of which the last may be cut; and a folder for caches."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from longtail.errors import LongtailError
 from longtail.records.layout import part_of
-
-FORMAT = 1
-"""Of recipe.json, model/spec.json and the like; raised when an older longtail would misread them."""
 
 
 @contextmanager
@@ -50,33 +47,10 @@ def write_text(path: Path, text: str) -> None:
         part.write_bytes(text.encode())
 
 
-def write_json(path: Path, content: object) -> None:
-    """Write a JSON file in one move."""
-    write_text(path, json.dumps(content, indent=1) + "\n")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON file of a run, of this format version or an older one."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise LongtailError(
-            f"expected a run folder with {path.name}, got none at {path.parent}: pass the folder given as --out"
-        ) from None
-    except ValueError as error:
-        raise LongtailError(
-            f"expected JSON, got something else or a part of it in {path} ({error})"
-        ) from error
-    if not isinstance(content, dict) or not isinstance(content.get("format"), int):
-        raise LongtailError(
-            f"expected a format version in {path}, got none: this file was not written by longtail"
-        )
-    if content["format"] > FORMAT:
-        got = content["format"]
-        raise LongtailError(
-            f"expected format {FORMAT} or older, got {got} in {path}: a newer longtail wrote it, upgrade this one"
-        )
-    return content
+def append_line(path: Path, line: Mapping[str, Any]) -> None:
+    """Add a line to a JSON lines file."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 def cache_folder() -> Path:

@@ -17,7 +17,6 @@ RUN.log                        the output of a run that a sweep started as a pro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -274,14 +273,16 @@ class RunFolder:
 
     def has_checkpoint(self) -> bool:
         """Whether a stage has saved something, or the run is finished: then it must not be started anew."""
-        return self.is_finished or next(self._checkpoints(), None) is not None
+        return self.is_finished or self.has_started()
 
     def has_started(self) -> bool:
         """Whether a stage has saved something."""
-        return next(self._checkpoints(), None) is not None
+        return bool(self.stages())
 
-    def _checkpoints(self) -> Iterator[Path]:
-        return self.path.glob(f"*/{self.stage('*').checkpoint.name}")
+    def stages(self) -> list[StageFolder]:
+        """The stages that have saved something, by name."""
+        found = self.path.glob(f"*/{self.stage('*').checkpoint.name}")
+        return [StageFolder(path.parent) for path in sorted(found)]
 
     def other_files(self) -> list[str]:
         """The names of what is in a folder that has no recipe.json, without traces of a run killed before that was written."""

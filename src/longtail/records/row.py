@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict, cast, get_origin, get_type_hints
+from typing import Any, NotRequired, TypedDict, cast
 
 from longtail.deprecated import current_keyword, current_keywords
 from longtail.errors import LongtailError
+from longtail.records.documents import Document, Kind, current, read_document, renamed, required_by
 from longtail.records.layout import RunFolder
 from longtail.records.scores import Headline, Label, add_scores
-
-FORMAT = 1
-"""Raised when a reader of the old row would misread the new one."""
 
 
 class Without(TypedDict):
@@ -31,10 +28,10 @@ class Worst(TypedDict):
     low: float  # of the 95% interval of the recall
     high: float
     images: int  # in this split
-    train: int  # images it was learnt from
-    eater: int | None  # the class that takes most of its images; None where it loses none
-    eater_group: str | None
-    eaten: float | None  # the share of its images that the eater takes
+    train_images: int
+    confused_with: int | None  # the class that most of its images are taken for, if any
+    confused_with_group: str | None
+    confused_share: float | None  # the share of its images that are taken for that class
 
 
 class Calibration(TypedDict):
@@ -68,7 +65,7 @@ class Confusions(TypedDict):
     matrix: list[
         list[int]
     ]  # images of the row's group that were answered with a class of the column's group
-    right: list[int]  # of the diagonal: images that were answered with their own class
+    correct: list[int]  # of the diagonal: images that were answered with their own class
 
 
 class Prior(TypedDict):
@@ -77,7 +74,7 @@ class Prior(TypedDict):
     direction: str  # "forward" | "uniform" | "backward"
     k: int  # the most frequent class is k times as frequent as the rarest
     accuracy: float
-    known: float  # the same when the network is told the prior: log q is added to its logits
+    known_prior: float  # the same when the network is told the prior: log q is added to its logits
 
 
 class WorstCoverage(TypedDict):
@@ -103,9 +100,9 @@ class Conformal(TypedDict):
     worst: WorstCoverage
     size: float  # classes in a set, on average over images
     size_groups: dict[str, float | None]  # the same for each group, as a mean over its classes
-    several: float  # share of images with more than one class in their set: where the network should abstain
+    multiple: float  # share of images with more than one class in their set: where the network should abstain
     empty: float  # share of images with none
-    single_right: (
+    single_correct: (
         float | None
     )  # of the images with one class in their set, the share for which it is the right one
 
@@ -125,7 +122,7 @@ class Summary(TypedDict):
     groups: dict[str, float | None]  # many, medium, few
     group_rule: str
     recall: list[float | None]  # one for each class
-    classes_without_test: Without
+    classes_without_images: Without
     ece: float
     mce: float
     bins: int
@@ -141,15 +138,15 @@ class Summary(TypedDict):
     calibration: NotRequired[dict[str, Calibration]]  # by confidence: softmax, sigmoid
     classwise_ece: NotRequired[Classwise]
     members: NotRequired[dict[str, list[int]]]  # the classes of each group
-    tested: NotRequired[list[int]]  # images of each class in this split
+    images_per_class: NotRequired[list[int]]  # images of each class in this split
     recall_low: NotRequired[list[float | None]]  # of each class: Wilson's 95% interval
     recall_high: NotRequired[list[float | None]]
-    eater: NotRequired[
+    confused_with: NotRequired[
         list[int | None]
-    ]  # of each class: the class that takes most of its images; None where it loses none
-    eaten: NotRequired[
+    ]  # of each class: the class that most of its images are taken for, if any
+    confused_share: NotRequired[
         list[float | None]
-    ]  # of each class: the share of its images that the eater takes
+    ]  # of each class: the share of its images that are taken for that class
     worst: NotRequired[list[Worst]]  # by recall, then fewer training images, then index
     reliability: NotRequired[
         dict[str, Reliability | None]
@@ -175,7 +172,7 @@ class Data(TypedDict):
     train_images: int
     counts_before: list[int]  # training images per class before validation was held out
     counts_after: list[int]  # and after: what priors are made of
-    marks: list[str]  # such as "counts conventional, images not"
+    caveats: list[str]  # such as "counts conventional, images not"
 
 
 class Best(TypedDict):
@@ -185,7 +182,7 @@ class Best(TypedDict):
     value: float
 
 
-class Adjusting(TypedDict):
+class Adjustment(TypedDict):
     """What was done to the logits after training, chosen on validation; and the numbers without it."""
 
     tau: float  # strength of the shift by the log prior
@@ -233,7 +230,7 @@ class Row(TypedDict):
     minutes_before: NotRequired[
         float
     ]  # of the runs whose weights it began with, where they are known
-    adjusting: NotRequired[Adjusting]  # only of runs that were asked to adjust
+    adjustment: NotRequired[Adjustment]  # only of runs that were asked to adjust
     folder: NotRequired[str]  # where it was read from; not in the file
 
 
@@ -265,42 +262,73 @@ def read_row(folder: Path) -> Row:
         )
     if not path.exists():
         raise LongtailError(_why_no_row(folder))
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise LongtailError(
-            f"expected JSON, got something else in {path} ({error}): delete it and run the same `longtail train` command again"
-        ) from error
-    if not isinstance(content, dict) or not isinstance(content.get("format"), int):
-        raise LongtailError(
-            f"expected a row with its format version, got none in {path}: this file was not written by longtail"
-        )
-    if content["format"] > FORMAT:
-        got = content["format"]
-        raise LongtailError(
-            f"expected a row of format {FORMAT} or older, got {got} in {path}: a newer longtail wrote it, upgrade this one"
-        )
-    if "headline" not in content:
-        add_scores(content)
-    kinds = get_type_hints(Row, include_extras=True)
-    missing = [
-        name
-        for name, kind in kinds.items()
-        if name not in content and get_origin(kind) is not NotRequired
-    ]
-    if missing:
-        raise LongtailError(
-            f"expected a whole row, missing {', '.join(missing)} in {path}: delete it and run the same `longtail train` command again"
-        )
-    return current_row(cast(Row, content | {"folder": str(folder)}))
+    document = read_document(path, ROW) | {"folder": str(folder)}
+    return cast(Row, document)
 
 
-def current_row(row: Row) -> Row:
-    """A row with the current names of its recipe's keywords."""
-    row = cast(Row, row | {"keywords": current_keywords(row["recipe"], row["keywords"])})
+def row_of(content: object, *, source: Path) -> Row:
+    """A row that is kept inside of another file, such as a committed result; `source` is named where it is refused."""
+    return cast(Row, current(content, ROW, source=source))
+
+
+def upgrade_row(document: Document) -> Document:
+    """Format 1 had no named scores; it said `marks`, `adjusting`, and of each class its `eater` and how much was `eaten`."""
+    row = renamed(document, {"adjusting": "adjustment"})
+    row["keywords"] = current_keywords(row["recipe"], row["keywords"])
     if "unused" in row:
         row["unused"] = [current_keyword(row["recipe"], name) for name in row["unused"]]
+    row["data"] = renamed(row["data"], {"marks": "caveats"})
+    if row.get("adjustment"):
+        row["adjustment"] = _each_split(row["adjustment"])
+    row = _each_split(row)
+    add_scores(row)
     return row
+
+
+def _each_split(document: Document) -> Document:
+    splits = ("val", "test")
+    return {
+        name: _summary(value) if name in splits and value else value
+        for name, value in document.items()
+    }
+
+
+_SUMMARY = {
+    "classes_without_test": "classes_without_images",
+    "tested": "images_per_class",
+    "eater": "confused_with",
+    "eaten": "confused_share",
+}
+_WORST = {
+    "train": "train_images",
+    "eater": "confused_with",
+    "eater_group": "confused_with_group",
+    "eaten": "confused_share",
+}
+
+
+def _summary(document: Document) -> Document:
+    summary = renamed(document, _SUMMARY)
+    if "heads" in summary:
+        summary["heads"] = {name: _summary(head) for name, head in summary["heads"].items()}
+    if "worst" in summary:
+        summary["worst"] = [renamed(one, _WORST) for one in summary["worst"]]
+    if "confusions" in summary:
+        summary["confusions"] = renamed(summary["confusions"], {"right": "correct"})
+    if "priors" in summary:
+        summary["priors"] = [renamed(one, {"known": "known_prior"}) for one in summary["priors"]]
+    if "conformal" in summary:
+        names = {"several": "multiple", "single_right": "single_correct"}
+        summary["conformal"] = renamed(summary["conformal"], names)
+    return summary
+
+
+ROW = Kind(
+    "row",
+    required_by(Row),
+    repair="delete it and run the same `longtail train` command again",
+    upgrade=upgrade_row,
+)
 
 
 def _why_no_row(folder: Path) -> str:

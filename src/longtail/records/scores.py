@@ -89,9 +89,9 @@ def long_tail_scores(summary: Mapping[str, Any]) -> dict[str, float | None]:
 
 def add_scores(row: dict[str, Any]) -> None:
     """Give a row from before there were named scores those that it has: the long-tailed ones, ranked by `balanced`."""
-    adjusting = row.get("adjusting") or {}
+    adjustment = row.get("adjustment") or {}
     summaries = [
-        own[split] for own in (row, adjusting) for split in ("val", "test") if own.get(split)
+        own[split] for own in (row, adjustment) for split in ("val", "test") if own.get(split)
     ]
     summaries += [head for summary in summaries for head in summary.get("heads", {}).values()]
     for summary in summaries:

@@ -13,7 +13,7 @@ from typing import Any
 
 from longtail.errors import LongtailError
 from longtail.naming import unknown
-from longtail.records.files import read_json
+from longtail.records.kinds import read_recipe
 from longtail.records.layout import RunFolder
 from longtail.records.row import Row
 from longtail.records.scores import Headline, Label
@@ -29,7 +29,15 @@ from longtail.report.comparison import (
 )
 
 MEAN = "mean"
-_NOT_FLAGS = ("asked", "hash", "groups", "classes", "train_images", "counts_before", "counts_after")
+_NOT_FLAGS = (
+    "source",
+    "hash",
+    "groups",
+    "classes",
+    "train_images",
+    "counts_before",
+    "counts_after",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +158,8 @@ def _keywords(row: Row, by: Sequence[str]) -> dict[str, Any]:
 def _value(row: Row, by: Sequence[str]) -> tuple[Any, ...]:
     """What a run's data was requested with; rows have some of the flags, recipe.json has all."""
     known: dict[str, Any] = {**row["data"], "split_seed": row["split_seed"]}
-    if "folder" in row and (path := RunFolder(Path(row["folder"])).recipe).exists():
-        known = {**read_json(path)["data"], **known}
+    if "folder" in row and RunFolder(Path(row["folder"])).recipe.exists():
+        known = {**read_recipe(Path(row["folder"]))["data"], **known}
     flags = {name: value for name, value in known.items() if name not in _NOT_FLAGS}
     for name in by:
         if name not in flags:

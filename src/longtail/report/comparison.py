@@ -16,7 +16,7 @@ import numpy as np
 from longtail.errors import LongtailError
 from longtail.metrics.intervals import Interval, paired
 from longtail.recipes.signatures import read
-from longtail.records.row import Row, current_row, mirrored
+from longtail.records.row import Row, mirrored
 from longtail.records.scores import Headline, Label, columns, format_score
 from longtail.records.scores import label as label_of
 from longtail.report.agreement import (
@@ -115,7 +115,6 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
     if not rows:
         raise LongtailError("expected at least one run to compare, got none")
     check_across(across)
-    rows = [current_row(row) for row in rows]
     untested = [where(row) for row in rows if row["test"] is None]
     if untested:
         raise LongtailError(
@@ -314,10 +313,10 @@ def _notes(
     rows: Sequence[Row], groups: Sequence[Sequence[int]], answers: Sequence[Judged | None]
 ) -> list[str]:
     notes = []
-    for mark in dict.fromkeys(mark for row in rows for mark in row["data"]["marks"]):
-        marked = [where(row) for row in rows if mark in row["data"]["marks"]]
+    for mark in dict.fromkeys(mark for row in rows for mark in row["data"]["caveats"]):
+        marked = [where(row) for row in rows if mark in row["data"]["caveats"]]
         notes.append(f"{mark}: {'all runs' if len(marked) == len(rows) else ', '.join(marked)}.")
-    without = sorted({tested(row)["classes_without_test"]["count"] for row in rows} - {0})
+    without = sorted({tested(row)["classes_without_images"]["count"] for row in rows} - {0})
     if without:
         notes.append(
             f"Classes without test images, on which no number speaks: {' / '.join(map(str, without))}."

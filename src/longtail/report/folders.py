@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from zipfile import BadZipFile
 
@@ -15,7 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import LongtailError
+from longtail.records.documents import read_document
 from longtail.records.files import read_lines
+from longtail.records.groups import Groups
+from longtail.records.kinds import MODEL, read_recipe
 from longtail.records.layout import RunFolder
 from longtail.records.predictions import read_predictions
 from longtail.records.row import Row, Summary, read_row
@@ -64,10 +65,11 @@ def read_folder(folder: Path) -> Finished:
     split = "test" if row["test"] is not None or row["val"] is None else "val"
     summary, missing = row["test"] or row["val"], []
     files = RunFolder(folder)
-    request = _json(files.recipe)
-    groups = request.get("data", {}).get("groups", {}).get("members", {})
-    members = {name: tuple(own) for name, own in groups.items()}
-    names = _json(files.model.spec).get("classes") if files.model.is_complete else None
+    request = read_recipe(folder)
+    stored = request["data"].get("groups")
+    groups = Groups.from_json(stored) if stored else Groups("unknown", {})
+    members = groups.members
+    names = read_document(files.model.spec, MODEL)["classes"] if files.model.is_complete else None
     if names is None:
         missing.append(
             f"The names of the classes: {_inside(files, files.model.spec)} is not in the folder, so classes are numbered."
@@ -81,12 +83,11 @@ def read_folder(folder: Path) -> Finished:
         if (
             "reliability" not in summary and members
         ):  # the row of an earlier version: all of it follows from the predictions
-            known: Any = SimpleNamespace(rule=summary["group_rule"], members=members)
             counts = np.array(row["data"]["counts_after"])
             fuller = detailed(
                 logits,
                 found.target,
-                groups=known,
+                groups=groups,
                 counts=counts,
                 confidence=summary["confidence"],
                 bins=summary["bins"],
@@ -150,15 +151,3 @@ def read_arrays(path: Path) -> Arrays:
         raise LongtailError(
             f"expected arrays, got something else or a part of them in {path} ({error}): delete it, or write it again"
         ) from error
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise LongtailError(
-            f"expected JSON, got something else or a part of it in {path} ({error})"
-        ) from error
-    if not isinstance(content, dict):
-        raise LongtailError(f"expected a JSON object, got a {type(content).__name__} in {path}")
-    return content

@@ -35,7 +35,7 @@ def section(run: Finished) -> dict[str, Any]:
         "unknown": unknown,
         "reproduce": _reproduce(run),
         "missing": run.missing,
-        "marks": run.row["data"]["marks"],
+        "caveats": run.row["data"]["caveats"],
     }
     if run.summary is None:
         return found | {"summary": None}
@@ -184,7 +184,7 @@ def _sentences(run: Finished, summary: Summary) -> list[str]:
                 else f"the tail is not behind, but {-gap:.1f} points ahead."
             )
         )
-    adjusted = run.row.get("adjusting")
+    adjusted = run.row.get("adjustment")
     before = adjusted and adjusted["test" if run.split == "test" else "val"]
     if adjusted and before:
         words.append(
@@ -195,7 +195,7 @@ def _sentences(run: Finished, summary: Summary) -> list[str]:
         words.append(
             "There are no test images: these numbers are of the validation images, which may have chosen the weights."
         )
-    without = summary["classes_without_test"]["count"]
+    without = summary["classes_without_images"]["count"]
     if without:
         words.append(
             f"{without} of {run.row['data']['classes']} classes have no {of} images; no number here speaks of them."
@@ -270,14 +270,15 @@ def _class_table(run: Finished, summary: Summary) -> dict[str, Any]:
     counts, recalls, tested = (
         run.row["data"]["counts_after"],
         summary["recall"],
-        summary.get("tested"),
+        summary.get("images_per_class"),
     )
-    eater, eaten = summary.get("eater"), summary.get("eaten")
+    confused_with = summary.get("confused_with")
+    confused_share = summary.get("confused_share")
     low, high = summary.get("recall_low"), summary.get("recall_high")
     columns = ["class", "group", "training images", "recall, %"]
     columns += ["95% interval"] * (low is not None) + [f"{run.split} images"] * (tested is not None)
     numbers = list(range(2, len(columns)))
-    columns += ["most often taken for"] * (eater is not None)
+    columns += ["most often taken for"] * (confused_with is not None)
     worst = sorted(range(len(counts)), key=lambda own: (recalls[own] is None, recalls[own], own))[
         :ROWS
     ]
@@ -298,8 +299,8 @@ def _class_table(run: Finished, summary: Summary) -> dict[str, Any]:
             )
         if tested is not None:
             row.append((f"{tested[own]:,}", tested[own]))
-        if eater is not None and eaten is not None:
-            taker, share = eater[own], eaten[own]
+        if confused_with is not None and confused_share is not None:
+            taker, share = confused_with[own], confused_share[own]
             row.append("-" if taker is None else f"{run.classes[taker]} ({percent(share, 0)})")
         rows.append(row)
     which = (
@@ -324,7 +325,7 @@ def _worst(run: Finished, summary: Summary) -> list[dict[str, Any]]:
     found = []
     for own in sorted(tail, key=lambda own: (recalls[own], own))[:WORST]:
         tested, low, high = (
-            summary.get("tested"),
+            summary.get("images_per_class"),
             summary.get("recall_low"),
             summary.get("recall_high"),
         )
@@ -446,7 +447,7 @@ def _between_groups(summary: Summary) -> dict[str, Any] | None:
     if found is None:
         return None
     names, rows = found["groups"], []
-    for name, counts, right in zip(names, found["matrix"], found["right"], strict=True):
+    for name, counts, right in zip(names, found["matrix"], found["correct"], strict=True):
         total = sum(counts)
         if total:
             shares: list[Cell] = [(f"{100 * count / total:.1f}", count / total) for count in counts]
@@ -467,7 +468,7 @@ def _priors(summary: Summary) -> Any:
     bars = []
     for own in found:
         name, style = looks[own["direction"]]
-        text = f"{100 * own['accuracy']:.1f} ({100 * own['known']:.1f})"
+        text = f"{100 * own['accuracy']:.1f} ({100 * own['known_prior']:.1f})"
         bars.append(
             Bar(
                 f"{name}{own['k']}" if own["k"] > 1 else name.strip(),
@@ -504,7 +505,7 @@ def _conformal(run: Finished, summary: Summary) -> list[tuple[str, str]] | None:
         ("classes in a set", f"{found['size']:.2f} on average ({sizes})"),
         (
             "abstain",
-            f"{percent(found['several'])} of the images have more than one class in their set, {percent(found['empty'])} none",
+            f"{percent(found['multiple'])} of the images have more than one class in their set, {percent(found['empty'])} none",
         ),
         (
             "worst class",

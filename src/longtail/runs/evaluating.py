@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from longtail import processes
 from longtail.analysis.writing import warn_on_error
-from longtail.core import Groups, Scorer
+from longtail.core import Scorer
 from longtail.data.dataset import Dataset
 from longtail.data.open import first_process_first, open_for_evaluation
 from longtail.data.request import DataRequest
@@ -22,13 +22,15 @@ from longtail.engine.machine import choose
 from longtail.errors import LongtailError
 from longtail.metrics.conformal import Thresholds, calibrate
 from longtail.nn import Classifier
-from longtail.records.files import FORMAT, write_json
+from longtail.records.documents import write_document
+from longtail.records.groups import Groups
+from longtail.records.kinds import read_recipe
 from longtail.records.layout import ModelFolder, RunFolder
 from longtail.records.predictions import SplitPredictions, write_predictions
 from longtail.records.row import Evaluation
 from longtail.report.page import write as write_report
 from longtail.runs.examples import write_examples
-from longtail.runs.identity import Tta, open_run_data, read_record, versions
+from longtail.runs.identity import Tta, open_run_data, versions
 from longtail.runs.inference import predict_split
 from longtail.runs.model import load
 from longtail.scoring.long_tail import LongTailScorer
@@ -64,7 +66,7 @@ def write_sets(folder: Path, thresholds: Thresholds | None) -> None:
     if thresholds is None:
         path.unlink(missing_ok=True)
     else:
-        write_json(path, {"format": FORMAT, **thresholds.to_json()})
+        write_document(path, thresholds.to_json())
 
 
 def evaluate(
@@ -90,7 +92,7 @@ def evaluate(
     training left it, unless `rewrite` asks for its numbers and predictions anew, which needs the run's own data and test-time averaging.
     """
     folder, files = Path(run), RunFolder(Path(run))
-    loaded, record = load(folder, device=device, trust=trust), read_record(folder)
+    loaded, record = load(folder, device=device, trust=trust), read_recipe(folder)
     machine = choose(device=device, precision="fp32", threads=threads, workers=workers)
     machine.configure()
     tta = record["tta"] if tta is None else tta
@@ -101,7 +103,7 @@ def evaluate(
     if data is None:
         dataset = open_run_data(record, machine, root=root, trust=trust)
     else:
-        before = DataRequest.from_flags(record["data"]["asked"], record["data"])
+        before = DataRequest.from_flags(record["data"]["source"], record["data"])
         request = DataRequest.from_flags(
             data,
             {"root": root, "on_bad_image": on_bad_image, "geometry": loaded.preprocessing.geometry},
@@ -123,10 +125,7 @@ def evaluate(
         )
     warn_of_mirroring(tta, dataset.name, mirror=record["data"].get("mirror", dataset.mirror))
     renumbered = _renumbered(dataset.classes, loaded.classes)
-    groups = Groups(
-        record["data"]["groups"]["rule"],
-        {name: tuple(own) for name, own in record["data"]["groups"]["members"].items()},
-    )
+    groups = Groups.from_json(record["data"]["groups"])
     splits = {
         name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if len(split)
     }
@@ -164,7 +163,7 @@ def evaluate(
         for name, own in found.items():
             write_predictions(files.predictions(name), own, splits[name].ids)
         write_sets(files.model.path, thresholds)
-        write_json(
+        write_document(
             files.row,
             {
                 name: value
@@ -186,7 +185,6 @@ def evaluate(
         named = "".join(letter if letter.isalnum() else "-" for letter in Path(dataset.name).name)
         named += "" if data is None else f"-{dataset.hash[:8]}"  # two folders may have one name
         numbers = {
-            "format": FORMAT,
             "data": dataset.name,
             "hash": dataset.hash,
             "tta": tta,
@@ -195,7 +193,7 @@ def evaluate(
             "versions": versions(),
         }
         try:
-            write_json(files.evaluation(named, tta), numbers)
+            write_document(files.evaluation(named, tta), numbers)
         except OSError as error:  # a run that may be read only: the numbers are given all the same
             print(f"warning: the numbers were not kept: {error}", file=sys.stderr)
     return cast(Evaluation, {**summaries, **described})

@@ -19,9 +19,10 @@ import longtail
 from longtail.data.loader import load_images
 from longtail.engine.machine import choose
 from longtail.errors import LongtailError, MissingExtra
-from longtail.records.files import FORMAT
+from longtail.records.documents import FORMAT
+from longtail.records.kinds import read_recipe
 from longtail.records.layout import ExportFolder, RunFolder
-from longtail.runs.identity import open_run_data, read_record
+from longtail.runs.identity import open_run_data
 from longtail.runs.inference import BATCH
 from longtail.runs.model import load
 from longtail.runs.predicting import Loaded
@@ -139,7 +140,7 @@ def check_agreement(
 def _images(loaded: Loaded, root: str | Path | None, count: int) -> tuple[Tensor, str]:
     """Test images of the run, evenly spread; of validation or training where it has none, random ones where its data is not here."""
     try:
-        record = read_record(loaded.folder)
+        record = read_recipe(loaded.folder)
         dataset = open_run_data(record, choose(device="cpu", precision="fp32"), root=root)
     except (ValueError, OSError, KeyError, ModuleNotFoundError):
         if root is not None:

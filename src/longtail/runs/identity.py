@@ -20,11 +20,11 @@ from longtail.data.names import KNOWN
 from longtail.data.open import open_dataset
 from longtail.data.readers.functions import is_function
 from longtail.data.request import DataRequest, data_flags, flag_words
-from longtail.deprecated import current_keywords
 from longtail.engine.machine import Machine
 from longtail.errors import LongtailError
 from longtail.recipes.signatures import Recipe, read
-from longtail.records.files import FORMAT, read_json
+from longtail.records.documents import FORMAT
+from longtail.records.kinds import read_recipe
 from longtail.records.layout import RunFolder
 
 Tta = Literal["none", "flip"]
@@ -75,10 +75,6 @@ class RunConfig:
 
     def record(self, dataset: Dataset, machine: Machine, out: Path) -> dict[str, Any]:
         """The content of recipe.json."""
-        groups = {
-            "rule": dataset.groups.rule,
-            "members": {name: list(own) for name, own in dataset.groups.members.items()},
-        }
         return {
             "format": FORMAT,
             "command": self.command(out),
@@ -86,13 +82,13 @@ class RunConfig:
             "target": self.recipe.target,
             "keywords": dict(self.keywords),
             "data": {
-                "asked": self.data.source,
+                "source": self.data.source,
                 "name": dataset.name,
                 **self.data.flags(),
                 "mirror": dataset.mirror,
                 "geometry": self.data.geometry or dataset.geometry,
                 "hash": dataset.hash,
-                "groups": groups,
+                "groups": dataset.groups.to_json(),
             },
             "seed": self.seed,
             "view_seed": self.view_seed,
@@ -101,12 +97,6 @@ class RunConfig:
             "versions": versions(),
             "hardware": hardware(machine),
         }
-
-
-def read_record(folder: Path) -> dict[str, Any]:
-    """Read recipe.json: what was asked of a run, with the current names of keywords."""
-    record = read_json(RunFolder(folder).recipe)
-    return record | {"keywords": current_keywords(record["recipe"], record["keywords"])}
 
 
 def with_geometry(record: Mapping[str, Any], geometry: str) -> dict[str, Any]:
@@ -118,7 +108,7 @@ def lacks_geometry(out: Path) -> bool:
     """Whether a folder holds a run of a version that recorded no geometry."""
     files = RunFolder(out)
     known = files.has_checkpoint() and files.recipe.exists()
-    return known and "geometry" not in read_record(out)["data"]
+    return known and "geometry" not in read_recipe(out)["data"]
 
 
 def request_of(
@@ -130,7 +120,7 @@ def request_of(
     which only `trust` lets run: a folder that came from elsewhere may name any.
     """
     data = record["data"]
-    request = DataRequest.from_flags(str(data["asked"]), data)
+    request = DataRequest.from_flags(str(data["source"]), data)
     there = Path(request.source).expanduser().exists()
     if is_function(request.source) and not there:
         if not trust:
@@ -177,7 +167,7 @@ def check_identity(out: Path, record: Mapping[str, Any], *, geometry: str) -> No
                 f"expected an empty folder or a run at {out}, got other files ({', '.join(others[:3])}): choose another --out"
             )
         return
-    differences = list(_differences(with_geometry(read_record(out), geometry), record))
+    differences = list(_differences(with_geometry(read_recipe(out), geometry), record))
     if differences and RunFolder(out).has_checkpoint():
         lines = "\n".join(f"  {line}" for line in differences)
         raise LongtailError(

@@ -13,7 +13,9 @@ from longtail.engine.machine import choose
 from longtail.errors import LongtailError
 from longtail.nn.files import filled
 from longtail.nn.networks import Classifier, build
-from longtail.records.files import FORMAT, atomic_write, read_json, write_json, write_text
+from longtail.records.documents import read_document, write_document
+from longtail.records.files import atomic_write, write_text
+from longtail.records.kinds import MODEL
 from longtail.records.layout import ModelFolder, RunFolder
 from longtail.records.row import Row, Summary, read_row
 from longtail.records.scores import long_tail_scores, with_unit
@@ -31,7 +33,7 @@ def load(run: str | Path, *, device: str = "auto", trust: bool = False) -> Loade
     folder = Path(run)
     row = read_row(folder)
     files = RunFolder(folder).model
-    spec = read_json(files.spec)
+    spec = read_document(files.spec, MODEL)
     network, machine = (
         filled(build(spec["network"], trust=trust), files.weights),
         choose(device=device, precision="fp32"),
@@ -86,13 +88,12 @@ def write_model(folder: Path, network: Classifier, dataset: Dataset, row: Row) -
     with atomic_write(files.weights) as part:
         save_model(network, str(part))
     spec = {
-        "format": FORMAT,
         "network": network.spec,
         "classes": list(dataset.classes),
         "size": row["size"],
         "fit": Preprocessing.of(dataset, row["size"]).to_spec(),
     }
-    write_json(files.spec, spec)
+    write_document(files.spec, spec)
     write_text(files.card, _card(dataset, row))
 
 
@@ -129,7 +130,7 @@ def _card(dataset: Dataset, row: Row) -> str:
             f"balanced {test['balanced']:.1%}, {groups} ({test['group_rule']}); "
             f"calibration error {test['ece']:.3f} (by {test['confidence']}{_by_softmax(test)})."
         )
-    marks = f"\nNote: {'; '.join(dataset.marks)}.\n" if dataset.marks else ""
+    caveats = f"\nNote: {'; '.join(dataset.caveats)}.\n" if dataset.caveats else ""
     return f"""# {row["recipe"]} on {dataset.name}
 
 An image classifier for {len(dataset.classes)} classes, trained with longtail {row["versions"]["longtail"]} on {len(dataset.train):,} images
@@ -145,4 +146,4 @@ Input: RGB in [0, 1], {row["size"]} x {row["size"]} pixels; the network normalis
 {row["parameters"]:,} parameters; weights: {row["selection"]}.
 
 {tested}
-{marks}"""
+{caveats}"""

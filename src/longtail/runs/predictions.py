@@ -12,14 +12,15 @@ from torch import Tensor
 from longtail.errors import LongtailError
 from longtail.metrics import conformal
 from longtail.metrics.conformal import Thresholds
-from longtail.records.files import read_json
+from longtail.records.documents import read_document
+from longtail.records.kinds import THRESHOLDS
 
 
 def read_thresholds(path: Path, *, classes: int) -> Thresholds | None:
     """Read `model/conformal.json`; None for a run that was not calibrated."""
     if not path.exists():
         return None
-    content = read_json(path)
+    content = read_document(path, THRESHOLDS)
     try:
         thresholds = conformal.from_json(content)
     except (ValueError, KeyError, TypeError) as error:

@@ -12,8 +12,9 @@ from longtail.engine.run import Run
 from longtail.errors import LongtailError
 from longtail.nn.networks import is_custom
 from longtail.recipes.signatures import read
+from longtail.records.kinds import read_recipe
 from longtail.records.row import read_row
-from longtail.runs.identity import RunConfig, open_run_data, read_record, request_of
+from longtail.runs.identity import RunConfig, open_run_data, request_of
 from longtail.runs.training import call_recipe
 
 
@@ -30,7 +31,7 @@ def restore_method(
     """
     folder = Path(run)
     read_row(folder)  # refuses a run that is not finished
-    record, machine = read_record(folder), choose(device=device, precision="fp32")
+    record, machine = read_recipe(folder), choose(device=device, precision="fp32")
     custom = [value for value in record["keywords"].values() if is_custom(value)]
     if custom and not trust:
         raise LongtailError(

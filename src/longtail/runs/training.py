@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 import tempfile
 import warnings
@@ -30,11 +29,14 @@ from longtail.nn import Adjusted, Classifier
 from longtail.nn.networks import size_of
 from longtail.posthoc import Adjustment, adjustment
 from longtail.recipes.signatures import Recipe, read
-from longtail.records.files import read_lines, write_json, write_text
+from longtail.records.documents import FORMAT, write_document
+from longtail.records.files import append_line, read_lines, write_text
+from longtail.records.kinds import read_recipe, upgrade_folder
 from longtail.records.layout import RunFolder
 from longtail.records.lock import locked
 from longtail.records.predictions import SplitPredictions, write_predictions
-from longtail.records.row import FORMAT, Adjusting, Best, Row, read_row
+from longtail.records.row import Adjustment as AdjustmentRecord
+from longtail.records.row import Best, Row, read_row
 from longtail.records.scores import Headline
 from longtail.report.page import write as write_report
 from longtail.runs.evaluating import (
@@ -52,7 +54,6 @@ from longtail.runs.identity import (
     check_outside,
     hardware,
     lacks_geometry,
-    read_record,
     versions,
     with_geometry,
 )
@@ -197,11 +198,12 @@ def train(
             alone.enter_context(locked(out))
             # Again: another command may have begun here since.
             check_identity(out, record, geometry=dataset.geometry)
+            upgrade_folder(out)
         if first and not files.has_checkpoint():
             write_text(files.recipe_source, known.module_source)
-            write_json(files.recipe, record)
+            write_document(files.recipe, record)
         if first and former:
-            write_json(files.recipe, with_geometry(read_record(out), dataset.geometry))
+            write_document(files.recipe, with_geometry(read_recipe(out), dataset.geometry))
         run = Run(
             out,
             seed=seed,
@@ -215,7 +217,7 @@ def train(
             _note_session(out, machine)
         row = _evaluate_and_save(asked, dataset, machine, call_recipe(asked, dataset, run), run)
         if first:
-            write_json(files.row, row)
+            write_document(files.row, row)
             with warn_on_error("no report was written", f"longtail report {out}"):
                 write_report([out], files.report)
         return Result(out, row | {"folder": str(out)})
@@ -267,8 +269,7 @@ def _note_session(out: Path, machine: Machine) -> None:
         "hardware": hardware(machine),
         "versions": versions(),
     }
-    with RunFolder(out).sessions.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+    append_line(RunFolder(out).sessions, line)
 
 
 def _evaluate_and_save(
@@ -292,7 +293,7 @@ def _evaluate_and_save(
             for name, split in splits.items()
         }
     scorer, counts = scorer_for(dataset), dataset.counts.numpy()
-    adjusting: Adjusting | None = None
+    adjustment_record: AdjustmentRecord | None = None
     if asked.adjust == "validation":
         before = summarise_splits(
             found,
@@ -311,7 +312,7 @@ def _evaluate_and_save(
             for either in ([found] if once is found else [found, once])
         ]
         found, once = both[0], both[-1]
-        adjusting = {
+        adjustment_record = {
             "tau": chosen.tau,
             "temperature": chosen.temperature,
             "val": before["val"],
@@ -349,12 +350,12 @@ def _evaluate_and_save(
             "train_images": len(dataset.train),
             "counts_before": dataset.source_counts.tolist(),
             "counts_after": dataset.counts.tolist(),
-            "marks": list(dataset.marks),
+            "caveats": list(dataset.caveats),
         },
         "seed": asked.seed,
         "view_seed": asked.view_seed,
         "split_seed": asked.data.split_seed,
-        "selection": f"{selection}, adjusted on validation" if adjusting else selection,
+        "selection": f"{selection}, adjusted on validation" if adjustment_record else selection,
         "tta": asked.tta,
         "size": size,
         "pretraining": run.pretraining,
@@ -373,8 +374,8 @@ def _evaluate_and_save(
         row["minutes_before"] = round(earlier, 3)
     if run.unused:
         row["unused"] = sorted(run.unused)
-    if adjusting:
-        row["adjusting"] = adjusting
+    if adjustment_record:
+        row["adjustment"] = adjustment_record
     if first:
         write_model(run.files.model.path, network, dataset, row)
         write_sets(run.files.model.path, thresholds)

@@ -13,10 +13,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from longtail import processes
-from longtail.core import Batches, Groups, NonFinite, Predict, Scorer
+from longtail.core import Batches, NonFinite, Predict, Scorer
 from longtail.data.columns import RESERVED
 from longtail.errors import LongtailError
 from longtail.metrics.accuracy import balanced, broken, by_group, recall_of
+from longtail.records.groups import Groups
 from longtail.records.predictions import SplitPredictions
 from longtail.scoring.scorer import score
 
@@ -100,7 +101,7 @@ def _refuse_broken(head: str, amount: int, images: int) -> None:
 class Accuracy:
     """Evaluate on these images after an epoch: top1, balanced and the groups, "HEAD/top1" and so on for further heads.
 
-    >>> from longtail.core import Groups
+    >>> from longtail.records.groups import Groups
     >>> class Two:
     ...     def __len__(self): return 1
     ...     def epoch(self, index, *, start=0): yield {"image": torch.eye(2), "target": torch.tensor([0, 1]), "index": torch.tensor([0, 1])}

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from longtail.metrics import priors
 from longtail.metrics.accuracy import (
-    Grouped,
     balanced,
     by_group,
     g_mean,
@@ -28,6 +27,7 @@ from longtail.metrics.calibration import confidence as confidence_of
 from longtail.metrics.conformal import Thresholds, judge
 from longtail.metrics.confusion import between_groups, most_confused
 from longtail.metrics.intervals import wilson
+from longtail.records.groups import Groups
 from longtail.records.predictions import SplitPredictions
 from longtail.records.row import Calibration, Summary, Worst
 from longtail.records.scores import Label, long_tail_labels, long_tail_scores
@@ -42,13 +42,13 @@ DIGITS = 4
 class LongTailScorer:
     """Accuracy over all images (`top1`), over classes (`balanced`) and over the classes of each group.
 
-    >>> from longtail.core import Groups
+    >>> from longtail.records.groups import Groups
     >>> scorer = LongTailScorer(Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)}))
     >>> scorer(SplitPredictions({"logits": np.eye(2)[[0, 0, 0, 1]]}, np.array([0, 0, 1, 1]), np.arange(4)))
     {'top1': 0.75, 'balanced': 0.75, 'many': 1.0, 'medium': None, 'few': 0.5}
     """
 
-    groups: Grouped
+    groups: Groups
     headline: str = "balanced"
 
     @property
@@ -72,16 +72,16 @@ def summarise(
     target: NDArray[Any],
     *,
     classes: int,
-    groups: Grouped,
+    groups: Groups,
     confidence: str = "softmax",
     bins: int = 15,
 ) -> Summary:
     """Sum up what a network answered: accuracy overall, by class and by group, and calibration.
 
-    >>> from longtail.core import Groups
+    >>> from longtail.records.groups import Groups
     >>> groups = Groups("ranks: 1/1/1", {"many": (0,), "medium": (1,), "few": (2,)})
     >>> numbers = summarise(np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 0.0], [3.0, 0.0, 0.0]]), np.array([0, 1, 1]), classes=3, groups=groups)
-    >>> numbers["balanced"], numbers["groups"], numbers["classes_without_test"]
+    >>> numbers["balanced"], numbers["groups"], numbers["classes_without_images"]
     (0.75, {'many': 1.0, 'medium': 0.5, 'few': None}, {'count': 1, 'indices': [2]})
     """
     recalls = recall(logits, target, classes)
@@ -101,7 +101,7 @@ def summarise(
         "groups": by_group(recalls, groups),
         "group_rule": groups.rule,
         "recall": [None if np.isnan(value) else float(value) for value in recalls],
-        "classes_without_test": {"count": len(without), "indices": without},
+        "classes_without_images": {"count": len(without), "indices": without},
         "ece": calibration[confidence]["ece"],
         "mce": calibration[confidence]["mce"],
         "bins": bins,
@@ -122,7 +122,7 @@ def detailed(
     logits: NDArray[Any],
     target: NDArray[Any],
     *,
-    groups: Grouped,
+    groups: Groups,
     counts: NDArray[Any],
     confidence: str = "softmax",
     bins: int = 15,
@@ -135,11 +135,11 @@ def detailed(
     (`metrics.conformal.calibrate`); without them there are no prediction sets. `once` are the logits without test-time averaging, where
     there is any: prediction sets are judged on those, because a deployed network is asked once for each image.
 
-    >>> from longtail.core import Groups
+    >>> from longtail.records.groups import Groups
     >>> groups = Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)})
     >>> numbers = detailed(np.eye(2)[[0, 0, 0, 1]], np.array([0, 0, 1, 1]), groups=groups, counts=np.array([90, 9]))
     >>> first = numbers["worst"][0]
-    >>> first["index"], first["recall"], first["eater"], first["eater_group"], first["eaten"]
+    >>> first["index"], first["recall"], first["confused_with"], first["confused_with_group"], first["confused_share"]
     (1, 0.5, 0, 'many', 0.5)
     """
     classes = logits.shape[1]
@@ -148,7 +148,7 @@ def detailed(
     )
     images = np.bincount(target, minlength=classes)
     low, high = wilson(np.bincount(target[hits(logits, target)], minlength=classes), images)
-    eater, eaten = most_confused(logits, target)
+    other, share = most_confused(logits, target)
     sure, correct, position = (
         confidence_of(logits, confidence),
         hits(logits, target),
@@ -159,13 +159,13 @@ def detailed(
     }
     numbers |= {
         "members": {name: list(own) for name, own in groups.members.items()},
-        "tested": images.tolist(),
+        "images_per_class": images.tolist(),
         "recall_low": _rounded(low),
         "recall_high": _rounded(high),
-        "eater": [None if own < 0 else own for own in eater.tolist()],
-        "eaten": [
-            None if own < 0 else share
-            for own, share in zip(eater.tolist(), _rounded(eaten), strict=True)
+        "confused_with": [None if own < 0 else own for own in other.tolist()],
+        "confused_share": [
+            None if own < 0 else part
+            for own, part in zip(other.tolist(), _rounded(share), strict=True)
         ],
         "reliability": {
             name: reliability(sure[own], correct[own], bins) if own.any() else None
@@ -182,7 +182,7 @@ def detailed(
     return numbers
 
 
-def _worst(numbers: Summary, *, groups: Grouped, counts: NDArray[Any]) -> list[Worst]:
+def _worst(numbers: Summary, *, groups: Groups, counts: NDArray[Any]) -> list[Worst]:
     recalls = [
         (own, int(counts[index]), index)
         for index, own in enumerate(numbers["recall"])
@@ -192,10 +192,10 @@ def _worst(numbers: Summary, *, groups: Grouped, counts: NDArray[Any]) -> list[W
     position = group_of(groups, len(counts))
     found: list[Worst] = []
     for own, train, index in sorted(recalls)[:WORST]:
-        low, high, eater = (
+        low, high, other = (
             numbers["recall_low"][index],
             numbers["recall_high"][index],
-            numbers["eater"][index],
+            numbers["confused_with"][index],
         )
         assert low is not None
         assert high is not None
@@ -206,11 +206,11 @@ def _worst(numbers: Summary, *, groups: Grouped, counts: NDArray[Any]) -> list[W
                 "recall": own,
                 "low": low,
                 "high": high,
-                "images": numbers["tested"][index],
-                "train": train,
-                "eater": eater,
-                "eater_group": None if eater is None else names[position[eater]],
-                "eaten": numbers["eaten"][index],
+                "images": numbers["images_per_class"][index],
+                "train_images": train,
+                "confused_with": other,
+                "confused_with_group": None if other is None else names[position[other]],
+                "confused_share": numbers["confused_share"][index],
             }
         )
     return found

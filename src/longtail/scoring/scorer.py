@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.core import Groups, Scorer
+from longtail.core import Scorer
 from longtail.data.dataset import Dataset
 from longtail.errors import LongtailError
 from longtail.metrics.conformal import Thresholds
 from longtail.naming import unknown
+from longtail.records.groups import Groups
 from longtail.records.predictions import SplitPredictions
 from longtail.records.row import Summary
 from longtail.records.scores import Headline, Label

@@ -80,13 +80,13 @@ def test_a_cut_from_parquet_has_the_conventional_rows_and_its_mark(tmp_path: Pat
     assert np.array_equal(data.train.pictures.pixels.permute(0, 2, 3, 1).numpy(), PIXELS[rows])
     assert data.train.target.tolist() == LABELS[rows].tolist()
     assert data.test.target.tolist() == LABELS[10 * EACH :].tolist()
-    assert (data.marks, data.size, data.groups.rule, data.classes[3]) == (
+    assert (data.caveats, data.size, data.groups.rule, data.classes[3]) == (
         (MARK,),
         32,
         "ranks: 3/4/3",
         "cat",
     )
-    assert open_data("cifar10", root=tmp_path / "cifar10").marks == ()
+    assert open_data("cifar10", root=tmp_path / "cifar10").caveats == ()
 
 
 def test_a_source_in_original_order_is_not_marked(
@@ -95,7 +95,7 @@ def test_a_source_in_original_order_is_not_marked(
     write_parquet(tmp_path / "x")
     order = hashlib.sha256(LABELS[: 10 * EACH].astype(np.uint8).tobytes()).hexdigest()
     monkeypatch.setitem(module.KINDS, "cifar10", replace(KINDS["cifar10"], order=order))
-    assert cifar("cifar10-lt", root=tmp_path / "x", imbalance=10).marks == ()
+    assert cifar("cifar10-lt", root=tmp_path / "x", imbalance=10).caveats == ()
 
 
 def test_torchvisions_files_come_first_and_give_the_same_hash(
@@ -106,7 +106,7 @@ def test_torchvisions_files_come_first_and_give_the_same_hash(
     hub = open_data("cifar10-lt", root=tmp_path / "hub", imbalance=10)
     tv = open_data("cifar10-lt", root=tmp_path / "tv", imbalance=10)
     assert hub.hash == tv.hash
-    assert (hub.marks, tv.marks) == ((MARK,), ())
+    assert (hub.caveats, tv.caveats) == ((MARK,), ())
     (tmp_path / "tv" / "cifar-10-batches-py" / "data_batch_2").write_bytes(b"altered")
     with pytest.raises(ValueError, match="incomplete or altered"):
         cifar("cifar10", root=tmp_path / "tv")

@@ -20,7 +20,7 @@ def test_the_cut_is_long_tailed() -> None:
     data = open_data("digits-lt")
     assert data.source_counts.tolist() == [120, 86, 61, 44, 31, 22, 16, 11, 8, 6]
     assert data.groups.members == {"many": (0, 1, 2), "medium": (3, 4, 5, 6), "few": (7, 8, 9)}
-    assert (data.size, data.marks, data.warnings) == (8, (), ())
+    assert (data.size, data.caveats, data.warnings) == (8, (), ())
     assert open_data("digits-lt", protocol="paper").counts.tolist() == data.source_counts.tolist()
 
 

@@ -70,7 +70,7 @@ def facts(data: Dataset) -> dict[str, Any]:
         "classes": classes,
         "not_validated": [entry["name"] for entry in classes if entry["val"] == 0],
         "not_tested": [entry["name"] for entry in classes if entry["test"] == 0],
-        "marks": list(data.marks),
+        "caveats": list(data.caveats),
         "warnings": list(data.warnings),
     }
 

@@ -77,7 +77,7 @@ def cifar(
     """CIFAR by name: `cifar10`, `cifar100`, or with `-lt` cut long-tailed (imbalance 100 unless given); the test set is always whole."""
     kind = KINDS[name.removesuffix("-lt")]
     train, test, original = _find(kind, Path("data") if root is None else root)
-    marks: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
     rows = np.arange(len(train.target))
     if name.endswith("-lt"):
         largest = len(train.target) / len(kind.classes)
@@ -90,12 +90,12 @@ def cifar(
                 profile=profile,
             ),
         )
-        marks = () if original else (MARK,)
+        caveats = () if original else (MARK,)
     splits = {
         "train": _rows(train, rows, "train"),
         "test": _rows(test, np.arange(len(test.target)), "test"),
     }
-    return Source(name, kind.classes, splits, kind.grouping, size=32, marks=marks)
+    return Source(name, kind.classes, splits, kind.grouping, size=32, caveats=caveats)
 
 
 def _find(kind: Kind, root: Path) -> tuple[Part, Part, bool]:

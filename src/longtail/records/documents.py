@@ -1,0 +1,143 @@
+"""JSON files of a run folder: written in the current format, read in any format up to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import UnionType
+from typing import Any, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
+
+from longtail.errors import LongtailError
+from longtail.records.files import write_text
+
+FORMAT = 2
+"""Of every JSON file of a run folder; raised when a reader of the old files would misread the new ones."""
+
+Document = dict[str, Any]
+JsonType = type | tuple[type, ...]
+NUMBER: JsonType = (int, float)
+_NAMES = {dict: "an object", list: "a list", str: "a string", int: "a number", float: "a number"}
+
+
+def _same(document: Document) -> Document:
+    return document
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of JSON file: what it holds, how an earlier format becomes the current one, and what to do when it is broken."""
+
+    name: str  # "row"
+    required: Mapping[str, JsonType]  # of the current format
+    repair: str  # what a person can do, as an imperative: "delete it and run ... again"
+    upgrade: Callable[[Document], Document] = field(default=_same)  # format 1 to the current one
+    versioned: bool = True  # False: files of format 1 do not say their format
+
+
+def read_document(path: Path, kind: Kind) -> Document:
+    """Read a JSON file of a run folder, in the current format whichever it was written in."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise LongtailError(
+            f"expected a run folder with {path.name}, got none at {path.parent}: pass the folder given as --out"
+        ) from None
+    except ValueError as error:
+        raise LongtailError(
+            f"expected JSON, got something else or a part of it in {path} ({error}): {kind.repair}"
+        ) from error
+    return current(content, kind, source=path)
+
+
+def current(content: object, kind: Kind, *, source: Path) -> Document:
+    """A document in the current format; `source` is named where it is refused."""
+    if not isinstance(content, dict):
+        raise LongtailError(
+            f"expected a JSON object, got {named(content)} in {source}: {kind.repair}"
+        )
+    format = content.get("format", None if kind.versioned else 1)
+    if not isinstance(format, int) or isinstance(format, bool):
+        raise LongtailError(
+            f"expected a {kind.name} with its format version, got none in {source}: this file was not written by longtail"
+        )
+    if format > FORMAT:
+        raise LongtailError(
+            f"expected format {FORMAT} or older, got {format} in {source}: a newer longtail wrote it, upgrade this one"
+        )
+    if format < FORMAT:
+        try:
+            content = {**kind.upgrade(content), "format": FORMAT}
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise LongtailError(
+                f"expected a {kind.name} of format {format}, got something else in {source} ({error}): {kind.repair}"
+            ) from error
+    missing = [name for name in kind.required if name not in content]
+    if missing:
+        raise LongtailError(
+            f"expected a whole {kind.name}, missing {', '.join(missing)} in {source}: {kind.repair}"
+        )
+    for name, wanted in kind.required.items():
+        if not isinstance(content[name], wanted):
+            raise LongtailError(
+                f"expected {_wanted(wanted)} as {name}, got {named(content[name])} in {source}: {kind.repair}"
+            )
+    return content
+
+
+def write_document(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file of a run folder in one move, with the format first."""
+    body = {name: value for name, value in content.items() if name != "format"}
+    write_text(path, json.dumps({"format": FORMAT, **body}, indent=1) + "\n")
+
+
+def upgrade_file(path: Path, kind: Kind) -> None:
+    """Write a file of an earlier format again in the current one; leave any other as it is."""
+    if path.exists():
+        document = read_document(path, kind)
+        if json.loads(path.read_text(encoding="utf-8")).get("format") != FORMAT:
+            write_document(path, document)
+
+
+def renamed(content: Mapping[str, Any], names: Mapping[str, str]) -> Document:
+    """A copy with other keys, in the same order.
+
+    >>> renamed({"a": 1, "b": 2}, {"a": "c"})
+    {'c': 1, 'b': 2}
+    """
+    return {names.get(name, name): value for name, value in content.items()}
+
+
+def required_by(fields: type) -> dict[str, JsonType]:
+    """The keys that a TypedDict requires, and the JSON types of their values."""
+    hints = get_type_hints(fields, include_extras=True)
+    return {
+        name: _json_type(hint)
+        for name, hint in hints.items()
+        if get_origin(hint) is not NotRequired
+    }
+
+
+def _json_type(hint: Any) -> JsonType:
+    if hint is Any:
+        return object
+    if get_origin(hint) is UnionType:
+        types = (_json_type(own) for own in get_args(hint))
+        return tuple(
+            own for each in types for own in (each if isinstance(each, tuple) else (each,))
+        )
+    if is_typeddict(hint):
+        return dict
+    plain: type = get_origin(hint) or hint
+    return NUMBER if plain is float else plain
+
+
+def named(value: object) -> str:
+    """The type of a JSON value, in words."""
+    return "nothing" if value is None else _NAMES.get(type(value), f"a {type(value).__name__}")
+
+
+def _wanted(types: JsonType) -> str:
+    each = types if isinstance(types, tuple) else (types,)
+    return " or ".join(dict.fromkeys(_NAMES.get(own, "null") for own in each))
