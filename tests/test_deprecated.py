@@ -144,3 +144,10 @@ def test_an_old_flag_gives_one_line_on_stderr(
     ]
     app(["train", "ride", "--help"], standalone_mode=False)
     assert "--heat" not in capsys.readouterr().out
+
+
+def test_an_old_flag_beside_the_new_one_is_refused(longtail: Any) -> None:
+    words = ("train", "ride", "--data", "digits-lt", "--heat", 0.1, "--class-temperature", 0.2)
+    said = longtail(*words)
+    assert said.code == 2
+    assert "--heat is the old name of --class-temperature: pass one of them" in said.err

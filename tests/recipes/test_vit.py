@@ -92,3 +92,30 @@ def test_what_is_trained_must_be_finished_and_is_not_described_again(tmp_path: P
     with pytest.raises(ValueError, match="expected a run folder, got nothing"):
         train("vit_crt", "digits-lt", tmp_path / "run", trained=tmp_path / "vit", threads=1)
     assert not (tmp_path / "run").exists(), "nothing was begun"
+
+
+def test_pooling_patches_is_the_baseline_of_livt_under_another_name(tmp_path: Path) -> None:
+    shared: dict[str, Any] = {**QUICK, "epochs": 1}
+    settings: dict[str, Any] = {"warmup": 0.1, "smoothing": 0.0, "repeats": 1, "mix_until": 1.0}
+    train("vit_scratch", "digits-lt", tmp_path / "scratch", **shared)
+    train("vit", "digits-lt", tmp_path / "vit", pool="avg_norm", **shared, **settings)
+    one, other = (load(tmp_path / name).network.state_dict() for name in ("scratch", "vit"))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def test_a_folder_of_the_baseline_of_livt_is_resumed_where_its_recipe_was_another(
+    tmp_path: Path,
+) -> None:
+    """Recipe, target and keywords of recipe.json are as they were before the recipes were merged."""
+    train("vit_scratch", "digits-lt", tmp_path / "run", **QUICK)
+    (tmp_path / "run" / "row.json").unlink()
+    released = json.loads(Path(__file__).with_name("parameters.json").read_text())["vit_scratch"]
+    record = json.loads((tmp_path / "run" / "recipe.json").read_text())
+    assert record["target"] == "longtail.recipes.livt_baselines:vit_scratch"
+    assert record["keywords"].keys() == released.keys()
+    before = (tmp_path / "run" / "train" / "last.pt").stat().st_mtime_ns
+    assert train("vit_scratch", "digits-lt", tmp_path / "run", **QUICK).row is not None
+    assert (tmp_path / "run" / "train" / "last.pt").stat().st_mtime_ns == before, (
+        "not trained again"
+    )

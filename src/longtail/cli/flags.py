@@ -253,6 +253,10 @@ def keywords(recipe: Recipe, values: Mapping[str, Any]) -> dict[str, Any]:
     values = dict(values)
     for old, new in recipe.old_names.items():
         if values.get(old) is not None:
+            if values[new] != _said(recipe.parameters[new].default):
+                raise LongtailError(
+                    f"--{old} is the old name of --{new}: pass one of them".replace("_", "-")
+                )
             values[new] = values[old]
             warn_renamed(old, new)
     return {
