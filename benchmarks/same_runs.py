@@ -40,10 +40,30 @@ ROOT = Path(__file__).resolve().parents[1]
 # Files are named by patterns of their path in the run folder, and keys by the file they are in.
 RENAMED_WORDS: Mapping[str, str] = {}  # sub-commands, recipes and flags of the command line
 RENAMED_FILES: Mapping[str, str] = {}
+SUMMARY = {  # of a split, in words of the field; the mappings of a list have no name before the point
+    "classes_without_test": "classes_without_images",
+    "tested": "images_per_class",
+    "eater": "confused_with",
+    "eaten": "confused_share",
+    "eater_group": "confused_with_group",
+    ".train": "train_images",
+    ".known": "known_prior",
+    "confusions.right": "correct",
+    "several": "multiple",
+    "single_right": "single_correct",
+}
 RENAMED_KEYS: Mapping[
     str, Mapping[str, str]
 ] = {  # of any mapping in a file, or of that under a key
-    "row.json": {"best_validation.balanced": "value"},  # it is the headline's, whatever that is
+    "row.json": {
+        "best_validation.balanced": "value",  # it is the headline's, whatever that is
+        "adjusting": "adjustment",
+        "data.marks": "caveats",
+        **SUMMARY,
+    },
+    "eval-*.json": SUMMARY,
+    "recipe.json": {"data.asked": "source"},
+    "auto.json": {"why": "reason", "asked_minutes": "requested_minutes"},
 }
 NEW_FLAGS: Mapping[str, Sequence[str]] = {}  # of a scenario's training: what used to be implied
 NEW_FILES: Sequence[str] = ()
