@@ -221,7 +221,7 @@ def test_costs_in_docstrings_are_those_of_the_results() -> None:
         if result["begun_threads"][first] == 1
     ]
     assert f"Cost: {min(labels):.0f} to {max(labels):.0f} minutes on one thread" in doc("livt")
-    assert f"with `vit_mini`, {encoder:.0f} for 20 of painting" in doc("livt")
+    assert f"with `vit_mini`, {encoder:.0f} for 20 of pretraining" in doc("livt")
     assert f"Cost: {min(scratch):.0f} to {max(scratch):.0f} minutes on one thread" in doc(
         "vit_scratch"
     )
