@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -266,11 +267,19 @@ def _package(module: str) -> str:
 
 
 def _file(module: str) -> Path | None:
+    """The source of a module. No package that it lies in is imported: that might import torch."""
     search_current_folder()
+    top, *inner = module.split(".")
     try:
-        spec = importlib.util.find_spec(module)
+        spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):
-        spec = None
+        return None
+    name = top
+    for part in inner:
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        name = f"{name}.{part}"
+        spec = PathFinder.find_spec(name, spec.submodule_search_locations)
     return (
         Path(spec.origin)
         if spec is not None and spec.origin is not None and spec.origin.endswith(".py")
