@@ -70,6 +70,7 @@ NEW_FILES: Sequence[str] = ()
 NEW_KEYS: Mapping[str, Sequence[str]] = {
     "row.json": ("scores", "headline", "labels", "scoring"),
     "eval-*.json": ("scores", "headline", "labels"),
+    "recipe.json": ("scoring",),
 }
 BUDGETS = ("MEMORY",)  # constants of longtail.data: bytes above which images are streamed
 
