@@ -117,7 +117,7 @@ def test_a_folder_with_old_names_is_the_same_run(old_run: Path, tmp_path: Path) 
     row = train("balanced_softmax", "digits-lt", unfinished, **QUICK, **NEW).row
     assert row is not None
     assert NEW.items() <= row["keywords"].items()
-    with pytest.raises(ValueError, match=r"plain_weight: 1\.5 in the folder, 2\.0 asked"):
+    with pytest.raises(ValueError, match=r"plain_weight: 1\.5 in the folder, 2\.0 requested"):
         train("balanced_softmax", "digits-lt", old_run, **QUICK, **{**NEW, "plain_weight": 2.0})
 
 

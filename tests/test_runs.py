@@ -100,20 +100,20 @@ def test_the_same_call_again_is_done_and_another_is_refused(finished: Path) -> N
         "logit_adjustment", Path("digits-lt"), finished, **QUICK, imbalance=20.0
     )  # other words for the same run
     for other, message in (
-        ({"tau": 0.5}, "tau: 1.0 in the folder, 0.5 asked"),
-        ({"seed": 3}, "seed: 0 in the folder, 3 asked"),
+        ({"tau": 0.5}, "tau: 1.0 in the folder, 0.5 requested"),
+        ({"seed": 3}, "seed: 0 in the folder, 3 requested"),
         ({"view_seed": 3}, "view_seed"),
-        ({"tta": "flip"}, "tta: none in the folder, flip asked"),
-        ({"adjust": "validation"}, "adjust: none in the folder, validation asked"),
+        ({"tta": "flip"}, "tta: none in the folder, flip requested"),
+        ({"adjust": "validation"}, "adjust: none in the folder, validation requested"),
         ({"imbalance": 10.0}, "data imbalance"),
-        ({"mirror": True}, "mirror: False in the folder, True asked"),
+        ({"mirror": True}, "mirror: False in the folder, True requested"),
         ({"protocol": "paper"}, "data protocol"),
         ({"split_seed": 1}, "data split_seed"),
     ):
         with pytest.raises(ValueError, match=message):
             train("balanced_softmax", "digits-lt", finished, **QUICK | other)
     with pytest.raises(
-        ValueError, match="recipe: balanced_softmax in the folder, cross_entropy asked"
+        ValueError, match="recipe: balanced_softmax in the folder, cross_entropy requested"
     ):
         train("cross_entropy", "digits-lt", finished, **QUICK)
 
@@ -123,7 +123,7 @@ def test_a_folder_of_an_older_version_is_the_same_run(copied: Path) -> None:
     del record["adjust"], record["keywords"]["weights"]  # flags and keywords that it did not know
     (copied / "recipe.json").write_text(json.dumps(record))
     assert not train("balanced_softmax", "digits-lt", copied, **QUICK).fresh
-    with pytest.raises(ValueError, match="weights: random in the folder, timm asked"):
+    with pytest.raises(ValueError, match="weights: random in the folder, timm requested"):
         train("balanced_softmax", "digits-lt", copied, **QUICK, weights="timm")
 
 
@@ -366,7 +366,7 @@ def test_evaluating_again_gives_the_row_and_leaves_it(copied: Path) -> None:
     evaluate(copied, rewrite=True, device="cpu", threads=1)
     assert json.loads((copied / "row.json").read_text())["test"] == found["test"]
     assert (copied / "predictions" / "test.npz").exists()
-    with pytest.raises(ValueError, match="leave --data and --tta out"):
+    with pytest.raises(ValueError, match="remove --data and --tta"):
         evaluate(copied, rewrite=True, tta="flip", device="cpu")
 
 
@@ -442,7 +442,7 @@ def test_a_folder_that_was_moved_is_found_and_never_judged_by_what_was_learnt(
     (tmp_path / "photos").rename(tmp_path / "moved")
     with pytest.raises(
         ValueError,
-        match=r"expected the run's images at photos, got nothing there.*say where they lie now with --root",
+        match=r"expected the run's images at photos, got nothing there.*pass their new place with --root",
     ):
         evaluate(tmp_path / "run", device="cpu", threads=1)
     assert evaluate(tmp_path / "run", root="moved", device="cpu", threads=1)["test"] == test
@@ -614,7 +614,7 @@ def test_a_run_from_before_its_recipe_moved_or_had_a_flag_is_the_same_run(copied
         data=record["data"],
     )
     assert not train("balanced_softmax", "digits-lt", copied, **QUICK).fresh
-    with pytest.raises(ValueError, match=r"tau: 1\.0 in the folder, 0\.5 asked"):
+    with pytest.raises(ValueError, match=r"tau: 1\.0 in the folder, 0\.5 requested"):
         train("balanced_softmax", "digits-lt", copied, **QUICK, tau=0.5)
     evaluate(copied, device="cpu", threads=1)
     method, data = restore_method(copied)
@@ -786,7 +786,7 @@ def Bent():
 
 
 def test_a_recipe_may_be_given_as_a_function_and_data_only_by_its_name(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="expected the name or the place of data, got a Dataset"):
+    with pytest.raises(ValueError, match="expected the name or the path of data, got a Dataset"):
         train("cross_entropy", open_data("digits-lt"), tmp_path / "run")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="unknown keyword of cross_entropy 'tau'"):
         train(cross_entropy, "digits-lt", tmp_path / "run", tau=1.0)
@@ -805,7 +805,7 @@ def test_a_recipe_that_was_edited_says_so(
         source.write_text(text)
         signatures._parsed.cache_clear()  # as in another process
         train("our_recipes:binary", "digits-lt", tmp_path / "run", device="cpu", threads=1)
-        assert ("the source of our_recipes:binary is not what" in capsys.readouterr().err) is warned
+        assert ("the source of our_recipes:binary is not that" in capsys.readouterr().err) is warned
 
 
 def test_the_best_epoch_is_that_of_the_weights_that_were_kept(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_from_a_folder_to_a_verdict_and_again(
     assert "balanced accuracy" in longtail(*words).out
     other = longtail(*words, "--seed", 1)
     assert other.code == 2
-    assert "seed: 0 in the folder, 1 asked" in other.err
+    assert "seed: 0 in the folder, 1 requested" in other.err
     foreign = longtail(*words[:-1], tmp_path / "line")
     assert foreign.code == 2
     assert "got another run" in foreign.err

@@ -125,8 +125,8 @@ def test_a_run_from_train_to_compare(longtail: Any, tmp_path: Path) -> None:
         tmp_path / "balanced_softmax",
     )
     assert other.code == 2
-    assert "tau: 1.0 in the folder, 2.0 asked" in other.err
-    assert "seed: 0 in the folder, 1 asked" in other.err
+    assert "tau: 1.0 in the folder, 2.0 requested" in other.err
+    assert "seed: 0 in the folder, 1 requested" in other.err
     table = longtail("compare", tmp_path)
     assert table.code == 0, table.err
     assert "cross_entropy" in table.out

@@ -216,7 +216,7 @@ def test_another_answer_is_allowed_for_ties_only(tmp_path: Path) -> None:
             agreement = check_agreement(tied, lambda _: next(parts), image, source="images")  # noqa: B023
             assert agreement.changed == 1
         else:
-            with pytest.raises(ValueError, match="1 other answers"):
+            with pytest.raises(ValueError, match="1 other predictions"):
                 check_agreement(tied, lambda _: next(parts), image, source="images")  # noqa: B023
 
 

@@ -64,7 +64,7 @@ def test_images_of_every_kind_are_answered_as_predict_does(
     ("kind", "code", "said"),
     [
         ("bomb", 422, "pixels"),
-        ("cut", 422, "whole image"),
+        ("cut", 422, "expected an image, got one that cannot be read"),
         ("text", 415, "an image ("),
         ("empty", 415, "an image ("),
     ],

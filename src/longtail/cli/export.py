@@ -36,7 +36,7 @@ def export(
     found = perform(run, to, out=out, root=root, images=images, trust=trust)
     agreement = found.agreement
     same = (
-        f"{agreement.changed} other answers, all of them ties"
+        f"{agreement.changed} other predictions, all of them ties"
         if agreement.changed
         else "no other answer"
     )

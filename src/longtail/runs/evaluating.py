@@ -1,4 +1,4 @@
-"""Asking a trained network about every image of a split, once."""
+"""Evaluate a finished run again: on its data, or on other data with the same classes."""
 
 from __future__ import annotations
 
@@ -38,30 +38,30 @@ from longtail.scoring.scorer import headline_of, scorer_for, summarise_splits
 
 
 def warn_of_mirroring(tta: Tta, name: str, *, mirror: bool) -> None:
-    """Say so where test-time averaging shows the network images that are of no class."""
+    """Warn where test-time averaging mirrors images that change their class when mirrored."""
     if tta == "flip" and not mirror and processes.rank() == 0:
         print(
-            f"warning: --tta flip mirrors images, and mirrored images of {name} are not of their class",
+            f"warning: --tta flip mirrors images, "
+            f"and mirrored images of {name} are not of their class",
             file=sys.stderr,
         )
 
 
 def confidence_of(network: nn.Module) -> str:
-    """How a deployed network means its logits: softmax, or sigmoid where its loss asked a question for each class."""
+    """How logits become confidence: by softmax, or by sigmoid after a binary loss."""
     return network.confidence if isinstance(network, Classifier) else "softmax"
 
 
-def calibrated(found: Mapping[str, SplitPredictions], *, groups: Groups) -> Thresholds | None:
-    """The thresholds of prediction sets, by the answers for "val"; None without."""
-    return (
-        calibrate(found["val"].logits["logits"], found["val"].target, groups=groups)
-        if "val" in found
-        else None
-    )
+def calibrated(predictions: Mapping[str, SplitPredictions], *, groups: Groups) -> Thresholds | None:
+    """The thresholds of prediction sets by the predictions for "val"; None without those."""
+    if "val" not in predictions:
+        return None
+    val = predictions["val"]
+    return calibrate(val.logits["logits"], val.target, groups=groups)
 
 
 def write_sets(folder: Path, thresholds: Thresholds | None) -> None:
-    """Leave the thresholds of prediction sets beside the model, for `longtail predict`; none where there are none."""
+    """Write the thresholds of prediction sets beside the model, for `longtail predict`."""
     path = ModelFolder(folder).thresholds
     if thresholds is None:
         path.unlink(missing_ok=True)
@@ -82,14 +82,27 @@ def evaluate(
     on_bad_image: Literal["refuse", "skip"] = "refuse",
     trust: bool = False,
 ) -> Evaluation:
-    """Evaluate a finished run's saved network again: on its own data, or on other data with classes that it knows.
+    """Evaluate a finished run's saved network again: on its data, or on other data.
 
-    Of other data the test images are asked, and its validation images where it comes with some; all images, where it has no test images.
-    Where other data turns out to be the run's own, in another place, its own held-out images are asked. A run's folder of images that was
-    moved is found with `root`. `on_bad_image` is for other data; the run's own is read as it was.
+    Other data must have classes that the network knows. Its test images are evaluated, and its
+    validation images where it comes with some; all images, where it has no test images. Where it
+    turns out to be the data of the run in another place, the run's held-out images are evaluated.
 
-    Writes the numbers to `eval-DATA-TTA.json` in the run's folder, for other data with a part of its hash in the name. The row stays as
-    training left it, unless `rewrite` asks for its numbers and predictions anew, which needs the run's own data and test-time averaging.
+    The scores are written to `eval-DATA-TTA.json` in the run folder, for other data with a part of
+    its hash in the name.
+
+    Args:
+        run: The folder of a finished run.
+        data: The name or the path of other data.
+        root: Where the run's images are now, if they were moved; or the root of `data`.
+        tta: Test-time averaging; as the run was evaluated, unless given.
+        device: Where to compute.
+        threads: Threads that compute; all, unless given.
+        workers: Processes that decode images.
+        rewrite: Also write scores and predictions into the run's row. This needs the data and
+            the test-time averaging of the run.
+        on_bad_image: What to do about images of other data that cannot be read.
+        trust: Whether to run code outside longtail that the run names.
     """
     folder, files = Path(run), RunFolder(Path(run))
     loaded, record = load(folder, device=device, trust=trust), read_recipe(folder)
@@ -98,7 +111,8 @@ def evaluate(
     tta = record["tta"] if tta is None else tta
     if rewrite and (data is not None or tta != record["tta"]):
         raise LongtailError(
-            f"expected the run's own data and tta ({record['tta']}) to rewrite its row, got others: leave --data and --tta out"
+            f"--rewrite needs the data and the tta ({record['tta']}) of the run: "
+            "remove --data and --tta"
         )
     if data is None:
         dataset = open_run_data(record, machine, root=root, trust=trust)
@@ -120,38 +134,39 @@ def evaluate(
         dataset = first_process_first(evaluation_data, machine.device)
     if data is None and dataset.hash != record["data"]["hash"]:
         raise LongtailError(
-            f"expected the data of the run ({record['data']['hash'][:12]}), got other images or labels ({dataset.hash[:12]}): "
-            "bring it back, or pass --data to evaluate on something else on purpose"
+            f"expected the data of the run ({record['data']['hash'][:12]}), "
+            f"got other images or labels ({dataset.hash[:12]}): "
+            "restore it, or pass --data to evaluate on other data on purpose"
         )
     warn_of_mirroring(tta, dataset.name, mirror=record["data"].get("mirror", dataset.mirror))
-    renumbered = _renumbered(dataset.classes, loaded.classes)
+    class_numbers = _class_numbers(dataset.classes, loaded.classes)
     groups = Groups.from_json(record["data"]["groups"])
     splits = {
         name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if len(split)
     }
 
-    def asked(tta: Tta) -> dict[str, SplitPredictions]:
-        own = {
+    def predict_splits(tta: Tta) -> dict[str, SplitPredictions]:
+        results = {
             name: predict_split(loaded.network, split, size=loaded.size, tta=tta, machine=machine)
             for name, split in splits.items()
         }
         return {
-            name: replace(answer, target=renumbered[answer.target].numpy())
-            for name, answer in own.items()
+            name: replace(result, target=class_numbers[result.target].numpy())
+            for name, result in results.items()
         }
 
-    found = asked(tta)
-    once = found if tta == "none" else asked("none")
-    # Other data is asked whether it keeps what was promised on the run's own: nothing is calibrated on it.
+    predictions = predict_splits(tta)
+    once = predictions if tta == "none" else predict_splits("none")
+    # Other data tests the calibration on the run's data: nothing is calibrated on it.
     thresholds = calibrated(once, groups=groups) if data is None else loaded.thresholds
     counts = np.array(loaded.row["data"]["counts_after"])
-    # Other data is scored as the run's data would be, where its classes are the same; else by its classes alone.
+    # Other data with the same classes is scored as the run's data; else by its classes alone.
     scorer: Scorer = LongTailScorer(groups)
     if dataset.classes == loaded.classes:
         scorer = scorer_for(replace(dataset, groups=groups, counts=torch.from_numpy(counts)))
     described = {"headline": headline_of(scorer), "labels": dict(scorer.labels)}
     summaries = summarise_splits(
-        found,
+        predictions,
         scorer,
         once=once,
         groups=groups,
@@ -160,8 +175,8 @@ def evaluate(
         thresholds=thresholds,
     )
     if rewrite:
-        for name, own in found.items():
-            write_predictions(files.predictions(name), own, splits[name].ids)
+        for name, result in predictions.items():
+            write_predictions(files.predictions(name), result, splits[name].ids)
         write_sets(files.model.path, thresholds)
         write_document(
             files.row,
@@ -182,9 +197,9 @@ def evaluate(
         with warn_on_error("no report was written", f"longtail report {folder}"):
             write_report([folder], files.report)
     else:
-        named = "".join(letter if letter.isalnum() else "-" for letter in Path(dataset.name).name)
-        named += "" if data is None else f"-{dataset.hash[:8]}"  # two folders may have one name
-        numbers = {
+        label = "".join(letter if letter.isalnum() else "-" for letter in Path(dataset.name).name)
+        label += "" if data is None else f"-{dataset.hash[:8]}"  # two folders may have one name
+        content = {
             "data": dataset.name,
             "hash": dataset.hash,
             "tta": tta,
@@ -193,19 +208,20 @@ def evaluate(
             "versions": versions(),
         }
         try:
-            write_document(files.evaluation(named, tta), numbers)
-        except OSError as error:  # a run that may be read only: the numbers are given all the same
-            print(f"warning: the numbers were not kept: {error}", file=sys.stderr)
+            write_document(files.evaluation(label, tta), content)
+        except OSError as error:  # a folder that may only be read: the scores are returned
+            print(f"warning: the scores were not written: {error}", file=sys.stderr)
     return cast(Evaluation, {**summaries, **described})
 
 
-def _renumbered(given: Sequence[str], known: Sequence[str]) -> Tensor:
-    """For each class of the data, its number in the network; the data may lack some, and have another order."""
+def _class_numbers(classes: Sequence[str], known: Sequence[str]) -> Tensor:
+    """For each class of the data, its number in the network; some may be missing or elsewhere."""
     numbers = {name: number for number, name in enumerate(known)}
-    strange = [name for name in given if name not in numbers]
-    if strange:
+    unknown = [name for name in classes if name not in numbers]
+    if unknown:
+        shown = f"{', '.join(known[:5])}{', ...' if len(known) > 5 else ''}"
         raise LongtailError(
-            f"expected data with the classes of the run ({', '.join(known[:5])}{', ...' if len(known) > 5 else ''}), "
-            f"got {len(strange)} others ({', '.join(strange[:5])}): rename them, or train on this data"
+            f"expected data with the classes of the run ({shown}), got {len(unknown)} others "
+            f"({', '.join(unknown[:5])}): rename them, or train on this data"
         )
-    return torch.tensor([numbers[name] for name in given])
+    return torch.tensor([numbers[name] for name in classes])

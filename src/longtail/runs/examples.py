@@ -1,4 +1,4 @@
-"""Pictures of what a finished run gets wrong in the tail, and where its network looks: `analysis/examples.npz`, for the report."""
+"""Images of the tail that a finished run gets wrong, with saliency maps, for the report."""
 
 from __future__ import annotations
 
@@ -21,37 +21,40 @@ from longtail.records.layout import RunFolder
 from longtail.records.predictions import read_predictions
 
 CLASSES, EACH, SIDE = 5, 4, 64
-"""So many classes, images of each, and pixels of a side at most: 20 pictures of 12 kB."""
+"""Classes, images of each, and pixels of a side at most: 20 images of 12 kB."""
 
 
 def write_examples(
     folder: Path, network: nn.Module, dataset: Dataset, *, size: int, confidence: str = "softmax"
 ) -> Path | None:
-    """Write wrongly answered images of the worst classes of the tail, from the run's own predictions; None where there are none.
+    """Write misclassified images of the worst classes of the tail, from the run's predictions.
 
-    The tail is the group of the rarest classes that has images to judge by. Of each class, the surest mistakes come first.
+    The tail is the group of the rarest classes that has images. Of each class, the most confident
+    mistakes come first. Returns the path of the file; None where there is no mistake.
     """
     name, split = ("test", dataset.test) if len(dataset.test) else ("val", dataset.val)
     if not len(split):
         return None
-    found, ids = read_predictions(RunFolder(folder).predictions(name))
-    logits, target = found.logits["logits"], found.target
+    predictions, ids = read_predictions(RunFolder(folder).predictions(name))
+    logits, target = predictions.logits["logits"], predictions.target
     members = next(
-        own for own in reversed([*dataset.groups.members.values()]) if np.isin(own, target).any()
+        group
+        for group in reversed([*dataset.groups.members.values()])
+        if np.isin(group, target).any()
     )
     sure = confidence_of(logits, confidence)
     rows = chosen(logits, target, members=members, sure=sure)
     if not len(rows):
         return None
-    image = load_images(split, found.index[rows].tolist(), size)
-    answer = logits[rows].argmax(1)
-    maps, kind = saliency_map(network, image, answer=torch.from_numpy(answer))
+    image = load_images(split, predictions.index[rows].tolist(), size)
+    predicted = logits[rows].argmax(1)
+    maps, kind = saliency_map(network, image, answer=torch.from_numpy(predicted))
     arrays: dict[str, Any] = {
         "image": _bytes(F.interpolate(image, SIDE, mode="area") if size > SIDE else image)
         .permute(0, 2, 3, 1)
         .numpy(),
         "target": target[rows],
-        "answer": answer,
+        "answer": predicted,
         "confidence": sure[rows].astype(np.float32),
         "id": ids[rows],
         "split": np.array(name),
@@ -70,20 +73,19 @@ def write_examples(
 def chosen(
     logits: NDArray[Any], target: NDArray[Any], *, members: tuple[int, ...], sure: NDArray[Any]
 ) -> NDArray[np.int64]:
-    """The rows to show: of the worst classes among `members` the mistakes, the surest first.
+    """The rows to show: mistakes in the worst classes among `members`, most confident first.
 
     >>> logits = np.array([[2.0, 1.0], [4.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
     >>> chosen(logits, np.array([1, 1, 1, 0]), members=(1,), sure=logits.max(1)).tolist()
     [1, 0]
     """
-    recalls, answer = recall(logits, target, logits.shape[1]), logits.argmax(1)
-    missed = [
-        own for own in members if recalls[own] < 1
-    ]  # also leaves out what has no images: its recall is nan
-    worst = sorted(missed, key=lambda own: (recalls[own], own))[:CLASSES]
+    recalls, predicted = recall(logits, target, logits.shape[1]), logits.argmax(1)
+    # The recall of a class without images is nan: it is left out, too.
+    missed = [label for label in members if recalls[label] < 1]
+    worst = sorted(missed, key=lambda label: (recalls[label], label))[:CLASSES]
     rows = []
-    for own in worst:
-        wrong = np.flatnonzero((target == own) & (answer != own))
+    for label in worst:
+        wrong = np.flatnonzero((target == label) & (predicted != label))
         rows.append(wrong[np.argsort(-sure[wrong], kind="stable")][:EACH])
     return np.concatenate(rows) if rows else np.empty(0, dtype=np.int64)
 

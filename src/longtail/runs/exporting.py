@@ -1,4 +1,4 @@
-"""A finished run's network as a file for other programs, checked against the network itself before anyone gets it."""
+"""Export a finished run's network for other programs, and check that it predicts the same."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -33,11 +33,10 @@ TOLERANCE = 1e-4
 """How far an exported logit may be from ours, in parts of the largest logit."""
 
 IMAGES = 1000
-"""How many images the exported network is asked about before it is handed out."""
+"""How many images the exported network is checked with."""
 
-_SINGLE_FILE = (
-    1 << 30
-)  # bytes of weights up to which ONNX keeps them in the file itself: a message cannot be larger than 2 GB
+# Bytes of weights up to which they are in the ONNX file itself: a message has at most 2 GB.
+_SINGLE_FILE = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Agreement:
     images: int
     source: str  # which images
     difference: float  # the largest between two logits, in parts of the largest logit
-    changed: int  # images with another answer, all of them ties within the tolerance
+    changed: int  # images with another prediction, all of them ties within the tolerance
 
 
 @dataclass(frozen=True)
@@ -68,10 +67,19 @@ def export(
     images: int = IMAGES,
     trust: bool = False,
 ) -> Exported:
-    """Write a finished run's network for use without longtail, into `out` or the run's folder `export/TO`.
+    """Write a finished run's network for use without longtail.
 
-    What only training needs (BatchFormer, teacher, decoder, momentum copies) is not in it. The written files are loaded and asked about
-    test images of the run, or random ones where its data is not here; if they disagree with our answers, nothing is written.
+    What only training needs (BatchFormer, teacher, decoder, momentum copies) is not in it. The
+    exported network predicts test images of the run, or random ones where its data is not here; if
+    its logits are not those of the run, nothing is written.
+
+    Args:
+        run: The folder of a finished run.
+        to: The format: ONNX, a program of `torch.export`, or a model folder of timm.
+        out: Where to write; `export/TO` in the run folder, unless given.
+        root: Where the run's images are now, if they were moved.
+        images: How many images to check with.
+        trust: Whether to run code outside longtail that the run names.
     """
     if to not in _WRITERS:
         raise LongtailError(f"expected to export to {', '.join(_WRITERS)}, got {to!r}")
@@ -101,7 +109,7 @@ def export(
         )
         ExportFolder(part).readme.write_text(_readme(readme, loaded), encoding="utf-8")
         folder.mkdir(exist_ok=True)
-        files = tuple(sorted(own.name for own in part.iterdir()))
+        files = tuple(sorted(path.name for path in part.iterdir()))
         for name in files:
             os.replace(part / name, folder / name)
         for path in ExportFolder(folder).models:
@@ -121,7 +129,8 @@ def check_agreement(
     )
     if theirs.shape != ours.shape or not torch.isfinite(theirs).all():
         raise LongtailError(
-            f"expected finite logits {tuple(ours.shape)} from the exported network, got {tuple(theirs.shape)}: use another --to"
+            f"expected finite logits {tuple(ours.shape)} from the exported network, "
+            f"got {tuple(theirs.shape)}: use another --to"
         )
     largest = ours.abs().max().clamp_min(torch.finfo(ours.dtype).tiny)
     difference = float((ours - theirs).abs().max() / largest)
@@ -129,8 +138,10 @@ def check_agreement(
     lost = ours.amax(dim=1) - ours[rows, theirs.argmax(dim=1)]
     if difference > TOLERANCE or bool((lost > TOLERANCE * largest).any()):
         raise LongtailError(
-            f"expected the exported network to agree with ours to {TOLERANCE:g} of the largest logit, got {difference:.2g} on "
-            f"{len(ours)} {source} and {int((lost > TOLERANCE * largest).sum())} other answers: nothing was written; use another --to"
+            f"expected the exported network to agree with ours to {TOLERANCE:g} of the largest "
+            f"logit, got {difference:.2g} on {len(ours)} {source} and "
+            f"{int((lost > TOLERANCE * largest).sum())} other predictions: "
+            "nothing was written; use another --to"
         )
     return Agreement(
         len(ours), source, difference, int((ours.argmax(dim=1) != theirs.argmax(dim=1)).sum())
@@ -138,7 +149,10 @@ def check_agreement(
 
 
 def _images(loaded: Loaded, root: str | Path | None, count: int) -> tuple[Tensor, str]:
-    """Test images of the run, evenly spread; of validation or training where it has none, random ones where its data is not here."""
+    """Test images of the run, evenly spread, as floats (N, 3, size, size), and what they are.
+
+    Without test images they are of validation or training; random, where the data is not here.
+    """
     try:
         record = read_recipe(loaded.folder)
         dataset = open_run_data(record, choose(device="cpu", precision="fp32"), root=root)
@@ -166,7 +180,8 @@ def _free(folder: Path) -> None:
         raise LongtailError(f"expected a folder for --out, got a file at {folder}: choose another")
     if folder.is_dir() and any(folder.iterdir()) and not ExportFolder(folder).description.exists():
         raise LongtailError(
-            f"expected an empty folder or an earlier export at {folder}, got other files: choose another --out"
+            f"expected an empty folder or an earlier export at {folder}, got other files: "
+            "choose another --out"
         )
 
 
@@ -183,9 +198,9 @@ def _need(to: Target) -> None:
 
 
 def _about(loaded: Loaded, to: Target) -> dict[str, Any]:
-    """What someone needs to know to use the network without us."""
-    size, row, spec = loaded.size, loaded.row, loaded.network.spec["network"]  # type: ignore[index]
-    outside = f"subtract {spec['mean']}, divide by {spec['std']}, channel by channel"  # type: ignore[index]
+    """What a user of the exported network needs to know."""
+    size, row, spec = loaded.size, loaded.row, cast(Any, loaded.network.spec)["network"]
+    outside = f"subtract {spec['mean']}, divide by {spec['std']}, channel by channel"
     return {
         "format": FORMAT,
         "classes": list(loaded.classes),
@@ -214,7 +229,7 @@ def _about(loaded: Loaded, to: Target) -> dict[str, Any]:
 
 
 def _example(loaded: Loaded) -> tuple[tuple[Tensor], Any]:
-    """Images to trace with, and that their number is free. (Torch takes a number of 1 for a constant.)"""
+    """Images to trace with, and that their number is free. (Torch takes 1 for a constant.)"""
     return (torch.rand(3, 3, loaded.size, loaded.size),), ({0: torch.export.Dim("batch")},)
 
 
@@ -235,7 +250,8 @@ def _write_onnx(folder: Path, loaded: Loaded) -> None:
             for name, value in _about(loaded, "onnx").items()
         }
     )
-    weights = sum(own.numel() * own.element_size() for own in loaded.network.state_dict().values())
+    state = loaded.network.state_dict()
+    weights = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
     program.save(str(ExportFolder(folder).onnx), external_data=weights > _SINGLE_FILE)
 
 
@@ -270,20 +286,23 @@ _READMES: dict[str, str] = {
     "onnx": """import json, numpy, onnxruntime
 from PIL import Image
 
-image = numpy.asarray(Image.open("image.png").convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR), numpy.float32) / 255
-logits = onnxruntime.InferenceSession("model.onnx").run(["logits"], {"image": image.transpose(2, 0, 1)[None]})[0]
+image = Image.open("image.png").convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR)
+image = numpy.asarray(image, numpy.float32) / 255
+session = onnxruntime.InferenceSession("model.onnx")
+logits = session.run(["logits"], {"image": image.transpose(2, 0, 1)[None]})[0]
 print(json.load(open("model.json"))["classes"][logits[0].argmax()])""",
     "torch": """import json, numpy, torch
 from PIL import Image
 
-image = numpy.asarray(Image.open("image.png").convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR), numpy.float32) / 255
+image = Image.open("image.png").convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR)
+image = numpy.asarray(image, numpy.float32) / 255
 logits = torch.export.load("model.pt2").module()(torch.from_numpy(image).permute(2, 0, 1)[None])
 print(json.load(open("model.json"))["classes"][logits[0].argmax()])""",
     "timm": """import timm
 from PIL import Image
 
 model = timm.create_model("local-dir:.", pretrained=True).eval()
-transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))  # it normalises
+transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))  # normalises
 logits = model(transform(Image.open("image.png").convert("RGB"))[None])
 print(model.pretrained_cfg["label_names"][logits[0].argmax()])""",
 }

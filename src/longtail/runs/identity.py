@@ -1,4 +1,8 @@
-"""Which run a folder holds: data, recipe with its keywords, seeds, test-time averaging and adjustment. Machines may change."""
+"""Which run a folder contains.
+
+Data, recipe with its keywords, seeds, test-time averaging and adjustment identify it; the machine
+may change.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ Adjust = Literal["none", "validation"]
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that makes a run this run."""
+    """Everything that identifies a run."""
 
     recipe: Recipe
     keywords: Mapping[str, Any]
@@ -44,7 +48,7 @@ class RunConfig:
     adjust: Adjust = "none"
 
     def command(self, out: Path) -> str:
-        """The command that starts or continues this run; what has its default is left out."""
+        """The command that starts or resumes this run; values that are defaults are left out."""
         words = [
             "longtail",
             "train",
@@ -69,8 +73,8 @@ class RunConfig:
             "tta": "none",
             "adjust": "none",
         }
-        usual |= {name: own.default for name, own in self.recipe.parameters.items()}
-        words += flag_words({name: own for name, own in given.items() if own != usual[name]})
+        usual |= {name: parameter.default for name, parameter in self.recipe.parameters.items()}
+        words += flag_words({name: value for name, value in given.items() if value != usual[name]})
         return shlex.join(words)
 
     def record(self, dataset: Dataset, machine: Machine, out: Path) -> dict[str, Any]:
@@ -100,12 +104,12 @@ class RunConfig:
 
 
 def with_geometry(record: Mapping[str, Any], geometry: str) -> dict[str, Any]:
-    """The record of a run with the geometry of its data, where it was written by a version that recorded none."""
+    """A run's record with the geometry of its data, where an older version recorded none."""
     return {**record, "data": {"geometry": geometry, **record["data"]}}
 
 
 def lacks_geometry(out: Path) -> bool:
-    """Whether a folder holds a run of a version that recorded no geometry."""
+    """Whether a folder contains a run of a version that recorded no geometry."""
     files = RunFolder(out)
     known = files.has_checkpoint() and files.recipe.exists()
     return known and "geometry" not in read_recipe(out)["data"]
@@ -114,10 +118,11 @@ def lacks_geometry(out: Path) -> bool:
 def request_of(
     record: Mapping[str, Any], *, root: str | Path | None = None, trust: bool = False
 ) -> DataRequest:
-    """The data that a run requested, with another root if one is given. A flag that is newer had its default.
+    """The data that a run requested, with another root if one is given.
 
-    Where the data was a folder of images, the root is that folder, wherever it lies now. Where it was a function, that is code
-    which only `trust` lets run: a folder that came from elsewhere may name any.
+    A flag that is newer than the run has its default. Where the data was a folder of images, `root`
+    is that folder in its new place. Where it was a function, that is code which runs only with
+    `trust`: a run folder that came from elsewhere may name any.
     """
     data = record["data"]
     request = DataRequest.from_flags(str(data["source"]), data)
@@ -125,14 +130,16 @@ def request_of(
     if is_function(request.source) and not there:
         if not trust:
             raise LongtailError(
-                f"the data {request.source} is code outside longtail, and this would run it: pass --trust if you trust it"
+                f"the data {request.source} is code outside longtail, and this would run it: "
+                "pass --trust if you trust it"
             )
         return request if root is None else replace(request, root=str(root))
     if root is not None:
         return request.with_root(root)
     if request.source not in KNOWN and not there:
         raise LongtailError(
-            f"expected the run's images at {request.source}, got nothing there, seen from {Path.cwd()}: say where they lie now with --root"
+            f"expected the run's images at {request.source}, got nothing there, "
+            f"seen from {Path.cwd()}: pass their new place with --root"
         )
     return request
 
@@ -154,72 +161,75 @@ def open_run_data(
 
 
 def check_identity(out: Path, record: Mapping[str, Any], *, geometry: str) -> None:
-    """Accept a folder that is new, empty, or holds this very run; refuse any other and name the difference.
+    """Accept a folder that is new, empty, or contains this run; refuse others and show differences.
 
-    `geometry` is that of the folder's data where it recorded none. A run that failed before it learnt anything, for a keyword that it
-    could not use perhaps, holds nothing: it may be asked anew.
+    A run that failed before its first checkpoint, perhaps because of an unusable keyword, may be
+    replaced by another. `geometry` is that of the folder's data where it recorded none.
     """
     if out.exists() and not out.is_dir():
         raise LongtailError(f"expected a folder for --out, got a file at {out}: choose another")
     if not RunFolder(out).recipe.exists():
         if others := RunFolder(out).other_files():
             raise LongtailError(
-                f"expected an empty folder or a run at {out}, got other files ({', '.join(others[:3])}): choose another --out"
+                f"expected an empty folder or a run at {out}, "
+                f"got other files ({', '.join(others[:3])}): choose another --out"
             )
         return
     differences = list(_differences(with_geometry(read_recipe(out), geometry), record))
     if differences and RunFolder(out).has_checkpoint():
         lines = "\n".join(f"  {line}" for line in differences)
         raise LongtailError(
-            f"expected the run that {out} holds, got another:\n{lines}\nchoose another --out, or ask for the same"
+            f"{out} contains another run:\n{lines}\nchoose another --out, or request the same run"
         )
 
 
 def check_outside(out: Path, data: str) -> None:
-    """Refuse to write a run among the images it learns from: its folder would be one more class."""
+    """Refuse to write a run inside its training images: its folder would be one more class."""
     if data in KNOWN or not Path(data).expanduser().is_dir():
         return
     images = Path(data).expanduser().resolve()
     if out.resolve().is_relative_to(images):
         raise LongtailError(
-            f"expected a folder outside of the data for --out, got {out}, which is inside of {images}: choose another, "
-            f"such as --out {images.parent / 'runs' / out.name}"
+            f"expected a folder outside of the data for --out, got {out}, which is inside of "
+            f"{images}: choose another, such as --out {images.parent / 'runs' / out.name}"
         )
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterable[str]:
-    def said(name: str, old: object, new: object) -> Iterable[str]:
+    def differ(name: str, old: object, new: object) -> Iterable[str]:
         if old != new:
-            yield f"{name}: {old} in the folder, {new} asked"
+            yield f"{name}: {old} in the folder, {new} requested"
 
-    yield from said("recipe", there["recipe"], here["recipe"])
+    yield from differ("recipe", there["recipe"], here["recipe"])
     if there["recipe"] == here["recipe"]:
-        # A keyword that is newer than the folder had its default when there was none.
-        usual = {name: own.default for name, own in read(here["target"]).parameters.items()}
+        # A keyword that is newer than the folder has its default there.
+        usual = {
+            name: parameter.default for name, parameter in read(here["target"]).parameters.items()
+        }
         for name in sorted({*there["keywords"], *here["keywords"]}):
-            yield from said(
+            yield from differ(
                 name,
                 there["keywords"].get(name, usual.get(name)),
                 here["keywords"].get(name, "(unknown)"),
             )
     following = there["view_seed"] == there["seed"] and here["view_seed"] == here["seed"]
     for name in ("seed", "tta") if following else ("seed", "view_seed", "tta"):
-        yield from said(name, there[name], here[name])
-    yield from said("adjust", there.get("adjust", "none"), here["adjust"])
-    # The content decides, flags only explain: a root may move, and an imbalance of 100 may be said or left to its default.
+        yield from differ(name, there[name], here[name])
+    yield from differ("adjust", there.get("adjust", "none"), here["adjust"])
+    # The content decides, flags only explain: a root may move, and a default may be given.
     old, new = there["data"], here["data"]
-    yield from said("mirror", old.get("mirror", new["mirror"]), new["mirror"])
-    yield from said("geometry", old["geometry"], new["geometry"])
-    yield from said("scoring", old.get("scoring"), new["scoring"])
+    yield from differ("mirror", old.get("mirror", new["mirror"]), new["mirror"])
+    yield from differ("geometry", old["geometry"], new["geometry"])
+    yield from differ("scoring", old.get("scoring"), new["scoring"])
     if (old["hash"], old["protocol"]) != (new["hash"], new["protocol"]):
         for name in ("name", *data_flags()):
             if name not in ("root", "mirror", "geometry", "scoring"):
-                yield from said(f"data {name}", old.get(name), new[name])
-        yield from said("images and labels", old["hash"][:12], new["hash"][:12])
+                yield from differ(f"data {name}", old.get(name), new[name])
+        yield from differ("images and labels", old["hash"][:12], new["hash"][:12])
 
 
 def versions() -> dict[str, str]:
-    """The versions that a number may depend on."""
+    """The versions that a score may depend on."""
     named = {
         name: importlib.metadata.version(name)
         for name in ("torch", "torchvision", "timm", "numpy", "pillow")

@@ -66,10 +66,10 @@ class Preprocessing:
 
     def __call__(self, image: ImageLike) -> Tensor:
         """An image as uint8 (3, size, size)."""
-        opened = open_image(image)
+        image = open_image(image)
         if self.geometry != "crop":
-            opened = to_square(opened, self.stored, self.geometry)
-        return CenterCrop(self.size, self.crop)(opened)
+            image = to_square(image, self.stored, self.geometry)
+        return CenterCrop(self.size, self.crop)(image)
 
     def __str__(self) -> str:
         if self.geometry == "crop":
@@ -173,7 +173,7 @@ class ImageFiles(NamedTuple):
 def images_at(places: Sequence[str | Path]) -> ImageFiles:
     """List image files: those given by name, and those in given folders, sorted in each folder.
 
-    A file given by name counts whatever its suffix; in folders, also nested ones, the suffix decides.
+    A file given by name counts whatever its suffix; in folders, at any depth, the suffix decides.
     """
     paths: list[Path] = []
     others = 0

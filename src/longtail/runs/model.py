@@ -1,4 +1,4 @@
-"""The folder `model/` of a run: weights, the spec that rebuilds their network, and a card for people."""
+"""The folder `model/` of a run: weights, the spec that rebuilds their network, and a card."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from longtail.runs.predictions import read_thresholds
 def load(run: str | Path, *, device: str = "auto", trust: bool = False) -> Loaded:
     """Load a finished run's network: built from its spec and filled with its weights.
 
-    Nothing in the files is executed. A network of someone's own ("package.module:function") is code
+    Nothing in the files is executed. A custom network ("package.module:function") is code
     outside the files; it is imported only with `trust`.
     """
     folder = Path(run)
@@ -46,10 +46,10 @@ def load(run: str | Path, *, device: str = "auto", trust: bool = False) -> Loade
 
 
 def deployed(method: Method[Any], dataset: Dataset) -> Classifier:
-    """The network that a method gives for inference.
+    """The network that a method deploys for inference.
 
-    Refused where it could not be brought back, or does not give one logit for each class: an encoder
-    is no classifier, even if it has as many features as there are classes.
+    Refused where it has no spec to rebuild it from, or not one logit for each class: an encoder is
+    no classifier, even if it has as many features as there are classes.
     """
     network = method.eval().deploy()
     if not isinstance(network, Classifier):
@@ -61,23 +61,25 @@ def deployed(method: Method[Any], dataset: Dataset) -> Classifier:
         )
     if network.dim != len(dataset.classes):
         raise LongtailError(
-            f"expected logits of the {len(dataset.classes)} classes of {dataset.name}, got a network for {network.dim}"
+            f"expected logits of the {len(dataset.classes)} classes of {dataset.name}, "
+            f"got a network for {network.dim}"
         )
     return network
 
 
 def check_rebuilt(network: Classifier) -> None:
-    """Refuse a network that its spec does not bring back: it could be trained and saved, and never be loaded."""
-    again = build(network.spec, trust=True).state_dict()  # training imported it
-    own = network.state_dict()
+    """Refuse a network that its spec does not rebuild: it could be saved, but never be loaded."""
+    rebuilt = build(network.spec, trust=True).state_dict()  # training imported it
+    state = network.state_dict()
     differ = [
         name
-        for name in {**own, **again}
-        if name not in own or name not in again or own[name].shape != again[name].shape
+        for name in {**state, **rebuilt}
+        if name not in state or name not in rebuilt or state[name].shape != rebuilt[name].shape
     ]
     if differ:
         raise LongtailError(
-            f"expected a network that its spec rebuilds, got a {type(network).__name__} that has another {differ[0]}: "
+            f"expected a network that its spec rebuilds, got a {type(network).__name__} "
+            f"that has another {differ[0]}: "
             "build networks with longtail.nn.build and leave their layers as they are"
         )
 
@@ -98,7 +100,7 @@ def write_model(folder: Path, network: Classifier, dataset: Dataset, row: Row) -
 
 
 def _by_softmax(test: Summary) -> str:
-    """The calibration error of the probabilities that `predict` and exports give, where the row's is that of others."""
+    """The calibration error of softmax probabilities, where the row has that of a sigmoid."""
     other = test["calibration"]["softmax"]["ece"]
     return (
         ""
@@ -117,7 +119,8 @@ def _headline(row: Row, test: Summary) -> str:
 
 
 def _card(dataset: Dataset, row: Row) -> str:
-    test, counts = row["test"], dataset.counts
+    test, counts, size = row["test"], dataset.counts, row["size"]
+    version = row["versions"]["longtail"]
     if test is None:
         tested = "It was never tested: the data has no test images."
     else:
@@ -126,15 +129,16 @@ def _card(dataset: Dataset, row: Row) -> str:
             for name, value in test["groups"].items()
         )
         tested = (
-            f"Test ({test['images']:,} images; test-time averaging: {row['tta']}): {_headline(row, test)}top-1 {test['top1']:.1%}, "
+            f"Test ({test['images']:,} images; test-time averaging: {row['tta']}): "
+            f"{_headline(row, test)}top-1 {test['top1']:.1%}, "
             f"balanced {test['balanced']:.1%}, {groups} ({test['group_rule']}); "
             f"calibration error {test['ece']:.3f} (by {test['confidence']}{_by_softmax(test)})."
         )
     caveats = f"\nNote: {'; '.join(dataset.caveats)}.\n" if dataset.caveats else ""
     return f"""# {row["recipe"]} on {dataset.name}
 
-An image classifier for {len(dataset.classes)} classes, trained with longtail {row["versions"]["longtail"]} on {len(dataset.train):,} images
-({int(counts.min()):,} to {int(counts.max()):,} per class).
+An image classifier for {len(dataset.classes)} classes, trained with longtail {version}
+on {len(dataset.train):,} images ({int(counts.min()):,} to {int(counts.max()):,} per class).
 
 ```python
 import longtail
@@ -142,7 +146,8 @@ import longtail
 longtail.load("FOLDER OF THE RUN").predict("image.png").labels
 ```
 
-Input: RGB in [0, 1], {row["size"]} x {row["size"]} pixels; the network normalises. A picture is {Preprocessing.of(dataset, row["size"])}.
+Input: RGB in [0, 1], {size} x {size} pixels; the network normalises.
+An image is {Preprocessing.of(dataset, size)}.
 {row["parameters"]:,} parameters; weights: {row["selection"]}.
 
 {tested}

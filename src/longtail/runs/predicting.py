@@ -102,7 +102,7 @@ class Loaded:
     def predict_files(
         self, paths: Sequence[Path], *, abstain_below: float | None = None
     ) -> Iterator[FilePredictions]:
-        """Classify files, a batch at a time and in their order; files that cannot be read go in `bad`."""
+        """Classify files in batches, in their order; those that cannot be read are in `bad`."""
         predict = predictor(network_outputs(self.network), self.machine)
         for batch in read_ahead(paths, self.preprocessing, machine=self.machine):
             predictions = None

@@ -25,9 +25,10 @@ def restore_method(
     device: str = "cpu",
     trust: bool = False,
 ) -> tuple[Method[Any], Dataset]:
-    """Give the trained method of a finished run and its data: the recipe is followed once more, and its stages load.
+    """Restore the trained method of a finished run, and its data.
 
-    `load` gives the deployed network, which is all that answers need; this also has necks, momentum copies and losses.
+    The recipe is called again, and its stages load their weights. `load` gives the deployed
+    network, which is all that predictions need; this also has necks, momentum copies and losses.
     """
     folder = Path(run)
     read_row(folder)  # refuses a run that is not finished
@@ -39,7 +40,7 @@ def restore_method(
             "pass trust=True if you trust it"
         )
     recipe = read(record["recipe"])
-    asked = RunConfig(
+    config = RunConfig(
         recipe,
         recipe.keywords(record["keywords"]),
         request_of(record, root=root, trust=trust),
@@ -50,13 +51,14 @@ def restore_method(
     dataset = open_run_data(record, machine, root=root, trust=trust)
     if dataset.hash != record["data"]["hash"]:
         raise LongtailError(
-            f"expected the data of the run ({record['data']['hash'][:12]}), got other images or labels ({dataset.hash[:12]})"
+            f"expected the data of the run ({record['data']['hash'][:12]}), "
+            f"got other images or labels ({dataset.hash[:12]})"
         )
-    following = Run(
+    context = Run(
         folder,
-        seed=asked.seed,
-        view_seed=asked.view_seed,
+        seed=config.seed,
+        view_seed=config.view_seed,
         machine=machine,
-        command=asked.command(folder),
+        command=config.command(folder),
     )
-    return call_recipe(asked, dataset, following), dataset
+    return call_recipe(config, dataset, context), dataset

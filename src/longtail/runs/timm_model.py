@@ -1,4 +1,4 @@
-"""A trained classifier as a folder that `timm.create_model("local-dir:FOLDER", pretrained=True)` takes."""
+"""Write a classifier as a folder for `timm.create_model("local-dir:FOLDER", pretrained=True)`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ELSE = "export it with --to onnx or --to torch"
 
 
 def write_timm(folder: Path, loaded: Loaded) -> None:
-    """Write `model.safetensors` and `config.json`; networks and heads that timm does not have are refused."""
+    """Write `model.safetensors` and `config.json`; refuse networks and heads that timm lacks."""
     import timm  # here, because timm and torchvision take seconds to import
 
     network = loaded.network
@@ -40,13 +40,14 @@ def write_timm(folder: Path, loaded: Loaded) -> None:
     names = [classifier] if isinstance(classifier, str) else list(classifier)
     if not names or len(heads) > len(names):
         raise LongtailError(
-            f"expected a timm model with {len(heads)} classifiers, got {architecture} with {len(names)}: {ELSE}"
+            f"expected a timm model with {len(heads)} classifiers, "
+            f"got {architecture} with {len(names)}: {ELSE}"
         )
-    own, state = model.state_dict(), dict(body.state_dict())
-    for name, (weight, bias) in zip(
-        names, heads * len(names), strict=False
-    ):  # one head for two: timm takes the mean of both
-        state[f"{name}.weight"] = weight.reshape(own[f"{name}.weight"].shape)
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    state = dict(body.state_dict())
+    # One head may stand for two: timm takes the mean of both.
+    for name, (weight, bias) in zip(names, heads * len(names), strict=False):
+        state[f"{name}.weight"] = weight.reshape(shapes[f"{name}.weight"])
         state[f"{name}.bias"] = bias
     model.load_state_dict(state)
     save_file(
@@ -60,7 +61,7 @@ def write_timm(folder: Path, loaded: Loaded) -> None:
 
 
 def read_timm(folder: Path) -> nn.Module:
-    """The written model as timm gives it, behind the normalisation that its config asks for: images in [0, 1] to logits."""
+    """The written model as timm loads it, after its normalisation: images in [0, 1] to logits."""
     import timm
 
     model: Any = timm.create_model(f"local-dir:{folder}", pretrained=True)
@@ -70,7 +71,7 @@ def read_timm(folder: Path) -> nn.Module:
 
 
 def _entry(spec: Mapping[str, Any], body: Any) -> tuple[str, dict[str, Any]]:
-    """timm's name for an architecture, and the keywords that make it ours."""
+    """timm's name for an architecture, and the keywords that build ours."""
     name, pool = spec["name"], spec.get("pool")
     if name.startswith("timm:"):
         model = name.removeprefix("timm:")

@@ -1,4 +1,4 @@
-"""One run: open the data, check whose folder it is, follow the recipe, evaluate once, write the row last."""
+"""One run: open the data, check the folder, call the recipe, evaluate once, write the row last."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ from longtail.scoring.scorer import check_scorer, headline_of, scorer_for, summa
 
 @dataclass(frozen=True)
 class Result:
-    """A run's folder, and its row; after a dry run there is none."""
+    """A run's folder and its row; a dry run has none."""
 
     folder: Path
     row: Row | None
@@ -100,19 +100,45 @@ def train(
     dry_run: bool = False,
     **keywords: Any,
 ) -> Result:
-    """Train a recipe on data into the folder `out`, evaluate it, and give its row.
+    """Train a recipe on data into the folder `out`, evaluate it, and return its row.
 
-    The same call again resumes, or finds the run finished; a call that means another run is refused and told the difference. The
-    data, the recipe with its keywords, the seeds, `tta` and `adjust` say which run it is; the machine (device, precision, threads,
-    workers, compile) may change. `longtail train` is this function; `keywords` are the recipe's own. A recipe is a name of `longtail list`,
-    "package.module:function", or the function itself, which must be importable.
+    The same call again resumes the run, or returns it if it is finished; a call that means another
+    run is refused, with the differences. Data, recipe, keywords, seeds, `tta` and `adjust` identify
+    a run; everything about the machine may change. `longtail train` is this function.
 
-    With `adjust="validation"` the trained network's logits are shifted and scaled as its answers for the validation images ask for
-    (`longtail.posthoc.adjusting`); the row has the numbers without it beside.
+    Args:
+        recipe: A name of `longtail list`, "package.module:function", or an importable function.
+        data: A name or a path, as `longtail.data.open.open_data` takes it.
+        out: The run folder.
+        root: Where the images of a known dataset or of a list are.
+        imbalance: Images of the largest class / of the smallest, of the sets called -lt.
+        profile: How class sizes fall from the largest to the smallest.
+        protocol: Whether validation images are held out of training.
+        split_seed: Which images are held out.
+        on_bad_image: What to do about images that cannot be read.
+        mirror: Whether a mirrored image still is of its class; as the data has it, unless given.
+        geometry: How images become squares; as the data has it, unless given.
+        scoring: The score that ranks; the usual one of the data, unless given.
+        seed: Of weights, batches and views.
+        view_seed: Of batches and views alone; `seed`, unless given.
+        tta: Test-time averaging of the evaluation.
+        adjust: With "validation", the logits are shifted and scaled by the predictions for the
+            validation images (`longtail.posthoc.adjusting`); the row also has the scores without.
+        device: Where to compute.
+        precision: In what to compute.
+        threads: Threads that compute.
+        workers: Processes that decode images.
+        save_every: Minutes between two checkpoints.
+        compile: Whether to compile the network.
+        sync_batchnorm: Whether processes share the statistics of batch norm.
+        tensorboard: Whether to write event files.
+        dry_run: Only build everything and estimate time and memory.
+        **keywords: Keywords of the recipe.
     """
     if not isinstance(data, str | Path):
         raise LongtailError(
-            f"expected the name or the place of data, got a {type(data).__name__}: pass what `open_data` was given"
+            f"expected the name or the path of data, got a {type(data).__name__}: "
+            "pass what `open_data` was given"
         )
     known, out = (
         read(recipe if isinstance(recipe, str) else f"{recipe.__module__}:{recipe.__qualname__}"),
@@ -123,7 +149,7 @@ def train(
             message = f"{old} is now {new}; the old name goes with the next release"
             warnings.warn(message, DeprecationWarning, stacklevel=2)
     check_outside(out, str(data))
-    asked = RunConfig(
+    config = RunConfig(
         recipe=known,
         keywords=known.keywords(keywords),
         data=DataRequest(
@@ -152,22 +178,24 @@ def train(
         sync_batchnorm=sync_batchnorm,
     )
     with started(machine), ExitStack() as alone:
-        # Images are kept at the size that the recipe will ask for, where it says so: resizing twice loses detail.
+        # Images are stored at the size of the recipe, if it has one: resizing twice loses detail.
         former = lacks_geometry(out)
         dataset = open_dataset(
-            asked.data,
+            config.data,
             device=machine.device,
-            size=asked.keywords.get("size"),
+            size=config.keywords.get("size"),
             legacy=former,
         )
         if adjust == "validation" and not len(dataset.val):
             raise LongtailError(
-                f"expected validation images to adjust on, got none of {dataset.name} (protocol {protocol}): "
-                "use --protocol holdout where classes have five images or more, or --adjust none"
+                "expected validation images to adjust on, "
+                f"got none of {dataset.name} (protocol {protocol}): use --protocol holdout "
+                "where classes have five images or more, or --adjust none"
             )
         if adjust == "validation" and not bool((dataset.counts > 0).all()):
             raise LongtailError(
-                f"--adjust validation needs training images of every class, and {dataset.name} has classes without: use --adjust none"
+                "--adjust validation needs training images of every class, "
+                f"and {dataset.name} has classes without: use --adjust none"
             )
         check_scorer(dataset)
         warn_of_mirroring(tta, dataset.name, mirror=dataset.mirror)
@@ -176,13 +204,13 @@ def train(
                 run = Run(
                     Path(folder),
                     seed=seed,
-                    view_seed=asked.view_seed,
+                    view_seed=config.view_seed,
                     machine=machine,
                     dry="estimate",
                 )
-                deployed(call_recipe(asked, dataset, run), dataset)
+                deployed(call_recipe(config, dataset, run), dataset)
             return Result(out, None)
-        record, first = asked.record(dataset, machine, out), processes.rank() == 0
+        record, first = config.record(dataset, machine, out), processes.rank() == 0
         check_identity(out, record, geometry=dataset.geometry)
         files = RunFolder(out)
         if first and files.has_checkpoint():
@@ -191,12 +219,12 @@ def train(
             return Result(out, read_row(out), fresh=False)
         if not files.has_checkpoint():
             rehearsal = Run(
-                out, seed=seed, view_seed=asked.view_seed, machine=machine, dry="rehearse"
+                out, seed=seed, view_seed=config.view_seed, machine=machine, dry="rehearse"
             )
-            check_rebuilt(deployed(call_recipe(asked, dataset, rehearsal), dataset))
+            check_rebuilt(deployed(call_recipe(config, dataset, rehearsal), dataset))
         if first:
             alone.enter_context(locked(out))
-            # Again: another command may have begun here since.
+            # Again: another command may have started here since.
             check_identity(out, record, geometry=dataset.geometry)
             upgrade_folder(out)
         if first and not files.has_checkpoint():
@@ -207,15 +235,15 @@ def train(
         run = Run(
             out,
             seed=seed,
-            view_seed=asked.view_seed,
+            view_seed=config.view_seed,
             machine=machine,
             save_minutes=save_every,
             tensorboard=tensorboard,
-            command=asked.command(out),
+            command=config.command(out),
         )
         if first:
             _note_session(out, machine)
-        row = _evaluate_and_save(asked, dataset, machine, call_recipe(asked, dataset, run), run)
+        row = _evaluate_and_save(config, dataset, machine, call_recipe(config, dataset, run), run)
         if first:
             write_document(files.row, row)
             with warn_on_error("no report was written", f"longtail report {out}"):
@@ -223,33 +251,39 @@ def train(
         return Result(out, row | {"folder": str(out)})
 
 
-def call_recipe(asked: RunConfig, dataset: Dataset, run: Run) -> Method[Any]:
+def call_recipe(config: RunConfig, dataset: Dataset, run: Run) -> Method[Any]:
     """Call the recipe."""
-    defaults = {name: own.default for name, own in asked.recipe.parameters.items()}
-    run.changed = {name: value for name, value in asked.keywords.items() if value != defaults[name]}
-    module, _, function = asked.recipe.target.partition(":")
+    defaults = {name: parameter.default for name, parameter in config.recipe.parameters.items()}
+    run.changed = {
+        name: value for name, value in config.keywords.items() if value != defaults[name]
+    }
+    module, _, function = config.recipe.target.partition(":")
     keywords = {
-        name: _as_path(value) if asked.recipe.parameters[name].scalar == "Path" else value
-        for name, value in asked.keywords.items()
+        name: _as_path(value) if config.recipe.parameters[name].scalar == "Path" else value
+        for name, value in config.keywords.items()
     }
     method = getattr(importlib.import_module(module), function)(run, dataset, **keywords)
     if not isinstance(method, Method):
         raise LongtailError(
-            f"expected {asked.recipe.name} to return its trained method, got {type(method).__name__}: return what `run.fit` gave"
+            f"expected {config.recipe.name} to return its trained method, "
+            f"got {type(method).__name__}: return what `run.fit` gave"
         )
     return method
 
 
 def _warn_of_edits(out: Path, recipe: Recipe) -> None:
-    """Say so where a recipe of one's own is not what a run was begun with: keywords alone would not tell."""
+    """Warn where a custom recipe was edited since the run started: its keywords may be the same."""
     source = RunFolder(out).recipe_source
     if (
         ":" in recipe.name
         and source.exists()
         and source.read_text(encoding="utf-8") != recipe.module_source
     ):
-        said = f"the source of {recipe.name} is not what {out} was begun with ({source}): choose another --out to train it anew"
-        print(f"warning: {said}", file=sys.stderr)
+        print(
+            f"warning: the source of {recipe.name} is not that with which {out} was started "
+            f"({source}): choose another --out to train it again",
+            file=sys.stderr,
+        )
 
 
 def _as_path(value: Any) -> Any:
@@ -263,7 +297,7 @@ def _as_path(value: Any) -> Any:
 
 
 def _note_session(out: Path, machine: Machine) -> None:
-    """Add to sessions.jsonl when and on what this run was worked on: machines may change when it is resumed."""
+    """Add time and machine to sessions.jsonl: a run may be resumed on another machine."""
     line = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "hardware": hardware(machine),
@@ -273,30 +307,32 @@ def _note_session(out: Path, machine: Machine) -> None:
 
 
 def _evaluate_and_save(
-    asked: RunConfig, dataset: Dataset, machine: Machine, method: Method[Any], run: Run
+    config: RunConfig, dataset: Dataset, machine: Machine, method: Method[Any], run: Run
 ) -> Row:
-    """Evaluate, write predictions and model, and sum up. The test images are looked at here and nowhere else."""
+    """Evaluate, write predictions and model, and make the row. Only here are test images used."""
     first, network = processes.rank() == 0, deployed(method, dataset)
     out, history = run.folder, run.history
     size = size_of(network.spec)
     splits = {
         name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if len(split)
     }
-    found = {
-        name: predict_split(method, split, size=size, tta=asked.tta, machine=machine)
+    predictions = {
+        name: predict_split(method, split, size=size, tta=config.tta, machine=machine)
         for name, split in splits.items()
     }
-    once = found  # for a network that is used, without test-time averaging: it is adjusted and calibrated for that
-    if asked.tta != "none":
+    once = (
+        predictions  # without test-time averaging: what `predict` does is adjusted and calibrated
+    )
+    if config.tta != "none":
         once = {
             name: predict_split(method, split, size=size, tta="none", machine=machine)
             for name, split in splits.items()
         }
     scorer, counts = scorer_for(dataset), dataset.counts.numpy()
     adjustment_record: AdjustmentRecord | None = None
-    if asked.adjust == "validation":
+    if config.adjust == "validation":
         before = summarise_splits(
-            found,
+            predictions,
             scorer,
             groups=dataset.groups,
             counts=counts,
@@ -306,12 +342,14 @@ def _evaluate_and_save(
         network, chosen = _adjusted(network, once["val"], dataset)
         both = [
             {
-                name: replace(own, logits={head: chosen(rows) for head, rows in own.logits.items()})
-                for name, own in either.items()
+                name: replace(
+                    result, logits={head: chosen(rows) for head, rows in result.logits.items()}
+                )
+                for name, result in results.items()
             }
-            for either in ([found] if once is found else [found, once])
+            for results in ([predictions] if once is predictions else [predictions, once])
         ]
-        found, once = both[0], both[-1]
+        predictions, once = both[0], both[-1]
         adjustment_record = {
             "tau": chosen.tau,
             "temperature": chosen.temperature,
@@ -320,7 +358,7 @@ def _evaluate_and_save(
         }
     thresholds, confidence = calibrated(once, groups=dataset.groups), confidence_of(network)
     summaries = summarise_splits(
-        found,
+        predictions,
         scorer,
         once=once,
         groups=dataset.groups,
@@ -329,20 +367,20 @@ def _evaluate_and_save(
         thresholds=thresholds,
     )
     if first:
-        for name, own in found.items():
-            write_predictions(run.files.predictions(name), own, splits[name].ids)
+        for name, result in predictions.items():
+            write_predictions(run.files.predictions(name), result, splits[name].ids)
     selection = history[-1]["keep"] if history else "not trained"
     row: Row = {
         "format": FORMAT,
-        "recipe": asked.recipe.name,
+        "recipe": config.recipe.name,
         "keywords": {
-            name: value for name, value in asked.keywords.items() if name not in run.unused
+            name: value for name, value in config.keywords.items() if name not in run.unused
         },
         "data": {
             "name": dataset.name,
             "hash": dataset.hash,
             "protocol": dataset.protocol,
-            "imbalance": asked.data.imbalance,
+            "imbalance": config.data.imbalance,
             "mirror": dataset.mirror,
             "scoring": dataset.scoring,
             "geometry": dataset.geometry,
@@ -352,14 +390,14 @@ def _evaluate_and_save(
             "counts_after": dataset.counts.tolist(),
             "caveats": list(dataset.caveats),
         },
-        "seed": asked.seed,
-        "view_seed": asked.view_seed,
-        "split_seed": asked.data.split_seed,
+        "seed": config.seed,
+        "view_seed": config.view_seed,
+        "split_seed": config.data.split_seed,
         "selection": f"{selection}, adjusted on validation" if adjustment_record else selection,
-        "tta": asked.tta,
+        "tta": config.tta,
         "size": size,
         "pretraining": run.pretraining,
-        "parameters": sum(own.numel() for own in network.parameters()),
+        "parameters": sum(weight.numel() for weight in network.parameters()),
         "epochs": {stage["name"]: stage["epochs"] for stage in history},
         "minutes": sum(stage["minutes"] for stage in history),
         "test": summaries["test"],
@@ -385,10 +423,10 @@ def _evaluate_and_save(
 
 
 def _adjusted(
-    network: Classifier, seen: SplitPredictions, dataset: Dataset
+    network: Classifier, val: SplitPredictions, dataset: Dataset
 ) -> tuple[Adjusted, Adjustment]:
-    """The network with what its answers for the validation images ask for; every part of its head is adjusted like the whole."""
-    chosen = adjustment(seen.logits["logits"], seen.target, dataset.counts.numpy())
+    """The network with its logits adjusted by the predictions for the validation images."""
+    chosen = adjustment(val.logits["logits"], val.target, dataset.counts.numpy())
     device = next(network.parameters()).device
     adjusted = Adjusted(
         network.network,
@@ -400,7 +438,7 @@ def _adjusted(
 
 
 def _best(out: Path, history: Sequence[Mapping[str, Any]], headline: Headline) -> Best | None:
-    """The best epoch of the last stage by validation, of the weights that were kept: the average, where one was."""
+    """The best epoch of the last stage by validation, of the weights that were saved."""
     if not history:
         return None
     metric = f"val/{headline['name']}"

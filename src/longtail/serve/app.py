@@ -1,4 +1,4 @@
-"""The server: one page, `POST /predict` and `GET /health`. It reads what is uploaded and nothing else."""
+"""The server: one page, `POST /predict` and `GET /health`. It reads uploads and no other files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from longtail.errors import LongtailError
 from longtail.runs.predicting import Loaded
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""What may be uploaded. Pillow reads more, some of it (EPS) with the help of other programs: not for strangers."""
+"""What may be uploaded. Pillow also reads formats that start other programs, such as EPS."""
 
 PIXELS = 50_000_000
 """More than any phone takes by default; unpacked they fit into memory several times."""
@@ -33,11 +33,12 @@ MEGABYTES = 10.0
 """The default limit of an upload."""
 
 SIDE = 320
-"""Pixels: the side of the picture that shows where the network looked."""
+"""Pixels: the side of the image with the saliency map."""
 
 _PAGE = Path(__file__).parent
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' blob: data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -50,17 +51,20 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 def create(loaded: Loaded, *, megabytes: float = MEGABYTES) -> FastAPI:
-    """Make the server of a loaded run. One image is looked at at a time; uploads beyond `megabytes` are refused while they arrive."""
+    """Create the server of a loaded run.
+
+    Images are classified one at a time. Uploads beyond `megabytes` are refused while they arrive.
+    """
     if not megabytes > 0:
         raise LongtailError(f"expected a positive limit of megabytes, got {megabytes:g}")
     limit, lock = int(megabytes * 1e6), threading.Lock()
     row = loaded.row
-    # The usual pages of documentation load their scripts from elsewhere.
+    # FastAPI's pages of documentation load scripts from other sites.
     app = FastAPI(title="longtail", version=longtail.__version__, docs_url=None, redoc_url=None)
-    app.add_middleware(_Bounded, limit=limit + _FORM, sentence=_too_big(limit))
+    app.add_middleware(_LimitUpload, limit=limit + _FORM, message=_too_big(limit))
 
     @app.middleware("http")
-    async def guarded(
+    async def add_headers(
         request: Request, proceed: Callable[[Request], Awaitable[Response]]
     ) -> Response:
         response = await proceed(request)
@@ -69,7 +73,7 @@ def create(loaded: Loaded, *, megabytes: float = MEGABYTES) -> FastAPI:
 
     @app.exception_handler(RequestValidationError)
     async def explain(request: Request, error: RequestValidationError) -> JSONResponse:
-        wrong = "; ".join(f"{own['loc'][-1]}: {own['msg']}" for own in error.errors())
+        wrong = "; ".join(f"{item['loc'][-1]}: {item['msg']}" for item in error.errors())
         return JSONResponse(
             {"detail": f"expected a form with a file called image, got something else ({wrong})"},
             status_code=422,
@@ -77,7 +81,7 @@ def create(loaded: Loaded, *, megabytes: float = MEGABYTES) -> FastAPI:
 
     @app.get("/health")
     def health() -> dict[str, Any]:
-        """Say what is served."""
+        """Describe the run that is served."""
         return {
             "status": "ok",
             "recipe": row["recipe"],
@@ -96,21 +100,21 @@ def create(loaded: Loaded, *, megabytes: float = MEGABYTES) -> FastAPI:
     ) -> dict[str, Any]:
         """Classify the uploaded image (form field `image`).
 
-        Answers with `class` and `probability`, the `top` classes, whether to `abstain`, and the prediction `set` where the run was
-        calibrated. With `map=true` also where the network looked: `map` is a picture as a data URL, `map_kind` says how it was made.
+        Returns `class` and `probability`, the `top` classes, whether to `abstain`, and the
+        prediction `set` where the run was calibrated. With `map=true` also a saliency map: `map` is
+        an image as a data URL, and `map_kind` its method.
         """
         content = image.file.read(limit + 1)
         if len(content) > limit:
             raise HTTPException(413, _too_big(limit))
         with lock:
-            picture = _decoded(content)
-            answers = loaded.predict(picture)
-            found: dict[str, Any] = answers.records(top)[0]
+            decoded = _decode(content)
+            predictions = loaded.predict(decoded)
+            reply: dict[str, Any] = predictions.records(top)[0]
             if map:
-                found["map"], found["map_kind"] = _looked(
-                    loaded, picture, loaded.classes.index(answers.labels[0])
-                )
-        return found
+                label = loaded.classes.index(predictions.labels[0])
+                reply["map"], reply["map_kind"] = _saliency(loaded, decoded, label)
+        return reply
 
     for path, name in (("/", "page.html"), ("/page.css", "page.css"), ("/page.js", "page.js")):
         app.add_api_route(path, _file(_PAGE / name), include_in_schema=False)
@@ -122,14 +126,17 @@ def _file(path: Path) -> Callable[[], FileResponse]:
 
 
 def _too_big(limit: int) -> str:
-    return f"expected an image of at most {limit / 1e6:g} MB, got a larger one: make it smaller, or start the server with --max-megabytes"
+    return (
+        f"expected an image of at most {limit / 1e6:g} MB, got a larger one: "
+        "make it smaller, or start the server with --max-megabytes"
+    )
 
 
-class _Bounded:
-    """Counts what arrives, so that nobody can send more than the limit, whatever they announce."""
+class _LimitUpload:
+    """Counts the bytes that arrive: the announced length may be wrong."""
 
-    def __init__(self, app: Callable[..., Awaitable[None]], *, limit: int, sentence: str) -> None:
-        self.app, self.limit, self.sentence = app, limit, sentence
+    def __init__(self, app: Callable[..., Awaitable[None]], *, limit: int, message: str) -> None:
+        self.app, self.limit, self.message = app, limit, message
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -137,23 +144,23 @@ class _Bounded:
             return
         announced = dict(scope["headers"]).get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > self.limit:
-            await JSONResponse({"detail": self.sentence}, status_code=413)(scope, receive, send)
+            await JSONResponse({"detail": self.message}, status_code=413)(scope, receive, send)
             return
         arrived = 0
 
-        async def counted() -> MutableMapping[str, Any]:
+        async def receive_counted() -> MutableMapping[str, Any]:
             nonlocal arrived
-            message = await receive()
-            arrived += len(message.get("body", b""))
+            event = await receive()
+            arrived += len(event.get("body", b""))
             if arrived > self.limit:
-                raise HTTPException(413, self.sentence)
-            return message
+                raise HTTPException(413, self.message)
+            return event
 
-        await self.app(scope, counted, send)
+        await self.app(scope, receive_counted, send)
 
 
-def _decoded(content: bytes) -> Image.Image:
-    """The uploaded picture, upright and RGB, or a refusal that says why."""
+def _decode(content: bytes) -> Image.Image:
+    """The uploaded image, upright and RGB; an HTTP error where it cannot be read."""
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             pixels = image.width * image.height
@@ -167,7 +174,7 @@ def _decoded(content: bytes) -> Image.Image:
     except Exception as error:  # decoders fail with many types
         raise HTTPException(
             422,
-            f"expected a whole image, got one that cannot be read ({error}): choose another file",
+            f"expected an image, got one that cannot be read ({error}): choose another file",
         ) from None
     if pixels > PIXELS:
         raise HTTPException(
@@ -178,38 +185,43 @@ def _decoded(content: bytes) -> Image.Image:
     except LongtailError as error:
         raise HTTPException(
             422,
-            f"expected a whole image, got one that cannot be read ({error}): choose another file",
+            f"expected an image, got one that cannot be read ({error}): choose another file",
         ) from None
 
 
-_HEAT = np.array(
+# Dark blue, purple, orange, yellow.
+_COLOURS = np.array(
     [[13, 8, 135], [156, 23, 158], [237, 121, 83], [240, 249, 33]], dtype=np.float64
-)  # dark blue, purple, orange, yellow
+)
 
 
-def _looked(loaded: Loaded, picture: Image.Image, answer: int) -> tuple[str | None, str]:
-    """The picture with a map of heat over it, as a data URL, and what the map is; None and the reason where there is none."""
-    seen = loaded.preprocess(picture).float().div_(255)[None]
-    maps, kind = saliency_map(loaded.network, seen, answer=torch.tensor([answer]))
+def _saliency(loaded: Loaded, image: Image.Image, label: int) -> tuple[str | None, str]:
+    """The image under a saliency map of a class, as a data URL, and the map's method.
+
+    None and the reason, where the network has no such map.
+    """
+    pixels = loaded.preprocess(image).float().div_(255)[None]
+    maps, kind = saliency_map(loaded.network, pixels, answer=torch.tensor([label]))
     if maps is None:
         return None, kind
-    low, high = maps.aminmax()  # rollout is far from 0 everywhere, so its least counts as nothing
-    heat = (
+    low, high = maps.aminmax()  # attention rollout is far from 0 everywhere: its minimum is 0 here
+    scaled = (
         ((maps[0] - low) / (high - low).clamp_min(torch.finfo(maps.dtype).tiny))
         .mul(255)
         .byte()
         .numpy()
     )
     large = (
-        np.asarray(Image.fromarray(heat).resize((SIDE, SIDE), Image.Resampling.BICUBIC)).astype(
+        np.asarray(Image.fromarray(scaled).resize((SIDE, SIDE), Image.Resampling.BICUBIC)).astype(
             np.float64
         )
         / 255
     )
     colour = np.stack(
-        [np.interp(large, np.linspace(0, 1, len(_HEAT)), channel) for channel in _HEAT.T], axis=2
+        [np.interp(large, np.linspace(0, 1, len(_COLOURS)), channel) for channel in _COLOURS.T],
+        axis=2,
     )
-    shown = replace(loaded.preprocessing, size=SIDE, stored=SIDE)(picture).permute(1, 2, 0).numpy()
+    shown = replace(loaded.preprocessing, size=SIDE, stored=SIDE)(image).permute(1, 2, 0).numpy()
     share = 0.25 + 0.45 * large[:, :, None]
     buffer = io.BytesIO()
     Image.fromarray(((1 - share) * shown + share * colour).round().astype(np.uint8)).save(
