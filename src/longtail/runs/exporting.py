@@ -156,7 +156,7 @@ def _images(loaded: Loaded, root: str | Path | None, count: int) -> tuple[Tensor
     try:
         record = read_recipe(loaded.folder)
         dataset = open_run_data(record, choose(device="cpu", precision="fp32"), root=root)
-    except (ValueError, OSError, KeyError, ModuleNotFoundError):
+    except (LongtailError, OSError, ModuleNotFoundError):
         if root is not None:
             raise
         return torch.rand(
