@@ -155,6 +155,11 @@ def _chosen(
         if shared["dry_run"]
         else open_data(data, **request.flags())
     )
+    if dataset.has_vectors:
+        raise LongtailError(
+            f"auto chooses among networks for images, and {dataset.name} has feature vectors: "
+            f"train a head with `longtail train balanced_softmax --data {data} --network vectors`"
+        )
     opening = time.monotonic() - before
     facts = Facts(
         images=len(dataset.train),

@@ -128,6 +128,8 @@ def findings(
     found["commands"] = [
         f"longtail train {recipe} --data {data}{skip}" for recipe in ("auto", second)
     ]
+    if dataset.has_vectors:
+        found["commands"] = [f"longtail train {second} --data {data} --network vectors"]
     found["advice"] = advice(found)
     return found
 

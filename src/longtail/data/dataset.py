@@ -83,6 +83,11 @@ class Dataset:
         None  # the score that was requested as the headline, where not the usual one
     )
 
+    @property
+    def has_vectors(self) -> bool:
+        """Whether rows are feature vectors (N, size) instead of images."""
+        return self.train.pictures.vectors() is not None
+
     def at_native_resolution(self) -> Dataset:
         """The same data at its native resolution, where another size was requested."""
 

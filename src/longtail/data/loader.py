@@ -61,11 +61,15 @@ def _follow_the_parent(worker: int) -> None:
 
 
 def _floats(pixels: Tensor) -> Tensor:
-    return pixels.float().div_(255)
+    """Pixels in [0, 1]; feature vectors as they are."""
+    return pixels if pixels.is_floating_point() else pixels.float().div_(255)
 
 
 def load_images(split: Split, rows: Iterable[int], size: int) -> Tensor:
-    """Some rows of a split as evaluation sees them: floats in [0, 1], (N, 3, size, size)."""
+    """Some rows of a split as evaluation sees them: floats in [0, 1], (N, 3, size, size); or feature vectors (N, size)."""
+    vectors = split.pictures.vectors()
+    if vectors is not None:
+        return vectors[[*rows]]
     view = CenterCrop(size, split.crop)
     return _floats(torch.stack([view(split.pictures.image(row)) for row in rows]))
 
@@ -99,6 +103,9 @@ class _Epoch(TorchDataset[dict[str, Tensor]]):
         }
 
     def _images(self, index: Array, parameters: Array) -> Tensor:
+        vectors = self.pictures.vectors()
+        if vectors is not None:
+            return vectors[torch.from_numpy(index)]
         pixels = self.pictures.in_memory(self.view.size)
         if pixels is not None and isinstance(self.view, Batched):
             return torch.from_numpy(self.view.batch(pixels.numpy()[index], parameters))
@@ -113,9 +120,9 @@ class _Epoch(TorchDataset[dict[str, Tensor]]):
     @property
     def together(self) -> bool:
         """Whether a batch can be made at once: pixels in memory, of the view's size, and a view for batches."""
-        return isinstance(self.view, Batched) and (
-            self.pictures.in_memory(self.view.size) is not None
-        )
+        pixels = self.pictures.in_memory(self.view.size)
+        at_once = pixels is not None and isinstance(self.view, Batched)
+        return at_once or self.pictures.vectors() is not None
 
     def batches(self, numbers: range, workers: int) -> Iterator[dict[str, Tensor]]:
         """These batches as floats in [0, 1]. Workers are not asked when making a batch is cheaper than sending it."""
@@ -185,6 +192,8 @@ class TrainLoader(Generic[B_co]):
             raise LongtailError(
                 f"seed and workers must not be negative, got seed {seed} and workers {workers}"
             )
+        if isinstance(view, TwoViews) and split.pictures.vectors() is not None:
+            raise LongtailError("expected images for two views of each, got feature vectors")
         if not len(split):
             raise LongtailError("expected at least one image to train on, got a split with none")
         self.split, self.view, self.batch, self.seed, self.sampler, self.workers = (

@@ -19,6 +19,7 @@ from longtail.data.images.reading import read
 from longtail.data.names import KNOWN
 from longtail.data.readers.cifar import cifar
 from longtail.data.readers.digits import digits
+from longtail.data.readers.features import features
 from longtail.data.readers.folders import folder
 from longtail.data.readers.functions import from_function, is_function
 from longtail.data.readers.lists import image_list, published
@@ -77,8 +78,9 @@ def open_data(source: str | Path, *, size: int | None = None, **flags: Any) -> D
     """Open a dataset by name or path: the known names are in `longtail.data.names`.
 
     A path is that of a folder of class folders (`folders.folder`), of a .txt or .csv list of images under `root` (`lists.image_list`), of a
-    parquet file or a folder of them (`parquet.parquet`). "package.module:function" is a function that gives a `Source`. `flags` are the
-    fields of `DataRequest`: `imbalance` and `profile` say how the sets called -lt are cut.
+    parquet file or a folder of them (`parquet.parquet`), or of an .npz of features (`features.features`).
+    "package.module:function" is a function that gives a `Source`. `flags` are the fields of `DataRequest`:
+    `imbalance` and `profile` say how the sets called -lt are cut.
 
     With the protocol `holdout` a validation set is held out of training where the source has none: per class one image in ten, at least one
     from five images on. With `paper` all training images train. A test set, where the source has none, is held out under both: one in five,
@@ -183,8 +185,10 @@ def find(request: DataRequest | str, *, least: int = 2) -> Source:
             return image_list(path, root=root)
         if path.suffix.lower() == ".parquet":
             return parquet(path)
+        if path.suffix.lower() == ".npz":
+            return features(path)
         raise LongtailError(
-            f"expected a folder, a .txt or .csv list, or a .parquet file, got {path}."
+            f"expected a folder, a .txt or .csv list, a .parquet file or an .npz of features, got {path}."
         )
     if is_function(name) and not path.exists():
         return from_function(name, root=root)

@@ -64,6 +64,32 @@ class Backbone(Network):
         return self.body(self.normalize(image))  # type: ignore[no-any-return]
 
 
+class Vectors(Network):
+    """Feature vectors as they are: what a head is trained on where the data has features instead of images.
+
+    >>> build({"name": "vectors", "size": 4})(torch.ones(2, 4)).shape
+    torch.Size([2, 4])
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__({"name": "vectors", "size": size}, size)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Features (N, size)."""
+        if image.ndim != 2 or image.shape[1] != self.dim:
+            raise LongtailError(
+                f"expected feature vectors (N, {self.dim}) for the network vectors, got {tuple(image.shape)}"
+            )
+        return image
+
+
+def takes_vectors(network: nn.Module) -> bool:
+    """Whether a network, or a classifier's, is for feature vectors."""
+    if isinstance(network, Classifier):
+        return takes_vectors(network.network)
+    return isinstance(network, Vectors)
+
+
 class Classifier(Network):
     """A network and its head: images in [0, 1] to logits. What a trained classifier is deployed as.
 
@@ -191,7 +217,8 @@ def build(spec: Mapping[str, Any] | str, *, trust: bool = False) -> Network:
 
     The name is one of `NETWORKS`, "timm:NAME", or "package.module:function" for a network of your
     own: `function(size, **keywords)` gives a module from normalised images (N, 3, size, size) to
-    features (N, dim). A "classifier" has specs of its network and head; an "adjusted" one also
+    features (N, dim). "vectors" takes features (N, size) instead of images. A "classifier" has
+    specs of its network and head; an "adjusted" one also
     takes a shift and a temperature from its state.
 
     Every network takes `size` (the side of its images), `mean` and `std`. The network's `spec`
@@ -220,6 +247,8 @@ def build(spec: Mapping[str, Any] | str, *, trust: bool = False) -> Network:
             if name == "adjusted"
             else Classifier(network, head, confidence=keywords.get("confidence", "softmax"))
         )
+    if name == "vectors":
+        return Vectors(int(keywords["size"]))
     if name in NETWORKS:
         builder, defaults = NETWORKS[name], DEFAULTS
     elif name.startswith("timm:"):
@@ -228,7 +257,9 @@ def build(spec: Mapping[str, Any] | str, *, trust: bool = False) -> Network:
     elif is_custom(name):
         return _build_custom(name, keywords, trust=trust)
     else:
-        raise unknown("network", name, NETWORKS, more=", timm:NAME, package.module:function")
+        raise unknown(
+            "network", name, NETWORKS, more=", timm:NAME, vectors, package.module:function"
+        )
     own = {
         key: p.default
         for key, p in inspect.signature(builder).parameters.items()

@@ -33,7 +33,7 @@ def write_examples(
     mistakes come first. Returns the path of the file; None where there is no mistake.
     """
     name, split = ("test", dataset.test) if len(dataset.test) else ("val", dataset.val)
-    if not len(split):
+    if not len(split) or dataset.has_vectors:
         return None
     predictions, ids = read_predictions(RunFolder(folder).predictions(name))
     logits, target = predictions.logits["logits"], predictions.target

@@ -19,6 +19,7 @@ import longtail
 from longtail.data.loader import load_images
 from longtail.engine.machine import choose
 from longtail.errors import LongtailError, MissingExtra
+from longtail.nn.networks import takes_vectors
 from longtail.records.documents import FORMAT
 from longtail.records.kinds import read_recipe
 from longtail.records.layout import ExportFolder, RunFolder
@@ -87,6 +88,10 @@ def export(
         raise LongtailError(f"expected at least one image to check with, got {images}")
     _need(to)
     loaded = load(run, device="cpu", trust=trust)
+    if takes_vectors(loaded.network):
+        raise LongtailError(
+            f"{run} was trained on feature vectors: export needs a network that takes images"
+        )
     # Other programs pass images in the default memory layout, so the network is checked in it, too.
     loaded.network.to(memory_format=torch.contiguous_format)
     loaded = replace(loaded, machine=replace(loaded.machine, channels_last=False))

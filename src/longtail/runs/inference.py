@@ -82,6 +82,10 @@ def predict_split(
     """
     if tta not in ("none", "flip"):
         raise LongtailError(f"expected test-time averaging none or flip, got {tta!r}")
+    if tta == "flip" and split.pictures.vectors() is not None:
+        raise LongtailError(
+            "--tta flip mirrors images, and this data has feature vectors: remove it"
+        )
     predict = predictor(model if isinstance(model, Method) else network_outputs(model), machine)
     return collect(
         EvalLoader(split, size=size, batch=EVAL_BATCH, workers=machine.workers),

@@ -118,6 +118,15 @@ def _headline(row: Row, test: Summary) -> str:
     return f"{shown['description']} {with_unit(test['scores'][name], shown)}, "
 
 
+def _input(dataset: Dataset, size: int) -> str:
+    if dataset.has_vectors:
+        return f"Input: feature vectors (N, {size}), as the data has them."
+    return (
+        f"Input: RGB in [0, 1], {size} x {size} pixels; the network normalises.\n"
+        f"An image is {Preprocessing.of(dataset, size)}."
+    )
+
+
 def _card(dataset: Dataset, row: Row) -> str:
     test, counts, size = row["test"], dataset.counts, row["size"]
     version = row["versions"]["longtail"]
@@ -146,8 +155,7 @@ import longtail
 longtail.load("FOLDER OF THE RUN").predict("image.png").labels
 ```
 
-Input: RGB in [0, 1], {size} x {size} pixels; the network normalises.
-An image is {Preprocessing.of(dataset, size)}.
+{_input(dataset, size)}
 {row["parameters"]:,} parameters; weights: {row["selection"]}.
 
 {tested}

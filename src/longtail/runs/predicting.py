@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from longtail.core import Predict
 from longtail.deprecated import renamed_attribute
 from longtail.engine.machine import Machine
 from longtail.engine.predicting import predictor
 from longtail.errors import LongtailError
 from longtail.metrics.conformal import Thresholds
+from longtail.nn.networks import takes_vectors
 from longtail.records.row import Row
 from longtail.runs.images import ImageLike, ImagesLike, Preprocessing
 from longtail.runs.inference import feature_outputs, network_outputs, predict_images, read_ahead
@@ -72,13 +74,12 @@ class Loaded:
     def logits(self, images: ImagesLike) -> Tensor:
         """The logit of each class for each image, (N, C), float32 on the CPU."""
         predict = predictor(network_outputs(self.network), self.machine)
-        return predict_images(predict, images, self.preprocessing, machine=self.machine)["logits"]
+        return self._outputs(predict, images)["logits"]
 
     def features(self, images: ImagesLike) -> NDArray[np.float32]:
         """The features of each image that the classifier's head takes, (N, dim)."""
         predict = predictor(feature_outputs(self.network), self.machine)
-        outputs = predict_images(predict, images, self.preprocessing, machine=self.machine)
-        return np.asarray(outputs["features"].numpy())
+        return np.asarray(self._outputs(predict, images)["features"].numpy())
 
     def score(
         self, images: ImagesLike, targets: Sequence[str] | Sequence[int] | NDArray[Any] | Tensor
@@ -103,6 +104,8 @@ class Loaded:
         self, paths: Sequence[Path], *, abstain_below: float | None = None
     ) -> Iterator[FilePredictions]:
         """Classify files in batches, in their order; those that cannot be read are in `bad`."""
+        if takes_vectors(self.network):
+            raise self._no_images()
         predict = predictor(network_outputs(self.network), self.machine)
         for batch in read_ahead(paths, self.preprocessing, machine=self.machine):
             predictions = None
@@ -112,6 +115,19 @@ class Loaded:
             # The cause is the decoder's error: the message around it repeats the path.
             bad = tuple((path, str(error.__cause__ or error)) for path, error in batch.bad)
             yield FilePredictions(batch.images, predictions, bad)
+
+    def _outputs(self, predict: Predict, images: ImagesLike) -> Mapping[str, Tensor]:
+        if not takes_vectors(self.network):
+            return predict_images(predict, images, self.preprocessing, machine=self.machine)
+        if not isinstance(images, Tensor) or images.shape[1:] != (self.size,):
+            raise self._no_images()
+        return predict(images.float())
+
+    def _no_images(self) -> LongtailError:
+        return LongtailError(
+            f"this run was trained on feature vectors and cannot take images: "
+            f"pass a float tensor (N, {self.size}) of features to `predict` in Python"
+        )
 
     def _predictions(self, logits: Tensor, abstain_below: float | None) -> Predictions:
         return to_predictions(

@@ -198,6 +198,7 @@ def train(
                 f"and {dataset.name} has classes without: use --adjust none"
             )
         check_scorer(dataset)
+        check_inputs(config, dataset)
         warn_of_mirroring(tta, dataset.name, mirror=dataset.mirror)
         if dry_run:
             with tempfile.TemporaryDirectory() as folder:
@@ -249,6 +250,27 @@ def train(
             with warn_on_error("no report was written", f"longtail report {out}"):
                 write_report([out], files.report)
         return Result(out, row | {"folder": str(out)})
+
+
+def check_inputs(config: RunConfig, dataset: Dataset) -> None:
+    """Refuse a network for images on feature vectors, and the other way round, before training."""
+    network = config.keywords.get("network")
+    if dataset.has_vectors and network != "vectors":
+        advice = (
+            f"this recipe trains {network}: pass --network vectors"
+            if "network" in config.keywords
+            else "this recipe needs images: choose one that has the keyword network"
+        )
+        raise LongtailError(f"{dataset.name} has feature vectors instead of images, and {advice}")
+    if network == "vectors" and not dataset.has_vectors:
+        raise LongtailError(
+            f"--network vectors is for feature vectors, and {dataset.name} has images: "
+            "choose another network"
+        )
+    if dataset.has_vectors and config.tta == "flip":
+        raise LongtailError(
+            f"--tta flip mirrors images, and {dataset.name} has feature vectors: remove it"
+        )
 
 
 def call_recipe(config: RunConfig, dataset: Dataset, run: Run) -> Method[Any]:

@@ -104,6 +104,13 @@ def natural_size(source: Source) -> int:
 
 
 def _resized(rows: Rows, size: int, fits: bool) -> Rows:
+    vectors = rows.pictures.vectors()
+    if vectors is not None and vectors.shape[1] != size:
+        raise LongtailError(
+            f"expected no --size with features, which have {vectors.shape[1]} numbers each, got {size}: remove it"
+        )
+    if vectors is not None:
+        return rows
     if rows.pictures.in_memory(size) is not None:
         return rows
     resized = SquareImages(rows.pictures, size, "stretch")

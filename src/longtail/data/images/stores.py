@@ -1,4 +1,4 @@
-"""Where the images of a split are kept: in memory as pixels, as encoded files, or on disk.
+"""Where the images of a split are kept: in memory as pixels, as encoded files, or on disk. Or feature vectors in their place.
 
 A store only keeps and decodes. What the images look like is decided by the data request: see `decoding.to_square`.
 """
@@ -47,6 +47,10 @@ class ImageStore(ABC):
 
     def file(self, index: int) -> str | None:
         """The path of one image's file, where it has one."""
+        return None
+
+    def vectors(self) -> Tensor | None:
+        """All rows as float32 (N, D) where they are feature vectors, None where they are images."""
         return None
 
     def at_native_resolution(self) -> ImageStore:
@@ -168,6 +172,31 @@ class SquareImages(ImageStore):
         if self.native is None:
             return self.images
         return SquareImages(self.images, self.native, self.geometry, self.native)
+
+
+@dataclass(frozen=True)
+class VectorRows(ImageStore):
+    """Feature vectors in the place of images, float32 (N, D). Loaders hand them through; views are skipped."""
+
+    rows: Tensor
+
+    def __post_init__(self) -> None:
+        if self.rows.dtype != torch.float32 or self.rows.ndim != 2:
+            raise LongtailError(
+                f"expected features as float32 (N, D), got {self.rows.dtype} {tuple(self.rows.shape)}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def image(self, index: int) -> Image.Image:
+        raise LongtailError("expected images, got feature vectors, which cannot be shown")
+
+    def take(self, rows: NDArray[np.int64]) -> VectorRows:
+        return VectorRows(self.rows[torch.from_numpy(rows)])
+
+    def vectors(self) -> Tensor:
+        return self.rows
 
 
 def _taken(items: Sequence[T], rows: NDArray[np.int64]) -> tuple[T, ...]:

@@ -81,6 +81,10 @@ def survey(source: Source) -> Survey:
     """Look at every image once. Those that cannot be read are left out and named, whole classes too; the rest is as training sees it."""
     splits: dict[str, Rows] = {}
     unreadable: list[dict[str, str]] = []
+    if source.splits["train"].pictures.vectors() is not None:
+        raise LongtailError(
+            f"expected images, got the feature vectors of {source.name}: pass --quick to count them"
+        )
     for split, rows in source.splits.items():
         looks, reasons = _looked_at(rows, split)
         for index, reason in sorted(reasons.items()):

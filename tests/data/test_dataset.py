@@ -1,0 +1,39 @@
+import numpy as np
+import pytest
+import torch
+
+from longtail.data.dataset import Split
+from longtail.data.images.stores import ArrayImages
+from longtail.data.open import open_data
+from longtail.errors import LongtailError
+
+
+def split() -> Split:
+    pixels = torch.arange(4 * 3 * 2 * 2).reshape(4, 3, 2, 2).to(torch.uint8)
+    box = torch.arange(8.0).reshape(4, 2)
+    columns = {"domain": torch.tensor([0, 1, 0, 1]), "box": box}
+    return Split(ArrayImages(pixels), torch.arange(4), tuple("abcd"), 0.8, columns)
+
+
+def test_taken_rows_keep_everything_that_is_known_of_them() -> None:
+    whole, part = split(), split().take(np.array([2, 0]))
+    assert (part.ids, part.target.tolist(), part.crop) == (("c", "a"), [2, 0], 0.8)
+    assert part.pictures.image(1).tobytes() == whole.pictures.image(0).tobytes()
+    assert torch.equal(part.columns["box"], whole.columns["box"][[2, 0]])
+    assert len(whole.take(np.arange(0))) == 0
+
+
+def test_splits_whose_parts_do_not_fit_are_refused() -> None:
+    good = split()
+    with pytest.raises(LongtailError, match="as many pictures as targets and ids, got 4, 4 and 3"):
+        Split(good.pictures, good.target, tuple("abc"))
+    with pytest.raises(LongtailError, match="each of 4 rows in column 'domain', got 3"):
+        Split(good.pictures, good.target, good.ids, columns={"domain": torch.zeros(3)})
+
+
+def test_native_resolution_gives_back_the_pixels_of_the_source() -> None:
+    small, large = open_data("digits-lt"), open_data("digits-lt", size=12)
+    assert not large.has_vectors
+    again = large.at_native_resolution()
+    assert (large.size, again.size) == (12, 8)
+    assert again.test.pictures.image(3).tobytes() == small.test.pictures.image(3).tobytes()
