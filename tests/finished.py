@@ -10,12 +10,15 @@ from typing import Any
 import torch
 
 from longtail.data.request import DataRequest
-from longtail.nn import Linear, Network, build
+from longtail.nn import Adjusted, Linear, Network, build
 from longtail.nn.files import write
 from longtail.nn.networks import Classifier
 from longtail.records.documents import FORMAT
 from longtail.records.row import row_of
 from longtail.records.scores import add_scores
+
+QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}
+"""Keywords of a training of a second."""
 
 CLASSES = tuple("0123456789")
 
@@ -86,3 +89,17 @@ def calibrated(folder: Path, thresholds: Sequence[float]) -> Path:
     }
     (folder / "model" / "conformal.json").write_text(json.dumps(content))
     return folder
+
+
+def changed(path: Path, **values: Any) -> None:
+    """Change values of a JSON file."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def adjusted(spec: dict[str, Any], head: Any) -> Network:
+    """With shift and temperature, so that nothing between the head and the answer is forgotten."""
+    torch.manual_seed(0)
+    network = build(spec)
+    return Adjusted(
+        network, head(network.dim, 10, scale=3.0), bias=torch.randn(10), temperature=1.7
+    ).eval()

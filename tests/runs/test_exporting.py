@@ -12,19 +12,16 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-import timm
 import torch
-from finished import CLASSES, calibrated, finished
+from finished import CLASSES, adjusted, calibrated, finished
 from PIL import Image
 
 from longtail.nn import (
     NETWORKS,
-    Adjusted,
     Classifier,
     Cosine,
     CosineExperts,
     Linear,
-    Network,
     TokenHeads,
     build,
 )
@@ -60,27 +57,6 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
     "timm": ({"name": "timm:test_vit", "size": 32, "patch": 8}, Linear),
 }
 IN_TIMM = {"vit_mini", "vit_tiny", "timm"}
-# Others that timm can be given; its own ways to name a classifier.
-FURTHER: dict[str, tuple[dict[str, Any], Any]] = {
-    "plain vit": ({"name": "vit_mini", "size": 8, "width": 16, "depth": 2}, Linear),
-    "resnet": ({"name": "timm:resnet10t", "size": 32}, Linear),
-    "efficientnet": ({"name": "timm:test_efficientnet", "size": 32}, Linear),
-    "convnext": ({"name": "timm:test_convnext", "size": 32}, Linear),
-    "mean of tokens": (
-        {"name": "timm:deit_tiny_distilled_patch16_224", "size": 16, "patch": 8},
-        Linear,
-    ),
-    "pool of its own": ({"name": "timm:test_vit", "size": 32, "pool": "avg"}, Linear),
-}
-
-
-def adjusted(spec: dict[str, Any], head: Any) -> Network:
-    """With shift and temperature, so that nothing between the head and the answer is forgotten."""
-    torch.manual_seed(0)
-    network = build(spec)
-    return Adjusted(
-        network, head(network.dim, 10, scale=3.0), bias=torch.randn(10), temperature=1.7
-    ).eval()
 
 
 def test_the_list_has_every_network() -> None:
@@ -106,35 +82,6 @@ def test_every_network_leaves_by_every_door(name: str, to: Target, tmp_path: Pat
     assert about["classes"] == list(CLASSES)
     assert about["check"]["images"] == 40
     assert not list(run.glob("**/.export-*"))
-
-
-@pytest.mark.parametrize("name", FURTHER)
-def test_timm_gets_what_it_has(name: str, tmp_path: Path) -> None:
-    spec, head = FURTHER[name]
-    export(finished(tmp_path, adjusted(spec, head), size=spec["size"]), "timm", images=8)
-
-
-@pytest.mark.parametrize("crop", [1.0, 0.8])
-def test_timm_is_shown_the_part_of_a_picture_that_the_run_was(crop: float, tmp_path: Path) -> None:
-    spec, head = CASES["vit_mini"]
-    run = finished(tmp_path, adjusted(spec, head))
-    written = json.loads((run / "model" / "spec.json").read_text(encoding="utf-8"))
-    written["fit"] = {"kept": None, "crop": crop}
-    (run / "model" / "spec.json").write_text(json.dumps(written), encoding="utf-8")
-    folder = export(run, "timm", images=8).folder
-    theirs: Any = timm.data
-    transform = theirs.create_transform(
-        **theirs.resolve_model_data_config(
-            timm.create_model(f"local-dir:{folder}", pretrained=True)
-        )
-    )
-    picture = Image.fromarray(
-        np.random.default_rng(5).integers(0, 255, (29, 41, 3), dtype=np.uint8)
-    )
-    loaded = load(run)
-    body: Any = loaded.network.network
-    ours = body.normalize(loaded.preprocessing(picture).float()[None] / 255)[0]
-    assert torch.allclose(transform(picture), ours, atol=1e-6)
 
 
 def ran(readme: Path, *, without: str) -> str:

@@ -1,16 +1,25 @@
 """The network of a run: networks of one's own train, and are imported again only with trust."""
 
+from __future__ import annotations
+
+import importlib
 import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from finished import changed
 from PIL import Image
 from typer.testing import CliRunner
 
+import longtail
 from longtail.cli.main import app
+from longtail.data.open import open_data
+from longtail.records.predictions import read_predictions
 from longtail.runs import evaluate, export, load, train
 from longtail.runs.restore import restore_method
 
@@ -91,3 +100,106 @@ def test_a_network_of_ones_own_trains_and_is_imported_again_only_with_trust(
     method, _ = restore_method(run, trust=True)
     deployed = method.deploy().state_dict()
     assert all(torch.equal(deployed[k], v) for k, v in loaded.network.state_dict().items())
+
+
+def test_loading_gives_the_network_that_was_tested(finished: Path) -> None:
+    loaded = load(finished, device="cpu")
+    test = open_data("digits-lt").test
+    saved, _ = read_predictions(finished / "predictions" / "test.npz")
+    images = [test.pictures.image(index) for index in range(20)]
+    answers = loaded.predict(images)
+    assert torch.allclose(
+        answers.probabilities,
+        torch.from_numpy(saved.logits["logits"][:20]).softmax(dim=1),
+        atol=1e-5,
+    )
+    assert answers.labels == tuple(
+        loaded.classes[int(i)] for i in saved.logits["logits"][:20].argmax(axis=1)
+    )
+    assert loaded.classes == tuple("0123456789")
+    assert loaded.row["recipe"] == "balanced_softmax"
+    assert longtail.load is load
+    assert longtail.train is train
+    assert longtail.nn is importlib.import_module("longtail.nn")
+    assert all(getattr(longtail, name) for name in dir(longtail))
+    with pytest.raises(AttributeError, match="no attribute 'losess'"):
+        _ = longtail.losess
+
+
+def test_loaded_networks_take_paths_pictures_and_tensors(finished: Path, tmp_path: Path) -> None:
+    loaded = load(finished, device="cpu")
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (8, 8, 3), dtype=np.uint8))
+    picture.save(tmp_path / "a.png")
+    tensor = torch.from_numpy(np.asarray(picture).copy()).permute(2, 0, 1).float() / 255
+    ways = [
+        loaded.predict(given).probabilities
+        for given in (
+            picture,
+            tmp_path / "a.png",
+            str(tmp_path / "a.png"),
+            [picture],
+            tensor,
+            tensor[None],
+        )
+    ]
+    assert all(torch.equal(way, ways[0]) for way in ways)
+    (tmp_path / "b.png").write_bytes((tmp_path / "a.png").read_bytes()[:40])
+    strange: list[Any] = [
+        tensor * 255,
+        tensor[:1],
+        torch.zeros(0, 3, 8, 8),
+        tmp_path / "b.png",
+        tmp_path / "none.png",
+        [],
+    ]
+    for given in strange:
+        with pytest.raises(ValueError, match="expected"):
+            loaded.predict(given)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "unfinished",
+        "empty",
+        "newer row",
+        "newer spec",
+        "truncated",
+        "other network",
+        "no weights",
+        "no spec",
+        "broken",
+    ],
+)
+def test_a_folder_that_cannot_be_loaded_says_why(copied: Path, tmp_path: Path, kind: str) -> None:
+    weights, spec = copied / "model" / "model.safetensors", copied / "model" / "spec.json"
+    if kind == "unfinished":
+        (copied / "row.json").unlink()
+    elif kind == "empty":
+        (copied := tmp_path / "empty").mkdir()
+    elif kind == "newer row":
+        changed(copied / "row.json", format=99)
+    elif kind == "newer spec":
+        changed(spec, format=99)
+    elif kind == "truncated":
+        weights.write_bytes(weights.read_bytes()[:-100])
+    elif kind == "other network":
+        network = json.loads(spec.read_text())["network"]
+        network["network"]["width"] = 8
+        network["head"]["dim"] = 32
+        changed(spec, network=network)
+    elif kind == "no weights":
+        weights.unlink()
+    elif kind == "no spec":
+        spec.unlink()
+    elif kind == "broken":
+        spec.write_text(spec.read_text()[:50])
+    words = {
+        "unfinished": "unfinished",
+        "empty": "empty",
+        "newer row": "newer",
+        "newer spec": "newer",
+        "no weights": "nothing at",
+    }
+    with pytest.raises(ValueError, match=words.get(kind, "expected")):
+        load(copied, device="cpu")

@@ -1,0 +1,29 @@
+"""A run folder is locked by one process."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from pathlib import Path
+
+from longtail.records.lock import locked
+
+
+def test_a_child_does_not_hold_what_its_parent_holds(tmp_path: Path) -> None:
+    with locked(tmp_path / "run"):
+        context = multiprocessing.get_context("fork")
+        begun = context.Event()
+
+        def wait() -> None:
+            begun.set()
+            time.sleep(30)
+
+        child = context.Process(target=wait)
+        child.start()
+        assert begun.wait(30)
+    try:
+        with locked(tmp_path / "run"):
+            pass
+    finally:
+        child.kill()
+        child.join()
