@@ -1,9 +1,9 @@
-"""Write docs/results.md and its pictures from the plans and the results.
+"""Write docs/results.md and its figures from the plans and the results.
 
     python benchmarks/render.py [--check]
 
-Every number in the docs comes from a JSON file here. With `--check` nothing is written: it fails if the page or a picture says something
-else.
+Every number in the docs comes from a JSON file here. With `--check` nothing is written: it fails if the
+page or a figure differs.
 """
 
 from __future__ import annotations
@@ -28,17 +28,21 @@ IMAGES = PAGE.parent / "images"
 
 HEAD = """# Results
 
-Written by `benchmarks/render.py` from `benchmarks/plans` and `benchmarks/results`; nobody types numbers here. A plan says what is asked and
-what is expected before its first run. Accuracies are percent of test images (of validation images where the plan says so) at the weights
-that the plan selects, as the mean ± sample standard deviation over seeds; *balanced* is the mean over classes, *many*, *medium* and
-*few* are means over the classes of a group.
-Core minutes are minutes times threads, on a machine that often did something else as well: read them as sizes. "40 + 31" has 31 more for
-the teacher or the encoder that an arm began with; rows of such arms without a plus leave them out.
+`benchmarks/render.py` writes this page from `benchmarks/plans` and `benchmarks/results`; no number is typed
+by hand.
+A plan states the question and the expected result before its first run.
+
+- Accuracies are percentages of test images (of validation images if the plan says so), for the weights that
+  the plan selects, as mean ± sample standard deviation over seeds.
+- *balanced* is the mean over classes; *many*, *medium* and *few* are means over the classes of a group.
+- Core minutes are minutes times threads, on a machine that often did other work: read them as rough sizes.
+  "40 + 31" has 31 more for the teacher or the encoder that an arm started from; rows of such arms without a
+  plus leave them out.
 """
 
 
 def page(folder: Path = HERE) -> str:
-    """The whole page, from the plans and results in a folder."""
+    """The page, from the plans and results in a folder."""
     plans = {path.stem: _read(path) for path in sorted((folder / "plans").glob("*.json"))}
     parts, speed = (
         [HEAD],
@@ -151,8 +155,8 @@ def _accuracy(
     if ran:
         yield from _table(plan, ran)
         if len(ran) > 1:
-            yield f"![The table as a picture: a dot for each seed, a bar at each mean, dashed the mean of the first arm]({image})\n"
-        yield "Commands, one seed of each:\n"
+            yield f"![The table as a figure: a dot for each seed, a bar at each mean, the mean of the first arm dashed]({image})\n"
+        yield "Commands, for one seed of each arm:\n"
         yield "```bash"
         yield from (_command(own[0]) for own in ran.values())
         yield "```\n"
@@ -163,14 +167,14 @@ def _accuracy(
         if "copied" in result
     ]
     if copied:
-        yield f"The same command as in another plan, so not run again: {'; '.join(copied)}.\n"
+        yield f"Copied from another plan with the same command: {'; '.join(copied)}.\n"
     begun = [
         f"`{result['arm']}` with seed {result['row']['seed']}: {first} ({_percent([score])}% balanced on validation)"
         for result in found
         for first, score in result.get("begun_with", {}).items()
     ]
     if begun:
-        yield f"Began with: {'; '.join(begun)}.\n"
+        yield f"Started from: {'; '.join(begun)}.\n"
     seeds = {arm: {result["row"]["seed"] for result in own} for arm, own in ran.items()}
     missing = {
         arm: [str(seed) for seed in plan["seeds"] if seed not in seeds.get(arm, ())]
@@ -208,7 +212,7 @@ def _table(
         yield f"| {' | '.join([named, str(len(own)), *_scores(tests, groups), minutes])} |"
         before = [result["row"].get("adjustment", {}).get("test") for result in own]
         if all(before):
-            yield f"| {' | '.join([f'{named}, before it was adjusted', '', *_scores(before, groups), ''])} |"
+            yield f"| {' | '.join([f'{named}, before the adjustment', '', *_scores(before, groups), ''])} |"
         for head in tests[0].get("heads", {}):
             yield f"| {' | '.join([f'{named}, {head} alone', '', *_scores([test['heads'][head] for test in tests], groups), ''])} |"
     yield ""
@@ -247,14 +251,14 @@ def _facts(rows: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(
         [
             every(
-                "Test images" if rows[0]["test"] else "Validation images, and no test image",
+                "Test images" if rows[0]["test"] else "Validation images (no test images)",
                 (_judged(row)["images"] for row in rows),
             ),
             every("training images", (row["data"]["train_images"] for row in rows)),
             every("parameters", (row["parameters"] for row in rows)),
             every("groups by", (_judged(row)["group_rule"] for row in rows)),
-            every("test-time averaging", (row["tta"] for row in rows)),
-            every("marks", (mark for row in rows for mark in row["data"]["caveats"] or ["none"])),
+            every("test-time augmentation", (row["tta"] for row in rows)),
+            every("caveats", (mark for row in rows for mark in row["data"]["caveats"] or ["none"])),
             every("torch", (row["versions"]["torch"] for row in rows)),
         ]
     )
@@ -286,7 +290,7 @@ def _flat(figures: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, s
 
 
 def main() -> None:
-    """Write the page and the pictures, or check them."""
+    """Write the page and the figures, or check them."""
     for path, text in {
         PAGE: page(),
         **{IMAGES / f"{name}.svg": drawn for name, drawn in pictures().items()},
