@@ -2,14 +2,16 @@
 
     python benchmarks/accuracy.py benchmarks/plans/cifar10_lt_baselines.json --root DATA --work runs/benchmarks [--jobs 2] [--only ARM]
 
-A plan has a question, data, settings, arms, seeds and what is expected; it is committed before its first run. How it is read stands in
-`longtail.experiments.spec.upgrade_plan`. An arm may start from the run of another, as in "pretrained": "{work}/PLAN/ARM-seed{seed}";
-such arms come after all others. If that run is gone, and only its result is left, it is trained again; what it reached stands in the
-results of those that start from it. Runs resume where they were stopped, and a finished one is
-`benchmarks/results/PLAN/ARM-seedN.json`, to be committed. A command that another plan has run is not run again: its result is copied, and
-says from where. A plan that chooses settings has `"judged": "validation"`, and its results keep no numbers of test images. Accuracy does
-not depend on how busy the machine is: `--jobs 2` runs two side by side with one thread each, `--threads 2` one that has to end sooner.
-"""
+A plan has a question, data, settings, arms, seeds and what is expected; it is committed before its
+first run. How it is read stands in `longtail.experiments.spec.upgrade_plan`. An arm may start from
+the run of another, as in "pretrained": "{work}/PLAN/ARM-seed{seed}"; such arms come after all
+others. If that run is gone, and only its result is left, it is trained again; what it reached
+stands in the results of those that start from it. Runs resume where they were stopped, and a
+finished one is `benchmarks/results/PLAN/ARM-seedN.json`, to be committed. A command that another
+plan has run is not run again: its result is copied, and says from where. A plan that chooses
+settings has `"judged": "validation"`, and its results keep no numbers of test images. Accuracy does
+not depend on how busy the machine is: `--jobs 2` runs two side by side with one thread each,
+`--threads 2` one that has to end sooner."""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def silent(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def twin(shown: str) -> tuple[str, dict[str, Any]] | None:
-    """The result of the same command in another plan: equal keywords, data and seed, in any order, and the defaults of today."""
+    """The result of the same command in another plan: equal keywords, data and seed, in any order,
+    and the defaults of today.
+    """
 
     def settings(command: str) -> list[str]:
         return sorted(part for part in command.split(" --") if not part.startswith("out "))
@@ -84,7 +88,9 @@ def curve(folder: RunFolder) -> dict[str, list[dict[str, Any]]]:
 
 
 def minutes(folder: RunFolder, row: Mapping[str, Any]) -> float:
-    """What it took to make what others start from: of an encoder its pretraining, without the classifier that evaluates it."""
+    """What it took to make what others start from: of an encoder its pretraining, without the
+    classifier that evaluates it.
+    """
     pretraining = folder.stage("pretrain").record
     return float(
         json.loads(pretraining.read_text())["minutes"] if pretraining.exists() else row["minutes"]
@@ -190,7 +196,8 @@ def check(plan: Mapping[str, Any], arms: Sequence[str], seeds: Sequence[int]) ->
     """Refuse arms and seeds that a plan lacks: nothing would run, and nothing would say so."""
     if missing := [arm for arm in arms if arm not in plan["arms"]]:
         raise SystemExit(
-            f"expected arms of this plan, got {', '.join(missing)}: take {', '.join(plan['arms'])}, one --only for each"
+            f"expected arms of this plan, got {', '.join(missing)}: take {', '.join(plan['arms'])},"
+            " one --only for each"
         )
     if unknown := [seed for seed in seeds if seed not in plan["seeds"]]:
         raise SystemExit(

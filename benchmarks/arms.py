@@ -1,4 +1,6 @@
-"""The arms of a plan as a picture: a line each, a dot for each seed, overall and by group. `render.py` puts it beside the plan's table."""
+"""The arms of a plan as a picture: a line each, a dot for each seed, overall and by group.
+`render.py` puts it beside the plan's table.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,14 @@ def picture(scores: Mapping[str, Mapping[str, Sequence[float]]], *, title: str) 
     height = TOP + ROW * len(arms) + FOOT
 
     def parts() -> Iterator[str]:
-        yield f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="system-ui, sans-serif" font-size="12"'
-        yield f' role="img" aria-label="{escape(title)}"><rect width="{WIDTH}" height="{height}" fill="white"/>'
+        yield (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}"'
+            ' font-family="system-ui, sans-serif" font-size="12"'
+        )
+        yield (
+            f' role="img" aria-label="{escape(title)}"><rect width="{WIDTH}" height="{height}"'
+            ' fill="white"/>'
+        )
         for place, arm in enumerate(arms):
             yield _text(left - 10, TOP + ROW * (place + 0.5) + 4, arm, anchor="end")
         for number, (name, panel) in enumerate(scores.items()):
@@ -49,14 +57,23 @@ def _panel(
 
     yield _text(left + wide / 2, 18, f"{name}, %")
     for mark in marks:
-        yield f'<line x1="{across(mark):.1f}" x2="{across(mark):.1f}" y1="{TOP}" y2="{bottom}" stroke="#e3e6ea"/>'
+        yield (
+            f'<line x1="{across(mark):.1f}" x2="{across(mark):.1f}" y1="{TOP}" y2="{bottom}"'
+            ' stroke="#e3e6ea"/>'
+        )
     for mark, anchor in ((marks[0], "start"), (marks[-1], "end")):
         yield _text(across(mark), bottom + 16, f"{mark:g}", anchor=anchor, colour=GREY)
     first = across(statistics.fmean(next(iter(arms.values()))))
-    yield f'<line x1="{first:.1f}" x2="{first:.1f}" y1="{TOP}" y2="{bottom}" stroke="{GREY}" stroke-dasharray="3 3"/>'
+    yield (
+        f'<line x1="{first:.1f}" x2="{first:.1f}" y1="{TOP}" y2="{bottom}" stroke="{GREY}"'
+        ' stroke-dasharray="3 3"/>'
+    )
     for place, own in enumerate(arms.values()):
         y, mean = TOP + ROW * (place + 0.5), across(statistics.fmean(own))
-        yield f'<line class="mean" x1="{mean:.1f}" x2="{mean:.1f}" y1="{y - 8:g}" y2="{y + 8:g}" stroke="{BLUE}" stroke-width="3"/>'
+        yield (
+            f'<line class="mean" x1="{mean:.1f}" x2="{mean:.1f}" y1="{y - 8:g}" y2="{y + 8:g}"'
+            f' stroke="{BLUE}" stroke-width="3"/>'
+        )
         yield from (
             f'<circle cx="{across(value):.1f}" cy="{y:g}" r="4" fill="{BLUE}" fill-opacity="0.45"/>'
             for value in own

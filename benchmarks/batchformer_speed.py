@@ -2,9 +2,8 @@
 
     python benchmarks/batchformer_speed.py [--threads 2] [--blocks 20]        # run it alone on the machine
 
-Steps with and without it take turns in blocks within one process, so that a busy neighbour slows both. Writes
-`benchmarks/results/speed/batchformer.json`.
-"""
+Steps with and without it take turns in blocks within one process, so that a busy neighbour slows
+both. Writes `benchmarks/results/speed/batchformer.json`."""
 
 from __future__ import annotations
 
@@ -71,12 +70,13 @@ def asking(made: Classify, batches: list[Labelled]) -> Callable[[int], None]:
 
 
 def in_turns(loops: dict[str, Callable[[int], None]], *, block: int, blocks: int) -> dict[str, Any]:
-    """Milliseconds of each, and what the second adds to the first: the median over blocks of the difference."""
+    """Milliseconds of each, and what the second adds to the first: the median over blocks of the
+    difference.
+    """
     times: dict[str, list[float]] = {name: [] for name in loops}
     for number in range(blocks + 1):
-        for name, loop in list(loops.items())[
-            :: 1 if number % 2 else -1
-        ]:  # who is first takes turns, too
+        # Who is first takes turns, too
+        for name, loop in list(loops.items())[:: 1 if number % 2 else -1]:
             before = time.perf_counter()
             loop(block)
             if number:  # the first block warms up
@@ -126,7 +126,10 @@ def main() -> None:
         ),
         "inference_equal_to_the_bit": equal,
     }
-    question = "What does BatchFormer add to a training step of ResNet-32 (batch 128, 100 classes), and to inference?"
+    question = (
+        "What does BatchFormer add to a training step of ResNet-32 (batch 128, 100 classes), and to"
+        " inference?"
+    )
     command = (
         f"python benchmarks/batchformer_speed.py --threads {asked.threads} --blocks {asked.blocks}"
     )

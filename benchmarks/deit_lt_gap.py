@@ -2,9 +2,9 @@
 
     python benchmarks/deit_lt_gap.py
 
-Balanced accuracy on validation, minus the teacher's after its last epoch, of the student, of each of its tokens alone, and of the same
-transformer without a teacher; from the results of the plan deit_lt_cifar10_lt, which say what the teacher had reached.
-"""
+Balanced accuracy on validation, minus the teacher's after its last epoch, of the student, of each
+of its tokens alone, and of the same transformer without a teacher; from the results of the plan
+deit_lt_cifar10_lt, which say what the teacher had reached."""
 
 from __future__ import annotations
 
@@ -48,8 +48,7 @@ def gaps(results: Path, *, seed: int = 0) -> dict[str, Line]:
 def main() -> None:
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     PICTURE.write_text(
-        line_file(gaps(HERE / "results"), x="epoch", y="points above the teacher"),
-        encoding="utf-8",
+        line_file(gaps(HERE / "results"), x="epoch", y="points above the teacher"), encoding="utf-8"
     )
     print(PICTURE)
 

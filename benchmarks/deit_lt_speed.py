@@ -2,11 +2,12 @@
 
     python benchmarks/deit_lt_speed.py [--threads 2]       # run it alone on the machine
 
-Steps of the same student take turns within one process, so that a busy neighbour slows all of them: with classes that cost nothing, with
-those of the store, and with those of a living teacher. Whole steps differ by more than a reading of the store takes, so that is timed by
-itself too (`remembered_ms`, median of a batch, and its share of a step). Large networks are counted and not run: the forward pass of the
-teacher over the three times as expensive step of the student. Writes `benchmarks/results/speed/deit_lt_speed.json`.
-"""
+Steps of the same student take turns within one process, so that a busy neighbour slows all of them:
+with classes that cost nothing, with those of the store, and with those of a living teacher. Whole
+steps differ by more than a reading of the store takes, so that is timed by itself too
+(`remembered_ms`, median of a batch, and its share of a step). Large networks are counted and not
+run: the forward pass of the teacher over the three times as expensive step of the student. Writes
+`benchmarks/results/speed/deit_lt_speed.json`."""
 
 from __future__ import annotations
 
@@ -133,7 +134,9 @@ def turns(
 
 
 def counted(student: dict[str, Any], teacher: dict[str, Any]) -> dict[str, Any]:
-    """The living teacher's share of a step by floating point operations, of which a step has three of the student's forward passes."""
+    """The living teacher's share of a step by floating point operations, of which a step has three
+    of the student's forward passes.
+    """
     flops = {}
     for name, spec in (("student", student), ("teacher", teacher)):
         network = build(spec).train(name == "student")
@@ -168,8 +171,14 @@ def main() -> None:
         figures[f"counted: deit_{size} at 224, resnet50 teacher"] = counted(
             student, {"name": "timm:resnet50", "size": 224}
         )
-    question = "What does a teacher cost a step of its student (batch 128), over the same step with classes that cost nothing?"
-    command = f"python benchmarks/deit_lt_speed.py --threads {asked.threads} --block {asked.block} --blocks {asked.blocks}"
+    question = (
+        "What does a teacher cost a step of its student (batch 128), over the same step with"
+        " classes that cost nothing?"
+    )
+    command = (
+        f"python benchmarks/deit_lt_speed.py --threads {asked.threads} --block {asked.block}"
+        f" --blocks {asked.blocks}"
+    )
     measured.write(
         "deit_lt_speed",
         figures,

@@ -41,7 +41,10 @@ def main() -> None:
     figures = {
         name: {**agreement, "difference_allowed": TOLERANCE, "megabytes": round(size / 1e6, 1)}
     }
-    question = f"Does the network that was exported to {asked.to} answer as the run's? (Difference in parts of the largest logit.)"
+    question = (
+        f"Does the network that was exported to {asked.to} answer as the run's? (Difference in"
+        " parts of the largest logit.)"
+    )
     command = f"python benchmarks/export_check.py RUN --to {asked.to}"
     measured.write(
         f"export_{asked.to}", figures, plan=f"export_{asked.to}", question=question, command=command

@@ -1,10 +1,11 @@
-"""What masked pretraining costs, and Balanced BCE: against all tokens, against lightly, against the machine, and as both grow.
+"""What masked pretraining costs, and Balanced BCE: against all tokens, against lightly, against the
+machine, and as both grow.
 
     python benchmarks/livt_speed.py [--threads 2] [--only QUESTION]       # run it alone on the machine
 
-Contestants take turns within one process, so that a busy neighbour slows all of them. Writes one JSON per question to
-`benchmarks/results/speed/` and two pictures to `docs/images/`. lightly joins where it is installed (`pip install lightly`).
-"""
+Contestants take turns within one process, so that a busy neighbour slows all of them. Writes one
+JSON per question to `benchmarks/results/speed/` and two pictures to `docs/images/`. lightly joins
+where it is installed (`pip install lightly`)."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ SMALL, PAPER = {"width": 128, "depth": 2, "heads": 4}, {"width": 512, "depth": 8
 
 
 class AllTokens(MaskedAutoencoder):
-    """The same, but hidden patches go through the encoder too, as its decoder's mask token would: zeros."""
+    """The same, but hidden patches go through the encoder too, as its decoder's mask token would:
+    zeros.
+    """
 
     def encode(self, normal: Tensor) -> tuple[Tensor, Masked]:
         """All tokens, hidden ones without their pixels."""
@@ -62,7 +65,9 @@ def vit_tiny(patch: int = 4) -> Network:
 
 
 class Lightly(nn.Module):
-    """lightly's parts, put together as its documentation does, with the same encoder, decoder, target and loss."""
+    """lightly's parts, put together as its documentation does, with the same encoder, decoder,
+    target and loss.
+    """
 
     def __init__(self, network: Network, *, width: int, depth: int, heads: int) -> None:
         super().__init__()
@@ -199,7 +204,9 @@ def tokens(rounds: int) -> dict[str, Any]:
 
 
 def classes(rounds: int) -> dict[str, Any]:
-    """Head and Balanced BCE, forward and backward, over the number of classes; 128 rows of 768 features."""
+    """Head and Balanced BCE, forward and backward, over the number of classes; 128 rows of 768
+    features.
+    """
     contestants, features = {}, torch.randn(128, 768)
     for count in (10, 100, 365, 1000, 2000, 4000, 8142):
         head, loss = Linear(768, count), BalancedBCE(torch.arange(1, count + 1))
@@ -225,7 +232,9 @@ def _draw(name: str, lines: Mapping[str, Sequence[tuple[float, float]]], *, x: s
 
 
 def _straight(points: Sequence[tuple[float, float]]) -> dict[str, float]:
-    """How straight a line is: the exponent of the best power law, and the share of variance that a straight line explains."""
+    """How straight a line is: the exponent of the best power law, and the share of variance that a
+    straight line explains.
+    """
     x, y = zip(*points, strict=True)
     logarithms = torch.tensor(points, dtype=torch.float64).log()
     slope = statistics.linear_regression(logarithms[:, 0].tolist(), logarithms[:, 1].tolist()).slope
@@ -247,7 +256,10 @@ def main() -> None:
     size = f"vit_tiny, 32 pixels, patch 4, batch {BATCH}"
     questions: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
         "livt_step": (
-            f"What does hiding patches from the encoder save in a pretraining step ({size}, decoder 128 wide with 2 blocks)?",
+            (
+                f"What does hiding patches from the encoder save in a pretraining step ({size},"
+                " decoder 128 wide with 2 blocks)?"
+            ),
             lambda: mgp_step(SMALL, asked.rounds),
         ),
         "livt_step_paper": (
@@ -268,7 +280,10 @@ def main() -> None:
             continue
         torch.manual_seed(0)
         figures = measure()
-        command = f"python benchmarks/livt_speed.py --threads {asked.threads} --rounds {asked.rounds} --only {name}"
+        command = (
+            f"python benchmarks/livt_speed.py --threads {asked.threads} --rounds {asked.rounds}"
+            f" --only {name}"
+        )
         measured.write(
             name,
             figures,

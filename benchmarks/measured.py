@@ -24,7 +24,9 @@ def write(
     plan: str = "speed",
     threads: int | None = None,
 ) -> None:
-    """Write the figures of a question with the command, machine, versions and commit behind them, and print them."""
+    """Write the figures of a question with the command, machine, versions and commit behind them,
+    and print them.
+    """
     machine = {"cores": os.cpu_count(), "threads": threads, "kind": platform.machine()}
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],

@@ -2,8 +2,8 @@
 
     python benchmarks/picture.py [--check]
 
-It shows the results of the plan digits_lt_demo. With `--check` nothing is written: it fails if the picture shows something else.
-"""
+It shows the results of the plan digits_lt_demo. With `--check` nothing is written: it fails if the
+picture shows something else."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def picture(folder: Path = HERE) -> str:
         rows[result["arm"]].append(row_of(result["row"], source=path))
     if not all(rows.values()):
         raise ValueError(
-            "expected results of both arms of digits_lt_demo, got too few: run benchmarks/accuracy.py on this plan"
+            "expected results of both arms of digits_lt_demo, got too few: run"
+            " benchmarks/accuracy.py on this plan"
         )
     recalls = {
         name: [
@@ -61,7 +62,10 @@ def _text(
     size: int = 13,
     turn: str = "",
 ) -> str:
-    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="{colour}" font-size="{size}"{turn}>{escape(words)}</text>'
+    return (
+        f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="{colour}"'
+        f' font-size="{size}"{turn}>{escape(words)}</text>'
+    )
 
 
 def _x(position: int, classes: int) -> float:
@@ -73,8 +77,14 @@ def _y(share: float) -> float:
 
 
 def _frame(seeds: int) -> Iterator[str]:
-    yield f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="system-ui, sans-serif" role="img"'
-    yield ' aria-label="Recall of each digit with cross entropy and with balanced softmax, over the number of training images">'
+    yield (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}"'
+        ' font-family="system-ui, sans-serif" role="img"'
+    )
+    yield (
+        ' aria-label="Recall of each digit with cross entropy and with balanced softmax, over the'
+        ' number of training images">'
+    )
     yield f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>'
     for percent in (0, 25, 50, 75, 100):
         y = _y(percent / 100)
@@ -94,7 +104,10 @@ def _bars(counts: Sequence[int]) -> Iterator[str]:
     wide = 0.62 * (WIDTH - LEFT - RIGHT) / len(counts)
     for label, count in enumerate(counts):
         x, y = _x(label, len(counts)), _y(0.92 * count / max(counts))
-        yield f'<rect x="{x - wide / 2:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{_y(0) - y:.1f}" fill="{GREY}"/>'
+        yield (
+            f'<rect x="{x - wide / 2:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{_y(0) - y:.1f}"'
+            f' fill="{GREY}"/>'
+        )
         yield _text(x, _y(0) + 18, str(label))
         yield _text(x, _y(0) + 36, str(count), colour="#6b7280", size=12)
 
@@ -103,7 +116,10 @@ def _lines(recalls: Mapping[str, Sequence[float]]) -> Iterator[str]:
     for name, own in recalls.items():
         points = [(_x(label, len(own)), _y(recall)) for label, recall in enumerate(own)]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        yield f'<polyline points="{path}" fill="none" stroke="{COLOURS[name]}" stroke-width="2.5" stroke-linejoin="round"/>'
+        yield (
+            f'<polyline points="{path}" fill="none" stroke="{COLOURS[name]}" stroke-width="2.5"'
+            ' stroke-linejoin="round"/>'
+        )
         yield from (
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{COLOURS[name]}"/>' for x, y in points
         )

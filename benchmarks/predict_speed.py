@@ -1,10 +1,12 @@
-"""How much of a network's speed is left when `predict` reads PNG files for it, and how fast decoding alone is.
+"""How much of a network's speed is left when `predict` reads PNG files for it, and how fast
+decoding
+alone is.
 
     python benchmarks/predict_speed.py [--threads 2] [--images 4096] [--rounds 5]        # run it alone on the machine
 
-ResNet-32 on 32-pixel PNG files of random pixels. The raw network sees a tensor in memory, in batches and a layout as `predict` uses them;
-raw, predict and decoding take turns within one process, so that a busy neighbour slows all of them. Writes
-`benchmarks/results/speed/predict.json`.
+ResNet-32 on 32-pixel PNG files of random pixels. The raw network sees a tensor in memory, in
+batches and a layout as `predict` uses them; raw, predict and decoding take turns within one
+process, so that a busy neighbour slows all of them. Writes `benchmarks/results/speed/predict.json`.
 """
 
 from __future__ import annotations
@@ -97,9 +99,8 @@ def main() -> None:
         works = {"raw": raw, "predict": predict, "decode": decode}
         times: dict[str, list[float]] = {name: [] for name in works}
         for number in range(asked.rounds + 1):
-            for name, work in list(works.items())[
-                :: 1 if number % 2 else -1
-            ]:  # who is first takes turns
+            # Who is first takes turns
+            for name, work in list(works.items())[:: 1 if number % 2 else -1]:
                 spent = seconds(work)
                 if number:  # the first round warms up
                     times[name].append(spent)
@@ -110,8 +111,14 @@ def main() -> None:
         "predict": {"images_per_second": speed["predict"], "percent_of_raw": round(100 * share, 1)},
         "decoding alone": {"images_per_second": speed["decode"]},
     }
-    command = f"python benchmarks/predict_speed.py --threads {asked.threads} --images {asked.images} --rounds {asked.rounds}"
-    question = "How much of ResNet-32's speed is left when `longtail predict` reads 32-pixel PNG files for it? (Wanted: 90 percent.)"
+    command = (
+        f"python benchmarks/predict_speed.py --threads {asked.threads} --images {asked.images}"
+        f" --rounds {asked.rounds}"
+    )
+    question = (
+        "How much of ResNet-32's speed is left when `longtail predict` reads 32-pixel PNG files for"
+        " it? (Wanted: 90 percent.)"
+    )
     measured.write(
         "predict",
         figures,

@@ -2,9 +2,8 @@
 
     python benchmarks/render.py [--check]
 
-Every number in the docs comes from a JSON file here. With `--check` nothing is written: it fails if the
-page or a figure differs.
-"""
+Every number in the docs comes from a JSON file here. With `--check` nothing is written: it fails if
+the page or a figure differs."""
 
 from __future__ import annotations
 
@@ -88,7 +87,9 @@ def _overview(plans: Mapping[str, Mapping[str, Any]], results: Path) -> Iterator
             if own:
                 ran = any(next((results / name).glob(f"{arm}-seed*.json"), None) for arm in own)
                 places[ran].append(f"[{name.replace('_', ' ')}](#{name.replace('_', '-')})")
-        yield f"| `{recipe}` | {', '.join(places[True]) or '-'} | {', '.join(places[False]) or '-'} |"
+        yield (
+            f"| `{recipe}` | {', '.join(places[True]) or '-'} | {', '.join(places[False]) or '-'} |"
+        )
     yield ""
 
 
@@ -104,7 +105,10 @@ def pictures(folder: Path = HERE) -> dict[str, str]:
         if len(ran) > 1:
             drawn[path.stem] = arms.picture(
                 _panels(ran),
-                title=f"Accuracy of the arms of {path.stem}, overall and by group, a dot for each seed",
+                title=(
+                    f"Accuracy of the arms of {path.stem}, overall and by group, a dot for each"
+                    " seed"
+                ),
             )
     return drawn
 
@@ -155,12 +159,18 @@ def _accuracy(
     if ran:
         yield from _table(plan, ran)
         if len(ran) > 1:
-            yield f"![The table as a figure: a dot for each seed, a bar at each mean, the mean of the first arm dashed]({image})\n"
+            yield (
+                "![The table as a figure: a dot for each seed, a bar at each mean, the mean of the"
+                f" first arm dashed]({image})\n"
+            )
         yield "Commands, for one seed of each arm:\n"
         yield "```bash"
         yield from (_command(own[0]) for own in ran.values())
         yield "```\n"
-        yield f"{_facts([result['row'] for result in found])}. Commits: {', '.join(sorted({result['commit'] for result in found}))}.\n"
+        yield (
+            f"{_facts([result['row'] for result in found])}. Commits:"
+            f" {', '.join(sorted({result['commit'] for result in found}))}.\n"
+        )
     copied = [
         f"`{result['arm']}` with seed {result['row']['seed']} is {result['copied']}"
         for result in found
@@ -169,7 +179,8 @@ def _accuracy(
     if copied:
         yield f"Copied from another plan with the same command: {'; '.join(copied)}.\n"
     begun = [
-        f"`{result['arm']}` with seed {result['row']['seed']}: {first} ({_percent([score])}% balanced on validation)"
+        f"`{result['arm']}` with seed {result['row']['seed']}: {first} ({_percent([score])}%"
+        " balanced on validation)"
         for result in found
         for first, score in result.get("begun_with", {}).items()
     ]
@@ -212,9 +223,13 @@ def _table(
         yield f"| {' | '.join([named, str(len(own)), *_scores(tests, groups), minutes])} |"
         before = [result["row"].get("adjustment", {}).get("test") for result in own]
         if all(before):
-            yield f"| {' | '.join([f'{named}, before the adjustment', '', *_scores(before, groups), ''])} |"
+            yield (
+                f"| {' | '.join([f'{named}, before the adjustment', '', *_scores(before, groups), ''])} |"
+            )
         for head in tests[0].get("heads", {}):
-            yield f"| {' | '.join([f'{named}, {head} alone', '', *_scores([test['heads'][head] for test in tests], groups), ''])} |"
+            yield (
+                f"| {' | '.join([f'{named}, {head} alone', '', *_scores([test['heads'][head] for test in tests], groups), ''])} |"
+            )
     yield ""
 
 

@@ -2,8 +2,8 @@
 
     python benchmarks/report_speed.py [RUN...]        # without runs: three made-up ones of 100 classes
 
-Each build is a process of its own, from the start of Python to the file on disk. Writes `benchmarks/results/speed/report.json`.
-"""
+Each build is a process of its own, from the start of Python to the file on disk. Writes
+`benchmarks/results/speed/report.json`."""
 
 from __future__ import annotations
 
@@ -43,8 +43,11 @@ def made_up(
     tested: int = 100,
     size: int = 32,
 ) -> Path:
-    """A run of noise with the shape of CIFAR-100-LT: rare classes are recognised less often; `strength` says how much of that is mended."""
-    # Row and predictions are written as training would, without any: torch stays out of this process, too.
+    """A run of noise with the shape of CIFAR-100-LT: rare classes are recognised less often;
+    `strength` says how much of that is mended.
+    """
+    # Row and predictions are written as training would, without any: torch stays out of this
+    # process, too.
     from types import SimpleNamespace
 
     from longtail.scoring.long_tail import detailed

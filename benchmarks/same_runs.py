@@ -40,7 +40,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # Files are named by patterns of their path in the run folder, and keys by the file they are in.
 RENAMED_WORDS: Mapping[str, str] = {}  # sub-commands, recipes and flags of the command line
 RENAMED_FILES: Mapping[str, str] = {}
-SUMMARY = {  # of a split, in words of the field; the mappings of a list have no name before the point
+# Of a split, in words of the field; the mappings of a list have no name before the point
+SUMMARY = {
     "classes_without_test": "classes_without_images",
     "tested": "images_per_class",
     "eater": "confused_with",
@@ -52,9 +53,8 @@ SUMMARY = {  # of a split, in words of the field; the mappings of a list have no
     "several": "multiple",
     "single_right": "single_correct",
 }
-RENAMED_KEYS: Mapping[
-    str, Mapping[str, str]
-] = {  # of any mapping in a file, or of that under a key
+# Of any mapping in a file, or of that under a key
+RENAMED_KEYS: Mapping[str, Mapping[str, str]] = {
     "row.json": {
         "best_validation.balanced": "value",  # it is the headline's, whatever that is
         "adjusting": "adjustment",

@@ -2,9 +2,8 @@
 
     python benchmarks/speed.py --root DATA        # DATA holds CIFAR-100; run it alone on the machine
 
-Loops are compared in interleaved blocks within one process, so that a busy neighbour slows both. Writes one JSON per question to
-`benchmarks/results/speed/`.
-"""
+Loops are compared in interleaved blocks within one process, so that a busy neighbour slows both.
+Writes one JSON per question to `benchmarks/results/speed/`."""
 
 from __future__ import annotations
 
@@ -99,7 +98,9 @@ def interleaved(
     blocks: int,
     machine: Machine,
 ) -> dict[str, Any]:
-    """Seconds a step of the bare loop and of ours, journal, display and checkpoints included, in turns."""
+    """Seconds a step of the bare loop and of ours, journal, display and checkpoints included, in
+    turns.
+    """
     torch.manual_seed(0)
     hand, method = make(), Plain(make())
     machine.place_module(hand)
@@ -216,19 +217,23 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", action="append", help="a question; may be repeated")
     asked = parser.parse_args()
+    # First: its peak is read from all children so far
     questions: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
-        "demo": (
-            "How long does the demo take, and how much memory?",
-            demo,
-        ),  # first: its peak is read from all children so far
+        "demo": ("How long does the demo take, and how much memory?", demo),
         "command_line": ("How fast does the command line answer?", command_line),
         "loop_mlp": (
-            "What does the loop cost a step, over a bare one, on a tiny MLP (64-64-10, batch 32, one thread)?",
+            (
+                "What does the loop cost a step, over a bare one, on a tiny MLP (64-64-10, batch"
+                " 32, one thread)?"
+            ),
             loop_on_mlp,
         ),
         "loop_resnet32": ("And on resnet32, batch 128?", lambda: loop_on_resnet(asked.threads)),
         "data_wait": (
-            "How much of a resnet32 step (batch 128, CIFAR-100-LT, weak augmentation) waits for data?",
+            (
+                "How much of a resnet32 step (batch 128, CIFAR-100-LT, weak augmentation) waits for"
+                " data?"
+            ),
             lambda: waiting_for_data(asked.root, asked.threads),
         ),
     }

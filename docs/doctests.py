@@ -1,4 +1,6 @@
-"""For the API page: examples in docstrings become code blocks, which Markdown would take for quotations."""
+"""For the API page: examples in docstrings become code blocks, which Markdown would take for
+quotations.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,9 @@ from longtail.nn import BatchFormer
 
 
 def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Long-tailed digits that come with longtail: training images and labels, test images and labels."""
+    """Long-tailed digits that come with longtail: training images and labels, test images and
+    labels.
+    """
     data = open_data("digits-lt", protocol="paper")
     images = [
         torch.stack(
@@ -59,9 +61,8 @@ def train(epochs: int = 20, *, batchformer: bool = True, seed: int = 0) -> float
         for rows in torch.randperm(len(label)).split(64):
             features, target = network(image[rows]), label[rows]
             if batchformer:
-                features, target = neck(
-                    features, target
-                )  # 3. plain rows and attended rows, labels twice
+                # 3. plain rows and attended rows, labels twice
+                features, target = neck(features, target)
             optimizer.zero_grad()
             loss(head(features), target).backward()
             optimizer.step()

@@ -1,4 +1,5 @@
-"""A method of your own: check that it keeps the contract, then train it with everything that resumes.
+"""A method of your own: check that it keeps the contract, then train it with everything that
+resumes.
 
     python examples/own_method.py
 

@@ -18,7 +18,9 @@ class Enough(Exception):
 def stages(
     monkeypatch: pytest.MonkeyPatch, folder: Path, recipe: str, *, first: str = "", **keywords: Any
 ) -> dict[str, Any]:
-    """The stages of a recipe on digits and their optimizers by name, up to the one after `first`; none of them is run."""
+    """The stages of a recipe on digits and their optimizers by name, up to the one after `first`;
+    none of them is run.
+    """
     found: dict[str, Any] = {}
 
     def fit(self: Run, stage: Any) -> Any:

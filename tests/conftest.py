@@ -1,4 +1,6 @@
-"""One thread for every test: two cores shared by several processes are slower than one. And a browser, for tests that are marked so."""
+"""One thread for every test: two cores shared by several processes are slower than one. And a
+browser, for tests that are marked so.
+"""
 
 import os
 import shutil
@@ -42,7 +44,8 @@ def browser() -> "Iterator[Browser]":
     )
     if found is None:
         pytest.skip(
-            "no Chromium on this machine: install it (Debian: apt install chromium) to run the browser tests"
+            "no Chromium on this machine: install it (Debian: apt install chromium) to run the"
+            " browser tests"
         )
     from playwright.sync_api import sync_playwright
 

@@ -48,7 +48,9 @@ def mean(arm: str, group: str = "", *, plan: str = PLAN) -> str:
 
 
 def interval(gains: list[float]) -> tuple[float, float]:
-    """The 95% interval of the mean of three numbers, by Student's t with two degrees of freedom; here it holds zero."""
+    """The 95% interval of the mean of three numbers, by Student's t with two degrees of freedom;
+    here it holds zero.
+    """
     wide = 4.303 * statistics.stdev(gains) / 3**0.5
     low, high = statistics.fmean(gains) - wide, statistics.fmean(gains) + wide
     assert low < 0 < high

@@ -249,7 +249,9 @@ def test_the_page_says_what_was_copied_and_what_a_run_began_with() -> None:
         render._accuracy({"arms": {"new": {}}, "seeds": [0]}, [found], image="images/later.svg")
     )
     assert "`new` with seed 0 is earlier/old-seed0" in text
-    assert "Started from: `new` with seed 0: first/one-seed0 (75.0% balanced on validation)." in text
+    assert (
+        "Started from: `new` with seed 0: first/one-seed0 (75.0% balanced on validation)." in text
+    )
     assert "| 2.0 + 93.1 |" in text  # minutes times threads
 
 

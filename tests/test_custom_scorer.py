@@ -1,4 +1,6 @@
-"""Data that brings its scorer is trained, selected, evaluated, compared and reported by it, without an edit in src."""
+"""Data that brings its scorer is trained, selected, evaluated, compared and reported by it, without
+an edit in src.
+"""
 
 from __future__ import annotations
 

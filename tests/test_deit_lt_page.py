@@ -1,4 +1,6 @@
-"""The page about DeiT-LT points at lines that exist, at sweeps and keywords by their names, and its example runs."""
+"""The page about DeiT-LT points at lines that exist, at sweeps and keywords by their names, and its
+example runs.
+"""
 
 from __future__ import annotations
 
@@ -86,8 +88,8 @@ def test_the_minutes_are_those_of_the_results() -> None:
     assert teacher < vit
     assert f"took {vit + student:.0f} minutes on two cores" in TEXT
     assert (
-        f"({teacher:.1f} and {vit:.1f} minutes on a thread), then the student ({student:.1f} on two threads)"
-        in TEXT
+        f"({teacher:.1f} and {vit:.1f} minutes on a thread), then the student ({student:.1f} on two"
+        " threads)" in TEXT
     )
 
 
@@ -104,8 +106,8 @@ def test_three_seeds_say_what_the_page_says() -> None:
         100 * (one["balanced"] - other["balanced"]) for one, other in zip(student, vit, strict=True)
     ]
     assert (
-        f"is {sum(gaps) / 3:.1f} points, and between {min(gaps):.1f} and {max(gaps):.1f} in every seed"
-        in TEXT
+        f"is {sum(gaps) / 3:.1f} points, and between {min(gaps):.1f} and {max(gaps):.1f} in every"
+        " seed" in TEXT
     )
     for group, above, below in (("few", dist, cls), ("many", cls, dist)):
         assert all(
@@ -137,8 +139,8 @@ def test_the_cost_of_caching_is_that_of_the_results() -> None:
     over, share = ([own[f"remembered_{kind}_percent"] for own in ran] for kind in ("over", "share"))
     assert f"reading cached classes takes {max(share):.2f}% of a step at most" in TEXT
     assert (
-        f"Complete steps with and without it, in turns, differ by {min(over):.1f} to {max(over):.1f}%"
-        in TEXT
+        f"Complete steps with and without it, in turns, differ by {min(over):.1f} to"
+        f" {max(over):.1f}%" in TEXT
     )
     assert max(share) < 2, "the limit that was set"
 
@@ -185,12 +187,12 @@ def test_the_release_says_what_the_page_says() -> None:
     )
     for group in ("many", "few"):
         assert (
-            f"({100 * new['groups'][group]:.1f} against {100 * old['groups'][group]:.1f}% on the {group} group)"
-            in TEXT
+            f"({100 * new['groups'][group]:.1f} against {100 * old['groups'][group]:.1f}% on the"
+            f" {group} group)" in TEXT
         )
     assert (
-        f"the mean of both tokens has {100 * released['balanced']:.1f} against {100 * plain['balanced']:.1f}%"
-        in TEXT
+        f"the mean of both tokens has {100 * released['balanced']:.1f} against"
+        f" {100 * plain['balanced']:.1f}%" in TEXT
     )
 
 

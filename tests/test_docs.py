@@ -35,7 +35,9 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 
 def undefined(text: str) -> list[str]:
-    """Names that an example uses and nowhere defines. (The tutorial's go on with each other and are executed; design shows an excerpt.)"""
+    """Names that an example uses and nowhere defines. (The tutorial's go on with each other and are
+    executed; design shows an excerpt.)
+    """
     nodes = [*ast.walk(ast.parse(text))]
     bound = {*dir(builtins)} | {
         node.id
@@ -158,7 +160,8 @@ def test_python_in_the_docs_compiles_and_commands_are_known(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_and_pictures_of_a_page_are_there(page: Path) -> None:
-    # The strict build knows about links between pages, but neither about pictures nor about the pages outside docs.
+    # The strict build knows about links between pages, but neither about pictures nor about the
+    # pages outside docs.
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) + re.findall(
         r'(?:src|href)="([^"#]+)"', text
@@ -348,8 +351,8 @@ def test_results_show_each_token_below_their_mean(tmp_path: Path) -> None:
         path.write_text(json.dumps(content))
     page = render.page(tmp_path)
     assert (
-        "| `student` | 1 | 50.0 | 50.0 | 40.0 | 0.100 | 2.0 |\n| `student`, cls alone |  | 50.0 | 50.0 | 10.0 | 0.100 |  |"
-        in page
+        "| `student` | 1 | 50.0 | 50.0 | 40.0 | 0.100 | 2.0 |\n| `student`, cls alone |  | 50.0 |"
+        " 50.0 | 10.0 | 0.100 |  |" in page
     )
     assert "| `student`, dist alone |  | 50.0 | 50.0 | 70.0 | 0.100 |  |" in page
 
@@ -431,8 +434,8 @@ def test_what_adjusting_did_on_plankton_is_what_the_results_say() -> None:
     )
     page = " ".join((ROOT / "docs" / "auto.md").read_text(encoding="utf-8").split())
     assert (
-        f"accuracy was {balanced:.1f}% (and overall accuracy {before_top1:.1f} instead of {top1:.1f}%)"
-        in page
+        f"accuracy was {balanced:.1f}% (and overall accuracy {before_top1:.1f} instead of"
+        f" {top1:.1f}%)" in page
     )
     (shifted,) = [row for row in rows if row["adjustment"]["tau"] > 0]
     for split, paid in (("val", True), ("test", False)):

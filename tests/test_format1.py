@@ -1,4 +1,6 @@
-"""Run folders of format 1, as people have them, are read, resumed and compared by the code of today."""
+"""Run folders of format 1, as people have them, are read, resumed and compared by the code of
+today.
+"""
 
 import json
 import shlex

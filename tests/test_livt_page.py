@@ -30,16 +30,16 @@ def test_speeds_are_those_of_the_results() -> None:
         _speed, ("livt_step", "livt_step_paper", "livt_tokens", "livt_classes")
     )
     assert (
-        f"{small['all_over_visible']:g} times as fast with a decoder 128 wide and 2 blocks, {large['all_over_visible']:g} times"
-        in TEXT
+        f"{small['all_over_visible']:g} times as fast with a decoder 128 wide and 2 blocks,"
+        f" {large['all_over_visible']:g} times" in TEXT
     )
     assert (
-        f"lightly takes {small['lightly_over_visible']:.2f} and {large['lightly_over_visible']:.2f} times as long"
-        in TEXT
+        f"lightly takes {small['lightly_over_visible']:.2f} and {large['lightly_over_visible']:.2f}"
+        " times as long" in TEXT
     )
     assert (
-        f"reach {small['visible_percent_of_peak']:.0f} and {large['visible_percent_of_peak']:.0f}% of what"
-        in TEXT
+        f"reach {small['visible_percent_of_peak']:.0f} and {large['visible_percent_of_peak']:.0f}%"
+        " of what" in TEXT
     )
     assert (
         f"exponents of {tokens['power']:.2f}, and of {classes['power']:.2f} from 1,000 classes on"
@@ -147,12 +147,12 @@ def test_the_differences_are_those_of_the_results() -> None:
     assert f"{tuned:.0f} points ahead of RandAugment" in TEXT
     assert f"Bal-BCE is {balanced('bal-bce') - balanced('bce'):.0f} points above BCE" in TEXT
     assert (
-        f"{balanced('bal-ce') - balanced('scratch-bal-ce-epochs'):.0f} points above as many epochs of labels from scratch"
-        in TEXT
+        f"{balanced('bal-ce') - balanced('scratch-bal-ce-epochs'):.0f} points above as many epochs"
+        " of labels from scratch" in TEXT
     )
     assert (
-        f"and {balanced('bal-ce') - balanced('scratch-bal-ce-minutes'):.0f} points above as many minutes"
-        in TEXT
+        f"and {balanced('bal-ce') - balanced('scratch-bal-ce-minutes'):.0f} points above as many"
+        " minutes" in TEXT
     )
     assert f"Bal-BCE is {balanced('bal-ce') - balanced('bal-bce'):.0f} points below Bal-CE" in TEXT
     assert f"linear classifier on the frozen encoder has {balanced('mgp'):.0f}%" in TEXT

@@ -13,7 +13,8 @@ def test_an_unknown_name_gets_the_known_and_the_closest() -> None:
     said = str(unknown("dataset", "cifar100lt", ["digits-lt", "cifar100-lt"], more="; or a folder"))
     assert (
         said
-        == "unknown dataset 'cifar100lt': did you mean cifar100-lt? Known: cifar100-lt, digits-lt; or a folder"
+        == "unknown dataset 'cifar100lt': did you mean cifar100-lt? Known: cifar100-lt, digits-lt;"
+        " or a folder"
     )
 
 

@@ -1,4 +1,6 @@
-"""A small method and small data for tests of the engine: everything that makes resuming hard, at toy size."""
+"""A small method and small data for tests of the engine: everything that makes resuming hard, at
+toy size.
+"""
 
 from __future__ import annotations
 

@@ -73,9 +73,8 @@ class Outcome:
 
     terms: Mapping[str, Tensor]  # already weighted; the loss is their sum
     notes: Mapping[str, Tensor] = field(default_factory=dict)  # worth plotting, not optimized
-    carry: Mapping[str, Tensor] = field(
-        default_factory=dict
-    )  # one row per sample, handed to `after_step`
+    # One row per sample, handed to `after_step`
+    carry: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         strange = [
@@ -88,7 +87,8 @@ class Outcome:
                 else f"{strange[0]!r}, which is {_shape(self.terms[strange[0]])}"
             )
             raise LongtailError(
-                f"expected the terms of a loss as tensors of one number each, got {got}: give the mean over rows by a name"
+                f"expected the terms of a loss as tensors of one number each, got {got}: give the"
+                " mean over rows by a name"
             )
 
     @property
@@ -118,14 +118,19 @@ class Method(nn.Module, ABC, Generic[B]):
     """
 
     steps_per_round: int = 1
-    """Steps until every trainable weight has had a gradient; more than 1 where players alternate."""
+    """Steps until every trainable weight has had a gradient; more than 1 where players alternate.
+    """
 
     @abstractmethod
     def forward(self, batch: B, clock: Clock) -> Outcome:
-        """Look at a batch. A function of (weights, batch, clock) up to seeded draws; writes no state but batch-norm's."""
+        """Look at a batch. A function of (weights, batch, clock) up to seeded draws; writes no
+        state but batch-norm's.
+        """
 
     def after_step(self, outcome: Outcome, clock: Clock) -> None:
-        """Move what the optimizer does not: queues, momentum copies. The only place where such state may change."""
+        """Move what the optimizer does not: queues, momentum copies. The only place where such
+        state may change.
+        """
 
     @abstractmethod
     def predict(self, image: Tensor) -> Tensor:
@@ -151,12 +156,16 @@ class Batches(Protocol[B_co]):
         ...
 
     def epoch(self, index: int, *, start: int = 0) -> Iterator[B_co]:
-        """The batches of an epoch, from batch `start` on: the same rows and views whatever came before."""
+        """The batches of an epoch, from batch `start` on: the same rows and views whatever came
+        before.
+        """
         ...
 
 
 Predict = Callable[[Tensor], Mapping[str, Tensor]]
-"""Images in [0, 1] on any device -> float32 answers on the CPU: "logits", and one entry per further head."""
+"""Images in [0, 1] on any device -> float32 answers on the CPU: "logits", and one entry per further
+head.
+"""
 
 
 class Evaluator(Protocol):
@@ -184,8 +193,8 @@ class Scorer(Protocol):
     def __call__(self, predictions: SplitPredictions, /) -> Mapping[str, float | None]:
         """Scores by name; None where there is nothing to measure.
 
-        A name such as "domain/sketch" is a part of the score "domain": reports show such parts in a table of their own.
-        """
+        A name such as "domain/sketch" is a part of the score "domain": reports show such parts in a
+        table of their own."""
         ...
 
 
@@ -227,7 +236,9 @@ def each_epoch(clock: Clock) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Which weights a stage returns, and how the row names them. Use `last`, `best(...)` or `average(...)`."""
+    """Which weights a stage returns, and how the row names them. Use `last`, `best(...)` or
+    `average(...)`.
+    """
 
     name: str
     best: str | None = None  # the evaluation that chooses, such as "val/balanced"
@@ -239,7 +250,9 @@ last = Keep("last epoch")
 
 
 def best(metric: str, *, higher_is_better: bool = True) -> Keep:
-    """The weights of the epoch that had the best `metric`, such as "val/balanced": the highest, or the lowest."""
+    """The weights of the epoch that had the best `metric`, such as "val/balanced": the highest, or
+    the lowest.
+    """
     return Keep(f"best {metric}", best=metric, higher_is_better=higher_is_better)
 
 
@@ -256,11 +269,11 @@ class Stage(Generic[B]):
     method: Method[B]
     data: Batches[B]
     epochs: int
-    optimizer: Callable[
-        [nn.Module], Optimizer
-    ]  # called by fit after placement: sam(sgd(lr=0.1), rho=0.8)
+    # Called by fit after placement: sam(sgd(lr=0.1), rho=0.8)
+    optimizer: Callable[[nn.Module], Optimizer]
     schedule: Schedule = constant  # a factor of each group's rate
-    mix: BatchTransform = nothing  # mixup, cutmix, teacher labels: outside the closure, so SAM's two looks see one batch
+    # Mixup, cutmix, teacher labels: outside the closure, so SAM's two looks see one batch
+    mix: BatchTransform = nothing
     accumulate: int = 1
     averages: Mapping[str, Average] = field(default_factory=dict)
     evals: Mapping[str, Evaluator] = field(default_factory=dict)

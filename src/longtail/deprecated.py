@@ -1,8 +1,7 @@
 """Old spellings of public names: they work for one more release, with a warning.
 
-`longtail/__init__.py` installs a finder, so that the old names stand here alone and no module carries
-them along.
-"""
+`longtail/__init__.py` installs a finder, so that the old names stand here alone and no module
+carries them along."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ def unknown(kind: str, name: str, known: Iterable[str], *, more: str = "") -> Lo
     names = sorted(known)
     guess = meant(name, names, most=3)
     return LongtailError(
-        f"unknown {kind} {name!r}{f': {guess}' if guess else '.'} Known: {', '.join(names) or 'none'}{more}"
+        f"unknown {kind} {name!r}{f': {guess}' if guess else '.'} Known:"
+        f" {', '.join(names) or 'none'}{more}"
     )
 
 

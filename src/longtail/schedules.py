@@ -19,13 +19,15 @@ from longtail.errors import LongtailError
 def _fraction(name: str, value: float) -> None:
     if not 0.0 <= value <= 1.0:
         raise LongtailError(
-            f"{name} must be a fraction of training in [0, 1], got {value}: for epoch e of E, pass e / E"
+            f"{name} must be a fraction of training in [0, 1], got {value}: for epoch e of E, pass"
+            " e / E"
         )
 
 
 @dataclass(frozen=True)
 class Cosine:
-    """Linear warmup from `start`, then half a cosine down to `floor`; all as factors of the base rate.
+    """Linear warmup from `start`, then half a cosine down to `floor`; all as factors of the base
+    rate.
 
     >>> rate = Cosine(warmup=0.5)
     >>> [round(rate(Clock(step, 8, 0, 1)), 3) for step in (0, 2, 4, 6)]
@@ -65,7 +67,8 @@ class Steps:
     def __post_init__(self) -> None:
         if len(self.at) != len(self.factors):
             raise LongtailError(
-                f"expected one factor for each point, got {len(self.at)} points and {len(self.factors)} factors"
+                f"expected one factor for each point, got {len(self.at)} points and"
+                f" {len(self.factors)} factors"
             )
         if list(self.at) != sorted(self.at):
             raise LongtailError(f"points must rise, got {list(self.at)}")

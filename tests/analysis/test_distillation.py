@@ -90,9 +90,8 @@ def test_ranks_are_of_rare_classes_among_all(data: Dataset, tmp_path: Path) -> N
     few = np.isin(data.train.target.numpy(), data.groups.members["few"])
     with np.load(tmp_path / "rank.npz") as stored:
         assert stored["rank"][1, 1] == feature_rank(tokens, tokens[few])
-    analyse_tokens(
-        own, data, tmp_path, at_most=60, batch=200
-    )  # directions are those of an even sample, in which rare classes stay rare
+    # Directions are those of an even sample, in which rare classes stay rare
+    analyse_tokens(own, data, tmp_path, at_most=60, batch=200)
     sample = np.linspace(0, len(data.train) - 1, 60).astype(int)
     with np.load(tmp_path / "rank.npz") as stored:
         assert stored["rank"][1, 1] == feature_rank(tokens[sample], tokens[few])
@@ -247,11 +246,8 @@ def test_journals_become_curves(tmp_path: Path) -> None:
     with np.load(
         analyse_training({"SAM": flat, "no SAM": sharp, "stopped": stopped}, tmp_path / "analysis")
     ) as stored:
-        assert [float(stored[f"{number}/begin"]) for number in range(3)] == [
-            1.5,
-            1.5,
-            30.0,
-        ]  # of all epochs, not of those that ran
+        # Of all epochs, not of those that ran
+        assert [float(stored[f"{number}/begin"]) for number in range(3)] == [1.5, 1.5, 30.0]
         assert stored["0/val/balanced"][1:].tolist() == pytest.approx([0.2, 0.3])
     for begin, marked in ((0.9, 2.7), (1.0, np.nan)):  # at the end nothing begins
         with np.load(analyse_training({"SAM": flat}, tmp_path / "analysis", begin=begin)) as stored:

@@ -16,9 +16,8 @@ from longtail.nn.experts import Experts
 def classifier(name: str, **keywords: Any) -> nn.Module:
     torch.manual_seed(0)
     network = build({"name": name, "size": 32, **keywords})
-    return Classifier(
-        network.eval(), Linear(network.dim, 10)
-    )  # in training mode, as deployed networks may be
+    # In training mode, as deployed networks may be
+    return Classifier(network.eval(), Linear(network.dim, 10))
 
 
 @pytest.mark.parametrize(

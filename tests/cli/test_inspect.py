@@ -62,7 +62,10 @@ def test_digits_have_nothing_to_mend(longtail: Any) -> None:
             "all 8 x 8",
             "duplicates: none found",
         ),
-        "next: longtail train auto --data digits-lt\n  or: longtail train balanced_softmax --data digits-lt\n",
+        (
+            "next: longtail train auto --data digits-lt\n  or: longtail train balanced_softmax"
+            " --data digits-lt\n"
+        ),
     ):
         assert words in said.out
 

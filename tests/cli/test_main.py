@@ -78,10 +78,14 @@ def test_show_says_everything(longtail: Any) -> None:
 
 
 def test_text_breaks_where_the_terminal_does_and_not_where_the_source_does() -> None:
-    doc = "Train.\n\n    longtail train a\n    longtail train b\n\nOne sentence that\ngoes on.\n\nCost: some\nminutes.\nOurs: 5%."
+    doc = (
+        "Train.\n\n    longtail train a\n    longtail train b\n\nOne sentence that\ngoes"
+        " on.\n\nCost: some\nminutes.\nOurs: 5%."
+    )
     assert (
         tables.unwrapped(doc)
-        == "Train.\n\nlongtail train a\nlongtail train b\n\nOne sentence that goes on.\n\nCost: some minutes.\nOurs: 5%."
+        == "Train.\n\nlongtail train a\nlongtail train b\n\nOne sentence that goes on.\n\nCost:"
+        " some minutes.\nOurs: 5%."
     )
     for name in RECIPES:
         assert tables.unwrapped(read(name).doc).split() == read(name).doc.split()
@@ -267,7 +271,8 @@ def test_sweep_is_a_grid_that_resumes(longtail: Any, tmp_path: Path) -> None:
     ]
     assert sorted(own.parent.name for own in tmp_path.glob("*/row.json")) == expected
     before = {own: own.stat().st_mtime_ns for own in tmp_path.glob("*/row.json")}
-    # The first of the recipes is what the others are compared with, also by the command that it ends with.
+    # The first of the recipes is what the others are compared with, also by the command that it
+    # ends with.
     assert "balanced over cross_entropy" in said.out
     *_, last = said.out.strip().splitlines()
     compared = longtail(*shlex.split(last.removeprefix("next: longtail ").partition(" --out")[0]))

@@ -29,11 +29,7 @@ def test_flags_of_a_search_need_one(longtail: Any, flag: tuple[str, Any]) -> Non
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ("cross_entropy,balanced_softmax", *SMALL),
-        ("--name", "livt-tau"),
-        ("cross_entropy",),
-    ],
+    [("cross_entropy,balanced_softmax", *SMALL), ("--name", "livt-tau"), ("cross_entropy",)],
 )
 def test_a_search_has_one_recipe_and_its_data(longtail: Any, words: tuple[Any, ...]) -> None:
     said = longtail("sweep", *words, "--search", "tau=0..1")

@@ -93,9 +93,10 @@ def test_three_augment_chooses_one_of_three() -> None:
 
 
 def test_three_augment_may_take_a_part_of_the_image() -> None:
+    # Black, then white
     halves = Image.fromarray(
         np.repeat(np.array([[[0] * 3] * 16 + [[255] * 3] * 16], dtype=np.uint8), 32, axis=0)
-    )  # black, then white
+    )
     view = ThreeAugment(16, pad=0, jitter=0.0, flip=False, scale=(0.08, 0.1))
     inside = [view(halves, row).float().std() < 1 for row in drawn(view, 40)]
     assert sum(inside) > 10, "a tenth of the image is often of one colour"
@@ -111,9 +112,8 @@ def test_rotated_turns_the_shifted_image_by_up_to_so_many_degrees_as_torchvision
         random.seed(int(row[0]))
         random.randint(0, 0), random.randint(0, 0)  # the shift
         found.append(random.uniform(-15, 15))
-        expected = rotate(
-            image, found[-1]
-        )  # nearest, and black corners, as transforms.RandomRotation
+        # Nearest, and black corners, as transforms.RandomRotation
+        expected = rotate(image, found[-1])
         assert torch.equal(looked, torch.from_numpy(np.array(expected)).permute(2, 0, 1))
     assert -15 <= min(found) < -14
     assert 14 < max(found) <= 15

@@ -1,4 +1,6 @@
-"""Epochs of any number of steps and paired loaders are functions of (epoch, start), and resume to the bit."""
+"""Epochs of any number of steps and paired loaders are functions of (epoch, start), and resume to
+the bit.
+"""
 
 from __future__ import annotations
 

@@ -88,9 +88,8 @@ def test_even_batches_equal_timms(probability: float, smoothing: float) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_targets_tell_how_much_of_each_image_is_there(seed: int) -> None:
     rows = 5
-    image = torch.eye(rows)[:, :, None, None].expand(
-        rows, rows, 7, 9
-    )  # channel c of image c is 1: the mean says whose pixels they are
+    # Channel c of image c is 1: the mean says whose pixels they are
+    image = torch.eye(rows)[:, :, None, None].expand(rows, rows, 7, 9)
     batch: Labelled = {"image": image, "target": torch.arange(rows), "position": torch.arange(rows)}
     for transform in (Mixup(classes=rows, alpha=0.8), CutMix(classes=rows, alpha=1.0)):
         mixed_image, mixed_target = ours(seed, batch, transform)

@@ -180,7 +180,10 @@ def test_classes_only_in_test_are_left_out_and_said(
     assert data.test.ids == ("test/b/000.png", "test/d/000.png")
     assert data.val.ids == ("val/d/000.png",)
     assert data.warnings == (
-        "2 classes have no training image and were left out, with 3 test images and 1 val images: a, c.",
+        (
+            "2 classes have no training image and were left out, with 3 test images and 1 val"
+            " images: a, c."
+        ),
     )
 
 

@@ -133,9 +133,8 @@ def test_holdout_depends_on_seed_and_purpose_but_on_no_order() -> None:
     out = {
         int(i) for i in hold_out(rows(labels), ["a", "b"], share=5, seed=0, purpose="val")[1].ids
     }
-    turned = rows(
-        [1 - label for label in labels[::-1]], list(range(80))[::-1]
-    )  # rows and classes the other way round
+    # Rows and classes the other way round
+    turned = rows([1 - label for label in labels[::-1]], list(range(80))[::-1])
     assert {
         int(i) for i in hold_out(turned, ["b", "a"], share=5, seed=0, purpose="val")[1].ids
     } == out

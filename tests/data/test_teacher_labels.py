@@ -1,4 +1,6 @@
-"""A teacher is asked once, about the very image, and what it said is kept for those circumstances alone."""
+"""A teacher is asked once, about the very image, and what it said is kept for those circumstances
+alone.
+"""
 
 from __future__ import annotations
 
@@ -128,9 +130,9 @@ def test_a_torn_file_is_made_whole_and_asked_again(tmp_path: Path) -> None:
 def test_several_processes_use_one_file_at_once(tmp_path: Path) -> None:
     path = tmp_path / "x.bin"
     program = (
-        "import sys, torch; from pathlib import Path; from longtail.data.teacher_labels import LabelFile\n"
-        "store, own = LabelFile(Path(sys.argv[1]), epochs=2, draws=30, classes=3), int(sys.argv[2])\n"
-        "store.write(1, torch.arange(own, 30, 3), torch.full((10,), own))"
+        "import sys, torch; from pathlib import Path; from longtail.data.teacher_labels import"
+        " LabelFile\nstore, own = LabelFile(Path(sys.argv[1]), epochs=2, draws=30, classes=3),"
+        " int(sys.argv[2])\nstore.write(1, torch.arange(own, 30, 3), torch.full((10,), own))"
     )
     writers = [
         subprocess.Popen([sys.executable, "-c", program, str(path), str(own)]) for own in range(3)
@@ -289,9 +291,8 @@ def test_a_file_has_its_room_before_it_is_written(
     reserved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
-        raise OSError(
-            errno.EBADF, "Bad file descriptor"
-        )  # as glibc says where a file system cannot
+        # As glibc says where a file system cannot
+        raise OSError(errno.EBADF, "Bad file descriptor")
 
     if not reserved:
         monkeypatch.setattr("os.posix_fallocate", refuse)

@@ -159,6 +159,9 @@ def test_mistakes_are_named(make: Callable[[], View], message: str) -> None:
 
 
 def test_asking_a_network_imports_no_augmentations() -> None:
-    code = "import sys, longtail.runs.model; sys.exit(', '.join({'timm', 'torchvision'} & set(sys.modules)))"
+    code = (
+        "import sys, longtail.runs.model; sys.exit(', '.join({'timm', 'torchvision'} &"
+        " set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == "", f"seconds of every start: {done.stderr}"

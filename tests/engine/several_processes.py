@@ -1,4 +1,6 @@
-"""Trains a small network on the digits in one process or several; started by test_distributed.py, alone or under torchrun."""
+"""Trains a small network on the digits in one process or several; started by test_distributed.py,
+alone or under torchrun.
+"""
 
 import os
 import signal
@@ -50,9 +52,8 @@ class Small(Method[Labelled]):
         return Outcome({"class": loss}, notes, carry={"position": batch["position"]})
 
     def after_step(self, outcome: Outcome, clock: Clock) -> None:
-        self.queue.copy_(
-            outcome.carry["position"].sort().values[: len(self.queue)]
-        )  # rows come process by process
+        # Rows come process by process
+        self.queue.copy_(outcome.carry["position"].sort().values[: len(self.queue)])
 
     def predict(self, image: Tensor) -> Tensor:
         return self.network(image)  # type: ignore[no-any-return]

@@ -58,7 +58,8 @@ def test_the_loop_is_the_one_anyone_would_write_by_hand(tmp_path: Path) -> None:
 def test_accumulation_gives_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:
     whole = ToyMethod(norm=False, dropout=0.0)
     parts = copy.deepcopy(whole)
-    # 44 rows: batches of 16 and a last one of 12; in parts 8 + 8, 8 + 8, 8 + 4: the last group is scaled by its own size.
+    # 44 rows: batches of 16 and a last one of 12; in parts 8 + 8, 8 + 8, 8 + 4: the last group is
+    # scaled by its own size.
     one = fitted(whole, ToyBatches(44, 16), tmp_path)
     two = fitted(parts, ToyBatches(44, 8), tmp_path, accumulate=2)
     assert [clock for clock, _ in one] == [clock for clock, _ in two]

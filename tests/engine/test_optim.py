@@ -90,9 +90,8 @@ def test_layer_decay_agrees_with_timm() -> None:
     )
     assert set(ours) == set(theirs)
     for name, (decay, scale) in theirs.items():
-        if not name.startswith(
-            "norm."
-        ):  # timm gives the last norm the head's rate only in some versions
+        # Timm gives the last norm the head's rate only in some versions
+        if not name.startswith("norm."):
             assert ours[name][0] == decay, name
             assert math.isclose(ours[name][1], scale), name
     assert ours["head.weight"] == (0.05, 1.0)

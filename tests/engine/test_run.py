@@ -1,4 +1,6 @@
-"""Runs: killed at any step and resumed, equal to the bit; stopped politely; refusing what is not theirs."""
+"""Runs: killed at any step and resumed, equal to the bit; stopped politely; refusing what is not
+theirs.
+"""
 
 from __future__ import annotations
 
@@ -59,10 +61,12 @@ class Recall:
         torch.rand(3), np.random.rand()  # noqa: NPY002
         batch = next(self.data.epoch(0))
         return {
-            "top1": (predict(batch["image"])["logits"].argmax(1) == batch["target"])
-            .float()
-            .mean()
-            .item()
+            "top1": (
+                (predict(batch["image"])["logits"].argmax(1) == batch["target"])
+                .float()
+                .mean()
+                .item()
+            )
         }
 
 
@@ -231,7 +235,10 @@ def test_weights_that_a_finite_loss_spoilt_do_not_replace_good_ones(tmp_path: Pa
     stage = Stage(name="s", method=Steep(), data=ToyBatches(), epochs=3, optimizer=sgd(lr=0.1))
     with pytest.raises(
         NonFinite,
-        match=r"the weights stopped being finite at step 5 of 9 \(epoch 2 of 3\): 1 of them, such as .*weight",
+        match=(
+            r"the weights stopped being finite at step 5 of 9 \(epoch 2 of 3\): 1 of them, such as"
+            r" .*weight"
+        ),
     ):
         Run(tmp_path).fit(stage)
     saved = torch.load(tmp_path / "s" / "last.pt", weights_only=True)
@@ -284,7 +291,10 @@ def test_a_finished_stage_without_its_weights_is_refused(tmp_path: Path) -> None
     (tmp_path / "s" / "last.pt").unlink()
     with pytest.raises(
         ValueError,
-        match=r"expected the weights of the finished stage 's', got no .*last\.pt: bring it back, or delete",
+        match=(
+            r"expected the weights of the finished stage 's', got no .*last\.pt: bring it back, or"
+            r" delete"
+        ),
     ):
         Run(tmp_path).fit(stage)
 

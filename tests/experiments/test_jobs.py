@@ -58,7 +58,8 @@ def test_an_error_stops_also_the_process_that_was_begun_meanwhile(
 ) -> None:
     python = tmp_path / "python"
     python.write_text(
-        f'#!/bin/sh\nread line\ncase "$line" in *bad*) exit {REFUSED};; esac\nsleep 20\ntouch {tmp_path}/slept\n'
+        f'#!/bin/sh\nread line\ncase "$line" in *bad*) exit {REFUSED};; esac\nsleep 20\ntouch'
+        f" {tmp_path}/slept\n"
     )
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))

@@ -36,13 +36,7 @@ def test_a_row_runs_with_its_own_settings_and_seeds() -> None:
         call["batch"],
         call["batchformer"],
         call["plain_weight"],
-    ) == (
-        "resnet32",
-        685,
-        512,
-        "on",
-        1.5,
-    )
+    ) == ("resnet32", 685, 512, "on", 1.5)
     assert (
         describe(published()["cifar100-lt-200-balanced-softmax-batchformer"], jobs[0], None)[0]
         == "reproduction"
@@ -66,15 +60,17 @@ def test_fewer_epochs_are_a_smoke_and_other_settings_no_reproduction() -> None:
     kind, remarks = describe(row, job, small)
     assert kind == "smoke"
     assert (
-        remarks[1]
-        == f"This is not the smoke that the band is of: lr is 0.123 instead of {planned(row.name, smoke=True)[0].keywords['lr']}."
+        remarks[1] == "This is not the smoke that the band is of: lr is 0.123 instead of"
+        f" {planned(row.name, smoke=True)[0].keywords['lr']}."
     )
 
 
 def test_what_only_the_user_has_is_asked_for() -> None:
     with pytest.raises(
         ValueError,
-        match=r"cifar10-lt-livt needs pretrained: an encoder of ViT-B/16.*Pass --set pretrained=PATH",
+        match=(
+            r"cifar10-lt-livt needs pretrained: an encoder of ViT-B/16.*Pass --set pretrained=PATH"
+        ),
     ):
         planned("cifar10-lt-livt")
     jobs = planned("cifar10-lt-livt", settings={"pretrained": "mae.pth"}, seeds=[5])

@@ -1,4 +1,6 @@
-"""Search: what it refuses, that it resumes as if nothing had happened, and that only validation chooses."""
+"""Search: what it refuses, that it resumes as if nothing had happened, and that only validation
+chooses.
+"""
 
 from __future__ import annotations
 

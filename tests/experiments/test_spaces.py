@@ -1,4 +1,6 @@
-"""Ranges and values, read by the types of a recipe. What is refused is in tests/experiments/test_search.py."""
+"""Ranges and values, read by the types of a recipe. What is refused is in
+tests/experiments/test_search.py.
+"""
 
 from __future__ import annotations
 

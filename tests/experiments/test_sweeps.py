@@ -258,7 +258,7 @@ def test_an_architecture_holds_for_the_runs_that_others_start_from() -> None:
     with pytest.raises(ValueError, match="expected one network for mgp, which all arms start from"):
         plan(name="livt-tau", grid={"network": "vit_tiny,vit_mini"})
     probe = {"pretrain_probe_epochs": "1", "pretrain_weight_decay": "0.1"}  # not keywords of livt
-    (encoder, *_) = plan(name="livt-tau", seeds=[0], grid=probe)
+    encoder, *_ = plan(name="livt-tau", seeds=[0], grid=probe)
     assert (encoder.keywords["probe_epochs"], encoder.keywords["weight_decay"]) == (1, 0.1)
     with pytest.raises(ValueError, match="unknown keyword of livt 'pretrain_probe_epochs'"):
         # Nothing is pretrained here.

@@ -67,10 +67,11 @@ def test_weights_leave_the_regulariser_alone() -> None:
 
 
 def test_log_densities_of_balanced_data_are_its_minimum() -> None:
-    """For points that each class visits with known chances, no logits do better than log p(x | c) / p(x)."""
-    chance = torch.tensor(
-        [[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]]
-    )  # p(x | c) of two classes and three points
+    """For points that each class visits with known chances, no logits do better than log p(x | c) /
+    p(x).
+    """
+    # p(x | c) of two classes and three points
+    chance = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
     counts = torch.tensor([9, 1])
     target = torch.tensor(
         [

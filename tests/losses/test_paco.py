@@ -96,9 +96,10 @@ def test_an_anchor_is_not_contrasted_with_itself() -> None:
     alone = loss.per_sample(
         logits[:1], target[:1], anchors=anchors[:1], others=others, labels=labels
     )
+    # Only its own cosine grows
     doubled = loss.per_sample(
         logits[:1], target[:1], anchors=3 * anchors[:1], others=others / 3, labels=labels
-    )  # only its own cosine grows
+    )
     assert torch.allclose(alone, doubled)
 
 

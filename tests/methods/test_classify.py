@@ -119,6 +119,7 @@ def test_a_network_without_a_spec_cannot_be_deployed() -> None:
         Classify(Frozen(nn.Flatten()), Linear(192, 3), CrossEntropy()).deploy()
 
 
+# Its sigmoids are answers for classes that every second image has
 @pytest.mark.parametrize(
     ("loss", "confidence"),
     [
@@ -126,10 +127,7 @@ def test_a_network_without_a_spec_cannot_be_deployed() -> None:
         (LogitAdjusted(COUNTS), "softmax"),
         (BinaryCrossEntropy(), "sigmoid"),
         (BalancedBCE(COUNTS, test_prior="uniform"), "sigmoid"),
-        (
-            BalancedBCE(COUNTS),
-            "softmax",
-        ),  # its sigmoids are answers for classes that every second image has
+        (BalancedBCE(COUNTS), "softmax"),
         (ClassBalancedBCE(COUNTS), "sigmoid"),
     ],
 )
@@ -144,7 +142,10 @@ def test_a_deployed_network_says_how_its_logits_are_meant(loss: nn.Module, confi
 def test_a_loss_of_another_signature_is_refused() -> None:
     with pytest.raises(
         ValueError,
-        match=r"expected a loss .*, got CrossEntropyLoss, which takes input, target: take one of longtail.losses",
+        match=(
+            r"expected a loss .*, got CrossEntropyLoss, which takes input, target: take one of"
+            r" longtail.losses"
+        ),
     ):
         Classify(network(), Linear(16, 3), nn.CrossEntropyLoss())
 

@@ -125,7 +125,9 @@ def test_what_does_not_fit_is_refused() -> None:
     plain = network(pool="token")
     with pytest.raises(
         ValueError,
-        match="network with a distillation token, got vit_mini without: build it with pool='tokens'",
+        match=(
+            "network with a distillation token, got vit_mini without: build it with pool='tokens'"
+        ),
     ):
         DistillTokens(plain, TokenHeads(plain.dim, 3), CrossEntropy())
     with pytest.raises(

@@ -138,10 +138,8 @@ def test_a_class_that_is_never_recognised_makes_means_zero_and_is_counted() -> N
 @pytest.mark.parametrize("seed", range(3))
 def test_macro_f1_by_hand_and_by_torchmetrics(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    logits, target = (
-        rng.normal(size=(300, 8)),
-        rng.integers(0, 7, size=300),
-    )  # class 7 is answered but has no images
+    # Class 7 is answered but has no images
+    logits, target = (rng.normal(size=(300, 8)), rng.integers(0, 7, size=300))
     answer = logits.argmax(1).tolist()
     scores = []
     for index in range(7):
@@ -183,7 +181,10 @@ def test_other_mistakes_are_refused() -> None:
 
 
 def test_numbers_and_reports_need_no_torch() -> None:
-    modules = "metrics.accuracy, longtail.scoring.long_tail, longtail.records.predictions, longtail.report.comparison, longtail.report.rows"
+    modules = (
+        "metrics.accuracy, longtail.scoring.long_tail, longtail.records.predictions,"
+        " longtail.report.comparison, longtail.report.rows"
+    )
     code = f"import sys, longtail.{modules}; sys.exit('torch' in sys.modules)"
     assert (
         subprocess.run(

@@ -40,9 +40,8 @@ def guo(sure: NDArray[np.float64], correct: NDArray[np.bool_], bins: int) -> tup
 @pytest.mark.parametrize("seed", range(3))
 def test_equals_the_slow_reference(bins: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    sure = np.concatenate(
-        [rng.uniform(1e-9, 1, size=400), np.linspace(0, 1, bins + 1)[1:]]
-    )  # the edges too
+    # The edges too
+    sure = np.concatenate([rng.uniform(1e-9, 1, size=400), np.linspace(0, 1, bins + 1)[1:]])
     correct = rng.uniform(size=len(sure)) < sure**2
     assert (ece(sure, correct, bins), mce(sure, correct, bins)) == pytest.approx(
         guo(sure, correct, bins), abs=1e-12
@@ -67,18 +66,16 @@ def test_equals_torchmetrics(seed: int) -> None:
 
 def test_an_edge_belongs_to_the_bin_below() -> None:
     sure, correct = np.array([0.5, 0.6]), np.array([True, False])
-    assert ece(sure, correct, 2) == pytest.approx(
-        0.5 * 0.5 + 0.5 * 0.6
-    )  # two bins; one bin would give |0.5 - 0.55|
+    # Two bins; one bin would give |0.5 - 0.55|
+    assert ece(sure, correct, 2) == pytest.approx(0.5 * 0.5 + 0.5 * 0.6)
 
 
 def test_a_perfect_and_a_lying_network() -> None:
     ones = np.ones(4)
     assert ece(ones, np.full(4, True)) == mce(ones, np.full(4, True)) == 0
     assert ece(ones, np.full(4, False)) == mce(ones, np.full(4, False)) == 1
-    assert (
-        ece(np.zeros(4), np.full(4, True)) == 1
-    )  # a confidence of exactly 0 is in the first bin, not lost
+    # A confidence of exactly 0 is in the first bin, not lost
+    assert ece(np.zeros(4), np.full(4, True)) == 1
 
 
 def test_probabilities_equal_torch_and_do_not_overflow() -> None:
@@ -138,10 +135,8 @@ def test_class_wise_calibration_equals_the_slow_reference(
     name: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(seed)
-    logits, target = (
-        2 * rng.normal(size=(120, 5)),
-        rng.integers(0, 4, size=120),
-    )  # class 4 has no images
+    # Class 4 has no images
+    logits, target = (2 * rng.normal(size=(120, 5)), rng.integers(0, 4, size=120))
     probabilities = CONFIDENCES[name](logits)
     expected = []
     for index in range(5):

@@ -24,9 +24,10 @@ def drawn(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Rare classes are harder."""
     target = np.repeat(np.arange(5), images)
-    return 1.5 * rng.normal(size=(len(target), 5)) + (4 - target)[:, None] * np.eye(5)[
-        target
-    ], target
+    return (
+        1.5 * rng.normal(size=(len(target), 5)) + (4 - target)[:, None] * np.eye(5)[target],
+        target,
+    )
 
 
 def probabilities(row: list[float]) -> list[float]:
@@ -72,25 +73,30 @@ def test_thresholds_equal_sorting_by_hand_with_every_fallback(level: float) -> N
 def test_the_image_that_gave_the_threshold_is_inside() -> None:
     logits, target = drawn(np.random.default_rng(0), [40, 30, 30, 30, 30])
     inside = sets(logits, calibrate(logits, target, groups=GROUPS).values)
+    # ceil((n + 1) 0.9)
     assert [int(inside[target == index][:, index].sum()) for index in range(5)] == [
         37,
         28,
         28,
         28,
         28,
-    ]  # ceil((n + 1) 0.9)
+    ]
 
 
 def test_classes_that_share_a_threshold_are_covered_together() -> None:
-    """One frequent class and ten rare, harder ones in a group: with the frequent one's images, their threshold would be too low."""
+    """One frequent class and ten rare, harder ones in a group: with the frequent one's images,
+    their threshold would be too low.
+    """
     groups = Groups("own", {"one": tuple(range(11))})
     rng, images = np.random.default_rng(0), [100] + [5] * 10
 
     def some() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         target = np.repeat(np.arange(11), images)
-        return rng.normal(size=(len(target), 11)) + np.where(target == 0, 5.0, 1.0)[
-            :, None
-        ] * np.eye(11)[target], target
+        return (
+            rng.normal(size=(len(target), 11))
+            + np.where(target == 0, 5.0, 1.0)[:, None] * np.eye(11)[target],
+            target,
+        )
 
     covered = []
     for _ in range(100):

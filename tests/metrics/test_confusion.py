@@ -13,9 +13,11 @@ GROUPS = Groups("ranks: 2/2/2", {"many": (0, 1), "medium": (4, 3), "few": (2, 5)
 def drawn(seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     rng = np.random.default_rng(seed)
     target = rng.integers(0, 5, size=60)  # class 5 has no images
-    return np.eye(6)[rng.integers(0, 6, size=60)] + 0.8 * np.eye(6)[target] * rng.integers(
-        0, 3, size=(60, 1)
-    ), target
+    return (
+        np.eye(6)[rng.integers(0, 6, size=60)]
+        + 0.8 * np.eye(6)[target] * rng.integers(0, 3, size=(60, 1)),
+        target,
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -17,7 +17,9 @@ def drawn_by_hand(
     target: NDArray[np.int64],
     resamples: int,
 ) -> tuple[float, float]:
-    """The slow reference: draw image numbers within each class, one less than it has, score both classifiers on them, subtract."""
+    """The slow reference: draw image numbers within each class, one less than it has, score both
+    classifiers on them, subtract.
+    """
     rng = np.random.default_rng(1)
     differences = []
     for _ in range(resamples):
@@ -129,10 +131,8 @@ def test_wilson_solves_its_equation_and_holds_the_share(images: int, part: float
     (low,), (high,) = wilson(np.array([right]), np.array([images]))
     share = right / images
     assert 0 <= low <= share <= high <= 1
-    for bound in (
-        low,
-        high,
-    ):  # the shares from which the found one is just 1.96 of their own deviations away
+    # The shares from which the found one is just 1.96 of their own deviations away
+    for bound in (low, high):
         assert abs(share - bound) == pytest.approx(
             1.959964 * math.sqrt(bound * (1 - bound) / images), abs=1e-6
         )

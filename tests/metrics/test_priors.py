@@ -12,7 +12,8 @@ from longtail.metrics.priors import IMBALANCES, accuracy_under, shifted, sweep, 
 
 
 def test_priors_are_those_of_sade() -> None:
-    # int(m (1/k) ** (r / (C - 1))) images of each class; CIFAR-100 has 100 test images of each, and these totals.
+    # int(m (1/k) ** (r / (C - 1))) images of each class; CIFAR-100 has 100 test images of each, and
+    # these totals.
     counts = np.array([int(500 * 0.01 ** (index / 99)) for index in range(100)])
     for k, total in zip(IMBALANCES, (7166, 4932, 3876, 2956, 2486), strict=True):
         prior = shifted(counts, k)
@@ -84,9 +85,8 @@ def test_told_the_prior_by_hand() -> None:
 def test_being_told_helps_logits_that_stand_for_a_uniform_prior() -> None:
     rng = np.random.default_rng(0)
     target = np.repeat(np.arange(5), 2000)
-    logits = (
-        rng.normal(size=(10_000, 5)) + np.eye(5)[target]
-    )  # of unit normals around unit vectors, these are the log-likelihoods
+    # Of unit normals around unit vectors, these are the log-likelihoods
+    logits = rng.normal(size=(10_000, 5)) + np.eye(5)[target]
     found = sweep(logits, target, counts=np.array([1000, 300, 100, 30, 10]))
     assert [(own["direction"], own["k"]) for own in found] == [
         *(("forward", k) for k in IMBALANCES[::-1]),

@@ -22,9 +22,8 @@ def test_experts_share_a_trunk_and_have_narrower_ends(
     body = network.body
     assert isinstance(body, Experts)
     assert network.dim == dims
-    if (
-        widths is not None
-    ):  # RIDE: 16 shared, 24 and 48 apart, thirty-one convolutions on the way through an expert
+    # RIDE: 16 shared, 24 and 48 apart, thirty-one convolutions on the way through an expert
+    if widths is not None:
         on_the_way = [
             m
             for part in (body.trunk, body.branches[1])

@@ -106,7 +106,10 @@ def test_an_encoder_that_sees_the_image_through_convolutions_is_refused() -> Non
     hybrid = build({"name": "timm:vit_tiny_r_s16_p8_224", "size": 64, "pool": "avg"})
     with pytest.raises(
         ValueError,
-        match=r"patches are pieces of the image, got timm:vit_tiny_r_s16_p8_224 with \d+ patches of \d+ in a row of 64",
+        match=(
+            r"patches are pieces of the image, got timm:vit_tiny_r_s16_p8_224 with \d+ patches of"
+            r" \d+ in a row of 64"
+        ),
     ):
         MaskedAutoencoder(hybrid, width=8, depth=1, heads=2)
     with pytest.raises(
@@ -209,7 +212,9 @@ def test_every_norm_of_the_decoder_is_as_published() -> None:
 
 @pytest.mark.parametrize("before", [nn.Identity(), nn.LayerNorm(16)], ids=["none", "norm_pre"])
 def test_nothing_hidden_is_the_plain_encoder(before: nn.Module) -> None:
-    """Order does not matter to a transformer: with all patches visible, the tokens are those of the network itself, shuffled."""
+    """Order does not matter to a transformer: with all patches visible, the tokens are those of the
+    network itself, shuffled.
+    """
     method, image = autoencoder(), torch.rand(2, 3, 8, 8, dtype=torch.float64)
     transformer(method.network).norm_pre = before.double()
     method.ratio = 0.01  # the smallest that hides anything

@@ -63,7 +63,9 @@ def public(
     patch: int = 4,
     decoder: tuple[int, int] | None = (8, 1),
 ) -> dict[str, tuple[int, ...]]:
-    """Every key and shape of a public MAE checkpoint: an encoder, and a decoder unless it was left out."""
+    """Every key and shape of a public MAE checkpoint: an encoder, and a decoder unless it was left
+    out.
+    """
     shapes: dict[str, tuple[int, ...]] = {
         "cls_token": (1, 1, width),
         "pos_embed": (1, 1 + grid * grid, width),
@@ -259,7 +261,10 @@ def test_weights_of_something_else_are_refused() -> None:
     grey = {**invented(public(decoder=None)), "patch_embed.proj.weight": torch.zeros(16, 1, 4, 4)}
     with pytest.raises(
         ValueError,
-        match=r"expected patch_embed.proj.weight of shape \(16, 3, 4, 4\).*got \(16, 1, 4, 4\) in grey.pth",
+        match=(
+            r"expected patch_embed.proj.weight of shape \(16, 3, 4, 4\).*got \(16, 1, 4, 4\) in"
+            r" grey.pth"
+        ),
     ):
         load_encoder(encoder(), Weights(Path("grey.pth"), grey))
     wrong = {**invented(public(decoder=None)), "pos_embed": torch.zeros(1, 12, 16)}
@@ -347,7 +352,9 @@ def test_a_folder_of_a_run_that_lacks_its_spec_is_not_whole(name: str, tmp_path:
     for source in (tmp_path, tmp_path / name):
         with pytest.raises(
             ValueError,
-            match=rf"expected {tmp_path / name}/spec.json, which is written last, got weights alone",
+            match=(
+                rf"expected {tmp_path / name}/spec.json, which is written last, got weights alone"
+            ),
         ):
             read_weights(source)
 

@@ -1,4 +1,6 @@
-"""Pretrained weights: found in a cache, fetched by a child that can be ended, named by what they have seen. No network is needed."""
+"""Pretrained weights: found in a cache, fetched by a child that can be ended, named by what they
+have seen. No network is needed.
+"""
 
 from __future__ import annotations
 

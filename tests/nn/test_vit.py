@@ -41,7 +41,9 @@ def test_features_may_be_the_mean_of_the_patches() -> None:
 def test_an_unknown_way_to_pool_names_the_known_ones() -> None:
     with pytest.raises(
         ValueError,
-        match=r"unknown way to pool 'average': did you mean avg.* Known: avg, avg_norm, token, tokens",
+        match=(
+            r"unknown way to pool 'average': did you mean avg.* Known: avg, avg_norm, token, tokens"
+        ),
     ):
         vit_mini(8, width=16, depth=1, pool="average")
 
@@ -83,17 +85,15 @@ def test_in_training_the_last_block_computes_what_is_read_and_nothing_else(name:
     image, direction = torch.rand(3, 3, 32, 32), torch.randn(3, network.dim)
     for key, own in network.named_parameters():
         if "qkv.weight" in key:
-            own.data.mul_(
-                20
-            )  # attention at the start is nearly uniform, and then queries and keys hardly matter
+            # Attention at the start is nearly uniform, and then queries and keys hardly matter
+            own.data.mul_(20)
 
     def learnt(training: bool) -> tuple[Tensor, dict[str, Tensor], int]:
         network.train(training).zero_grad()
         with FlopCounterMode(display=False) as counter:
             features = network(image)
-        (
-            features * direction
-        ).sum().backward()  # not their squares: behind a norm these are constant
+        # Not their squares: behind a norm these are constant
+        (features * direction).sum().backward()
         return (
             features,
             {

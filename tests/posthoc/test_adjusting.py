@@ -17,13 +17,18 @@ COUNTS = np.array([1000, 300, 100, 30, 10])
 def drawn(
     seed: int, images: int, *, tau: float, noise: float = 1.0
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Logits of a network that favours frequent classes by `tau` times the log prior, for equally many images of each class."""
+    """Logits of a network that favours frequent classes by `tau` times the log prior, for equally
+    many images of each class.
+    """
     rng = np.random.default_rng(seed)
     target = np.arange(images) % len(COUNTS)
     log_prior = np.log(COUNTS / COUNTS.sum())
-    return 2.0 * np.eye(len(COUNTS))[target] + rng.normal(
-        0, noise, (images, len(COUNTS))
-    ) + tau * log_prior, target
+    return (
+        2.0 * np.eye(len(COUNTS))[target]
+        + rng.normal(0, noise, (images, len(COUNTS)))
+        + tau * log_prior,
+        target,
+    )
 
 
 def balanced(logits: NDArray[Any], target: NDArray[Any]) -> float:
@@ -69,7 +74,9 @@ def test_tiny_validation_sets_move_nothing_by_chance() -> None:
 
 
 def test_the_error_is_that_of_redrawn_images() -> None:
-    """A shift is accepted where its gain is more than the deviation of a bootstrap: the closed form and the slow one decide alike."""
+    """A shift is accepted where its gain is more than the deviation of a bootstrap: the closed form
+    and the slow one decide alike.
+    """
     target, decided = np.repeat([0, 1, 2], [40, 20, 10]), []
     log_prior = np.log(np.array([40, 20, 10]) / 70)
     weight = 1 / (3 * np.array([40, 20, 10])[target])
@@ -103,9 +110,8 @@ def test_the_temperature_is_that_of_a_search_over_all() -> None:
 
 def test_the_temperature_counts_classes_alike() -> None:
     logits, target = drawn(3, 300, tau=0.3, noise=2.0)
-    many = np.repeat(
-        np.arange(300), np.where(target == 0, 9, 1)
-    )  # the same images of class 0 again and again
+    # The same images of class 0 again and again
+    many = np.repeat(np.arange(300), np.where(target == 0, 9, 1))
     assert temperature(logits[many], target[many]) == pytest.approx(
         temperature(logits, target), rel=0.01
     )
@@ -182,9 +188,8 @@ def test_looking_at_the_images_part_by_part_changes_nothing(
 ) -> None:
     logits, target = drawn(5, 1000, tau=1.0)
     whole = adjustment(logits, target, COUNTS)
-    monkeypatch.setattr(
-        "longtail.posthoc.adjusting.CELLS", 35
-    )  # seven images at a time, and six at the end
+    # Seven images at a time, and six at the end
+    monkeypatch.setattr("longtail.posthoc.adjusting.CELLS", 35)
     parts = adjustment(logits, target, COUNTS)
     assert parts.tau == whole.tau != 0
     assert parts.temperature == pytest.approx(whole.temperature, rel=1e-5)

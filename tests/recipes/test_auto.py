@@ -23,12 +23,13 @@ PLANKTON = Facts(
     threads=2,
     pretrained=(),
 )
+# Images/s at 32 pixels, CPU
 SPEED = {
     "fast_cnn": 600,
     "timm:resnet18": 250,
     "timm:resnet18.a1_in1k": 250,
     "timm:resnet50.a1_in1k": 80,
-}  # images/s at 32 pixels, CPU
+}
 
 
 def costs(facts: Facts) -> Cost:

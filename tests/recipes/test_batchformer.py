@@ -47,8 +47,7 @@ def test_off_is_no_neck_and_perhaps_another_scale() -> None:
     assert own.weight == 1.5
     assert lr_scales(own, 0.1) == lr_scales(own, 1.0, default=1.0) == {}
     with pytest.raises(
-        ValueError,
-        match=r"--batchformer-lr-scale 0\.3 has no effect without a BatchFormer",
+        ValueError, match=r"--batchformer-lr-scale 0\.3 has no effect without a BatchFormer"
     ):
         lr_scales(own, 0.3)
     with pytest.raises(

@@ -97,7 +97,7 @@ def test_teacher_and_student_in_one_command(
             "How unsure the teacher is",
         )
     )
-    (line, _) = [
+    line, _ = [
         json.loads(text)
         for text in (tmp_path / "whole" / "student" / "journal.jsonl").read_text().splitlines()
     ]
@@ -175,7 +175,8 @@ def test_a_paco_teacher_a_weak_view_of_its_own_and_a_release(tmp_path: Path) -> 
     assert "terms/class" in terms
 
 
-# The last of four steps begins at three quarters of training: before the steps at 0.8 and 0.9, and well down the cosine.
+# The last of four steps begins at three quarters of training: before the steps at 0.8 and 0.9, and
+# well down the cosine.
 @pytest.mark.parametrize(
     ("method", "schedule", "last"),
     [
@@ -243,8 +244,7 @@ def test_a_weak_view_is_the_teachers_alone_and_nothing_is_mixed(
     )
     assert found["student"].mix.first == SplitViews()
     with pytest.raises(
-        ValueError,
-        match=r"--teacher-view weak .* before mixing: pass --mixup 0 --cutmix 0",
+        ValueError, match=r"--teacher-view weak .* before mixing: pass --mixup 0 --cutmix 0"
     ):
         train("deit_lt", "digits-lt", tmp_path / "mixed", **keywords)
 
@@ -329,7 +329,10 @@ def test_a_teacher_that_was_changed_is_refused_when_its_student_goes_on(
     save_file({name: -own for name, own in weights.items()}, copy / "model" / "model.safetensors")
     with pytest.raises(
         ValueError,
-        match=r"expected the teacher that this run started with, .*copy with weights \w{12}, got .*restore it",
+        match=(
+            r"expected the teacher that this run started with, .*copy with weights \w{12}, got"
+            r" .*restore it"
+        ),
     ):
         train("deit_lt", "digits-lt", tmp_path / "run", teacher=str(copy), **STUDENT)
 
@@ -364,7 +367,7 @@ def test_the_student_has_the_settings_of_the_paper(
     assert student.data.view == RandAugment(8, flip=False)
     rates = [student.schedule(at(share)) for share in (0.025, 0.05, 0.525, 1.0)]
     assert rates == pytest.approx([0.5, 1, 0.52, 0.04], abs=5e-3)  # down to 4% of the rate
-    (group, *_) = found["student's optimizer"].param_groups
+    group, *_ = found["student's optimizer"].param_groups
     assert (group["lr"], group["betas"]) == (pytest.approx(2e-3 * 64 / 256), (0.9, 0.999))
     batch = {
         "image": torch.randint(256, (8, 3, 8, 8), dtype=torch.uint8),
@@ -407,9 +410,8 @@ def test_a_teacher_that_has_seen_other_images_stands_on_the_row(
         **{**STUDENT, "epochs": 1},
     )
     assert whole.row is not None
-    assert (
-        whole.row["pretraining"] == f"digits-lt, {data.hash[:12]} (teacher)"
-    )  # without the validation images
+    # Without the validation images
+    assert whole.row["pretraining"] == f"digits-lt, {data.hash[:12]} (teacher)"
     took = read_row(teacher)["minutes"]
     assert (
         whole.row["minutes_before"]
@@ -486,7 +488,10 @@ def test_a_teacher_of_other_classes_or_another_order_is_refused_with_both(tmp_pa
         )
     with pytest.raises(
         ValueError,
-        match=r"digits-lt, got .*data's 10 it lacks 0, 1, 2, 3, 4, \.\.\.; of its 2 the data lacks cat, dog\.",
+        match=(
+            r"digits-lt, got .*data's 10 it lacks 0, 1, 2, 3, 4, \.\.\.; of its 2 the data lacks"
+            r" cat, dog\."
+        ),
     ):
         read_teacher(str(tmp_path / "few"), data)
     with pytest.raises(ValueError, match="another order: class 5 is '5' in the data and '6' for"):

@@ -35,7 +35,8 @@ def test_our_numbers_are_the_means_of_committed_results(name: str) -> None:
     doc = " ".join(read(name).doc.split())
     found = OURS.findall(doc.partition("Ours: ")[2])
     assert found, (
-        "after 'Ours: ' comes at least one number with its plan and arm, such as 81.0% (cifar10_lt_baselines/balanced-paper)"
+        "after 'Ours: ' comes at least one number with its plan and arm, such as 81.0%"
+        " (cifar10_lt_baselines/balanced-paper)"
     )
     for number, plan, arm in found:
         rows = [

@@ -53,9 +53,8 @@ def test_balanced_bce_begins_at_the_entropies_of_the_prior() -> None:
 def test_the_variants_of_balanced_bce_can_be_asked_for(test_prior: Any, tau: float) -> None:
     function, head, _ = loss_and_head("bal_bce", COUNTS, 6, tau=tau, test_prior=test_prior)
     zero, target = torch.zeros(3, 6), torch.arange(3)
-    expected = BalancedBCE(COUNTS, tau=tau, test_prior=test_prior)(
-        torch.zeros(3, 3), target
-    )  # as if the head's bias began at 0
+    # As if the head's bias began at 0
+    expected = BalancedBCE(COUNTS, tau=tau, test_prior=test_prior)(torch.zeros(3, 3), target)
     assert function(head(zero), target).item() == pytest.approx(expected.item(), rel=1e-5)
 
 

@@ -142,7 +142,10 @@ def test_a_dry_run_goes_through_both_stages_and_writes_nothing(tmp_path: Path) -
         ({"network": "resnet32"}, "vision transformers have them, such as vit_mini"),
         (
             {"network": "timm:deit_tiny_distilled_patch16_224"},
-            "expected a plain vision transformer, such as timm:vit_base_patch16_224, got deit_tiny_distilled_patch16_224",
+            (
+                "expected a plain vision transformer, such as timm:vit_base_patch16_224, got"
+                " deit_tiny_distilled_patch16_224"
+            ),
         ),
         ({"pretrain_size": 32, "patch": 16}, "size 8 and patch 16"),
         ({"patch": 0}, "size 8 and patch 0"),
@@ -210,9 +213,8 @@ def test_an_arm_of_an_arm_begins_with_the_same_encoder(pretrained: Path, tmp_pat
     network: Any = load(tmp_path / "next").network
     own, given = transformer(network.network).state_dict(), read_weights(pretrained).tensors
     assert torch.equal(own["blocks.5.mlp.fc2.weight"], given["blocks.5.mlp.fc2.weight"])
-    assert (
-        json.loads((tmp_path / "next" / "row.json").read_text())["pretraining"] is None
-    )  # the same data
+    # The same data
+    assert json.loads((tmp_path / "next" / "row.json").read_text())["pretraining"] is None
 
 
 def test_an_arm_goes_on_when_its_encoder_is_changed_or_gone(
@@ -247,9 +249,8 @@ def test_an_arm_goes_on_when_its_encoder_is_changed_or_gone(
             row["minutes_before"]
             == json.loads((pretrained / "pretrain" / "done").read_text())["minutes"]
         )
-        assert (
-            row["pretraining"] == {"changed": None, "gone": "other data"}[name]
-        )  # the second began with the changed one
+        # The second began with the changed one
+        assert row["pretraining"] == {"changed": None, "gone": "other data"}[name]
         if name == "changed":
             one, other = (
                 torch.load(tmp_path / folder / "finetune" / "last.pt")["method"]
@@ -324,9 +325,8 @@ def test_an_encoder_from_elsewhere_stands_on_the_row_and_is_kept(
         tmp_path / ("mae.pth" if kind == "file" else "timm"),
         dict(read_weights(pretrained).tensors),
     )
-    if (
-        kind == "file"
-    ):  # the public layout: a checkpoint with its arguments, and a decoder of which nothing is taken
+    # The public layout: a checkpoint with its arguments, and a decoder of which nothing is taken
+    if kind == "file":
         torch.save(
             {
                 "model": {**weights, "decoder_norm.bias": torch.zeros(4)},
@@ -503,10 +503,8 @@ def test_both_stages_have_the_settings_of_the_paper(
         return group["lr"] / max(own["lr"] for own in optimizer.param_groups), group["weight_decay"]
 
     encoder: Any = transformer(paint.method.autoencoder.network)
-    assert settings(painting, encoder.cls_token) == (
-        1.0,
-        0.05,
-    )  # the tokens decay in pretraining only
+    # The tokens decay in pretraining only
+    assert settings(painting, encoder.cls_token) == (1.0, 0.05)
     assert settings(painting, paint.method.autoencoder.decoder.mask_token) == (1.0, 0.05)
     assert settings(painting, encoder.blocks[0].norm1.weight) == (1.0, 0.0)
     assert settings(labelling, body.cls_token) == (pytest.approx(0.75**7), 0.0)

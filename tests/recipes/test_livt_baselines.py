@@ -140,16 +140,13 @@ def test_vit_scratch_begins_as_a_masked_autoencoder_does_with_one_rate(
 def test_the_baselines_have_their_view_mixing_warmup_and_drop_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Of ImageNet-1K's part; the shift is that of larger data
     views = {
-        "deit3": ThreeAugment(
-            8, flip=False, scale=(0.08, 1.0)
-        ),  # of ImageNet-1K's part; the shift is that of larger data
+        "deit3": ThreeAugment(8, flip=False, scale=(0.08, 1.0)),
         "vit_scratch": RandAugment(8, erase=0.25, flip=False),
     }
-    rates = {
-        "deit3": [0.1] * 6,
-        "vit_scratch": [0.0, 0.02, 0.04, 0.06, 0.08, 0.1],
-    }  # DeiT III's is the same in all blocks
+    # DeiT III's is the same in all blocks
+    rates = {"deit3": [0.1] * 6, "vit_scratch": [0.0, 0.02, 0.04, 0.06, 0.08, 0.1]}
     for recipe, warmup in (("deit3", 0.05), ("vit_scratch", 0.1)):
         stage = stages(monkeypatch, tmp_path / recipe, recipe, **QUICK)["train"]
         assert stage.data.view == views[recipe]

@@ -70,9 +70,8 @@ def test_the_picture_has_originals_on_top(pretrained: Path) -> None:
     assert pixels.shape == (3 * 66 + 2, 8 * 66 + 2, 3)
     first = open_data("digits-lt").val.pictures.image(0)
     assert np.array_equal(pixels[2:66:8, 2:66:8], np.asarray(first))
-    assert (pixels[68:132:8, 2:66:8] == 128).all(
-        axis=2
-    ).sum() == 48  # three quarters of 64 pixels are hidden
+    # Three quarters of 64 pixels are hidden
+    assert (pixels[68:132:8, 2:66:8] == 128).all(axis=2).sum() == 48
 
 
 def test_equally_many_images_of_each_class() -> None:

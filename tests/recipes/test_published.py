@@ -1,4 +1,6 @@
-"""Published rows: settings that recipes accept, values that papers print, bands that follow from them, and runs that match."""
+"""Published rows: settings that recipes accept, values that papers print, bands that follow from
+them, and runs that match.
+"""
 
 from __future__ import annotations
 

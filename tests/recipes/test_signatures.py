@@ -79,12 +79,14 @@ def test_types_and_defaults_are_followed_to_where_they_are_written(
     (tmp_path / "kinds_of_ours").mkdir()
     (tmp_path / "kinds_of_ours" / "__init__.py").write_text("from .near import Rate, Sometimes\n")
     (tmp_path / "kinds_of_ours" / "near.py").write_text(
-        "from typing import Literal\nfrom longtail.recipes.builders import ERASE, Augment as View\nRate = float\nSometimes = View | None\n"
+        "from typing import Literal\nfrom longtail.recipes.builders import ERASE, Augment as"
+        " View\nRate = float\nSometimes = View | None\n"
     )
     (tmp_path / "recipe_of_ours.py").write_text(
-        "from sys import maxsize\nfrom kinds_of_ours import Rate, Sometimes\nfrom longtail.recipes.builders import ERASE, Kept\n"
-        "def mine(run, data, *, keep: Kept = 'last', view: Sometimes = None, erase: Rate = ERASE): ...\n"
-        "def strange(run, data, *, most: maxsize = 1): ...\n"
+        "from sys import maxsize\nfrom kinds_of_ours import Rate, Sometimes\nfrom"
+        " longtail.recipes.builders import ERASE, Kept\ndef mine(run, data, *, keep: Kept = 'last',"
+        " view: Sometimes = None, erase: Rate = ERASE): ...\ndef strange(run, data, *, most:"
+        " maxsize = 1): ...\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     kinds = {

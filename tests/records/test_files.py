@@ -7,12 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from longtail.records.files import (
-    append_line,
-    atomic_write,
-    read_lines,
-    write_text,
-)
+from longtail.records.files import append_line, atomic_write, read_lines, write_text
 
 
 def _fail(part: Path) -> None:

@@ -41,7 +41,9 @@ JOURNAL = [
 
 @pytest.fixture
 def finished(tmp_path: Path) -> Callable[..., Path]:
-    """A way to make a run: what differs from the usual is given by name; `right` is the chance to be right, by class."""
+    """A way to make a run: what differs from the usual is given by name; `right` is the chance to
+    be right, by class.
+    """
 
     def make(
         name: str,

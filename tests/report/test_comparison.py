@@ -26,9 +26,10 @@ def rows(*folders: Path) -> list[Row]:
 
 def correct(folders: Sequence[Path]) -> Any:
     answers = [read_predictions(folder / "predictions" / "test.npz")[0] for folder in folders]
-    return np.mean(
-        [each.logits["logits"].argmax(1) == each.target for each in answers], axis=0
-    ), answers[0].target
+    return (
+        np.mean([each.logits["logits"].argmax(1) == each.target for each in answers], axis=0),
+        answers[0].target,
+    )
 
 
 def balanced(row: Row) -> float:
@@ -48,10 +49,8 @@ def three_seeds(finished: Finished) -> tuple[list[Path], list[Path]]:
 def test_seeds_become_mean_and_sample_deviation(finished: Finished) -> None:
     plain, even = three_seeds(finished)
     table = compare(rows(*plain, *even))
-    assert [line.label for line in table.lines] == [
-        "balanced_softmax",
-        "cross_entropy",
-    ]  # best balanced first
+    # Best balanced first
+    assert [line.label for line in table.lines] == ["balanced_softmax", "cross_entropy"]
     assert table.reference == "cross_entropy"
     numbers = [balanced(row) for row in rows(*plain)]
     score = table.lines[1].scores["balanced"]
@@ -153,10 +152,8 @@ def test_labels_show_only_the_keywords_that_tell_lines_apart(finished: Finished)
         "cross_entropy network=resnet32",
         "cross_entropy network=fast_cnn",
     }
-    assert labels(compare(rows(b, c))) == {
-        "cross_entropy",
-        "logit_adjustment",
-    }  # tau is not a question for cross_entropy
+    # Tau is not a question for cross_entropy
+    assert labels(compare(rows(b, c))) == {"cross_entropy", "logit_adjustment"}
     d = finished(
         "d", recipe="logit_adjustment", keywords={"epochs": 4, "network": "fast_cnn", "tau": 2.0}
     )
@@ -264,9 +261,8 @@ def test_runs_that_began_with_the_run_of_their_own_seed_are_one_line(finished: F
         finished(f"p{seed}", seed=seed, keywords={"pretrained": f"out/mgp-seed{seed}/encoder"})
         for seed in (1, 11)
     ]
-    far = finished(
-        "far", seed=1, keywords={"pretrained": "out/mgp-seed11/encoder"}
-    )  # of another seed, and so another encoder
+    # Of another seed, and so another encoder
+    far = finished("far", seed=1, keywords={"pretrained": "out/mgp-seed11/encoder"})
     assert [line.seeds for line in compare(rows(*arms)).lines] == [(1, 11)]
     assert sorted(line.seeds for line in compare(rows(arms[1], far)).lines) == [(1,), (11,)]
     table = compare(rows(*runs, other))

@@ -87,7 +87,7 @@ def test_latex_is_a_booktabs_tabular_with_the_best_in_bold(finished: Finished) -
             "end{tabular}",
         )
     )
-    (best, second) = [
+    best, second = [
         line
         for line in text.splitlines()
         if line.endswith(r" \\") and not line.startswith("method")
@@ -129,8 +129,8 @@ def test_latex_prints_names_as_they_are(finished: Finished) -> None:
     pair = [finished(f"r{number}", keywords=own, draw=number) for number, own in enumerate(names)]
     text = to_latex(compare(rows(*pair)))
     assert (
-        r"teacher=a\_b \& 50\% of \#1 \{x\} \textasciicircum{}\textasciitilde{} \textbackslash{}o/ \$"
-        in text
+        r"teacher=a\_b \& 50\% of \#1 \{x\} \textasciicircum{}\textasciitilde{}"
+        r" \textbackslash{}o/ \$" in text
     )
     lines = [line for line in text.splitlines() if line.endswith(r" \\")]
     assert len({len(re.findall(r"(?<!\\)&", line)) for line in lines}) == 1

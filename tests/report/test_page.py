@@ -219,7 +219,9 @@ def test_the_same_runs_give_the_same_page_and_nothing_is_left_lying(
 
 @pytest.fixture
 def shown(browser: Browser, finished: Finished, tmp_path: Path) -> Iterator[Shown]:
-    """A page of two runs on a phone; complaints of the browser and requests to anywhere fail the test."""
+    """A page of two runs on a phone; complaints of the browser and requests to anywhere fail the
+    test.
+    """
     folders = [
         finished("plain", classes=("cat", "dog", EVIL)),
         finished(
@@ -383,7 +385,10 @@ def test_what_a_template_is_given_is_escaped(
 
 
 def test_a_table_has_a_caption_headings_and_values_to_sort_by() -> None:
-    template = '{% import "parts.html" as parts %}{{ parts.table("Cap", ["a", "b"], rows, [1], sortable=true, sorted=1, best=0) }}'
+    template = (
+        '{% import "parts.html" as parts %}{{ parts.table("Cap", ["a", "b"], rows, [1],'
+        " sortable=true, sorted=1, best=0) }}"
+    )
     text = (
         page._templates()
         .from_string(template)
@@ -393,7 +398,10 @@ def test_a_table_has_a_caption_headings_and_values_to_sort_by() -> None:
         '<table class="sortable">',
         "<caption><span>Cap</span></caption>",
         '<th scope="col" class="number" aria-sort="descending">b</th>',
-        '<tr class="best"><th scope="row">&lt;x&gt;</th><td class="number" data-value="1.0">1.0 ± 2</td>',
+        (
+            '<tr class="best"><th scope="row">&lt;x&gt;</th><td class="number" data-value="1.0">1.0'
+            " ± 2</td>"
+        ),
         '<td class="number" data-value="">-</td>',
         'tabindex="0"',
     ):

@@ -17,11 +17,8 @@ def test_a_finished_run(finished: Callable[..., Path]) -> None:
     row = read_row(folder)
     assert row["seed"] == 3
     assert row["folder"] == str(folder)
-    assert set(row) == set(Row.__annotations__) - {
-        "adjustment",
-        "minutes_before",
-        "unused",
-    }  # which only some runs have
+    # Which only some runs have
+    assert set(row) == set(Row.__annotations__) - {"adjustment", "minutes_before", "unused"}
 
 
 def refused(folder: Path, *words: str) -> None:

@@ -164,9 +164,8 @@ def test_numbers_of_newer_rows_are_shown_and_older_rows_do_without(finished: Fin
     }
     pairs = dict(said(finished("b", test={"conformal": conformal}))["conformal"])
     assert pairs["worst class"] == "axolotl: 50.0% of 10 images"
-    bare = said(
-        finished("c", predictions=False)
-    )  # of an earlier version, and nothing to complete it from
+    # Of an earlier version, and nothing to complete it from
+    bare = said(finished("c", predictions=False))
     assert bare["reliability"] == []
     assert bare["conformal"] is None
     assert bare["class_table"]["rows"]

@@ -131,7 +131,10 @@ def test_a_folder_that_was_moved_is_found_and_never_judged_by_what_was_learnt(
     (tmp_path / "photos").rename(tmp_path / "moved")
     with pytest.raises(
         ValueError,
-        match=r"expected the run's images at photos, got nothing there.*pass their new place with --root",
+        match=(
+            r"expected the run's images at photos, got nothing there.*pass their new place with"
+            r" --root"
+        ),
     ):
         evaluate(tmp_path / "run", device="cpu", threads=1)
     assert evaluate(tmp_path / "run", root="moved", device="cpu", threads=1)["test"] == test
@@ -210,8 +213,8 @@ def test_mirroring_is_warned_of_where_it_makes_another_class(
 ) -> None:
     evaluate(copied, tta="flip", device="cpu", threads=1)
     assert (
-        "warning: --tta flip mirrors images, and mirrored images of digits-lt are not of their class"
-        in capsys.readouterr().err
+        "warning: --tta flip mirrors images, and mirrored images of digits-lt are not of their"
+        " class" in capsys.readouterr().err
     )
     evaluate(copied, device="cpu", threads=1)
     assert "warning" not in capsys.readouterr().err
@@ -245,9 +248,8 @@ def test_prediction_sets_are_calibrated_on_validation_and_tried_on_test(copied: 
         found["coverage"]
     )
     own = 1 - torch.from_numpy(val.logits["logits"]).double().softmax(1)
-    most = (
-        torch.from_numpy(val.target).bincount(minlength=10).argmax()
-    )  # it has images enough for a threshold of its own
+    # It has images enough for a threshold of its own
+    most = torch.from_numpy(val.target).bincount(minlength=10).argmax()
     scores = own[torch.from_numpy(val.target) == most][:, most].sort().values
     assert shipped["thresholds"][most] == pytest.approx(
         scores[-(-(len(scores) + 1) * 9 // 10) - 1].item()

@@ -1,4 +1,6 @@
-"""Examples of mistakes: the right ones, with a map for every kind of network, and never at the cost of a run."""
+"""Examples of mistakes: the right ones, with a map for every kind of network, and never at the cost
+of a run.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,8 @@ QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"
 def classifier(name: str, **keywords: Any) -> nn.Module:
     torch.manual_seed(0)
     network = build({"name": name, "size": 32, **keywords})
-    return Classifier(
-        network.eval(), Linear(network.dim, 10)
-    )  # in training mode, as deployed networks may be
+    # In training mode, as deployed networks may be
+    return Classifier(network.eval(), Linear(network.dim, 10))
 
 
 def test_the_worst_classes_come_first_and_their_surest_mistakes() -> None:

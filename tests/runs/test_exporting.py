@@ -1,4 +1,6 @@
-"""Every network and head through every door: what comes out answers as the run does, or is refused in words."""
+"""Every network and head through every door: what comes out answers as the run does, or is refused
+in words.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,7 @@ import torch
 from finished import CLASSES, adjusted, calibrated, finished
 from PIL import Image
 
-from longtail.nn import (
-    NETWORKS,
-    Classifier,
-    Cosine,
-    CosineExperts,
-    Linear,
-    TokenHeads,
-    build,
-)
+from longtail.nn import NETWORKS, Classifier, Cosine, CosineExperts, Linear, TokenHeads, build
 from longtail.runs import exporting, load
 from longtail.runs.exporting import Target, check_agreement, export
 
@@ -147,7 +141,9 @@ def test_another_answer_is_allowed_for_ties_only(tmp_path: Path) -> None:
     largest = ours.abs().max()
 
     def swapped(gap: float) -> Any:
-        """Networks that differ from ours by less than the tolerance in every logit, at a place where two of ours are this close."""
+        """Networks that differ from ours by less than the tolerance in every logit, at a place
+        where two of ours are this close.
+        """
         best, second = ours.topk(2, dim=1).indices[0].tolist()
         tied = ours.clone()
         tied[0, second] = tied[0, best] - gap * largest

@@ -23,9 +23,8 @@ def test_the_same_call_again_is_done_and_another_is_refused(finished: Path) -> N
     assert not again.fresh
     assert again.row is not None
     assert again.row["folder"] == str(finished)
-    train(
-        "logit_adjustment", Path("digits-lt"), finished, **QUICK, imbalance=20.0
-    )  # other words for the same run
+    # Other words for the same run
+    train("logit_adjustment", Path("digits-lt"), finished, **QUICK, imbalance=20.0)
     for other, message in (
         ({"tau": 0.5}, "tau: 1.0 in the folder, 0.5 requested"),
         ({"seed": 3}, "seed: 0 in the folder, 3 requested"),
@@ -71,7 +70,9 @@ def test_a_run_is_not_written_among_its_images(
     out = Path("runs/x") if data == "." else Path("images/runs/x")
     with pytest.raises(
         ValueError,
-        match=r"expected a folder outside of the data for --out, got .*runs/x.*such as --out .*runs/x",
+        match=(
+            r"expected a folder outside of the data for --out, got .*runs/x.*such as --out .*runs/x"
+        ),
     ):
         train("cross_entropy", data, out, **QUICK)
     assert [own.name for own in (tmp_path / "images").iterdir()] == ["cat"]
@@ -110,7 +111,8 @@ def test_the_command_is_one_that_asks_for_the_same() -> None:
         tta="flip",
         adjust="validation",
     )
-    assert asked.command(Path("runs/x")) == (
-        "longtail train balanced_softmax --data 'my data' --out runs/x --imbalance 50.0 --no-mirror --seed 1 --tta flip "
-        "--adjust validation --tau 2.0 --lr 0.5"
+    assert (
+        asked.command(Path("runs/x"))
+        == "longtail train balanced_softmax --data 'my data' --out runs/x --imbalance 50.0"
+        " --no-mirror --seed 1 --tta flip --adjust validation --tau 2.0 --lr 0.5"
     )

@@ -25,9 +25,8 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
 
 
 def test_every_way_to_give_images_gives_the_same_answers(loaded: Loaded, tmp_path: Path) -> None:
-    colours = np.array(
-        [[0, 0, 0], [150, 0, 0], [0, 150, 150]], dtype=np.uint8
-    )  # so that answers differ
+    # So that answers differ
+    colours = np.array([[0, 0, 0], [150, 0, 0], [0, 150, 150]], dtype=np.uint8)
     arrays = (
         np.random.default_rng(1).integers(0, 100, (3, 8, 8, 3), dtype=np.uint8)
         + colours[:, None, None]

@@ -38,11 +38,7 @@ def test_it_abstains_where_the_set_has_not_one_class_or_the_probability_is_low()
     assert found.abstain == (False, False, True)
     assert to_predictions(
         LOGITS, classes=ABC, thresholds=thresholds, abstain_below=0.5
-    ).abstain == (
-        False,
-        True,
-        True,
-    )
+    ).abstain == (False, True, True)
     assert to_predictions(LOGITS, classes=ABC, thresholds=None, abstain_below=0.65).abstain == (
         False,
         True,

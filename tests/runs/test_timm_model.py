@@ -13,9 +13,7 @@ import torch
 from finished import adjusted, finished
 from PIL import Image
 
-from longtail.nn import (
-    Linear,
-)
+from longtail.nn import Linear
 from longtail.runs import load
 from longtail.runs.exporting import export
 

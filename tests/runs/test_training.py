@@ -129,7 +129,8 @@ def test_the_folder_is_readable_without_us(finished: Path) -> None:
     assert record["keywords"]["tau"] == 1.0
     assert (
         record["command"]
-        == f"longtail train balanced_softmax --data digits-lt --out {finished} --epochs 1 --batch 64"
+        == f"longtail train balanced_softmax --data digits-lt --out {finished} --epochs 1"
+        " --batch 64"
     )
     row = json.loads((finished / "row.json").read_text())
     assert row["test"]["images"] == 500
@@ -297,7 +298,10 @@ def test_a_recipe_that_returns_no_method_is_told(
         ),
         (
             "Encode()",
-            "got Encode, which deploys a Backbone without a head: pretraining recipes end with a linear probe",
+            (
+                "got Encode, which deploys a Backbone without a head: pretraining recipes end with"
+                " a linear probe"
+            ),
         ),
         (
             "Classify(network, Linear(16, 9), CrossEntropy())",
@@ -313,7 +317,8 @@ def test_what_could_not_be_deployed_is_refused_before_it_learns(
     )
     name = tmp_path.name  # for modules that were imported are not read again
     (tmp_path / f"{name}.py").write_text(
-        f"from torch import nn\nfrom longtail.losses import CrossEntropy\n{source}{NETWORKS_OF_OUR_OWN}"
+        "from torch import nn\nfrom longtail.losses import"
+        f" CrossEntropy\n{source}{NETWORKS_OF_OUR_OWN}"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(Run, "_finish", lambda *_: pytest.fail("it began to learn"))
@@ -401,8 +406,8 @@ def test_a_network_of_a_binary_loss_is_judged_by_its_sigmoid(
     assert again["test"] == row["test"]
     card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
     assert (
-        f"(by sigmoid; by softmax, as probabilities are given, {row['test']['calibration']['softmax']['ece']:.3f})"
-        in card
+        "(by sigmoid; by softmax, as probabilities are given,"
+        f" {row['test']['calibration']['softmax']['ece']:.3f})" in card
     )
 
 

@@ -20,26 +20,22 @@ def test_every_number_by_hand() -> None:
     target = np.array([0, 0, 1, 2, 3, 4])
     logits = 100 * np.eye(6)[[0, 1, 1, 2, 0, 5]]
     numbers = summarise(logits, target, classes=6, groups=GROUPS)
-    assert (
-        {name: value for name, value in numbers.items() if name not in BESIDE}
-        == {
-            "scores": {"top1": 0.5, "balanced": 0.5, "many": 0.75, "medium": 0.5, "few": 0.0},
-            "top1": pytest.approx(3 / 6),
-            "top5": pytest.approx(
-                5 / 6
-            ),  # of equal logits the lower indices win: in the last row class 4 comes after 5, 0, 1, 2, 3
-            "balanced": pytest.approx((0.5 + 1 + 1 + 0 + 0) / 5),
-            "groups": {"many": 0.75, "medium": 0.5, "few": 0.0},
-            "group_rule": "ranks: 2/2/2",
-            "recall": [0.5, 1.0, 1.0, 0.0, 0.0, None],
-            "classes_without_images": {"count": 1, "indices": [5]},
-            "ece": pytest.approx(0.5),
-            "mce": pytest.approx(0.5),
-            "bins": 15,
-            "confidence": "softmax",
-            "images": 6,
-        }
-    )
+    # Of equal logits the lower indices win: in the last row class 4 comes after 5, 0, 1, 2, 3
+    assert {name: value for name, value in numbers.items() if name not in BESIDE} == {
+        "scores": {"top1": 0.5, "balanced": 0.5, "many": 0.75, "medium": 0.5, "few": 0.0},
+        "top1": pytest.approx(3 / 6),
+        "top5": pytest.approx(5 / 6),
+        "balanced": pytest.approx((0.5 + 1 + 1 + 0 + 0) / 5),
+        "groups": {"many": 0.75, "medium": 0.5, "few": 0.0},
+        "group_rule": "ranks: 2/2/2",
+        "recall": [0.5, 1.0, 1.0, 0.0, 0.0, None],
+        "classes_without_images": {"count": 1, "indices": [5]},
+        "ece": pytest.approx(0.5),
+        "mce": pytest.approx(0.5),
+        "bins": 15,
+        "confidence": "softmax",
+        "images": 6,
+    }
     recalls = [0.5, 1.0, 1.0, 0.0, 0.0]
     assert {name: numbers[name] for name in BESIDE[:4]} == {  # type: ignore[literal-required]
         "h_mean": 0.0,
@@ -51,7 +47,8 @@ def test_every_number_by_hand() -> None:
         "softmax": {"ece": numbers["ece"], "mce": numbers["mce"]},
         "sigmoid": pytest.approx({"ece": 0.5, "mce": 0.5}),
     }
-    # Certain answers leave two bins for each class: what it was wrongly answered for in the last, what it missed in the first.
+    # Certain answers leave two bins for each class: what it was wrongly answered for in the last,
+    # what it missed in the first.
     assert numbers["classwise_ece"] == {
         "mean": pytest.approx((2 / 6 + 1 / 6 + 0 + 1 / 6 + 1 / 6 + 1 / 6) / 6),
         "groups": {
@@ -69,9 +66,8 @@ def test_details_are_what_the_parts_say() -> None:
     counts = np.array([90, 40, 20, 20, 3, 1])
     own = calibrate(logits, target, groups=GROUPS)
     numbers = detailed(logits, target, groups=GROUPS, counts=counts, thresholds=own)
-    assert set(numbers) == set(Summary.__annotations__) - {
-        "heads"
-    }  # of methods with several heads only
+    # Of methods with several heads only
+    assert set(numbers) == set(Summary.__annotations__) - {"heads"}
     brief = summarise(logits, target, classes=6, groups=GROUPS)
     assert {name: numbers[name] for name in brief} == brief  # type: ignore[literal-required]
     assert numbers["images_per_class"] == [8, 6, 5, 3, 1, 0]
@@ -102,11 +98,12 @@ def test_worst_classes_come_by_recall_then_training_images_then_index() -> None:
         40,
         2,
     )
+    # As many as class 3, which comes later
     assert (first["confused_with"], first["confused_with_group"], first["confused_share"]) == (
         0,
         "many",
         0.5,
-    )  # as many as class 3, which comes later
+    )
     assert (first["low"], first["high"]) == (0.0, 0.6576)
     last = numbers["worst"][-1]
     assert (last["confused_with"], last["confused_with_group"], last["confused_share"]) == (

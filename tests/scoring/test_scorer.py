@@ -50,7 +50,7 @@ class Errors:
 def predictions(seed: int = 0, **heads: int) -> SplitPredictions:
     target = np.repeat(np.arange(3), [12, 10, 9])
     logits = {
-        name: (np.random.default_rng(draw).normal(size=(len(target), 3)) + np.eye(3)[target])
+        name: np.random.default_rng(draw).normal(size=(len(target), 3)) + np.eye(3)[target]
         for name, draw in {"logits": seed, **heads}.items()
     }
     return SplitPredictions(

@@ -112,9 +112,8 @@ def test_what_is_no_image_is_said_in_a_sentence_and_the_next_one_works(page: Pag
     upload(page, "mine.png", odd_images.content("grey"))
     page.wait_for_selector("#result:not([hidden])")
     assert page.locator("#problem").inner_text() == ""
-    upload(
-        page, "mine.tiff", odd_images.content("wide")
-    )  # which the server can read, and the browser cannot show
+    # Which the server can read, and the browser cannot show
+    upload(page, "mine.tiff", odd_images.content("wide"))
     expect(page.locator("#picture")).to_be_hidden()
     expect(page.locator("#map")).to_be_visible()
 
@@ -150,8 +149,7 @@ def test_text_stands_out_from_its_ground(browser: Browser, address: str, scheme:
     opened.goto(address)
     upload(opened, "mine.png", odd_images.content("grey"))
     opened.wait_for_selector("#result:not([hidden])")
-    contrasts = opened.evaluate(
-        """() => {
+    contrasts = opened.evaluate("""() => {
             const light = (colour) => {
                 const [red, green, blue] = colour.match(/[0-9.]+/g).slice(0, 3).map((own) => own / 255)
                     .map((own) => own <= 0.03928 ? own / 12.92 : ((own + 0.055) / 1.055) ** 2.4);
@@ -166,8 +164,7 @@ def test_text_stands_out_from_its_ground(browser: Browser, address: str, scheme:
                     const [high, low] = [light(getComputedStyle(own).color), light(ground(own))].sort((a, b) => b - a);
                     return [own.innerText, (high + 0.05) / (low + 0.05)];
                 });
-        }"""
-    )
+        }""")
     assert len(contrasts) > 10
     assert [own for own in contrasts if own[1] < 4.5] == []
     opened.close()

@@ -93,10 +93,7 @@ FAULTS: dict[str, tuple[Callable[[], Dataset], str]] = {
     "targets": (train(target=OPENED.train.target + 1), "targets of train are not in 0 to 9"),
     "dtype": (train(target=OPENED.train.target.int()), "instead of int64"),
     "ids": (train(ids=(ids[1], *ids[1:])), "the id .* of train is in train as well"),
-    "leak": (
-        lambda: replace(OPENED, val=OPENED.test),
-        "the id .* of test is in val as well",
-    ),
+    "leak": (lambda: replace(OPENED, val=OPENED.test), "the id .* of test is in val as well"),
     "counts": (lambda: replace(OPENED, counts=OPENED.counts + 1), "counts are"),
     "groups": (lambda: replace(OPENED, groups=few), "groups do not have every class once"),
     "names": (lambda: replace(OPENED, classes=("0",) * 10), "classes have the same name"),

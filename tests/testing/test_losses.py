@@ -1,4 +1,6 @@
-"""Our losses keep the contract; a new one joins by one entry in CASES. Each check catches its fault."""
+"""Our losses keep the contract; a new one joins by one entry in CASES. Each check catches its
+fault.
+"""
 
 import math
 from collections.abc import Callable
@@ -29,12 +31,10 @@ COUNTS = [50, 20, 5, 2]
 class Case:
     name: str
     loss: Callable[[Tensor], nn.Module]  # of counts
-    plain: Callable[
-        [Tensor, Tensor], Tensor
-    ]  # (logits, target distributions) -> what it is for uniform counts
-    reference: Callable[
-        [list[float], list[float], int], float
-    ]  # (logits of a row, target of a row, class) -> its loss if it were that class
+    # (logits, target distributions) -> what it is for uniform counts
+    plain: Callable[[Tensor, Tensor], Tensor]
+    # (logits of a row, target of a row, class) -> its loss if it were that class
+    reference: Callable[[list[float], list[float], int], float]
     by_hand: float  # for counts [3, 1], logits [0, log 2], target 1
     batch_term: Callable[[Rows, Rows], float] | None = None  # outside the weighted mean
     features: int | None = None  # the width of those that it needs

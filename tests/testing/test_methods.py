@@ -1,4 +1,6 @@
-"""Our methods keep the contract; a new one joins by one entry in CASES. Each check catches its fault."""
+"""Our methods keep the contract; a new one joins by one entry in CASES. Each check catches its
+fault.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -93,9 +95,8 @@ class Case:
     name: str
     method: Callable[[], Method[Any]]
     batches: tuple[Callable[[], Batch], ...] = (hard, soft)
-    moving: tuple[
-        str, ...
-    ] = ()  # modules without trainable parameters that `after_step` moves: momentum copies
+    # Modules without trainable parameters that `after_step` moves: momentum copies
+    moving: tuple[str, ...] = ()
     first_order: Callable[[], Method[Any]] | None = (
         None  # without its stop-gradients, where first order would not be all
     )

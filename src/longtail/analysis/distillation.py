@@ -45,14 +45,15 @@ def analyse_tokens(
     at_most: int = 1024,
     batch: int = 64,
 ) -> list[Path]:
-    """Write what a transformer's tokens attend to and hold: `rollout.npz`, `attention_distance.npz` and `rank.npz`.
+    """Write what a transformer's tokens attend to and hold: `rollout.npz`, `attention_distance.npz`
+    and `rank.npz`.
 
-    Rollouts are of the first test image (training image, where there is none) of each class of a `group`, the rarest that has any unless
-    named (figure 5); distances are of that
-    group's training images (figure 4b, figure S.3); ranks of every block's class token and, where there is one, distillation token are of
-    that group's training images among all (figures 4c and S.4). At most `at_most` images of each are looked at, evenly chosen.
-    `longtail.load(RUN).network` is a network. `longtail.report.figures.write_figures` plots the arrays.
-    """
+    Rollouts are of the first test image (training image, where there is none) of each class of a
+    `group`, the rarest that has any unless named (figure 5); distances are of that group's training
+    images (figure 4b, figure S.3); ranks of every block's class token and, where there is one,
+    distillation token are of that group's training images among all (figures 4c and S.4). At most
+    `at_most` images of each are looked at, evenly chosen. `longtail.load(RUN).network` is a
+    network. `longtail.report.figures.write_figures` plots the arrays."""
     split = data.test if len(data.test) else data.val
     if group is None:
         group = next(
@@ -148,14 +149,16 @@ def analyse_teacher(
     batches: int = 16,
     seed: int = 0,
 ) -> Path:
-    """Write `entropy.npz`: how unsure a teacher is, class by class, of images as it was trained on, and of those that it teaches on.
+    """Write `entropy.npz`: how unsure a teacher is, class by class, of images as it was trained on,
+    and of those that it teaches on.
 
-    Figure 3. `inside` is the teacher's own view, such as `Weak(32)`; `outside` the student's, which `mix` mixes; a mixed image counts for
-    the class that has most of it. Also writes the share of images whose class it finds, in and out (the teacher's accuracy of table 1).
-    """
+    Figure 3. `inside` is the teacher's own view, such as `Weak(32)`; `outside` the student's, which
+    `mix` mixes; a mixed image counts for the class that has most of it. Also writes the share of
+    images whose class it finds, in and out (the teacher's accuracy of table 1)."""
     if teacher.training:
         raise LongtailError(
-            "expected a teacher in evaluation mode, got one that still trains: call teacher.eval() first"
+            "expected a teacher in evaluation mode, got one that still trains: call teacher.eval()"
+            " first"
         )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -181,9 +184,9 @@ def analyse_teacher(
 def curves(run: str | Path, *, stage: str = "student") -> dict[str, NDArray[np.float64]]:
     """Every number that the journal of a stage has for each epoch, by name, with `epoch` itself.
 
-    `notes/distance` is figure 4a, the cosine distance between class token and distillation token; `val/balanced`, `val/cls/balanced` and
-    `val/dist/balanced` are figure S.5's convergence. Where an epoch has no such number it is nan.
-    """
+    `notes/distance` is figure 4a, the cosine distance between class token and distillation token;
+    `val/balanced`, `val/cls/balanced` and `val/dist/balanced` are figure S.5's convergence. Where
+    an epoch has no such number it is nan."""
     path = RunFolder(Path(run)).stage(stage).journal
     if not path.exists():
         raise LongtailError(f"expected a run with a stage {stage!r}, got no journal at {path}")
@@ -204,11 +207,13 @@ def analyse_training(
     stage: str = "student",
     begin: float | None = None,
 ) -> Path:
-    """Write `training.npz`: the distance between the tokens and the validation accuracies over epochs, of runs by name.
+    """Write `training.npz`: the distance between the tokens and the validation accuracies over
+    epochs,
+    of runs by name.
 
-    Figure 4a, with `begin` of training (the start of re-weighting; what each run was told, unless given) marked, and figure S.5, by
-    balanced accuracy: validation images are as long-tailed as the training images that they were held out of.
-    """
+    Figure 4a, with `begin` of training (the start of re-weighting; what each run was told, unless
+    given) marked, and figure S.5, by balanced accuracy: validation images are as long-tailed as the
+    training images that they were held out of."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, Any] = {"runs": np.array([*runs])}
@@ -216,9 +221,8 @@ def analyse_training(
         found = curves(run, stage=stage)
         told = read_recipe(Path(run))["keywords"]
         share = told.get("defer", np.nan) if begin is None else begin
-        arrays[f"{number}/begin"] = np.array(
-            share * told["epochs"] if share < 1 else np.nan
-        )  # in epochs; at the end nothing begins
+        # In epochs; at the end nothing begins
+        arrays[f"{number}/begin"] = np.array(share * told["epochs"] if share < 1 else np.nan)
         wanted = (
             "epoch",
             "notes/distance",

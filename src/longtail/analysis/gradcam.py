@@ -20,11 +20,14 @@ def grad_cam(
     layer: nn.Module | None = None,
     prefix: int | None = None,
 ) -> Tensor:
-    """How much each place of a layer's map speaks for a class: maps (N, H, W) of at least 0 (Selvaraju et al. 2017, equations 1-2).
+    """How much each place of a layer's map speaks for a class: maps (N, H, W) of at least 0
+    (Selvaraju
+    et al. 2017, equations 1-2).
 
-    The class is `target` (N,), or what the network answers; the layer is the last one with a map, unless given. Transformers have tokens
-    instead of maps: give a layer whose patch tokens still matter, such as `network.body.blocks[-1].norm1`, and how many tokens stand before
-    the patches (`prefix`; as few as leave a square unless given).
+    The class is `target` (N,), or what the network answers; the layer is the last one with a map,
+    unless given. Transformers have tokens instead of maps: give a layer whose patch tokens still
+    matter, such as `network.body.blocks[-1].norm1`, and how many tokens stand before the patches
+    (`prefix`; as few as leave a square unless given).
 
     >>> network = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
     >>> grad_cam(network, torch.rand(5, 3, 8, 8), target=torch.zeros(5, dtype=torch.long)).shape
@@ -34,7 +37,8 @@ def grad_cam(
     seen: list[Tensor] = []
 
     def cut(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
-        # The graph begins here, so that it exists in a frozen network, and so that nothing below is differentiated.
+        # The graph begins here, so that it exists in a frozen network, and so that nothing below is
+        # differentiated.
         seen.append(output.detach().requires_grad_())
         return seen[-1].clone()  # the next layer may work in place
 
@@ -48,7 +52,8 @@ def grad_cam(
         network.train(training)
     if len(seen) != 1:
         raise LongtailError(
-            f"expected a layer that is used once, got one used {len(seen)} times: pass another as `layer`"
+            f"expected a layer that is used once, got one used {len(seen)} times: pass another as"
+            " `layer`"
         )
     chosen = logits.argmax(1) if target is None else target
     (gradient,) = torch.autograd.grad(logits.gather(1, chosen[:, None]).sum(), seen[0])
@@ -57,12 +62,15 @@ def grad_cam(
 
 
 def _as_maps(tokens: Tensor, prefix: int | None) -> Tensor:
-    """Maps (N, C, H, W) as they are; tokens (N, T, C) without those in front as a square of patches."""
+    """Maps (N, C, H, W) as they are; tokens (N, T, C) without those in front as a square of
+    patches.
+    """
     if tokens.ndim == 4:
         return tokens
     if tokens.ndim != 3:
         raise LongtailError(
-            f"expected a layer that gives maps (N, C, H, W) or tokens (N, T, C), got {tuple(tokens.shape)}"
+            "expected a layer that gives maps (N, C, H, W) or tokens (N, T, C), got"
+            f" {tuple(tokens.shape)}"
         )
     side = math.isqrt(tokens.shape[1] - (prefix or 0))
     return tokens[:, -side * side :].transpose(1, 2).reshape(len(tokens), -1, side, side)
@@ -87,7 +95,8 @@ def last_map(network: nn.Module, image: Tensor) -> nn.Module:
             handle.remove()
     if not found:
         raise LongtailError(
-            "expected a network with maps (N, C, H, W), got none: pass `layer`, such as network.body.blocks[-1].norm1 of a ViT"
+            "expected a network with maps (N, C, H, W), got none: pass `layer`, such as"
+            " network.body.blocks[-1].norm1 of a ViT"
         )
     return found[-1]
 

@@ -1,4 +1,6 @@
-"""What the images of a batch do to each other through BatchFormer (Hou et al., CVPR 2022, sections 3.3 and 5)."""
+"""What the images of a batch do to each other through BatchFormer (Hou et al., CVPR 2022, sections
+3.3 and 5).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from longtail.nn import BatchFormer, Streams
 
 
 def attention(batchformer: BatchFormer, features: Tensor) -> Tensor:
-    """How much each row attends to each other, layer by layer: (layers, N, N), the mean over heads, without dropout.
+    """How much each row attends to each other, layer by layer: (layers, N, N), the mean over heads,
+    without dropout.
 
     >>> weights = attention(BatchFormer(8, layers=2), torch.randn(3, 8))
     >>> weights.shape, bool(torch.allclose(weights.sum(2), torch.ones(2, 3)))
@@ -45,7 +48,8 @@ def attention(batchformer: BatchFormer, features: Tensor) -> Tensor:
 
 
 def cross_gradients(losses: Tensor, inputs: Tensor) -> Tensor:
-    """The size of the gradient of each loss on each input: (N, N), row i for loss i (BatchFormer, equation 3).
+    """The size of the gradient of each loss on each input: (N, N), row i for loss i (BatchFormer,
+    equation 3).
 
     Without anything between the rows of a batch it is zero outside of the diagonal.
 
@@ -120,7 +124,8 @@ def relations(
     """
     if not isinstance(method, Classify) or not isinstance(method.neck, Streams):
         raise LongtailError(
-            "expected a classifier that was trained with BatchFormer, got another method: train with --batchformer on"
+            "expected a classifier that was trained with BatchFormer, got another method: train"
+            " with --batchformer on"
         )
     if at not in ("features", "image"):
         raise LongtailError(f"expected the gradient at features or at image, got {at!r}")

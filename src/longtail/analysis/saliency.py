@@ -12,11 +12,13 @@ from longtail.nn.experts import Experts
 
 
 def saliency_map(network: nn.Module, image: Tensor, *, answer: Tensor) -> tuple[Tensor | None, str]:
-    """Maps (N, H, W) of at least 0, and what they are; None and the reason for a network that has none.
+    """Maps (N, H, W) of at least 0, and what they are; None and the reason for a network that has
+    none.
 
-    Attention rollout to the tokens that answer, where a vision transformer answers with tokens; Grad-CAM for the answer elsewhere.
-    """
-    network.eval()  # a deployed network may be a new module around trained ones, and modules begin in training mode
+    Attention rollout to the tokens that answer, where a vision transformer answers with tokens;
+    Grad-CAM for the answer elsewhere."""
+    # A deployed network may be a new module around trained ones, and modules begin in training mode
+    network.eval()
     device = next(network.parameters()).device
     try:
         transformer = transformer_of(network)
@@ -25,24 +27,28 @@ def saliency_map(network: nn.Module, image: Tensor, *, answer: Tensor) -> tuple[
     try:
         if transformer is None:
             experts = next((own for own in network.modules() if isinstance(own, Experts)), None)
-            layer = (
-                last_map(network, image[:1].to(device)) if experts is None else experts.trunk
-            )  # what all of them look at
+            # What all of them look at
+            layer = last_map(network, image[:1].to(device)) if experts is None else experts.trunk
             _check_channels_first(network, layer, image[:1].to(device))
         elif transformer.global_pool == "token":
             tokens = answering(transformer)
-            parts = [
-                attention_maps(network, part.to(device)) for part in image.split(4)
-            ]  # attention is large
-            return torch.cat(
-                [rollout(own.attention, prefix=own.prefix)[:, :tokens].mean(1) for own in parts]
-            ).cpu(), "attention rollout"
+            # Attention is large
+            parts = [attention_maps(network, part.to(device)) for part in image.split(4)]
+            return (
+                torch.cat(
+                    [rollout(own.attention, prefix=own.prefix)[:, :tokens].mean(1) for own in parts]
+                ).cpu(),
+                "attention rollout",
+            )
         else:
             layer = transformer.blocks[-1].norm1
         prefix = None if transformer is None else transformer.num_prefix_tokens
-        return grad_cam(
-            network, image.to(device), target=answer.to(device), layer=layer, prefix=prefix
-        ).cpu(), "Grad-CAM"
+        return (
+            grad_cam(
+                network, image.to(device), target=answer.to(device), layer=layer, prefix=prefix
+            ).cpu(),
+            "Grad-CAM",
+        )
     except LongtailError as error:
         return None, f"no maps: {error}"
 

@@ -1,4 +1,6 @@
-"""What a vision transformer attends to, and what its tokens hold: rollout, distance, rank (DeiT-LT, figures 4b, 4c and 5)."""
+"""What a vision transformer attends to, and what its tokens hold: rollout, distance, rank (DeiT-LT,
+figures 4b, 4c and 5).
+"""
 
 from __future__ import annotations
 
@@ -24,20 +26,22 @@ class Attention(NamedTuple):
 
 def transformer_of(network: nn.Module) -> Any:
     """The one timm transformer inside a network."""
-    from timm.models.vision_transformer import (
-        VisionTransformer,
-    )  # here, because timm and torchvision take seconds to import
+    # Here, because timm and torchvision take seconds to import
+    from timm.models.vision_transformer import VisionTransformer
 
     found = [module for module in network.modules() if isinstance(module, VisionTransformer)]
     if len(found) != 1:
         raise LongtailError(
-            f"expected a network with one vision transformer inside, got {len(found)} in {type(network).__name__}"
+            f"expected a network with one vision transformer inside, got {len(found)} in"
+            f" {type(network).__name__}"
         )
     return found[0]
 
 
 def answering(transformer: nn.Module) -> int:
-    """How many tokens in front answer: class and distillation token, or the first; registers behind them are read by no head."""
+    """How many tokens in front answer: class and distillation token, or the first; registers behind
+    them are read by no head.
+    """
     return 2 if hasattr(transformer, "dist_token") else 1
 
 
@@ -84,10 +88,13 @@ def attention_maps(network: nn.Module, image: Tensor) -> Attention:
 
 
 def rollout(attention: Tensor, *, prefix: int) -> Tensor:
-    """How much of each patch reaches each token in front, through all blocks: (N, prefix, side, side), each map summing to at most 1.
+    """How much of each patch reaches each token in front, through all blocks: (N, prefix, side,
+    side),
+    each map summing to at most 1.
 
-    Attention rollout (Abnar & Zuidema 2020): the product over blocks of (A + 1) / 2, where A is the mean over heads and the 1 stands for
-    the residual path. Map 0 is the class token's, map 1 the distillation token's.
+    Attention rollout (Abnar & Zuidema 2020): the product over blocks of (A + 1) / 2, where A is the
+    mean over heads and the 1 stands for the residual path. Map 0 is the class token's, map 1 the
+    distillation token's.
 
     >>> alone = torch.eye(6).expand(1, 3, 2, 6, 6)  # everything attends to itself: no patch reaches a token in front
     >>> rollout(alone, prefix=2).abs().sum().item()
@@ -107,8 +114,9 @@ def rollout(attention: Tensor, *, prefix: int) -> Tensor:
 def attention_distance(attention: Tensor, *, prefix: int, patch: int) -> Tensor:
     """How far, in pixels, each head of each block looks from a patch, on average: (blocks, heads).
 
-    Raghu et al. (2021), as DeiT-LT uses it: distances between the centres of patches, weighted by the attention among patches (what goes to
-    the tokens in front counts as no distance), averaged over patches and images. Small is local, like a convolution.
+    Raghu et al. (2021), as DeiT-LT uses it: distances between the centres of patches, weighted by
+    the attention among patches (what goes to the tokens in front counts as no distance), averaged
+    over patches and images. Small is local, like a convolution.
 
     >>> alone = torch.eye(5).expand(1, 1, 1, 5, 5)
     >>> attention_distance(alone, prefix=1, patch=4).tolist()
@@ -125,16 +133,20 @@ def _side(patches: int) -> int:
     side = math.isqrt(patches)
     if side * side != patches:
         raise LongtailError(
-            f"expected a square of patches, got {patches}: give `prefix`, the number of tokens in front"
+            f"expected a square of patches, got {patches}: give `prefix`, the number of tokens in"
+            " front"
         )
     return side
 
 
 def feature_rank(features: NDArray[Any], tail: NDArray[Any], *, tolerance: float = 0.01) -> int:
-    """How many directions of all images' features are needed to rebuild the tail's: the least k with an error of at most `tolerance`.
+    """How many directions of all images' features are needed to rebuild the tail's: the least k
+    with
+    an error of at most `tolerance`.
 
-    DeiT-LT, appendix G: the right singular vectors of the centred features (images, dim) of all classes; the error is the squared size of
-    what k of them miss of the tail's features, relative to theirs. Both are centred by the mean of all.
+    DeiT-LT, appendix G: the right singular vectors of the centred features (images, dim) of all
+    classes; the error is the squared size of what k of them miss of the tail's features, relative
+    to theirs. Both are centred by the mean of all.
 
     >>> features = np.random.default_rng(0).normal(size=(50, 3)) @ np.eye(3, 8)
     >>> feature_rank(features, features[:5])
@@ -148,7 +160,8 @@ def feature_rank(features: NDArray[Any], tail: NDArray[Any], *, tolerance: float
         or not len(tail)
     ):
         raise LongtailError(
-            f"expected features (images, dim) of all and of the tail, got {features.shape} and {tail.shape}"
+            f"expected features (images, dim) of all and of the tail, got {features.shape} and"
+            f" {tail.shape}"
         )
     if not 0 < tolerance < 1:
         raise LongtailError(f"expected a tolerance between 0 and 1, got {tolerance}")
@@ -160,7 +173,8 @@ def feature_rank(features: NDArray[Any], tail: NDArray[Any], *, tolerance: float
         return 0
     caught = np.cumsum(((rest @ directions.T) ** 2).sum(0))
     enough = np.flatnonzero(total - caught <= tolerance * total)
-    # Fewer images than dimensions may leave the tail outside of their span; then no k is enough, and all are needed.
+    # Fewer images than dimensions may leave the tail outside of their span; then no k is enough,
+    # and all are needed.
     return int(enough[0]) + 1 if len(enough) else features.shape[1]
 
 

@@ -31,7 +31,9 @@ from longtail.records.layout import AnalysisFolder
 
 @contextmanager
 def warn_on_error(what: str, again: str) -> Iterator[None]:
-    """Let something fail that a finished run can do without, and say why it did, and what to call for another try."""
+    """Let something fail that a finished run can do without, and say why it did, and what to call
+    for another try.
+    """
     try:
         yield
     except Exception as error:
@@ -52,12 +54,13 @@ def analyse(
     group: str = "few",
     images: int = 8,
 ) -> list[Path]:
-    """Write what a trained method does on test images: `gradcam.npz` and, if it was trained with BatchFormer, `relations.npz`.
+    """Write what a trained method does on test images: `gradcam.npz` and, if it was trained with
+    BatchFormer, `relations.npz`.
 
-    The first shows where the network looks (`saliency_map`: attention rollout for transformers that answer with tokens, else Grad-CAM
-    for the true class) in the first `images` test images of a `group`, one of each class. `longtail.runs.restore` gives the method and the
-    data of a finished run. `longtail.report.figures.write_figures` plots the arrays.
-    """
+    The first shows where the network looks (`saliency_map`: attention rollout for transformers that
+    answer with tokens, else Grad-CAM for the true class) in the first `images` test images of a
+    `group`, one of each class. `longtail.runs.restore` gives the method and the data of a finished
+    run. `longtail.report.figures.write_figures` plots the arrays."""
     split = data.test if len(data.test) else data.val
     if not len(split):
         raise LongtailError(
@@ -71,7 +74,8 @@ def analyse(
             name for name, own in data.groups.members.items() if first_rows(split.target, own)
         ]
         raise LongtailError(
-            f"expected a test or validation image of group {group}, got none in {data.name}: take {' or '.join(having)}"
+            f"expected a test or validation image of group {group}, got none in {data.name}: take"
+            f" {' or '.join(having)}"
         )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,1 +1,3 @@
-"""The verbs of `longtail`. Torch is imported inside the verbs that compute, so that help answers at once."""
+"""The verbs of `longtail`. Torch is imported inside the verbs that compute, so that help answers at
+once.
+"""

@@ -1,4 +1,6 @@
-"""`longtail train auto`: look at the data and the machine, choose a recipe and its keywords, say why, and train that."""
+"""`longtail train auto`: look at the data and the machine, choose a recipe and its keywords, say
+why, and train that.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,11 @@ PRETRAINED = {"cpu": ("resnet18.a1_in1k",), "gpu": ("resnet50.a1_in1k", "resnet1
 
 
 def perform(**values: Any) -> None:
-    """Look at data, choose a recipe and its keywords for the time there is, say why, and train that.
+    """Look at data, choose a recipe and its keywords for the time there is, say why, and train
+    that.
 
-    Prints and stores the whole `longtail train ...` line that it chose, which alone gives the same run; the same command again
-    continues with the stored line. `--dry-run` only chooses.
-    """
+    Prints and stores the whole `longtail train ...` line that it chose, which alone gives the same
+    run; the same command again continues with the stored line. `--dry-run` only chooses."""
     from longtail.engine.machine import choose as choose_machine
     from longtail.records.documents import read_document, write_document
     from longtail.records.kinds import CHOICE, read_recipe
@@ -51,7 +53,8 @@ def perform(**values: Any) -> None:
         )
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise LongtailError(
-            "expected one process to choose, got several: choose with --dry-run in one, then train the line that it prints"
+            "expected one process to choose, got several: choose with --dry-run in one, then train"
+            " the line that it prints"
         )
     shared = {name: values[name] for name in flags.SHARED}
     data, out, wish = shared.pop("data"), shared.pop("out"), shared.pop("adjust")
@@ -71,14 +74,15 @@ def perform(**values: Any) -> None:
         before = stored.get("requested_minutes", minutes)
         if minutes != before or wish not in (stored["adjust"], flags.AUTO["adjust"].default):
             tables.warn(
-                f"it was chosen for {before:g} minutes and --adjust {stored['adjust']}: for others, choose another --out"
+                f"it was chosen for {before:g} minutes and --adjust {stored['adjust']}: for others,"
+                " choose another --out"
             )
         tables.say(stored["command"])
     else:
         if files.recipe.exists():
             raise LongtailError(
-                f"expected an empty folder or a run of auto at {out}, got another run: choose another --out, or continue it with "
-                f"{read_recipe(out)['command']}"
+                f"expected an empty folder or a run of auto at {out}, got another run: choose"
+                f" another --out, or continue it with {read_recipe(out)['command']}"
             )
         machine = choose_machine(
             **{
@@ -100,12 +104,14 @@ def perform(**values: Any) -> None:
         tables.say(f"\n{choice.reason}")
         needed = f"{choice.minutes:.{0 if choice.minutes >= 10 else 1}f}"
         tables.say(
-            f"{choice.keywords['epochs']} epochs, about {needed} of {minutes:g} minutes. The same without choosing:\n"
+            f"{choice.keywords['epochs']} epochs, about {needed} of {minutes:g} minutes. The same"
+            " without choosing:\n"
         )
         tables.say(f"{command}\n")
         if choice.minutes > minutes:
             tables.warn(
-                f"even a single epoch takes longer than {minutes:g} minutes: give it more, or fewer images"
+                f"even a single epoch takes longer than {minutes:g} minutes: give it more, or fewer"
+                " images"
             )
         if shared["dry_run"]:
             tables.say("Dry run: nothing was written.")
@@ -178,13 +184,7 @@ def _chosen(
         own = read(recipe)
         view_seed = shared["seed"] if shared["view_seed"] is None else shared["view_seed"]
         return RunConfig(
-            own,
-            own.keywords(keywords),
-            request,
-            shared["seed"],
-            view_seed,
-            shared["tta"],
-            adjust,
+            own, own.keywords(keywords), request, shared["seed"], view_seed, shared["tta"], adjust
         )
 
     def cost(recipe: str, keywords: Mapping[str, Any]) -> float:
@@ -201,7 +201,9 @@ def _chosen(
 
 
 def at_hand(device: str, side: int, *, seconds: float) -> tuple[str, ...]:
-    """The pretrained timm models whose weights are on this machine or can be fetched to it now; none for tiny images."""
+    """The pretrained timm models whose weights are on this machine or can be fetched to it now;
+    none for tiny images.
+    """
     from longtail.nn import pretrained
 
     names = PRETRAINED["cpu" if device == "cpu" else "gpu"]
@@ -215,7 +217,9 @@ def at_hand(device: str, side: int, *, seconds: float) -> tuple[str, ...]:
 
 
 def timed(asked: RunConfig, dataset: Dataset, machine: Machine) -> float:
-    """The seconds it takes to learn from one image once: a few steps on some of the images, at the size that is asked for."""
+    """The seconds it takes to learn from one image once: a few steps on some of the images, at the
+    size that is asked for.
+    """
     from longtail.engine.run import Run
     from longtail.runs.training import call_recipe
 
@@ -234,7 +238,9 @@ def timed(asked: RunConfig, dataset: Dataset, machine: Machine) -> float:
 
 
 def sample(dataset: Dataset, *, size: int, images: int) -> Dataset:
-    """Some training images of a dataset and nothing else; at another size if they are in memory, else as they are read."""
+    """Some training images of a dataset and nothing else; at another size if they are in memory,
+    else as they are read.
+    """
     import numpy as np
 
     from longtail.data.images.stores import ArrayImages, SquareImages
@@ -249,7 +255,9 @@ def sample(dataset: Dataset, *, size: int, images: int) -> Dataset:
 
 
 def verdict(folder: Path, row: Row) -> list[str]:
-    """What was achieved, with 95% intervals over test images: all classes alike, the rarest third of them, and the worst ones."""
+    """What was achieved, with 95% intervals over test images: all classes alike, the rarest third
+    of them, and the worst ones.
+    """
     import numpy as np
 
     from longtail.metrics.intervals import balanced, wilson
@@ -273,18 +281,21 @@ def verdict(folder: Path, row: Row) -> list[str]:
     rare = order[: max(1, len(order) // 3)]
     tested = np.isin(target, rare)
     lines = [
-        f"balanced accuracy {said(np.ones(len(target), dtype=bool))}: the mean over classes; over images it is {right.mean():.1%}"
+        f"balanced accuracy {said(np.ones(len(target), dtype=bool))}: the mean over classes; over"
+        f" images it is {right.mean():.1%}"
     ]
     if tested.any():
         known = len(np.unique(target[tested]))
         lines.append(
-            f"rarest third {said(tested)}: {known} tested classes with at most {counts[rare].max():,} training images each"
+            f"rarest third {said(tested)}: {known} tested classes with at most"
+            f" {counts[rare].max():,} training images each"
         )
     if "adjustment" in row and row["adjustment"]["test"] is not None:
         before = row["adjustment"]["test"]
         lines.append(
-            f"adjusted on validation: tau {row['adjustment']['tau']:g}, temperature {row['adjustment']['temperature']:.2f}; "
-            f"without: balanced {before['balanced']:.1%}, ECE {before['ece']:.3f} instead of {row['test']['ece']:.3f}"
+            f"adjusted on validation: tau {row['adjustment']['tau']:g}, temperature"
+            f" {row['adjustment']['temperature']:.2f}; without: balanced {before['balanced']:.1%},"
+            f" ECE {before['ece']:.3f} instead of {row['test']['ece']:.3f}"
         )
     names = read_document(RunFolder(folder).model.spec, MODEL)["classes"]
     hits = np.bincount(target, weights=right, minlength=len(counts)).astype(np.int64)

@@ -36,7 +36,9 @@ def compare(
         Path | None, typer.Option(help="Write to this file instead; .md, .csv or .tex says how.")
     ] = None,
 ) -> None:
-    """Rank finished runs that can be ranked, or say in what they differ. Differences are over the first."""
+    """Rank finished runs that can be ranked, or say in what they differ. Differences are over the
+    first.
+    """
     from longtail.report.formats import FORMATS, write
     from longtail.report.public import compare as compare_runs
     from longtail.report.rows import find_runs

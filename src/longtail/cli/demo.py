@@ -9,9 +9,8 @@ from typing import Any
 from longtail.cli import tables
 
 RUNS = {"plain": "cross_entropy", "balanced": "balanced_softmax"}
-KEYWORDS: Mapping[str, Any] = {
-    "batch": 32
-}  # 364 images: the usual 128 would leave two steps in an epoch
+# 364 images: the usual 128 would leave two steps in an epoch
+KEYWORDS: Mapping[str, Any] = {"batch": 32}
 
 
 def perform(out: Path, *, threads: int = 1) -> None:
@@ -19,7 +18,8 @@ def perform(out: Path, *, threads: int = 1) -> None:
     from longtail.runs import train
 
     tables.say(
-        "digits-lt: real handwritten digits, many of some classes and few of others. Two classifiers learn from the same images."
+        "digits-lt: real handwritten digits, many of some classes and few of others. Two"
+        " classifiers learn from the same images."
     )
     rows = {}
     for name, recipe in RUNS.items():

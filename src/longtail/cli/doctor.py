@@ -18,7 +18,9 @@ OPTIONAL = {
 
 
 def findings() -> dict[str, dict[str, str]]:
-    """Devices, threads, precision (tried in a child process), versions, and optional parts with how to install them."""
+    """Devices, threads, precision (tried in a child process), versions, and optional parts with how
+    to install them.
+    """
     import torch
 
     from longtail.engine.machine import bf16_works, choose, devices
@@ -27,13 +29,16 @@ def findings() -> dict[str, dict[str, str]]:
     chosen = choose()
     return {
         "machine": {
-            "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()} at {sys.prefix}",
+            "system": (
+                f"{platform.system()} {platform.machine()}, Python {platform.python_version()} at"
+                f" {sys.prefix}"
+            ),
             "devices": ", ".join(_named(device) for device in devices()),
             "threads": f"{torch.get_num_threads()} of {os.cpu_count()} cores",
             **{
-                f"bf16 on {device}": "works"
-                if bf16_works(device)
-                else "does not work: fp32 is used"
+                f"bf16 on {device}": (
+                    "works" if bf16_works(device) else "does not work: fp32 is used"
+                )
                 for device in devices()
             },
             "longtail would use": f"{chosen.device}, {chosen.precision}, {chosen.threads} threads",

@@ -41,12 +41,13 @@ def export(
         else "no other answer"
     )
     tables.say(
-        f"agrees with ours on {agreement.images:,} {agreement.source}: largest difference {agreement.difference:.1e} of the largest logit "
-        f"(allowed {TOLERANCE:g}), {same}"
+        f"agrees with ours on {agreement.images:,} {agreement.source}: largest difference"
+        f" {agreement.difference:.1e} of the largest logit (allowed {TOLERANCE:g}), {same}"
     )
     if agreement.source == "random images":
         tables.warn(
-            "the run's data is not here, so random images were used: pass --root to check with its test images"
+            "the run's data is not here, so random images were used: pass --root to check with its"
+            " test images"
         )
     tables.say(f"written: {found.folder} ({', '.join(found.files)})")
     tables.next_step(

@@ -1,4 +1,6 @@
-"""Flags: those of the data and the run are the same for every recipe, the rest is the recipe's own signature."""
+"""Flags: those of the data and the run are the same for every recipe, the rest is the recipe's own
+signature.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ Tta = Annotated[Literal["none", "flip"], _flag("Averaging at test time.", RUN)]
 Adjust = Annotated[
     Literal["none", "validation"],
     _flag(
-        "Shift logits towards rare classes and calibrate them after training, as far as validation images ask for it.",
+        "Shift logits towards rare classes and calibrate them after training, as far as validation"
+        " images ask for it.",
         RUN,
     ),
 ]
@@ -162,7 +165,8 @@ def _swept(
     search: Annotated[
         list[str] | None,
         _flag(
-            "KEYWORD=LOW..HIGH, KEYWORD=log:LOW..HIGH or KEYWORD=VALUE,VALUE: search instead, on validation; may be repeated.",
+            "KEYWORD=LOW..HIGH, KEYWORD=log:LOW..HIGH or KEYWORD=VALUE,VALUE: search instead, on"
+            " validation; may be repeated.",
             SWEPT,
         ),
     ] = None,
@@ -172,7 +176,8 @@ def _swept(
     metric: Annotated[
         str | None,
         _flag(
-            "The validation score that a search chooses by, such as val/few; the headline unless given.",
+            "The validation score that a search chooses by, such as val/few; the headline unless"
+            " given.",
             SWEPT,
         ),
     ] = None,
@@ -192,7 +197,8 @@ SWEEP: Mapping[str, inspect.Parameter] = {
         if name not in ("data", "seed", "view_seed", "dry_run")
     },
     "out": _out(
-        "The folder of the runs; runs/NAME, runs/sweep-DATA or runs/search-RECIPE-DATA unless given."
+        "The folder of the runs; runs/NAME, runs/sweep-DATA or runs/search-RECIPE-DATA unless"
+        " given."
     ),
 }
 """The flags of `longtail sweep`."""
@@ -213,7 +219,9 @@ def signed(
 
 
 def option(parameter: Parameter, meaning: str | None = None) -> inspect.Parameter:
-    """The flag of a recipe's keyword. Text, read by `Parameter.parse`: the same words as in Python and in a sweep."""
+    """The flag of a recipe's keyword. Text, read by `Parameter.parse`: the same words as in Python
+    and in a sweep.
+    """
     name = f"--{parameter.name.replace('_', '-')}"
     shown: dict[str, Any] = {"help": meaning, "rich_help_panel": "Recipe"}
     kind: type
@@ -283,13 +291,16 @@ def _old_option(name: str) -> inspect.Parameter:
 
 
 def advising(advice: str) -> type[TyperCommand]:
-    """A command that answers a recipe's keyword, which is no flag of its own, with an advice about {name}."""
+    """A command that answers a recipe's keyword, which is no flag of its own, with an advice about
+    {name}.
+    """
 
     class Advising(TyperCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             try:
                 return super().parse_args(ctx, args)
-            except Exception as error:  # typer has its own copy of click in some versions: the type has no one place
+            # Typer has its own copy of click in some versions: the type has no one place
+            except Exception as error:
                 name = (
                     str(getattr(error, "option_name", ""))
                     .removeprefix("--")
@@ -306,7 +317,9 @@ def advising(advice: str) -> type[TyperCommand]:
 def recipe_group(
     body: Callable[[Recipe, dict[str, Any]], None], auto: Callable[..., None]
 ) -> type[TyperGroup]:
-    """A group of commands with one command for each recipe, made from its source when it is asked for, and one that chooses."""
+    """A group of commands with one command for each recipe, made from its source when it is asked
+    for, and one that chooses.
+    """
 
     class Recipes(TyperGroup):
         def list_commands(self, ctx: Any) -> list[str]:
@@ -315,7 +328,10 @@ def recipe_group(
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
             app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
             if cmd_name == "auto":
-                chosen = "expected no --{name}, got it: auto chooses it. --dry-run prints the line that it would train, to change what you like"
+                chosen = (
+                    "expected no --{name}, got it: auto chooses it. --dry-run prints the line that"
+                    " it would train, to change what you like"
+                )
                 app.command(cmd_name, cls=advising(chosen))(signed(auto, AUTO.values()))
                 return typer.main.get_command(app)
             recipe = read(cmd_name)
@@ -341,7 +357,8 @@ def recipe_group(
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             if args and args[0].startswith("-") and args[0] != "--help":
                 raise LongtailError(
-                    f"expected the recipe first, got {args[0]}: write `longtail train RECIPE {args[0]} ...`"
+                    f"expected the recipe first, got {args[0]}: write `longtail train RECIPE"
+                    f" {args[0]} ...`"
                 )
             return super().parse_args(ctx, args)
 

@@ -27,13 +27,8 @@ HISTOGRAM = 30  # bars; beyond that, the head and the tail of the classes are sh
 BAR = 36  # characters
 SHOWN = 10  # of a list; files have all
 STEPS = (0.1, 0.2, 0.3)  # how far a recall is known
-PAGE = {
-    "groups": 48,
-    "copies": 2,
-    "classes": 8,
-    "examples": 6,
-    "unusual": 8,
-}  # pictures on the page
+# Pictures on the page
+PAGE = {"groups": 48, "copies": 2, "classes": 8, "examples": 6, "unusual": 8}
 
 
 def inspect(
@@ -51,7 +46,9 @@ def inspect(
     ] = False,
     **values: Any,
 ) -> None:
-    """Look at data before training: imbalance, what cannot be evaluated, duplicates, unreadable and odd images, and what to do."""
+    """Look at data before training: imbalance, what cannot be evaluated, duplicates, unreadable and
+    odd images, and what to do.
+    """
     from longtail.data.inspect.survey import survey, unread
     from longtail.data.open import assemble, find
     from longtail.data.request import DataRequest
@@ -85,10 +82,7 @@ def inspect(
 def _signature() -> list[Parameter]:
     """That of `inspect`, with the flags of the data in the place of `values`."""
     known = signature(inspect, eval_str=True).parameters
-    return [
-        *(own for name, own in known.items() if name != "values"),
-        *flags.DATA_OPTIONS.values(),
-    ]
+    return [*(own for name, own in known.items() if name != "values"), *flags.DATA_OPTIONS.values()]
 
 
 flags.signed(inspect, _signature())
@@ -102,7 +96,9 @@ def findings(
     emptied: Sequence[str] = (),
     quick: bool = False,
 ) -> dict[str, Any]:
-    """Everything that is shown and written: the facts, the files, the duplicates, what to do. `data` is how it was asked for."""
+    """Everything that is shown and written: the facts, the files, the duplicates, what to do.
+    `data` is how it was asked for.
+    """
     from longtail.data.inspect.duplicates import duplicates
     from longtail.data.inspect.facts import facts
     from longtail.data.inspect.survey import files
@@ -139,54 +135,63 @@ def advice(found: Mapping[str, Any]) -> list[str]:
     said, twice, images = [], found["duplicates"], found["images"]
     if found["emptied"]:
         said.append(
-            f"No training image of {_some(found['emptied'])} can be read. Training refuses that: repair the images or remove the classes."
+            f"No training image of {_some(found['emptied'])} can be read. Training refuses that:"
+            " repair the images or remove the classes."
         )
     if found["unreadable"]:
         count = len(found["unreadable"])
         said.append(
-            f"{_images(count)} cannot be read. Repair or remove them, or train without them: --on-bad-image skip."
+            f"{_images(count)} cannot be read. Repair or remove them, or train without them:"
+            " --on-bad-image skip."
         )
     if twice and twice["conflicts"]:
         said.append(
-            f"{_are(twice['conflicts'], 'picture')} under two labels: one of them is wrong, and there may be more wrong labels that no "
-            "copy gives away. Correct them first."
+            f"{_are(twice['conflicts'], 'picture')} under two labels: one of them is wrong, and"
+            " there may be more wrong labels that no copy gives away. Correct them first."
         )
     if twice and (leaked := twice["leaked"]):
         share = leaked / images["test"]
         said.append(
-            f"{_images(leaked)} of the test set ({share:.2%}) {'is' if leaked == 1 else 'are'} also in training or validation, so accuracy "
-            "will be too high by up to that. Remove the copies from one side; of a public benchmark, know it."
+            f"{_images(leaked)} of the test set ({share:.2%}) {'is' if leaked == 1 else 'are'} also"
+            " in training or validation, so accuracy will be too high by up to that. Remove the"
+            " copies from one side; of a public benchmark, know it."
         )
     if twice and twice["surplus"] and not any(twice["across"].values()):
         said.append(
-            f"{_are(twice['surplus'], 'image')} copies of others within a split. They count more than they should; remove them."
+            f"{_are(twice['surplus'], 'image')} copies of others within a split. They count more"
+            " than they should; remove them."
         )
     if not images["test"]:
         said.append(
-            "There are no test images. Nothing can be said about how good a classifier is: add some."
+            "There are no test images. Nothing can be said about how good a classifier is: add"
+            " some."
         )
     elif found["not_tested"]:
         names = found["not_tested"]
         said.append(
-            f"{_are(len(names), 'class')} without a test image ({_some(names)}): trained, but never evaluated. Collect images."
+            f"{_are(len(names), 'class')} without a test image ({_some(names)}): trained, but never"
+            " evaluated. Collect images."
         )
     few = [own for own in found["classes"] if own["test"] and own["known_to"] > STEPS[-1]]
     if few:
         least = min(few, key=lambda own: own["test"])
         said.append(
-            f"{len(few)} of {len(found['classes'])} classes have too few test images to be judged one by one: {least['name']} has "
-            f"{least['test']}, so its recall is known to about ±{least['known_to']:.1f}. Judge groups of classes; collect more if you can."
+            f"{len(few)} of {len(found['classes'])} classes have too few test images to be judged"
+            f" one by one: {least['name']} has {least['test']}, so its recall is known to about"
+            f" ±{least['known_to']:.1f}. Judge groups of classes; collect more if you can."
         )
     if found["known_to"] is not None and images["test"]:
         said.append(
-            f"Balanced accuracy on this test set is known to about ±{100 * found['known_to']:.1f} points: smaller differences between two "
-            "trainings mean little, unless they are compared image by image (longtail compare)."
+            f"Balanced accuracy on this test set is known to about ±{100 * found['known_to']:.1f}"
+            " points: smaller differences between two trainings mean little, unless they are"
+            " compared image by image (longtail compare)."
         )
     if found["imbalance"] <= MAX_BALANCED_RATIO:
         said.append("The classes are about equally large: plain training is enough.")
     elif found["smallest"] < 5:
         said.append(
-            "Some classes have fewer than 5 training images. Networks that were trained before on other images help there most."
+            "Some classes have fewer than 5 training images. Networks that were trained before on"
+            " other images help there most."
         )
     return said
 
@@ -203,16 +208,18 @@ def examples(dataset: Dataset, found: Mapping[str, Any]) -> dict[str, list[dict[
         dataset.classes[label]: [
             image(dataset, split, int(row))
             for split in ("train", "val", "test")
-            for row in (getattr(dataset, split).target == label)
-            .nonzero()
-            .ravel()[: PAGE["examples"]]
+            for row in (
+                (getattr(dataset, split).target == label).nonzero().ravel()[: PAGE["examples"]]
+            )
         ][: PAGE["examples"]]
         for label in smallest
     }
 
 
 def pictures(dataset: Dataset, found: Mapping[str, Any]) -> dict[str, NDArray[np.uint8]]:
-    """The pictures that the page shows, small, by split and row: copies, odd ones, and examples of the smallest classes."""
+    """The pictures that the page shows, small, by split and row: copies, odd ones, and examples of
+    the smallest classes.
+    """
     import numpy as np
 
     from longtail.data.inspect.survey import SurveyedImages
@@ -254,15 +261,17 @@ def show(found: Mapping[str, Any]) -> None:
     identity = f", split {found['hash'][:12]}" if found["hash"] else ""
     tables.say(f"{found['name']}: {len(found['classes'])} classes, {found['size']} px{identity}")
     tables.say(
-        f"images: {images['train']:,} train, {images['val']:,} validation, {images['test']:,} test ({found['protocol']} protocol)"
+        f"images: {images['train']:,} train, {images['val']:,} validation, {images['test']:,} test"
+        f" ({found['protocol']} protocol)"
     )
     tables.say(
-        f"largest class {found['largest']:,}, smallest {found['smallest']:,}: imbalance {found['imbalance']:.1f}, "
-        f"Gini {found['gini']:.2f}, as hard to guess as {found['equal_classes']:.1f} equal classes"
+        f"largest class {found['largest']:,}, smallest {found['smallest']:,}: imbalance"
+        f" {found['imbalance']:.1f}, Gini {found['gini']:.2f}, as hard to guess as"
+        f" {found['equal_classes']:.1f} equal classes"
     )
     tables.say(
-        f"effective numbers (beta {effective['beta']:g}): {effective['largest']:,.0f} to {effective['smallest']:,.1f}, "
-        f"imbalance {effective['imbalance']:.1f}"
+        f"effective numbers (beta {effective['beta']:g}): {effective['largest']:,.0f} to"
+        f" {effective['smallest']:,.1f}, imbalance {effective['imbalance']:.1f}"
     )
     groups = ", ".join(
         f"{name} {own['classes']} classes ({own['images']:,} images)"
@@ -285,7 +294,8 @@ def show(found: Mapping[str, Any]) -> None:
         tables.say(f"warning: {warning}")
     if found["files"] is None:
         tables.say(
-            "no image was read: without --quick, duplicates and unreadable images are looked for as well"
+            "no image was read: without --quick, duplicates and unreadable images are looked for as"
+            " well"
         )
     tables.say("\nwhat to do")
     for number, sentence in enumerate(found["advice"] or ["Nothing stands in the way."], start=1):
@@ -386,11 +396,13 @@ def _show_files(files: Mapping[str, Any]) -> None:
         )
     if files["converted"]:
         tables.say(
-            f"  converted: {', '.join(f'{count:,} {kind}' for kind, count in files['converted'].items())}"
+            "  converted:"
+            f" {', '.join(f'{count:,} {kind}' for kind, count in files['converted'].items())}"
         )
     for name, own in files["unusual"].items():
         tables.say(
-            f"  {name}: {own['count']:,} ({_some([_sized(one) for one in own['images']], count=own['count'], shown=3)})"
+            f"  {name}: {own['count']:,}"
+            f" ({_some([_sized(one) for one in own['images']], count=own['count'], shown=3)})"
         )
 
 
@@ -411,8 +423,9 @@ def _show_duplicates(found: Mapping[str, Any]) -> None:
             or "none across splits"
         )
         tables.say(
-            f"\nduplicates: {found['exact']:,} exact and {found['near']:,} near groups, {_images(found['surplus'])} too many; {across}; "
-            f"{found['conflicts']:,} under two labels"
+            f"\nduplicates: {found['exact']:,} exact and {found['near']:,} near groups,"
+            f" {_images(found['surplus'])} too many; {across}; {found['conflicts']:,} under two"
+            " labels"
         )
     for own in found["groups"][:SHOWN]:
         first, *others = own["images"]

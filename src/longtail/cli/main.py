@@ -1,4 +1,6 @@
-"""`longtail VERB`: look at data, train, evaluate, compare. Every verb ends with the next thing to do."""
+"""`longtail VERB`: look at data, train, evaluate, compare. Every verb ends with the next thing to
+do.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,10 @@ app = typer.Typer(
     name="longtail",
     cls=_InOrder,
     help="Train image classifiers that also work on the rare classes.",
-    epilog="Begin with `longtail demo`, or with `longtail inspect` and the path of a folder of class folders.",
+    epilog=(
+        "Begin with `longtail demo`, or with `longtail inspect` and the path of a folder of class"
+        " folders."
+    ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -68,13 +73,14 @@ app = typer.Typer(
 
 
 def run() -> None:
-    """The command `longtail`. What a person can mend is said in a sentence; --debug shows where it came from."""
+    """The command `longtail`. What a person can mend is said in a sentence; --debug shows where it
+    came from.
+    """
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="replace"
-            )  # a bar or a name that the terminal has no letters for is no reason to stop
+            # A bar or a name that the terminal has no letters for is no reason to stop
+            stream.reconfigure(errors="replace")
     try:
         app(arguments)
     except Exception as error:
@@ -206,9 +212,8 @@ def _to_compare(folder: Path, row: Row) -> Path | None:
                 and len(compare([found, row]).lines) > 1
             ):
                 return other
-        except (
-            LongtailError
-        ):  # it has no test images, is broken, or differs in what would make the ranking unfair
+        # It has no test images, is broken, or differs in what would make the ranking unfair
+        except LongtailError:
             continue
     return None
 
@@ -216,7 +221,10 @@ def _to_compare(folder: Path, row: Row) -> Path | None:
 app.add_typer(
     typer.Typer(cls=flags.recipe_group(_train, auto.perform), no_args_is_help=True),
     name="train",
-    help="Train a recipe on data; the same command again resumes. `longtail train RECIPE --help` lists all flags.",
+    help=(
+        "Train a recipe on data; the same command again resumes. `longtail train RECIPE --help`"
+        " lists all flags."
+    ),
     subcommand_metavar="RECIPE [FLAGS]...",
 )
 
@@ -254,7 +262,8 @@ def eval_(
 
     if on_bad_image != "refuse" and data is None:
         raise LongtailError(
-            "expected --on-bad-image with --data, got it alone: the run's own images are read as they were in training"
+            "expected --on-bad-image with --data, got it alone: the run's own images are read as"
+            " they were in training"
         )
     found = evaluate(
         run,
@@ -296,7 +305,9 @@ def demo(
         typer.Option(help="Threads of torch; images this small gain nothing from more than one."),
     ] = 1,
 ) -> None:
-    """Train a plain and a balanced classifier on long-tailed digits, in about a minute, and compare them."""
+    """Train a plain and a balanced classifier on long-tailed digits, in about a minute, and compare
+    them.
+    """
     from longtail.cli.demo import perform
 
     perform(out, threads=threads)
@@ -309,9 +320,13 @@ def demo(
 app.command(
     "sweep",
     cls=flags.advising(
-        "expected --set {name}=VALUE or --set {name}=VALUE,VALUE in a sweep, got --{name}: write it so"
+        "expected --set {name}=VALUE or --set {name}=VALUE,VALUE in a sweep, got --{name}: write"
+        " it so"
     ),
-    help="Train every combination of recipes, keywords and seeds, or search on validation; compares; resumable.",
+    help=(
+        "Train every combination of recipes, keywords and seeds, or search on validation; compares;"
+        " resumable."
+    ),
 )(flags.signed(sweep, [flags.CONTEXT, *flags.SWEEP.values()]))
 app.command("compare")(compare)
 app.command("reproduce")(reproduce)

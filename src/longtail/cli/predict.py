@@ -42,7 +42,9 @@ def predict(
     threads: flags.Threads = None,
     trust: flags.Trust = False,
 ) -> None:
-    """Classify images: class, probability, the next best classes, and where not to trust the answer."""
+    """Classify images: class, probability, the next best classes, and where not to trust the
+    answer.
+    """
     from longtail.runs.images import images_at
 
     found = images_at(paths)
@@ -98,7 +100,9 @@ def predict(
 
 
 class _Csv:
-    """A line for each image; the second best class is class_2, and so on; the classes of a set are separated by semicolons."""
+    """A line for each image; the second best class is class_2, and so on; the classes of a set are
+    separated by semicolons.
+    """
 
     def __init__(self, file: TextIO) -> None:
         self.lines, self.begun = csv.writer(file, lineterminator="\n"), False
@@ -140,7 +144,9 @@ class _Json:
 
 @contextmanager
 def written(out: Path | None) -> Iterator[TextIO]:
-    """A file that is whole or not there. Pipes, devices and what a link leads to are written in place; without `out` it is the terminal."""
+    """A file that is whole or not there. Pipes, devices and what a link leads to are written in
+    place; without `out` it is the terminal.
+    """
     if out is None:
         yield sys.stdout
         return

@@ -17,12 +17,17 @@ def report(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The file; report.html in the run's folder, or in this one for several, unless given."
+            help=(
+                "The file; report.html in the run's folder, or in this one for several, unless"
+                " given."
+            )
         ),
     ] = None,
     across: Across = None,
 ) -> None:
-    """Write one HTML file about a run, or about several beside each other; it needs no network and no server."""
+    """Write one HTML file about a run, or about several beside each other; it needs no network and
+    no server.
+    """
     from longtail.report.public import write_report
 
     path, folders, warnings = write_report(runs, out, across=across or [])

@@ -80,8 +80,9 @@ def _print_rows() -> None:
     for source, rows in listed().items():
         tables.pairs(source, rows)
     tables.say(
-        "Costs are what the authors state; --dry-run estimates yours. What a row needs is given with "
-        "--set, images with --root. --smoke runs the same recipe on long-tailed digits in minutes."
+        "Costs are what the authors state; --dry-run estimates yours. What a row needs is given"
+        " with --set, images with --root. --smoke runs the same recipe on long-tailed digits in"
+        " minutes."
     )
 
 

@@ -27,7 +27,9 @@ def serve(
     device: flags.Device = "auto",
     trust: flags.Trust = False,
 ) -> None:
-    """Try a finished run in the browser: upload a picture, see its classes and where the network looked. Stop it with Ctrl-C."""
+    """Try a finished run in the browser: upload a picture, see its classes and where the network
+    looked. Stop it with Ctrl-C.
+    """
     missing = [
         name
         for name in ("fastapi", "uvicorn", "python_multipart")
@@ -48,7 +50,8 @@ def serve(
         address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         if not _is_loopback(host):
             tables.warn(
-                f"everyone who can reach {host} can ask this network, and nobody is asked for a password"
+                f"everyone who can reach {host} can ask this network, and nobody is asked for a"
+                " password"
             )
         tables.say(f"serving {run} at {address} (stop with Ctrl-C)")
         tables.next_step(f"open {address}", f"curl -F image=@photo.jpg {address}/predict")
@@ -64,9 +67,8 @@ def _socket(host: str, port: int) -> socket.socket:
     """Take the port before the network is loaded, so that a taken one is said at once and in words."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server(
-            (host, port), family=family
-        )  # already listening: whoever is early waits, and is not refused
+        # Already listening: whoever is early waits, and is not refused
+        return socket.create_server((host, port), family=family)
     except OSError as error:
         raise LongtailError(
             f"expected a free port at {host}, got {port} ({error.strerror}): pass another --port"

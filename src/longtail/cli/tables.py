@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 
 def _console(*, stderr: bool = False) -> Console:
-    """Made anew each time, so that it follows a redirected stdout; silent in all processes but the first."""
+    """Made anew each time, so that it follows a redirected stdout; silent in all processes but the
+    first.
+    """
     console = Console(
         highlight=False, soft_wrap=False, quiet=os.environ.get("RANK", "0") != "0", stderr=stderr
     )
@@ -86,9 +88,8 @@ def _table(
         show_edge=False,
     )
     for position, column in enumerate(columns):
-        words = (
-            position < left or len(column) > 12
-        )  # may be broken where the terminal is narrow; numbers may not
+        # May be broken where the terminal is narrow; numbers may not
+        words = position < left or len(column) > 12
         heading = Text(column, style="bold" if column == bold else "")
         table.add_column(
             heading,
@@ -108,7 +109,9 @@ def grid(
     left: int = 1,
     title: str | None = None,
 ) -> None:
-    """Print rows of text under their headings; the first `left` columns are words, the others numbers."""
+    """Print rows of text under their headings; the first `left` columns are words, the others
+    numbers.
+    """
     console = _console()
     console.print()
     console.print(_table(columns, rows, left=left, title=title))
@@ -146,7 +149,9 @@ def scores(
 
 
 def summaries(evaluation: Evaluation | Row) -> None:
-    """Print the scores on validation and test, for each part of a head that has several, with what the numbers mean."""
+    """Print the scores on validation and test, for each part of a head that has several, with what
+    the numbers mean.
+    """
     found = {"val": evaluation["val"], "test": evaluation["test"]}
     whole: dict[str, Summary | None] = {}
     for name, own in found.items():
@@ -175,15 +180,21 @@ def summaries(evaluation: Evaluation | Row) -> None:
                 if own["zero_recall"]
                 else ""
             )
-            means = f", macro F1 {_percent(own['macro_f1'])}, G-mean {_percent(own['g_mean'])}, H-mean {_percent(own['h_mean'])}{never}"
+            means = (
+                f", macro F1 {_percent(own['macro_f1'])}, G-mean {_percent(own['g_mean'])}, H-mean"
+                f" {_percent(own['h_mean'])}{never}"
+            )
         say(
-            f"{name}: {own['images']:,} images, groups by {own['group_rule']}{top5}{means}, "
-            f"ECE {own['ece']:.3f}, MCE {own['mce']:.3f} ({own['confidence']}, {own['bins']} bins){missing}"
+            f"{name}: {own['images']:,} images, groups by {own['group_rule']}{top5}{means}, ECE"
+            f" {own['ece']:.3f}, MCE {own['mce']:.3f} ({own['confidence']}, {own['bins']}"
+            f" bins){missing}"
         )
 
 
 def details(own: Summary, names: Sequence[str]) -> None:
-    """Print what stands behind the headline: the worst classes, calibration, other priors, prediction sets; `names` are the classes'."""
+    """Print what stands behind the headline: the worst classes, calibration, other priors,
+    prediction sets; `names` are the classes'.
+    """
     if "worst" not in own:
         say("The row has the headline only: it was written by an earlier version.")
         return
@@ -196,7 +207,10 @@ def details(own: Summary, names: Sequence[str]) -> None:
             f"{one['images']:,}",
             _percent(one["recall"]),
             f"{_percent(one['low'])} to {_percent(one['high'])}",
-            f"{names[one['confused_with']]} ({one['confused_with_group']}): {_percent(one['confused_share'])}",
+            (
+                f"{names[one['confused_with']]} ({one['confused_with_group']}):"
+                f" {_percent(one['confused_share'])}"
+            ),
         ]
         for one in own["worst"]
         if one["confused_with"] is not None
@@ -235,7 +249,10 @@ def details(own: Summary, names: Sequence[str]) -> None:
         ["told the prior", *(_percent(prior["known_prior"]) for prior in priors)],
     ]
     most = max(prior["k"] for prior in priors)
-    title = f"accuracy in percent where the most frequent class of training is {most} times as frequent as the rarest, to the reverse"
+    title = (
+        f"accuracy in percent where the most frequent class of training is {most} times as frequent"
+        " as the rarest, to the reverse"
+    )
     console.print(_table(["", *headings], lines, title=title))
     console.print()
     _conformal(own, names)
@@ -299,9 +316,10 @@ def _conformal(own: Summary, names: Sequence[str]) -> None:
         if number
     ]
     say(
-        f"Prediction sets promise {_percent(found['level'])}% and hold the class of {_percent(found['coverage'])}% of the images "
-        f"({groups}; worst class {names[found['worst']['index']]} {_percent(found['worst']['coverage'])}), "
-        f"calibrated on {found['images']:,} validation images ({', '.join(sources)})."
+        f"Prediction sets promise {_percent(found['level'])}% and hold the class of"
+        f" {_percent(found['coverage'])}% of the images ({groups}; worst class"
+        f" {names[found['worst']['index']]} {_percent(found['worst']['coverage'])}), calibrated on"
+        f" {found['images']:,} validation images ({', '.join(sources)})."
     )
     single = (
         f"; single classes are right in {_percent(found['single_correct'])}%"
@@ -309,8 +327,9 @@ def _conformal(own: Summary, names: Sequence[str]) -> None:
         else ""
     )
     say(
-        f"They have {found['size']:.1f} classes on average ({sizes}): {_percent(found['multiple'])}% of the images have more than one, "
-        f"{_percent(found['empty'])}% none, and there the network should abstain{single}."
+        f"They have {found['size']:.1f} classes on average ({sizes}):"
+        f" {_percent(found['multiple'])}% of the images have more than one,"
+        f" {_percent(found['empty'])}% none, and there the network should abstain{single}."
     )
 
 
@@ -321,7 +340,8 @@ def row(finished: Row) -> None:
     summaries(finished)
     best, shown = finished["best_validation"], finished["labels"][finished["headline"]["name"]]
     beside = (
-        f"; best on validation: epoch {best['epoch']} with {shown['title']} {format_score(best['value'], shown)}"
+        f"; best on validation: epoch {best['epoch']} with {shown['title']}"
+        f" {format_score(best['value'], shown)}"
         if best
         else ""
     )
@@ -332,13 +352,16 @@ def row(finished: Row) -> None:
     )
     caveats = f"; {'; '.join(finished['data']['caveats'])}" if finished["data"]["caveats"] else ""
     say(
-        f"weights: {finished['selection']}{beside}; test-time averaging: {finished['tta']}; {finished['parameters']:,} parameters; "
-        f"{finished['minutes']:.1f} minutes{before}; split {finished['data']['hash'][:12]}{caveats}"
+        f"weights: {finished['selection']}{beside}; test-time averaging: {finished['tta']};"
+        f" {finished['parameters']:,} parameters; {finished['minutes']:.1f} minutes{before}; split"
+        f" {finished['data']['hash'][:12]}{caveats}"
     )
 
 
 def unwrapped(doc: str) -> str:
-    """A docstring for a terminal of any width: one line for each paragraph, indented line, or note such as `Cost: ...`."""
+    """A docstring for a terminal of any width: one line for each paragraph, indented line, or note
+    such as `Cost: ...`.
+    """
     paragraphs = []
     for paragraph in doc.split("\n\n"):
         lines: list[str] = []

@@ -1,7 +1,8 @@
-"""Strong views, made of timm's and torchvision's transforms: AutoAugment, RandAugment, 3-Augment, SimCLR's and others.
+"""Strong views, made of timm's and torchvision's transforms: AutoAugment, RandAugment, 3-Augment,
+SimCLR's and others.
 
-They are in a file of their own because both libraries take seconds to import, and asking a network needs none of it.
-"""
+They are in a file of their own because both libraries take seconds to import, and asking a network
+needs none of it."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ _MEAN, _DEVIATION = (
 
 
 class Seeded(ABC):
-    """A view made of transforms that read the global generators of torch, numpy and `random`: its parameter is a seed.
+    """A view made of transforms that read the global generators of torch, numpy and `random`: its
+    parameter is a seed.
 
     To write your own, derive from this and write `look`.
     """
@@ -42,13 +44,14 @@ class Seeded(ABC):
         return rng.integers(2**63, size=(rows, 1))
 
     def __call__(self, image: Image.Image, parameters: Array) -> Tensor:
-        """The image as uint8 (3, size, size), given its seed. Leaves the global generators at another place."""
+        """The image as uint8 (3, size, size), given its seed. Leaves the global generators at
+        another place.
+        """
         seed = int(parameters[0])
         random.seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002 (timm reads numpy's global generator)
-        torch.default_generator.manual_seed(
-            seed
-        )  # torch.manual_seed would reach for the GPUs, and formats a stack trace each time
+        # torch.manual_seed would reach for the GPUs, and formats a stack trace each time
+        torch.default_generator.manual_seed(seed)
         return self.apply(image)
 
     @abstractmethod
@@ -109,10 +112,12 @@ def _jitter(strength: float, hue: float) -> Any:
 
 @dataclass(frozen=True)
 class CifarAutoAugment(Seeded):
-    """Crop, flip, AutoAugment's policy for CIFAR-10 (Cubuk et al., 2019), then a square cut out: the strong view of CIFAR.
+    """Crop, flip, AutoAugment's policy for CIFAR-10 (Cubuk et al., 2019), then a square cut out:
+    the
+    strong view of CIFAR.
 
-    The cut-out square is black, as in the released code of Balanced Softmax and PaCo, which cut before they normalise.
-    """
+    The cut-out square is black, as in the released code of Balanced Softmax and PaCo, which cut
+    before they normalise."""
 
     size: int
     cutout: int = 16
@@ -138,7 +143,9 @@ class CifarAutoAugment(Seeded):
 
 @dataclass(frozen=True)
 class Rotated(Seeded):
-    """Shifted crop, flip, then a turn by up to `degrees` either way: RIDE's view of CIFAR (Wang et al., 2021). Corners become black."""
+    """Shifted crop, flip, then a turn by up to `degrees` either way: RIDE's view of CIFAR (Wang et
+    al., 2021). Corners become black.
+    """
 
     size: int
     pad: int = 4
@@ -159,7 +166,9 @@ class Rotated(Seeded):
 
 @dataclass(frozen=True)
 class ResizedCrop(Seeded):
-    """A random part of the image, resized (bicubic) and flipped: the view of masked autoencoding (He et al., 2022)."""
+    """A random part of the image, resized (bicubic) and flipped: the view of masked autoencoding
+    (He et al., 2022).
+    """
 
     size: int
     scale: tuple[float, float] = (0.2, 1.0)
@@ -176,11 +185,12 @@ class ResizedCrop(Seeded):
 
 @dataclass(frozen=True)
 class RandAugment(Seeded):
-    """A random part, flip, RandAugment, random erasing: the view of DeiT, and of LiVT's second stage.
+    """A random part, flip, RandAugment, random erasing: the view of DeiT, and of LiVT's second
+    stage.
 
-    RandAugment (Cubuk et al., 2020) is timm's, in timm's spelling; rotations and shears are bicubic and filled with ImageNet's mean colour.
-    Erased pixels are noise with ImageNet's mean and deviation, which is timm's "pixel" mode after normalisation.
-    """
+    RandAugment (Cubuk et al., 2020) is timm's, in timm's spelling; rotations and shears are bicubic
+    and filled with ImageNet's mean colour. Erased pixels are noise with ImageNet's mean and
+    deviation, which is timm's "pixel" mode after normalisation."""
 
     size: int
     ops: str = "rand-m9-mstd0.5-inc1"
@@ -211,7 +221,8 @@ def _eraser(probability: float) -> Any:
 
 
 def _erased(pixels: Tensor, probability: float) -> Tensor:
-    # timm erases normalised floats. Erasing an empty canvas tells where it did and with what, and the image stays uint8.
+    # timm erases normalised floats. Erasing an empty canvas tells where it did and with what, and
+    # the image stays uint8.
     canvas: Tensor = _eraser(probability)(torch.full(pixels.shape, torch.nan))
     hit = ~canvas.isnan()
     if hit.any():
@@ -223,11 +234,13 @@ def _erased(pixels: Tensor, probability: float) -> Tensor:
 
 @dataclass(frozen=True)
 class ThreeAugment(Seeded):
-    """A crop, flip, one of grey, solarize and blur, then colour jitter: the view of DeiT III (Touvron et al., 2022).
+    """A crop, flip, one of grey, solarize and blur, then colour jitter: the view of DeiT III
+    (Touvron
+    et al., 2022).
 
-    The crop is shifted by up to `pad` pixels, as DeiT III learns from much data; with `scale`, it is a part of so much of the image,
-    resized (bicubic), as it learns from ImageNet-1K, with (0.08, 1.0).
-    """
+    The crop is shifted by up to `pad` pixels, as DeiT III learns from much data; with `scale`, it
+    is a part of so much of the image, resized (bicubic), as it learns from ImageNet-1K, with (0.08,
+    1.0)."""
 
     size: int
     pad: int = 4
@@ -251,10 +264,12 @@ class ThreeAugment(Seeded):
 
 @dataclass(frozen=True)
 class SimClr(Seeded):
-    """A random part, flip, colour jitter, grey, blur: the view of SimCLR as MoCo v2 uses it (Chen et al., 2020).
+    """A random part, flip, colour jitter, grey, blur: the view of SimCLR as MoCo v2 uses it (Chen
+    et
+    al., 2020).
 
-    `blur` is how often; the radius is drawn from 0.1 to 2 pixels. PaCo's code for CIFAR has no blur: `SimClr(32, blur=0)`.
-    """
+    `blur` is how often; the radius is drawn from 0.1 to 2 pixels. PaCo's code for CIFAR has no
+    blur: `SimClr(32, blur=0)`."""
 
     size: int
     scale: tuple[float, float] = (0.2, 1.0)
@@ -276,7 +291,6 @@ class SimClr(Seeded):
         if random.random() < 0.2:
             image = image.convert("L").convert("RGB")
         if random.random() < self.blur:
-            image = image.filter(
-                ImageFilter.GaussianBlur(random.uniform(0.1, 2.0))
-            )  # torchvision's is 20 times slower on a CPU
+            # Torchvision's is 20 times slower on a CPU
+            image = image.filter(ImageFilter.GaussianBlur(random.uniform(0.1, 2.0)))
         return to_tensor(image)

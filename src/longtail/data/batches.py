@@ -45,11 +45,12 @@ class StepsPerEpoch(Generic[B_co]):
 
 
 class PairedBatches:
-    """A batch of each of several loaders in every step: the keys of the first as they are, `NAME_image` and so on of the others.
+    """A batch of each of several loaders in every step: the keys of the first as they are,
+    `NAME_image` and so on of the others.
 
-    An epoch is one of the first loader; the others walk through theirs at the same pace, from one epoch into the next. Source and
-    target of a domain adaptation, the two samplers of BBN, the backgrounds of CMO. Rows are counted by the `position` of the first.
-    """
+    An epoch is one of the first loader; the others walk through theirs at the same pace, from one
+    epoch into the next. Source and target of a domain adaptation, the two samplers of BBN, the
+    backgrounds of CMO. Rows are counted by the `position` of the first."""
 
     def __init__(self, first: Batches[Any], **others: Batches[Any]) -> None:
         if not others:
@@ -74,6 +75,7 @@ class PairedBatches:
             }
             if clash := sorted({*batch} & {*named}):
                 raise LongtailError(
-                    f"expected other names beside those of the first loader, got {clash[0]!r} in both: rename the loader"
+                    f"expected other names beside those of the first loader, got {clash[0]!r} in"
+                    " both: rename the loader"
                 )
             yield {**batch, **named}

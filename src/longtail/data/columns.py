@@ -33,10 +33,12 @@ def check_columns(columns: Mapping[str, Any], rows: int) -> None:
 def read_columns(
     cells: Mapping[str, Mapping[str, Sequence[Any]]],
 ) -> tuple[dict[str, dict[str, NDArray[Any]]], dict[str, tuple[str, ...]]]:
-    """Columns of each split from cells of text or numbers, and the categories of those that are words.
+    """Columns of each split from cells of text or numbers, and the categories of those that are
+    words.
 
-    A column of numbers becomes float32, with NaN where a cell is empty. Any other becomes int64: the position of each
-    word in its categories, which are in code-point order. A column that one of the splits lacks is left out.
+    A column of numbers becomes float32, with NaN where a cell is empty. Any other becomes int64:
+    the position of each word in its categories, which are in code-point order. A column that one of
+    the splits lacks is left out.
 
     Args:
         cells: split -> column -> one cell per row.

@@ -28,7 +28,8 @@ class Split:
     ids: tuple[str, ...]
     crop: float = 1.0  # the share of an image's central square that is evaluated
     columns: Mapping[str, Tensor] = field(default_factory=dict)
-    """What else is known of each row, such as "domain" (N,) or "boxes" (N, M, 4): in every batch."""
+    """What else is known of each row, such as "domain" (N,) or "boxes" (N, M, 4): in every batch.
+    """
 
     def __post_init__(self) -> None:
         check_columns(self.columns, len(self.target))

@@ -1,8 +1,8 @@
 """Batches of an epoch, as functions of (view seed, epoch, draw); no generator is kept.
 
-A `draw` is a row's position in the epoch's order over all processes. The same rows with the same views come whatever came before,
-wherever in the epoch one begins, and whatever the number of loader workers. Processes take contiguous shares of each batch.
-"""
+A `draw` is a row's position in the epoch's order over all processes. The same rows with the same
+views come whatever came before, wherever in the epoch one begins, and whatever the number of loader
+workers. Processes take contiguous shares of each batch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ class DrawnViews(LabelledViews):
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Put the global generators back as they were: data must not change what the training step draws."""
+    """Put the global generators back as they were: data must not change what the training step
+    draws.
+    """
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     try:
         yield
@@ -55,7 +57,9 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _follow_the_parent(worker: int) -> None:
-    """A signal to all processes asks the parent to save; a worker that died of it would keep it from doing so, and ends with it anyway."""
+    """A signal to all processes asks the parent to save; a worker that died of it would keep it
+    from doing so, and ends with it anyway.
+    """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
 
@@ -66,7 +70,9 @@ def _floats(pixels: Tensor) -> Tensor:
 
 
 def load_images(split: Split, rows: Iterable[int], size: int) -> Tensor:
-    """Some rows of a split as evaluation sees them: floats in [0, 1], (N, 3, size, size); or feature vectors (N, size)."""
+    """Some rows of a split as evaluation sees them: floats in [0, 1], (N, 3, size, size); or
+    feature vectors (N, size).
+    """
     vectors = split.pictures.vectors()
     if vectors is not None:
         return vectors[[*rows]]
@@ -76,7 +82,9 @@ def load_images(split: Split, rows: Iterable[int], size: int) -> Tensor:
 
 @dataclass(frozen=True)
 class _Epoch(TorchDataset[dict[str, Tensor]]):
-    """The uint8 batches of one process in one epoch; this is what loader workers receive, so all of it can be pickled."""
+    """The uint8 batches of one process in one epoch; this is what loader workers receive, so all of
+    it can be pickled.
+    """
 
     pictures: ImageStore
     target: Tensor
@@ -119,16 +127,21 @@ class _Epoch(TorchDataset[dict[str, Tensor]]):
 
     @property
     def together(self) -> bool:
-        """Whether a batch can be made at once: pixels in memory, of the view's size, and a view for batches."""
+        """Whether a batch can be made at once: pixels in memory, of the view's size, and a view for
+        batches.
+        """
         pixels = self.pictures.in_memory(self.view.size)
         at_once = pixels is not None and isinstance(self.view, Batched)
         return at_once or self.pictures.vectors() is not None
 
     def batches(self, numbers: range, workers: int) -> Iterator[dict[str, Tensor]]:
-        """These batches as floats in [0, 1]. Workers are not asked when making a batch is cheaper than sending it."""
+        """These batches as floats in [0, 1]. Workers are not asked when making a batch is cheaper
+        than sending it.
+        """
         source: Any = map(self.__getitem__, numbers)
         if workers and not self.together:
-            # Without a generator of its own, a DataLoader draws its base seed from torch's global one.
+            # Without a generator of its own, a DataLoader draws its base seed from torch's global
+            # one.
             source = DataLoader(
                 self,
                 batch_size=None,
@@ -148,12 +161,13 @@ def _positive(**values: int) -> None:
 
 
 class TrainLoader(Generic[B_co]):
-    """Training batches: `batch` rows over all processes, looked at through `view`, in the order of `sampler`.
+    """Training batches: `batch` rows over all processes, looked at through `view`, in the order of
+    `sampler`.
 
-    The last incomplete batch of an epoch is dropped; a split with fewer rows than `batch` gives one batch of all of them (of as many as
-    the processes can share equally). `TwoViews` gives `view1` and `view2` instead of `image`. Pictures in memory, seen through a view
-    that works on batches, need no workers and use none.
-    """
+    The last incomplete batch of an epoch is dropped; a split with fewer rows than `batch` gives one
+    batch of all of them (of as many as the processes can share equally). `TwoViews` gives `view1`
+    and `view2` instead of `image`. Pictures in memory, seen through a view that works on batches,
+    need no workers and use none."""
 
     @overload
     def __init__(
@@ -212,11 +226,13 @@ class TrainLoader(Generic[B_co]):
         if self.batch % world:
             near = self.batch // world * world or world
             raise LongtailError(
-                f"batch is shared by {world} processes and must be a multiple of that, got {self.batch}: try {near}"
+                f"batch is shared by {world} processes and must be a multiple of that, got"
+                f" {self.batch}: try {near}"
             )
         if len(self.split) < world:
             raise LongtailError(
-                f"expected at least one image for each of {world} processes, got {len(self.split)}: start fewer processes"
+                f"expected at least one image for each of {world} processes, got {len(self.split)}:"
+                " start fewer processes"
             )
         return min(self.batch, len(self.split) // world * world)
 
@@ -225,13 +241,17 @@ class TrainLoader(Generic[B_co]):
         return max(len(self.split) // self.batch, 1)
 
     def epoch(self, index: int, *, start: int = 0) -> Iterator[B_co]:
-        """The batches of an epoch, from batch `start` on: the same rows and views whatever came before."""
+        """The batches of an epoch, from batch `start` on: the same rows and views whatever came
+        before.
+        """
         order = self.sampler.order(self.split.target, epoch=index, seed=self.seed)
         if len(order) != len(self.split):
             raise LongtailError(
-                f"{self.sampler} must give an order as long as the split ({len(self.split)} rows), got {len(order)}"
+                f"{self.sampler} must give an order as long as the split ({len(self.split)} rows),"
+                f" got {len(order)}"
             )
         rows, world = self._rows(), processes.world_size()
+        # 1: views; samplers use 0
         epoch = _Epoch(
             pictures=self.split.pictures,
             target=self.split.target,
@@ -240,7 +260,7 @@ class TrainLoader(Generic[B_co]):
             order=order,
             parameters=self.view.parameters(
                 np.random.default_rng((self.seed, index, 1)), len(order)
-            ),  # 1: views; samplers use 0
+            ),
             first=processes.rank() * (rows // world),
             rows=rows // world,
             stride=rows,
@@ -261,11 +281,11 @@ class TrainLoader(Generic[B_co]):
 
 
 class EvalLoader:
-    """Evaluation batches: the rows of a split in their order, each once, as `CenterCrop(size, split.crop)` sees them.
+    """Evaluation batches: the rows of a split in their order, each once, as `CenterCrop(size,
+    split.crop)` sees them.
 
-    Processes take contiguous shares without padding, so answers gathered in the order of processes are in the split's order.
-    `batch` is the number of rows that one process looks at together.
-    """
+    Processes take contiguous shares without padding, so answers gathered in the order of processes
+    are in the split's order. `batch` is the number of rows that one process looks at together."""
 
     def __init__(self, split: Split, *, size: int, batch: int, workers: int = 0) -> None:
         _positive(batch=batch)

@@ -1,8 +1,10 @@
-"""Batches of mixed images with mixed targets: transforms of (batch, clock) that give a new batch and leave the old one alone.
+"""Batches of mixed images with mixed targets: transforms of (batch, clock) that give a new batch
+and
+leave the old one alone.
 
-Each row is mixed with its mirror position in the batch, so any number of rows works. Draws come from numpy's global generator,
-which the engine seeds at every step. To stop mixing at some point of training, wrap one in `schedules.Until`.
-"""
+Each row is mixed with its mirror position in the batch, so any number of rows works. Draws come
+from numpy's global generator, which the engine seeds at every step. To stop mixing at some point of
+training, wrap one in `schedules.Until`."""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def _mixed_images(image: Tensor, lam: float) -> Tensor:
 
 
 def _cut_images(image: Tensor, lam: float) -> tuple[Tensor, float]:
-    """The images with a rectangle of about (1 - lam) of the area from their partners, and the share that exactly remains."""
+    """The images with a rectangle of about (1 - lam) of the area from their partners, and the share
+    that exactly remains.
+    """
     height, width = image.shape[-2:]
     tall, wide = int(height * np.sqrt(1 - lam)), int(width * np.sqrt(1 - lam))
     row, column = np.random.randint(height), np.random.randint(width)  # noqa: NPY002
@@ -78,10 +82,10 @@ class Smooth:
 class MixupCutMix:
     """Mixup or CutMix, drawn anew for each batch: what DeiT and LiVT train with.
 
-    Mixup (Zhang et al., 2018): lam x_i + (1 - lam) x_j, lam ~ Beta(mixup, mixup). CutMix (Yun et al., 2019): a rectangle of x_i is x_j's,
-    and lam is the exact share of x_i that is left. Targets are mixed with the same lam after smoothing. CutMix is chosen with probability
-    `switch`. With 1 - `probability` nothing is mixed, but targets are (N, C) all the same.
-    """
+    Mixup (Zhang et al., 2018): lam x_i + (1 - lam) x_j, lam ~ Beta(mixup, mixup). CutMix (Yun et
+    al., 2019): a rectangle of x_i is x_j's, and lam is the exact share of x_i that is left. Targets
+    are mixed with the same lam after smoothing. CutMix is chosen with probability `switch`. With 1
+    - `probability` nothing is mixed, but targets are (N, C) all the same."""
 
     classes: int
     mixup: float = 0.8
@@ -112,7 +116,9 @@ class MixupCutMix:
 
 @dataclass(frozen=True, kw_only=True)
 class Mixup:
-    """Mixup alone: lam x_i + (1 - lam) x_j, lam ~ Beta(alpha, alpha), targets alike (Zhang et al., 2018)."""
+    """Mixup alone: lam x_i + (1 - lam) x_j, lam ~ Beta(alpha, alpha), targets alike (Zhang et al.,
+    2018).
+    """
 
     classes: int
     alpha: float
@@ -127,7 +133,9 @@ class Mixup:
 
 @dataclass(frozen=True, kw_only=True)
 class CutMix:
-    """CutMix alone: a rectangle of x_i is x_j's, lam ~ Beta(alpha, alpha) corrected to the exact area, targets alike (Yun et al., 2019)."""
+    """CutMix alone: a rectangle of x_i is x_j's, lam ~ Beta(alpha, alpha) corrected to the exact
+    area, targets alike (Yun et al., 2019).
+    """
 
     classes: int
     alpha: float

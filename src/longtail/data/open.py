@@ -39,17 +39,16 @@ from longtail.naming import unknown
 from longtail.records.groups import Groups
 
 LARGEST_CROPPED = 224
-"""Pixels, up to which `Source.crop` holds: networks for larger images are shown the whole square, as LiVT's at 384 are."""
+"""Pixels, up to which `Source.crop` holds: networks for larger images are shown the whole square,
+as LiVT's at 384 are.
+"""
 
 
 def open_dataset(
-    request: DataRequest,
-    *,
-    size: int | None = None,
-    device: str = "cpu",
-    legacy: bool = False,
+    request: DataRequest, *, size: int | None = None, device: str = "cpu", legacy: bool = False
 ) -> Dataset:
-    """Open requested data: in the first of several processes before the others, so that only one downloads.
+    """Open requested data: in the first of several processes before the others, so that only one
+    downloads.
 
     Args:
         request: Which data, and how it is split.
@@ -77,16 +76,19 @@ def first_process_first(opening: Callable[[], Dataset], device: str) -> Dataset:
 def open_data(source: str | Path, *, size: int | None = None, **flags: Any) -> Dataset:
     """Open a dataset by name or path: the known names are in `longtail.data.names`.
 
-    A path is that of a folder of class folders (`folders.folder`), of a .txt or .csv list of images under `root` (`lists.image_list`), of a
-    parquet file or a folder of them (`parquet.parquet`), or of an .npz of features (`features.features`).
-    "package.module:function" is a function that gives a `Source`. `flags` are the fields of `DataRequest`:
-    `imbalance` and `profile` say how the sets called -lt are cut.
+    A path is that of a folder of class folders (`folders.folder`), of a .txt or .csv list of images
+    under `root` (`lists.image_list`), of a parquet file or a folder of them (`parquet.parquet`), or
+    of an .npz of features (`features.features`). "package.module:function" is a function that gives
+    a `Source`. `flags` are the fields of `DataRequest`: `imbalance` and `profile` say how the sets
+    called -lt are cut.
 
-    With the protocol `holdout` a validation set is held out of training where the source has none: per class one image in ten, at least one
-    from five images on. With `paper` all training images train. A test set, where the source has none, is held out under both: one in five,
-    before validation. Which images depends on `split_seed` only. `mirror` says whether a mirrored image is still one of its class, where that
-    is not known of the data: it is believed to be, but for digits. `geometry` says how images become squares; unless given, the published
-    sets crop and everything else pads.
+    With the protocol `holdout` a validation set is held out of training where the source has none:
+    per class one image in ten, at least one from five images on. With `paper` all training images
+    train. A test set, where the source has none, is held out under both: one in five, before
+    validation. Which images depends on `split_seed` only. `mirror` says whether a mirrored image is
+    still one of its class, where that is not known of the data: it is believed to be, but for
+    digits. `geometry` says how images become squares; unless given, the published sets crop and
+    everything else pads.
 
     >>> data = open_data("digits-lt")
     >>> data.counts.tolist()
@@ -127,11 +129,13 @@ def open_for_evaluation(
     crop: float | None = None,
     learnt: tuple[str, Protocol, int] | None = None,
 ) -> Dataset:
-    """Open data for evaluation only: nothing is held out of it, and without test images of its own all are test images.
+    """Open data for evaluation only: nothing is held out of it, and without test images of its own
+    all
+    are test images.
 
-    But if it is what a network has learnt from, whose hash, protocol and split seed are `learnt`, it is split as it was then. `size`
-    and `crop` (the share of the central square that is evaluated) are those of the data that the network was trained on.
-    """
+    But if it is what a network has learnt from, whose hash, protocol and split seed are `learnt`,
+    it is split as it was then. `size` and `crop` (the share of the central square that is
+    evaluated) are those of the data that the network was trained on."""
     source = read(
         find(request, least=1),
         size=size,
@@ -161,7 +165,9 @@ def open_for_evaluation(
 
 
 def find(request: DataRequest | str, *, least: int = 2) -> Source:
-    """Find requested data, or that at a name or path; files are listed, not yet read. A folder has `least` classes or more."""
+    """Find requested data, or that at a name or path; files are listed, not yet read. A folder has
+    `least` classes or more.
+    """
     request = request if isinstance(request, DataRequest) else DataRequest(request)
     name, imbalance, profile = request.source, request.imbalance, request.profile
     if (imbalance is not None or profile != "exp") and name not in (
@@ -170,7 +176,8 @@ def find(request: DataRequest | str, *, least: int = 2) -> Source:
         "cifar100-lt",
     ):
         raise LongtailError(
-            f"expected --imbalance and --profile only with digits-lt, cifar10-lt or cifar100-lt, which are cut; got them with {name}."
+            "expected --imbalance and --profile only with digits-lt, cifar10-lt or cifar100-lt,"
+            f" which are cut; got them with {name}."
         )
     root = None if request.root is None else Path(request.root)
     if name == "digits-lt":
@@ -188,16 +195,21 @@ def find(request: DataRequest | str, *, least: int = 2) -> Source:
         if path.suffix.lower() == ".npz":
             return features(path)
         raise LongtailError(
-            f"expected a folder, a .txt or .csv list, a .parquet file or an .npz of features, got {path}."
+            "expected a folder, a .txt or .csv list, a .parquet file or an .npz of features, got"
+            f" {path}."
         )
     if is_function(name) and not path.exists():
         return from_function(name, root=root)
     if not path.is_dir():
-        other = "or the path of a folder of class folders, of a .txt or .csv list, or of parquet files: there is none of that name here"
+        other = (
+            "or the path of a folder of class folders, of a .txt or .csv list, or of parquet files:"
+            " there is none of that name here"
+        )
         raise unknown("dataset", name, KNOWN, more=f"; {other}")
     if root is not None:
         raise LongtailError(
-            f"expected --root only with a known name or a list, got it with the folder {path}. Leave it out."
+            f"expected --root only with a known name or a list, got it with the folder {path}."
+            " Leave it out."
         )
     return parquet(path) if parquet_files(path) else folder(path, least=least)
 
@@ -229,17 +241,17 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
     ]
     if untested:
         warnings.append(
-            f"{len(untested):,} classes have no test image: they are trained, but not evaluated: {several(untested)}."
+            f"{len(untested):,} classes have no test image: they are trained, but not evaluated:"
+            f" {several(untested)}."
         )
     warnings += [said for said in (shared(train, test),) if said]
 
     assert source.size is not None
     cropped = source.geometry == "crop" and source.size <= LARGEST_CROPPED
     crop = source.crop if cropped else 1.0
+    # A folder may be called what is no text, and files and pages name it
     return Dataset(
-        name=source.name.encode(
-            errors="replace"
-        ).decode(),  # a folder may be called what is no text, and files and pages name it
+        name=source.name.encode(errors="replace").decode(),
         classes=classes,
         train=_split(train, crop),
         val=_split(val, crop),
@@ -268,7 +280,9 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
 
 
 def _grouping(source: Source, counts: NDArray[np.int64]) -> Callable[[Sequence[int]], Groups]:
-    """The source's rule; but for people's data, whose rule is about rare classes, one that fits data without a tail."""
+    """The source's rule; but for people's data, whose rule is about rare classes, one that fits
+    data without a tail.
+    """
     if source.grouping is not natural_groups:
         return source.grouping
     if not counts.all():
@@ -280,19 +294,23 @@ def _check_attributes(source: Source) -> None:
     for name, values in source.class_attributes.items():
         if len(values) != len(source.classes):
             raise LongtailError(
-                f"{source.name}: expected a row of the attribute {name!r} for each of {len(source.classes)} classes, got {len(values)}."
+                f"{source.name}: expected a row of the attribute {name!r} for each of"
+                f" {len(source.classes)} classes, got {len(values)}."
             )
 
 
 def _classes_to_learn(source: Source) -> Source:
-    """Refuse classes that cannot be told apart or have no image; leave out those that only validation or test know."""
+    """Refuse classes that cannot be told apart or have no image; leave out those that only
+    validation or test know.
+    """
     alike = defaultdict(list)
     for name in source.classes:
         alike[name.casefold()].append(name)
     clashes = [" and ".join(names) for names in alike.values() if len(names) > 1]
     if clashes:
         raise LongtailError(
-            f"{source.name}: expected class names that differ in more than case, got {several(clashes)}. Rename or merge them."
+            f"{source.name}: expected class names that differ in more than case, got"
+            f" {several(clashes)}. Rename or merge them."
         )
 
     trained = np.bincount(source.splits["train"].target, minlength=len(source.classes)) > 0
@@ -304,7 +322,8 @@ def _classes_to_learn(source: Source) -> Source:
     empty = [source.classes[i] for i in np.flatnonzero(~elsewhere)]
     if empty:
         raise LongtailError(
-            f"{source.name}: expected a training image in every class, got none in {several(empty, shown=20)}. Add images or remove them."
+            f"{source.name}: expected a training image in every class, got none in"
+            f" {several(empty, shown=20)}. Add images or remove them."
         )
     index = np.cumsum(trained) - 1
     splits, left_out = {}, []
@@ -314,7 +333,10 @@ def _classes_to_learn(source: Source) -> Source:
         if len(kept) < len(rows):
             left_out.append(f"{len(rows) - len(kept):,} {split} images")
     unseen = [source.classes[i] for i in np.flatnonzero(~trained)]
-    said = f"{len(unseen):,} classes have no training image and were left out, with {' and '.join(left_out)}: {several(unseen)}."
+    said = (
+        f"{len(unseen):,} classes have no training image and were left out, with"
+        f" {' and '.join(left_out)}: {several(unseen)}."
+    )
     classes = tuple(name for name, kept in zip(source.classes, trained, strict=True) if kept)
     return replace(source, classes=classes, splits=splits, warnings=(*source.warnings, said))
 

@@ -1,4 +1,6 @@
-"""How far a long reading is: a bar on a terminal, a line now and then in a log, nothing where it takes only a moment."""
+"""How far a long reading is: a bar on a terminal, a line now and then in a log, nothing where it
+takes only a moment.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def map_threaded(
     what: str,
     then: Callable[[Sequence[int]], None] | None = None,
 ) -> None:
-    """Call `look` with every index, in threads, and show how far it is; `then` hears, in this thread, which are done."""
+    """Call `look` with every index, in threads, and show how far it is; `then` hears, in this
+    thread, which are done.
+    """
 
     def some(start: int) -> Sequence[int]:
         chunk = indices[start : start + CHUNK]

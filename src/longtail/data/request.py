@@ -1,9 +1,9 @@
-"""What a person requests of data: which, how it is split, how its images become squares. Imports no torch.
+"""What a person requests of data: which, how it is split, how its images become squares. Imports no
+torch.
 
-Flags of the command line, keywords of `longtail.train`, keys of `recipe.json` and what a sweep may vary
-are the fields of `DataRequest`: a new one is added here and nowhere else, but for the signature of
-`longtail.train`.
-"""
+Flags of the command line, keywords of `longtail.train`, keys of `recipe.json` and what a sweep may
+vary are the fields of `DataRequest`: a new one is added here and nowhere else, but for the
+signature of `longtail.train`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from longtail.naming import unknown
 Geometry = Literal["pad", "crop", "stretch"]
 """How an image that is not square becomes the square that a network sees.
 
-`pad` adds a border of its median colour, so that nothing is cut off. `crop` evaluates the central square, and training
-views choose their part of the full image. `stretch` resizes both sides to the same length.
-"""
+`pad` adds a border of its median colour, so that nothing is cut off. `crop` evaluates the central
+square, and training views choose their part of the full image. `stretch` resizes both sides to the
+same length. """
 OnBadImage = Literal["refuse", "skip"]
 Profile = Literal["exp", "step", "pareto"]
 Protocol = Literal["holdout", "paper"]
@@ -33,9 +33,8 @@ Protocol = Literal["holdout", "paper"]
 class DataRequest:
     """A dataset as it is requested.
 
-    Two requests may give the same data, such as an imbalance of 100 that is stated or left to its default: what a
-    dataset is, its hash says.
-    """
+    Two requests may give the same data, such as an imbalance of 100 that is stated or left to its
+    default: what a dataset is, its hash says."""
 
     source: Annotated[
         str, "A known name, the path of a folder, a list or a file, or package.module:function."

@@ -1,7 +1,8 @@
 """Which images an epoch shows, and in which order: functions of (seed, epoch) that keep no state.
 
-Every order is as long as the split, so an epoch costs the same whatever the sampler.
-Below, p_c is the share of class c among the draws, n_c the number of its images. In a `DataLoader` of your own, made for one epoch:
+Every order is as long as the split, so an epoch costs the same whatever the sampler. Below, p_c is
+the share of class c among the draws, n_c the number of its images. In a `DataLoader` of your own,
+made for one epoch:
 
 >>> import torch
 >>> from torch.utils.data import DataLoader, TensorDataset
@@ -40,7 +41,9 @@ def _generator(seed: int, epoch: int) -> np.random.Generator:
 
 
 def _cycled(members: Array, rows: int, rng: np.random.Generator) -> Array:
-    """Shuffled passes over the members until there are enough rows: each is used as often as any other, give or take one."""
+    """Shuffled passes over the members until there are enough rows: each is used as often as any
+    other, give or take one.
+    """
     return np.concatenate(
         [rng.permutation(members) for _ in range(-(-rows // len(members)))] or [members[:0]]
     )[:rows]
@@ -49,17 +52,21 @@ def _cycled(members: Array, rows: int, rng: np.random.Generator) -> Array:
 def _by_class(
     targets: Labels, power: float, rng: np.random.Generator, balance: float = 0.0
 ) -> Array:
-    """Rows with class shares (1 - balance) n_c^power / sum + balance / C, over the classes that have images."""
+    """Rows with class shares (1 - balance) n_c^power / sum + balance / C, over the classes that
+    have images.
+    """
     target = np.asarray(targets)
     if target.ndim != 1 or not len(target):
         raise LongtailError(
-            f"expected a class for each of some rows, (N,), got shape {target.shape}: pass class indices, not distributions"
+            f"expected a class for each of some rows, (N,), got shape {target.shape}: pass class"
+            " indices, not distributions"
         )
     classes, counts = np.unique(target, return_counts=True)
     members = np.split(np.argsort(target, kind="stable"), np.cumsum(counts)[:-1])
     share = counts**power / (counts**power).sum()
     share = (1 - balance) * share + balance / len(classes)
-    # One random offset for all classes: every class gets its exact share rounded down or up, and right on average.
+    # One random offset for all classes: every class gets its exact share rounded down or up, and
+    # right on average.
     ends = np.floor(np.cumsum(share) * len(target) + rng.random()).astype(int)
     ends[-1] = len(target)
     rows = np.diff(ends, prepend=0)
@@ -78,7 +85,9 @@ class Instance:
 
 @dataclass(frozen=True)
 class ClassBalanced:
-    """Every class equally often: p_c = 1 / C (Kang et al., 2020, eq. 1 with q = 0). Images of a class take turns."""
+    """Every class equally often: p_c = 1 / C (Kang et al., 2020, eq. 1 with q = 0). Images of a
+    class take turns.
+    """
 
     def order(self, targets: Labels, *, epoch: int, seed: int) -> Array:
         """Rows with equal class shares, shuffled."""
@@ -87,7 +96,9 @@ class ClassBalanced:
 
 @dataclass(frozen=True)
 class SquareRoot:
-    """Rare classes more often, but not as often as frequent ones: p_c = sqrt(n_c) / sum (Kang et al., 2020, eq. 1 with q = 1/2)."""
+    """Rare classes more often, but not as often as frequent ones: p_c = sqrt(n_c) / sum (Kang et
+    al., 2020, eq. 1 with q = 1/2).
+    """
 
     def order(self, targets: Labels, *, epoch: int, seed: int) -> Array:
         """Rows with square-root class shares, shuffled."""
@@ -96,7 +107,9 @@ class SquareRoot:
 
 @dataclass(frozen=True)
 class ProgressivelyBalanced:
-    """From every image to every class equally often: p_c = (1 - t/T) n_c / N + t/T / C in epoch t of T (Kang et al., 2020, eq. 2)."""
+    """From every image to every class equally often: p_c = (1 - t/T) n_c / N + t/T / C in epoch t
+    of T (Kang et al., 2020, eq. 2).
+    """
 
     epochs: int
 
@@ -115,12 +128,14 @@ class ProgressivelyBalanced:
 
 @dataclass(frozen=True)
 class RepeatedAugmentation:
-    """Each chosen image `repeats` times in a row with different views (Hoffer et al., 2020; Berman et al., 2019).
+    """Each chosen image `repeats` times in a row with different views (Hoffer et al., 2020; Berman
+    et
+    al., 2019).
 
-    An epoch shows N / repeats images, and any `repeats` epochs from a multiple of it show all of them, so no rare class vanishes.
-    Copies are neighbours in the order, so they meet in one global batch (always, if `repeats` divides it), as with DeiT's sampler;
-    that one also sends them to different processes, while here most share one.
-    """
+    An epoch shows N / repeats images, and any `repeats` epochs from a multiple of it show all of
+    them, so no rare class vanishes. Copies are neighbours in the order, so they meet in one global
+    batch (always, if `repeats` divides it), as with DeiT's sampler; that one also sends them to
+    different processes, while here most share one."""
 
     repeats: int = 3
 
@@ -129,7 +144,9 @@ class RepeatedAugmentation:
             raise LongtailError(f"repeats must be at least 1, got {self.repeats}")
 
     def order(self, targets: Labels, *, epoch: int, seed: int) -> Array:
-        """Rows of the epoch's images, each `repeats` times in a row; the last one less often if N is no multiple."""
+        """Rows of the epoch's images, each `repeats` times in a row; the last one less often if N
+        is no multiple.
+        """
         rounds, part = divmod(epoch, self.repeats)
         shuffled = _generator(seed, rounds).permutation(len(targets))
         images = -(-len(targets) // self.repeats)
@@ -139,7 +156,8 @@ class RepeatedAugmentation:
 
 @dataclass(frozen=True)
 class PerDomain:
-    """An equal share of each domain in every batch: domains take turns row by row, and so do the images of a domain.
+    """An equal share of each domain in every batch: domains take turns row by row, and so do the
+    images of a domain.
 
     `domains` names the domain of each row of the split.
     """
@@ -151,7 +169,8 @@ class PerDomain:
         domains = np.asarray(self.domains)
         if len(domains) != len(targets):
             raise LongtailError(
-                f"expected a domain for each of the {len(targets)} rows, got {len(domains)}: pass one per row of this split"
+                f"expected a domain for each of the {len(targets)} rows, got {len(domains)}: pass"
+                " one per row of this split"
             )
         rng, rows = _generator(seed, epoch), len(targets)
         names = np.unique(domains)

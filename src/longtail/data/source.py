@@ -1,4 +1,6 @@
-"""What a source hands over before splits are held out: rows of pictures, and the names of their classes."""
+"""What a source hands over before splits are held out: rows of pictures, and the names of their
+classes.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from longtail.records.groups import Groups
 
 @dataclass(frozen=True)
 class Rows:
-    """Labelled pictures of one split. `digests` are of each row's content: pixels of arrays, bytes of files."""
+    """Labelled pictures of one split. `digests` are of each row's content: pixels of arrays, bytes
+    of files.
+    """
 
     pictures: ImageStore
     target: NDArray[np.int64]
@@ -97,25 +101,29 @@ def several(things: Iterable[object], *, shown: int = 5) -> str:
 def numbered_classes(
     labels: Mapping[str, NDArray[np.int64]], names: Sequence[str] | None, *, where: str
 ) -> tuple[str, ...]:
-    """Class names for integer labels, which must be 0, 1, ... without gaps, and covered by the names if there are any."""
+    """Class names for integer labels, which must be 0, 1, ... without gaps, and covered by the
+    names if there are any.
+    """
     used = np.unique(np.concatenate(list(labels.values())))
     below = used[used < 0]
     if len(below):
         raise LongtailError(
-            f"{where}: expected labels from 0 on, got {several(below)}. Number the classes 0, 1, 2, ..."
+            f"{where}: expected labels from 0 on, got {several(below)}. Number the classes 0, 1,"
+            " 2, ..."
         )
     if names is not None:
         above = used[used >= len(names)]
         if len(above):
             raise LongtailError(
-                f"{where}: expected labels 0 to {len(names) - 1} ({len(names)} classes are named), got {several(above)}. "
-                "Correct the labels or the class names."
+                f"{where}: expected labels 0 to {len(names) - 1} ({len(names)} classes are named),"
+                f" got {several(above)}. Correct the labels or the class names."
             )
         return tuple(names)
     missing = sorted(set(range(int(used[-1]) + 1)) - set(used.tolist()))
     if missing:
         raise LongtailError(
-            f"{where}: expected labels 0 to {int(used[-1])} without gaps, got no image of label {several(missing)}. "
-            "Number the classes 0, 1, 2, ... or use class names as labels in a .csv."
+            f"{where}: expected labels 0 to {int(used[-1])} without gaps, got no image of label"
+            f" {several(missing)}. Number the classes 0, 1, 2, ... or use class names as labels in"
+            " a .csv."
         )
     return tuple(str(label) for label in used.tolist())

@@ -19,12 +19,15 @@ from longtail.records.groups import Groups
 def tail_counts(
     largest: float, classes: int, *, imbalance: float, profile: Profile = "exp"
 ) -> list[int]:
-    """How many images each class keeps, from `largest` in class 0 down to `largest / imbalance` in the last.
+    """How many images each class keeps, from `largest` in class 0 down to `largest / imbalance` in
+    the
+    last.
 
-    `exp` and `step` are those of Cao et al. 2019 (LDAM): `int(largest * f ** (i / (C - 1)))` with f = 1 / imbalance, in this
-    power form because it decides the rounding; `step` keeps all of the first half and the share f of the second. `pareto` follows the
-    quantiles of the Pareto distribution with power 6 from which Liu et al. 2019 drew ImageNet-LT, `q_i = ((i + 1/2) / C) ** (-1/6)`, scaled
-    to the same ends: steeper than `exp` at the head, flatter in the tail.
+    `exp` and `step` are those of Cao et al. 2019 (LDAM): `int(largest * f ** (i / (C - 1)))` with f
+    = 1 / imbalance, in this power form because it decides the rounding; `step` keeps all of the
+    first half and the share f of the second. `pareto` follows the quantiles of the Pareto
+    distribution with power 6 from which Liu et al. 2019 drew ImageNet-LT, `q_i = ((i + 1/2) / C) **
+    (-1/6)`, scaled to the same ends: steeper than `exp` at the head, flatter in the tail.
 
     >>> tail_counts(5000, 10, imbalance=100)
     [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
@@ -35,7 +38,8 @@ def tail_counts(
     """
     if not 1 <= imbalance < float("inf"):
         raise LongtailError(
-            f"expected an imbalance of at least 1 (largest class / smallest class), got {imbalance}. The field uses 10 to 200."
+            "expected an imbalance of at least 1 (largest class / smallest class), got"
+            f" {imbalance}. The field uses 10 to 200."
         )
     share = 1 / imbalance
     if profile == "exp":
@@ -54,17 +58,19 @@ def tail_counts(
         raise LongtailError(f"expected the profile exp, step or pareto, got {profile!r}.")
     if counts[-1] < 1:
         raise LongtailError(
-            f"expected at least one training image in every class, got none at imbalance {imbalance:g}. Use at most {largest:g}."
+            "expected at least one training image in every class, got none at imbalance"
+            f" {imbalance:g}. Use at most {largest:g}."
         )
     return counts
 
 
 def tail_rows(target: NDArray[np.int64], counts: Sequence[int]) -> NDArray[np.int64]:
-    """Which rows a long-tailed cut keeps, by the field's convention: class by class, the first of a shuffle of its rows.
+    """Which rows a long-tailed cut keeps, by the field's convention: class by class, the first of a
+    shuffle of its rows.
 
-    Cao et al. 2019: numpy's legacy generator with seed 0, one stream over the classes in ascending order. The counts do not move the
-    stream, so a cut with higher imbalance is contained in one with lower.
-    """
+    Cao et al. 2019: numpy's legacy generator with seed 0, one stream over the classes in ascending
+    order. The counts do not move the stream, so a cut with higher imbalance is contained in one
+    with lower."""
     stream = np.random.RandomState(0)  # another generator gives other images than everybody's
     kept = []
     for label, count in enumerate(counts):
@@ -75,7 +81,9 @@ def tail_rows(target: NDArray[np.int64], counts: Sequence[int]) -> NDArray[np.in
 
 
 def held_out(n: int, *, share: int) -> int:
-    """How many of a class's n images are held out: one in `share`, rounded; at least 1 from 5 images on, none below.
+    """How many of a class's n images are held out: one in `share`, rounded; at least 1 from 5
+    images
+    on, none below.
 
     >>> [held_out(n, share=10) for n in (1, 4, 5, 14, 16, 500)]
     [0, 0, 1, 1, 2, 50]
@@ -92,9 +100,12 @@ def hold_out(
     purpose: str,
     domains: Sequence[str] = (),
 ) -> tuple[Rows, Rows]:
-    """Split rows in two, class by class: those that stay, and those held out. Classes are split domain by domain where rows have one.
+    """Split rows in two, class by class: those that stay, and those held out. Classes are split
+    domain
+    by domain where rows have one.
 
-    Which rows depends on the seed, the purpose, the names of class and domain and the images in them, but not on any order.
+    Which rows depends on the seed, the purpose, the names of class and domain and the images in
+    them, but not on any order.
 
     Args:
         rows: With digests.
@@ -121,7 +132,9 @@ def hold_out(
 
 
 def threshold_groups(counts: Sequence[int]) -> Groups:
-    """Many above 100 training images, few below 20, medium between: the rule of most papers. A group may be empty.
+    """Many above 100 training images, few below 20, medium between: the rule of most papers. A
+    group
+    may be empty.
 
     >>> threshold_groups([101, 100, 20, 19]).members
     {'many': (0,), 'medium': (1, 2), 'few': (3,)}
@@ -156,7 +169,8 @@ def rank_groups(counts: Sequence[int], cuts: tuple[int, int, int]) -> Groups:
 
 
 def natural_groups(counts: Sequence[int]) -> Groups:
-    """The threshold rule where it fills all three groups or all classes are equal, else ranks in thirds: what one's own data gets.
+    """The threshold rule where it fills all three groups or all classes are equal, else ranks in
+    thirds: what one's own data gets.
 
     >>> natural_groups([500, 60, 8]).rule, natural_groups([500, 400, 300, 200]).rule
     ('threshold: many > 100, few < 20', 'ranks: 1/2/1')
@@ -196,10 +210,12 @@ def split_hash(
     categories: Mapping[str, Sequence[str]] | None = None,
     class_attributes: Columns | None = None,
 ) -> str:
-    """The identity of a split: a hash of all (split, image content, label), whatever their order and file names.
+    """The identity of a split: a hash of all (split, image content, label), whatever their order
+    and
+    file names.
 
-    Columns of rows, their categories and attributes of classes count where there are any, and change nothing where there are none.
-    """
+    Columns of rows, their categories and attributes of classes count where there are any, and
+    change nothing where there are none."""
     rows = [
         split.encode() + digest + int(label).to_bytes(4) + _cells(part.columns, row)
         for split, part in splits.items()

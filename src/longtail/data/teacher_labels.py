@@ -1,4 +1,5 @@
-"""A teacher's classes for the very images that a student sees: batch transforms, the last one of a stage's mix.
+"""A teacher's classes for the very images that a student sees: batch transforms, the last one of a
+stage's mix.
 
 `AddTeacherLabels` runs the teacher; `CachedTeacherLabels` runs it once and keeps its labels, by
 epoch and position, in a file named by the hash of everything that determines them. Such files lie
@@ -46,7 +47,9 @@ class Compose:
 
 @dataclass(frozen=True)
 class SplitViews:
-    """Of two views (`TwoViews`) the first becomes the student's image, the second the teacher's: distillation in distribution."""
+    """Of two views (`TwoViews`) the first becomes the student's image, the second the teacher's:
+    distillation in distribution.
+    """
 
     def __call__(self, batch: Any, clock: Clock) -> Any:
         """The batch with `image` and `teacher_image`."""
@@ -56,10 +59,12 @@ class SplitViews:
 
 @dataclass(frozen=True)
 class AddTeacherLabels:
-    """Adds `teacher_target`, the class that the teacher finds most probable in each image as it is now: augmented and mixed.
+    """Adds `teacher_target`, the class that the teacher finds most probable in each image as it is
+    now: augmented and mixed.
 
-    The teacher is any function from images in [0, 1] to logits that never trains, such as `longtail.nn.Teacher`, which also brings images
-    to its own size. Where the batch has a `teacher_image` (see `SplitViews`), it looks at that one.
+    The teacher is any function from images in [0, 1] to logits that never trains, such as
+    `longtail.nn.Teacher`, which also brings images to its own size. Where the batch has a
+    `teacher_image` (see `SplitViews`), it looks at that one.
 
     >>> batch = {"image": torch.tensor([[[[0.0, 1.0]]], [[[0.5, 0.0]]]]), "target": torch.tensor([0, 0])}
     >>> AddTeacherLabels(lambda image: image[:, 0, 0])(batch, Clock(0, 1, 0, 1))["teacher_target"].tolist()
@@ -74,7 +79,8 @@ class AddTeacherLabels:
             module.training for module in self.teacher.modules()
         ):
             raise LongtailError(
-                "expected a teacher that is never in train mode, got one that is: wrap it in longtail.nn.Teacher"
+                "expected a teacher that is never in train mode, got one that is: wrap it in"
+                " longtail.nn.Teacher"
             )
         with torch.no_grad():
             answer = self.teacher(batch.get("teacher_image", batch["image"])).argmax(1)
@@ -86,7 +92,8 @@ def _without(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class LabelFile:
-    """A file of classes, one for each draw of each epoch, most of them unknown at first; several processes may use it at once.
+    """A file of classes, one for each draw of each epoch, most of them unknown at first; several
+    processes may use it at once.
 
     A byte or two for each: zero for unknown, else the class + 1.
     """
@@ -94,7 +101,8 @@ class LabelFile:
     def __init__(self, path: Path, *, epochs: int, draws: int, classes: int) -> None:
         if epochs < 1 or draws < 1 or not 1 <= classes < 65535:
             raise LongtailError(
-                f"expected epochs, draws and up to 65,534 classes, got {epochs}, {draws} and {classes}"
+                f"expected epochs, draws and up to 65,534 classes, got {epochs}, {draws} and"
+                f" {classes}"
             )
         kind = np.uint8 if classes < 255 else np.uint16
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,15 +125,15 @@ class LabelFile:
 
 
 def _extend(file: BinaryIO, size: int) -> None:
-    """Make a file as long as this with zeros that have room on the disk: without it, a write through memory kills the process."""
+    """Make a file as long as this with zeros that have room on the disk: without it, a write
+    through memory kills the process.
+    """
     missing = size - os.fstat(file.fileno()).st_size
     if missing > 0:
         try:
             os.posix_fallocate(file.fileno(), 0, size)
-        except (
-            AttributeError,
-            OSError,
-        ) as error:  # no such call here, or none for this file system, such as an old NFS
+        # No such call here, or none for this file system, such as an old NFS
+        except (AttributeError, OSError) as error:
             if isinstance(error, OSError) and error.errno not in (
                 errno.EBADF,
                 errno.EINVAL,
@@ -163,7 +171,9 @@ def cached_labels(
     draws: int,
     classes: int,
 ) -> BatchTransform:
-    """Keep a teacher's classes in the file that belongs to these circumstances; beside it, a JSON file says what they are.
+    """Keep a teacher's classes in the file that belongs to these circumstances; beside it, a JSON
+    file
+    says what they are.
 
     Where no file can be kept, a warning says so and the teacher is asked every time.
     """
@@ -177,7 +187,8 @@ def cached_labels(
         part.replace(folder / f"{name}.json")
     except OSError as error:  # no room, no right, no home
         print(
-            f"warning: the teacher's labels cannot be kept ({error}): the teacher is asked in every epoch",
+            f"warning: the teacher's labels cannot be kept ({error}): the teacher is asked in every"
+            " epoch",
             file=sys.stderr,
         )
         return labelled
@@ -195,11 +206,11 @@ def cache_key(
     epochs: int,
     accumulate: int = 1,
 ) -> dict[str, Any]:
-    """Everything that determines a teacher's classes: itself and where it is, the images in their order, how they are seen and mixed.
+    """Everything that determines a teacher's classes: itself and where it is, the images in their
+    order, how they are seen and mixed.
 
-    Mixing is drawn from the run's seed, the stage's name and the step, and may end at some share of the epochs; without it these do not
-    matter, and runs of other seeds share one file.
-    """
+    Mixing is drawn from the run's seed, the stage's name and the step, and may end at some share of
+    the epochs; without it these do not matter, and runs of other seeds share one file."""
     mixing = None
     if mix is not nothing:
         mixing = {
@@ -234,7 +245,9 @@ def cache_key(
 
 @cache
 def code(folder: Path = Path(__file__).parents[1]) -> str:
-    """The hash of this package's source: views, mixing and order are what it says today, whatever version it has."""
+    """The hash of this package's source: views, mixing and order are what it says today, whatever
+    version it has.
+    """
     return _hash(
         *(
             part
@@ -245,7 +258,9 @@ def code(folder: Path = Path(__file__).parents[1]) -> str:
 
 
 def digest(teacher: nn.Module) -> str:
-    """The hash of a module: its text, which names every layer, and all its numbers, saved ones or not."""
+    """The hash of a module: its text, which names every layer, and all its numbers, saved ones or
+    not.
+    """
     numbers = [*teacher.named_parameters(), *teacher.named_buffers()]
     parts = [f"{teacher}{getattr(teacher, 'size', '')}".encode()]
     for name, tensor in sorted(numbers, key=lambda own: own[0]):
@@ -265,7 +280,8 @@ def _hash(*parts: bytes) -> str:
 
 
 def to_config(part: Any) -> Any:
-    """What a view, a sampler or a mix is, as JSON: dataclasses by their fields, functions by their names.
+    """What a view, a sampler or a mix is, as JSON: dataclasses by their fields, functions by their
+    names.
 
     >>> from longtail.data.samplers import RepeatedAugmentation
     >>> to_config(RepeatedAugmentation(3))
@@ -284,5 +300,6 @@ def to_config(part: Any) -> Any:
     if callable(part) and "<" not in getattr(part, "__qualname__", "<"):
         return f"{part.__module__}.{part.__qualname__}"
     raise LongtailError(
-        f"expected parts that say what they are, got {type(part).__name__} {part!r}: make it a dataclass, or use AskTeacher without memory"
+        f"expected parts that say what they are, got {type(part).__name__} {part!r}: make it a"
+        " dataclass, or use AskTeacher without memory"
     )

@@ -1,8 +1,10 @@
-"""How an image is looked at: as it is, cropped and flipped, or twice; `augmentations` has the stronger ways.
+"""How an image is looked at: as it is, cropped and flipped, or twice; `augmentations` has the
+stronger
+ways.
 
-A view is a function of (image, parameters). The loader draws the parameters of a whole epoch at once, one row for each draw,
-so nothing depends on which process or worker does the work. Images go in as RGB pictures, and come out as uint8 squares of one size.
-"""
+A view is a function of (image, parameters). The loader draws the parameters of a whole epoch at
+once, one row for each draw, so nothing depends on which process or worker does the work. Images go
+in as RGB pictures, and come out as uint8 squares of one size."""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class View(Protocol):
 
 @runtime_checkable
 class Batched(Protocol):
-    """A view that can also be applied to many images of its own size at once; the answer is the same."""
+    """A view that can also be applied to many images of its own size at once; the answer is the
+    same.
+    """
 
     def batch(self, pixels: Array, parameters: Array) -> Array:
         """The images as uint8 (N, 3, size, size), given as many, and a row of parameters for each."""
@@ -52,11 +56,12 @@ def to_tensor(image: Image.Image) -> Tensor:
 
 
 def fitted(image: Image.Image, size: int, resize: int) -> Image.Image:
-    """The central square of `size`, after the shorter side was made `resize`; rounded as torchvision's Resize and CenterCrop do."""
+    """The central square of `size`, after the shorter side was made `resize`; rounded as
+    torchvision's Resize and CenterCrop do.
+    """
     width, height = image.size
-    if max(width, height) > 32 * min(
-        width, height
-    ):  # a ribbon: all of it, enlarged, would not fit into memory
+    # A ribbon: all of it, enlarged, would not fit into memory
+    if max(width, height) > 32 * min(width, height):
         side = min(width, height)
         left, top = (width - side) // 2, (height - side) // 2
         image = image.crop((left, top, left + side, top + side))
@@ -82,9 +87,8 @@ def check_size(size: int) -> None:
 class CenterCrop:
     """The image as it is evaluated: its central square, of which the share `crop` is seen, resized.
 
-    An image that already has the size passes untouched. ImageNet's usual evaluation is `CenterCrop(224, crop=0.875)`: the shorter side becomes
-    256, then 224 pixels are cut out.
-    """
+    An image that already has the size passes untouched. ImageNet's usual evaluation is
+    `CenterCrop(224, crop=0.875)`: the shorter side becomes 256, then 224 pixels are cut out."""
 
     size: int
     crop: float = 1.0
@@ -113,11 +117,12 @@ class CenterCrop:
 
 @dataclass(frozen=True)
 class CropFlip:
-    """Crop after reflecting `pad` pixels at each side, flip left-right, cut out a square: the usual view of CIFAR.
+    """Crop after reflecting `pad` pixels at each side, flip left-right, cut out a square: the usual
+    view of CIFAR.
 
-    The square (DeVries & Taylor, 2017) has a side of `cutout` pixels, a centre anywhere in the image, and the colour `fill`:
-    128 is about what they use, zero after normalisation. Digits and everything else that has a handedness need `flip=False`.
-    """
+    The square (DeVries & Taylor, 2017) has a side of `cutout` pixels, a centre anywhere in the
+    image, and the colour `fill`: 128 is about what they use, zero after normalisation. Digits and
+    everything else that has a handedness need `flip=False`."""
 
     size: int
     pad: int = 4
@@ -129,7 +134,8 @@ class CropFlip:
         check_size(self.size)
         if not 0 <= self.pad < self.size:
             raise LongtailError(
-                f"pad must be in [0, size) because pixels are reflected, got pad {self.pad} and size {self.size}"
+                f"pad must be in [0, size) because pixels are reflected, got pad {self.pad} and"
+                f" size {self.size}"
             )
         if self.cutout < 0:
             raise LongtailError(
@@ -137,7 +143,9 @@ class CropFlip:
             )
 
     def parameters(self, rng: np.random.Generator, rows: int) -> Array:
-        """Columns: top and left of the crop, flipped or not, row and column of the cut-out square's centre."""
+        """Columns: top and left of the crop, flipped or not, row and column of the cut-out square's
+        centre.
+        """
         shift = rng.integers(2 * self.pad + 1, size=(rows, 2))
         flipped = rng.integers(2, size=(rows, 1)) * self.flip
         centre = rng.integers(self.size, size=(rows, 2))
@@ -153,7 +161,8 @@ class CropFlip:
         top, left, flipped, row, column = parameters.T
         edges = (self.pad, self.pad)
         padded = np.pad(pixels, ((0, 0), (0, 0), edges, edges), mode="reflect")
-        # Windows are a view without a copy, and taking one of them for each image copies whole lines: 5 times faster than torch's indexing.
+        # Windows are a view without a copy, and taking one of them for each image copies whole
+        # lines: 5 times faster than torch's indexing.
         image: Array = sliding_window_view(padded, (self.size, self.size), axis=(2, 3))[
             np.arange(len(pixels)), :, top, left
         ]
@@ -174,7 +183,9 @@ class CropFlip:
 
 @dataclass(frozen=True)
 class TwoViews:
-    """Two views of each image, for contrastive work: (2, 3, size, size), which the loader splits into `view1` and `view2`."""
+    """Two views of each image, for contrastive work: (2, 3, size, size), which the loader splits
+    into `view1` and `view2`.
+    """
 
     first: View
     second: View

@@ -1,4 +1,6 @@
-"""Averages of weights over training: of trainable parameters and batch-norm buffers, judged beside the raw weights."""
+"""Averages of weights over training: of trainable parameters and batch-norm buffers, judged beside
+the raw weights.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ def averaged_tensors(method: nn.Module) -> dict[str, Tensor]:
     names = {name: p.data for name, p in method.named_parameters() if p.requires_grad}
     trained = {name.rpartition(".")[0] for name in names}
     for prefix, module in method.named_modules():
-        # A frozen network's statistics never move; following them would only cost time. A norm without weights may be anywhere.
+        # A frozen network's statistics never move; following them would only cost time. A norm
+        # without weights may be anywhere.
         if isinstance(module, _BatchNorm) and (prefix in trained or not module.affine):
             names |= {
                 f"{prefix}.{key}": buffer
@@ -85,7 +88,8 @@ class Uniform(_Average):
         super().__init__()
         if not 0.0 <= start < end <= 1.0:
             raise LongtailError(
-                f"expected 0 <= start < end <= 1 as fractions of training, got start {start} and end {end}"
+                f"expected 0 <= start < end <= 1 as fractions of training, got start {start} and"
+                f" end {end}"
             )
         self.start, self.end, self.seen = start, end, 0
 
@@ -107,10 +111,10 @@ class Uniform(_Average):
 class LossValley(_Average):
     """SWAD: the mean of the weights after every step while the validation loss is in its valley.
 
-    The steps between two evaluations are a segment, which has its mean and the loss at its end.
-    The valley begins with the first segment whose loss the `n_converge - 1` segments after it do not
-    beat. It ends before the first `n_tolerance` segments in a row that all have a loss above
-    `1 + tolerance_ratio` times the mean loss of those `n_converge`. The average is the mean of the
+    The steps between two evaluations are a segment, which has its mean and the loss at its end. The
+    valley begins with the first segment whose loss the `n_converge - 1` segments after it do not
+    beat. It ends before the first `n_tolerance` segments in a row that all have a loss above `1 +
+    tolerance_ratio` times the mean loss of those `n_converge`. The average is the mean of the
     valley's segments; before the valley begins, it is the last segment. Training itself goes on.
 
     Cha et al. 2021 (SWAD), algorithm 1 and the released code, which may count the first segment

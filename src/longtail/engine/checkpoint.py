@@ -32,12 +32,14 @@ def load(path: Path) -> dict[str, Any]:
         raise
     except Exception as error:
         raise LongtailError(
-            f"expected a whole checkpoint in {path}, got one that cannot be read ({type(error).__name__}: {str(error).splitlines()[0]}): "
-            f"delete {path.parent} to train this stage again"
+            f"expected a whole checkpoint in {path}, got one that cannot be read"
+            f" ({type(error).__name__}: {str(error).splitlines()[0]}): delete {path.parent} to"
+            " train this stage again"
         ) from error
     if state.get("format", 0) > FORMAT:
         raise LongtailError(
-            f"{path} has checkpoint format {state['format']}, this version reads up to {FORMAT}: update longtail"
+            f"{path} has checkpoint format {state['format']}, this version reads up to {FORMAT}:"
+            " update longtail"
         )
     return state
 

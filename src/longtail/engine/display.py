@@ -54,7 +54,10 @@ class Display:
         seconds, steps = now - self._began[0], clock.step - self._began[1]
         speed = "..."
         if steps:
-            speed = f"{images * steps / seconds:,.0f} images/s, {duration((clock.steps - clock.step - 1) * seconds / steps)} left"
+            speed = (
+                f"{images * steps / seconds:,.0f} images/s,"
+                f" {duration((clock.steps - clock.step - 1) * seconds / steps)} left"
+            )
         done = (clock.step + 1) / clock.steps
         terms = "  ".join(
             f"{name.partition('/')[2]} {value:.3f}"
@@ -63,11 +66,14 @@ class Display:
         )
         bar = "█" * int(20 * done) + "░" * (20 - int(20 * done))
         self._line(
-            f"{self.stage} {bar} {done:4.0%}  epoch {clock.epoch + 1}/{clock.epochs}  {terms}  rate {rate:.2g}  {speed}"
+            f"{self.stage} {bar} {done:4.0%}  epoch {clock.epoch + 1}/{clock.epochs}  {terms}  rate"
+            f" {rate:.2g}  {speed}"
         )
 
     def milestone(self, text: str, *, final: bool) -> None:
-        """Print a line that stays, unless the last one did so a moment ago: short epochs would flood the screen."""
+        """Print a line that stays, unless the last one did so a moment ago: short epochs would
+        flood the screen.
+        """
         if final or time.monotonic() >= self._milestone:
             self._milestone = time.monotonic() + MILESTONES
             self.say(text)

@@ -80,7 +80,9 @@ def train(context: StageContext, *, step: int = 0) -> Iterator[Step]:
 
 
 def checked_batches(stage: Stage[Any], epoch: int, *, start: int) -> Iterator[Any]:
-    """The batches of an epoch from `start` on, as many as the length of the data says: the clock is made of it."""
+    """The batches of an epoch from `start` on, as many as the length of the data says: the clock is
+    made of it.
+    """
     seen, length = start, len(stage.data)
     for batch in stage.data.epoch(epoch, start=start):
         seen += 1
@@ -93,18 +95,22 @@ def checked_batches(stage: Stage[Any], epoch: int, *, start: int) -> Iterator[An
                 else f"a {type(batch).__name__}"
             )
             raise LongtailError(
-                f"stage {stage.name!r}: expected batches as dictionaries with `position`, one number for each row, got {got}"
+                f"stage {stage.name!r}: expected batches as dictionaries with `position`, one"
+                f" number for each row, got {got}"
             )
         yield batch
     if seen != length:
         raise LongtailError(
-            f"stage {stage.name!r}: expected {length} batches in epoch {epoch + 1}, as the length of its data says, got "
-            f"{'more' if seen > length else seen}: its `epoch` has to yield as many"
+            f"stage {stage.name!r}: expected {length} batches in epoch {epoch + 1}, as the length"
+            f" of its data says, got {'more' if seen > length else seen}: its `epoch` has to yield"
+            " as many"
         )
 
 
 def gradient(context: StageContext, batches: Sequence[Any], clock: Clock) -> Outcome:
-    """Forward at one step's batches and leave the gradient of their mean loss, by rows, in the parameters."""
+    """Forward at one step's batches and leave the gradient of their mean loss, by rows, in the
+    parameters.
+    """
     context.optimizer.zero_grad(set_to_none=True)
     # Every look of a step draws the same masks, so that SAM's two looks are at one function.
     seed_all(context.seed, context.stage.name, clock.step, processes.rank(), "look")
@@ -116,8 +122,10 @@ def gradient(context: StageContext, batches: Sequence[Any], clock: Clock) -> Out
                 outcome = context.forward(batch, clock)
             if not isinstance(outcome, Outcome):
                 raise LongtailError(
-                    f"stage {context.stage.name!r}: expected `forward` of {type(context.stage.method).__name__} to return an Outcome, "
-                    f'got a {type(outcome).__name__}: return longtail.core.Outcome({{"class": loss}})'
+                    f"stage {context.stage.name!r}: expected `forward` of"
+                    f" {type(context.stage.method).__name__} to return an Outcome, "
+                    f'got a {type(outcome).__name__}: return longtail.core.Outcome({{"class":'
+                    " loss})"
                 )
             (outcome.loss if share == 1.0 else outcome.loss * share).backward()
         outcomes.append(outcome)
@@ -136,15 +144,16 @@ def row_count(batch: Any) -> int:
 
 
 def merge(outcomes: Sequence[Outcome], shares: Sequence[float]) -> Outcome:
-    """One outcome for the step: terms and notes averaged by rows, carried rows concatenated over batches and processes."""
+    """One outcome for the step: terms and notes averaged by rows, carried rows concatenated over
+    batches and processes.
+    """
 
     def mean(parts: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
         if len(parts) == 1:
             return {name: value.detach() for name, value in parts[0].items()}
         means = {}
-        for name in dict.fromkeys(
-            name for part in parts for name in part
-        ):  # a batch may lack one that concerns none of its rows
+        # A batch may lack one that concerns none of its rows
+        for name in dict.fromkeys(name for part in parts for name in part):
             found = [
                 (part[name].detach(), share)
                 for part, share in zip(parts, shares, strict=True)

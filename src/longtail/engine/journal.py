@@ -18,14 +18,17 @@ from longtail.errors import LongtailError
 def diverged(what: str, clock: Clock, shown: str) -> NonFinite:
     """The error that ends a training which learns nothing any more, with advice."""
     return NonFinite(
-        f"{what} stopped being finite at step {clock.step} of {clock.steps} (epoch {clock.epoch + 1} of {clock.epochs}): {shown}. "
-        "The last good checkpoint is kept. Try a lower learning rate (a tenth), a longer warmup, or gradient clipping; "
-        "with bf16, try --precision fp32"
+        f"{what} stopped being finite at step {clock.step} of {clock.steps} (epoch"
+        f" {clock.epoch + 1} of {clock.epochs}): {shown}. The last good checkpoint is kept. Try a"
+        " lower learning rate (a tenth), a longer warmup, or gradient clipping; with bf16, try"
+        " --precision fp32"
     )
 
 
 class Meter:
-    """Means over an epoch, of terms and notes; its state goes into checkpoints so that a resumed epoch has the same means."""
+    """Means over an epoch, of terms and notes; its state goes into checkpoints so that a resumed
+    epoch has the same means.
+    """
 
     def __init__(self) -> None:
         self.sums: dict[str, float] = {}
@@ -60,10 +63,8 @@ class Meter:
 class Journal:
     """An append-only file of JSON lines that can be cut back to where a checkpoint was made."""
 
-    TIMES = (
-        "seconds",
-        "images_per_second",
-    )  # what may differ between two runs that are otherwise equal
+    # What may differ between two runs that are otherwise equal
+    TIMES = ("seconds", "images_per_second")
 
     def __init__(
         self, path: Path | None, *, length: int = 0, tensorboard: Path | None = None

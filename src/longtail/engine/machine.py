@@ -64,35 +64,42 @@ class Machine:
 
 
 def compile_parts(method: nn.Module) -> None:
-    """Compile a method's parts in place, each as large as can be called: compiling the method itself would rename every key."""
+    """Compile a method's parts in place, each as large as can be called: compiling the method
+    itself would rename every key.
+    """
     for part in method.children():
-        if (
-            type(part).forward is nn.Module.forward
-        ):  # a part that is not called, but holds some that are
+        # A part that is not called, but holds some that are
+        if type(part).forward is nn.Module.forward:
             compile_parts(part)
         else:
             part.compile()
 
 
 def keep_freed_memory() -> bool:
-    """Let the allocator keep what a step frees, for the next step asks for it again; says whether it listened.
+    """Let the allocator keep what a step frees, for the next step asks for it again; says whether
+    it
+    listened.
 
-    glibc hands large blocks back to the system, and a step on a CPU then pays for fresh pages. Other allocators are left as they are.
-    """
+    glibc hands large blocks back to the system, and a step on a CPU then pays for fresh pages.
+    Other allocators are left as they are."""
     try:
         tune = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # no such function, no such loader
         return False
     mmap_threshold, trim_threshold = -3, -1  # glibc's malloc.h
-    return bool(
-        tune(mmap_threshold, 32 << 20) and tune(trim_threshold, 2**31 - 1)
-    )  # each the largest that it takes
+    # Each the largest that it takes
+    return bool(tune(mmap_threshold, 32 << 20) and tune(trim_threshold, 2**31 - 1))
 
 
 @cache
 def bf16_works(device: str) -> bool:
-    """Whether a bf16 product runs here. Asked in a child process, for some CPUs answer with a fatal signal."""
-    probe = f"import torch; a = torch.ones(64, 64, dtype=torch.bfloat16, device={device!r}); assert (a @ a).float().sum().item() == 64.0**3"
+    """Whether a bf16 product runs here. Asked in a child process, for some CPUs answer with a fatal
+    signal.
+    """
+    probe = (
+        f"import torch; a = torch.ones(64, 64, dtype=torch.bfloat16, device={device!r}); assert (a"
+        " @ a).float().sum().item() == 64.0**3"
+    )
     return (
         subprocess.run([sys.executable, "-c", probe], capture_output=True, check=False).returncode
         == 0
@@ -114,11 +121,14 @@ def choose(
     compile: bool = False,
     sync_batchnorm: bool = False,
 ) -> Machine:
-    """Choose a machine: the fastest device, and bf16 where it is both safe and fast (CUDA), unless told otherwise."""
+    """Choose a machine: the fastest device, and bf16 where it is both safe and fast (CUDA), unless
+    told otherwise.
+    """
     kind = devices()[0] if device == "auto" else device
     if kind.partition(":")[0] not in devices():
         raise LongtailError(
-            f"expected a device that is here ({', '.join(devices())}), got {kind!r}: choose one of them or 'auto'"
+            f"expected a device that is here ({', '.join(devices())}), got {kind!r}: choose one of"
+            " them or 'auto'"
         )
     if threads is not None and threads < 1:
         raise LongtailError(f"expected at least one thread, got {threads}")

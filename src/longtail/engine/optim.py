@@ -1,4 +1,6 @@
-"""Optimizers as parts: `sam(clipped(sgd(lr=0.1), norm=1.0), rho=0.8)` is called by fit once the method is placed."""
+"""Optimizers as parts: `sam(clipped(sgd(lr=0.1), norm=1.0), rho=0.8)` is called by fit once the
+method is placed.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +27,20 @@ def parameter_groups(
     layer_decay: float = 1.0,
     undecayed: Sequence[str] = TOKENS,
 ) -> list[dict[str, Any]]:
-    """Group trainable parameters by decay and rate: no decay for norms, biases and tokens; `lr_scale` says the rest.
+    """Group trainable parameters by decay and rate: no decay for norms, biases and tokens;
+    `lr_scale`
+    says the rest.
 
-    `lr_scale` is a share of the rate: `sgd`, `adamw` and `from_timm` below make it one, and `Run` does for optimizers of your own.
-    `scales` names submodules, such as {"neck": 0.1}. With `layer_decay` d, the last of n blocks has the rate d, the
-    first d ** n, the embedding d ** (n + 1) and what follows the blocks 1 (LiVT, BEiT).
-    """
+    `lr_scale` is a share of the rate: `sgd`, `adamw` and `from_timm` below make it one, and `Run`
+    does for optimizers of your own. `scales` names submodules, such as {"neck": 0.1}. With
+    `layer_decay` d, the last of n blocks has the rate d, the first d ** n, the embedding d ** (n +
+    1) and what follows the blocks 1 (LiVT, BEiT)."""
     if not weight_decay >= 0:
         raise LongtailError(f"expected a weight decay of 0 or more, got {weight_decay}")
     if not 0 < layer_decay <= 1:
         raise LongtailError(
-            f"expected a decay of rates over layers in (0, 1], got {layer_decay}: 1 is one rate for all"
+            f"expected a decay of rates over layers in (0, 1], got {layer_decay}: 1 is one rate"
+            " for all"
         )
     named = [(name, p) for name, p in method.named_parameters() if p.requires_grad]
     if not named:
@@ -47,7 +52,8 @@ def parameter_groups(
         if not any(_within(name, prefix) for name, _ in named):
             known = sorted({name.partition(".")[0] for name, _ in named})
             raise LongtailError(
-                f"expected a trainable part of the method in `scales`, got {prefix!r}: known are {', '.join(known)}"
+                f"expected a trainable part of the method in `scales`, got {prefix!r}: known are"
+                f" {', '.join(known)}"
             )
     depth = 1 + max((_block(name) for name, _ in named), default=-1)
     if layer_decay != 1 and not (
@@ -55,7 +61,8 @@ def parameter_groups(
         and any(re.search(r"(?:^|\.)patch_embed\.", name) for name, _ in method.named_parameters())
     ):
         raise LongtailError(
-            f"expected a vision transformer for a decay of rates over layers, got {layer_decay} for something else: leave it at 1"
+            f"expected a vision transformer for a decay of rates over layers, got {layer_decay} for"
+            " something else: leave it at 1"
         )
     groups: dict[tuple[float, float], dict[str, Any]] = {}
     for name, p in named:
@@ -70,7 +77,9 @@ def parameter_groups(
 
 
 def _rated(groups: list[dict[str, Any]], lr: float) -> list[dict[str, Any]]:
-    """Groups with a rate of their own in the place of a share of it, so that any loop and scheduler trains them as meant."""
+    """Groups with a rate of their own in the place of a share of it, so that any loop and scheduler
+    trains them as meant.
+    """
     return [{"lr": lr * group.pop("lr_scale"), **group} for group in groups]
 
 
@@ -148,11 +157,13 @@ class Wrapper(Optimizer):
     """An optimizer around another one: groups, state and checkpoints are the inner one's."""
 
     def __init__(self, inner: Optimizer) -> None:
-        # Not Optimizer.__init__: it would copy the groups, which must stay shared with the inner optimizer.
+        # Not Optimizer.__init__: it would copy the groups, which must stay shared with the inner
+        # optimizer.
         self.inner = inner
         self.defaults = inner.defaults
 
-    # Optimizer's own would copy groups and state, and wrap `step` of this class anew for every instance.
+    # Optimizer's own would copy groups and state, and wrap `step` of this class anew for every
+    # instance.
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__
 

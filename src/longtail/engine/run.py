@@ -1,4 +1,6 @@
-"""A run is a folder. `fit` is idempotent: finished stages load, unfinished ones continue where they stopped."""
+"""A run is a folder. `fit` is idempotent: finished stages load, unfinished ones continue where they
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,11 @@ from longtail.records.layout import RunFolder
 class Run:
     """Where a recipe trains: a folder, the seeds and the machine.
 
-    Without a machine it is the CPU with one thread, for all of the process; `longtail.engine.machine.choose` takes what there is.
-    `command` is what a person types to continue. A dry run leaves nothing behind: "estimate" sends a few batches through every stage and
-    says what it would cost, "rehearse" none, so that what a later stage would refuse is refused before the first has learnt for hours.
-    """
+    Without a machine it is the CPU with one thread, for all of the process;
+    `longtail.engine.machine.choose` takes what there is. `command` is what a person types to
+    continue. A dry run leaves nothing behind: "estimate" sends a few batches through every stage
+    and says what it would cost, "rehearse" none, so that what a later stage would refuse is refused
+    before the first has learnt for hours."""
 
     def __init__(
         self,
@@ -56,23 +59,23 @@ class Run:
         self.dry, self.tensorboard, self.command = dry, tensorboard, command
         self.history: list[dict[str, Any]] = []  # one record per finished stage
         self.pretraining: str | None = (
-            None  # other data that the weights have seen; a recipe that begins with such weights says so
+            # Other data that the weights have seen; a recipe that begins with such weights says so
+            None
         )
-        self.minutes_before: dict[
-            str, float
-        ] = {}  # of the runs whose weights this one begins with, where they are known
-        self.unused: set[str] = (
-            set()
-        )  # keywords that had no effect, as a recipe says; the row does not name them
-        self.changed: Mapping[
-            str, Any
-        ] = {}  # the recipe's keywords that differ from their defaults
+        # Of the runs whose weights this one begins with, where they are known
+        self.minutes_before: dict[str, float] = {}
+        # Keywords that had no effect, as a recipe says; the row does not name them
+        self.unused: set[str] = set()
+        # The recipe's keywords that differ from their defaults
+        self.changed: Mapping[str, Any] = {}
         self._begun: set[str] = set()  # the names of stages
         self.machine.configure()
         seed_all(seed, "start")
 
     def fit(self, stage: Stage[B]) -> Method[B]:
-        """Train a stage to its end, or load it if that has happened; returns its method with the kept weights."""
+        """Train a stage to its end, or load it if that has happened; returns its method with the
+        kept weights.
+        """
         if stage.epochs < 1 or len(stage.data) < 1 or stage.accumulate < 1:
             raise LongtailError(
                 f"stage {stage.name!r}: expected at least one epoch, batch and accumulated batch, "
@@ -80,16 +83,17 @@ class Run:
             )
         if stage.keep.average is not None and stage.keep.average not in stage.averages:
             raise LongtailError(
-                f"stage {stage.name!r} keeps the average {stage.keep.average!r}, but has only {sorted(stage.averages)}"
+                f"stage {stage.name!r} keeps the average {stage.keep.average!r}, but has only"
+                f" {sorted(stage.averages)}"
             )
         if stage.name in self._begun:
             raise LongtailError(
-                f"expected stages of different names, for each has its folder, got two called {stage.name!r}: rename one"
+                "expected stages of different names, for each has its folder, got two called"
+                f" {stage.name!r}: rename one"
             )
         self._begun.add(stage.name)
-        stage = replace(
-            stage, averages=deepcopy(dict(stage.averages))
-        )  # so that two stages may be given the same ones
+        # So that two stages may be given the same ones
+        stage = replace(stage, averages=deepcopy(dict(stage.averages)))
         self.machine.place_module(stage.method)
         if self.dry is None:
             self._finish(stage)
@@ -98,7 +102,8 @@ class Run:
         else:
             stage.optimizer(stage.method)
         stage.method.eval()
-        # Trained or loaded, the recipe goes on with the same random numbers: a fresh head is the same head.
+        # Trained or loaded, the recipe goes on with the same random numbers: a fresh head is the
+        # same head.
         seed_all(self.seed, stage.name, "after")
         return stage.method
 
@@ -142,8 +147,9 @@ class Run:
             checkpoint.restore(stage.method, saved["method"], folder.checkpoint)
         elif folder.is_finished:
             raise LongtailError(
-                f"expected the weights of the finished stage {stage.name!r}, got no {folder.checkpoint}: bring it back, "
-                f"or delete {folder.path} to train the stage again"
+                f"expected the weights of the finished stage {stage.name!r}, got no"
+                f" {folder.checkpoint}: bring it back, or delete {folder.path} to train the stage"
+                " again"
             )
         if not folder.is_finished:
             board = self.files.tensorboard(stage.name) if self.tensorboard else None

@@ -28,12 +28,13 @@ def _batch_statistics_kept(method: nn.Module) -> Iterator[None]:
 
 
 class SAM(Wrapper):
-    """Steps with the gradient at w + rho * g / |g| (Foret et al. 2021, algorithm 1) and reports the look at w.
+    """Steps with the gradient at w + rho * g / |g| (Foret et al. 2021, algorithm 1) and reports the
+    look at w.
 
-    Weights come back from clones, for w + e - e is not w in floating point and processes would drift apart;
-    batch-norm statistics move in the first look only. The closure clears the gradient, computes the loss and calls `backward`; in a loop of
-    your own, seed it if both looks are to draw the same dropout.
-    """
+    Weights come back from clones, for w + e - e is not w in floating point and processes would
+    drift apart; batch-norm statistics move in the first look only. The closure clears the gradient,
+    computes the loss and calls `backward`; in a loop of your own, seed it if both looks are to draw
+    the same dropout."""
 
     def __init__(self, inner: Optimizer, method: nn.Module, rho: float) -> None:
         super().__init__(inner)
@@ -43,7 +44,8 @@ class SAM(Wrapper):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         if closure is None:
             raise LongtailError(
-                "SAM looks twice at a batch and needs a closure that computes the gradient: pass one to step"
+                "SAM looks twice at a batch and needs a closure that computes the gradient: pass"
+                " one to step"
             )
         with torch.enable_grad():
             clean = closure()

@@ -19,7 +19,8 @@ def seed_all(*parts: object) -> None:
     True
     """
     seed = int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "big")
-    # Not torch.manual_seed, which formats a stack trace for devices that are not there: a millisecond, at every step.
+    # Not torch.manual_seed, which formats a stack trace for devices that are not there: a
+    # millisecond, at every step.
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)

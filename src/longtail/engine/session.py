@@ -50,16 +50,16 @@ class Session:
         self.first = processes.rank() == 0
 
     def resume(self, saved: Mapping[str, Any]) -> None:
-        """Take over optimizer, averages, means and position from a checkpoint (the method has its weights already)."""
+        """Take over optimizer, averages, means and position from a checkpoint (the method has its
+        weights already).
+        """
         self.context.optimizer.load_state_dict(saved["optimizer"])
         for name, average in self.stage.averages.items():
             average.load_state_dict(saved["averages"][name])
-        meters = saved.get("meters") or [
-            saved["meter"]
-        ]  # earlier versions saved the first process's
-        if processes.rank() < len(
-            meters
-        ):  # of another number of processes, some begin their means anew
+        # Earlier versions saved the first process's
+        meters = saved.get("meters") or [saved["meter"]]
+        # Of another number of processes, some begin their means anew
+        if processes.rank() < len(meters):
             self.meter.load_state_dict(meters[processes.rank()])
         self.kept, self.step = dict(saved["kept"]), saved["step"]
         self.seconds, self.journal_length = saved["seconds"], saved["journal"]
@@ -71,7 +71,8 @@ class Session:
         self._complete()
         if self.asked_to_stop:
             raise Stopped(
-                f"stopped after stage {self.stage.name!r}, which is complete. Continue with: {self.command}"
+                f"stopped after stage {self.stage.name!r}, which is complete. Continue with:"
+                f" {self.command}"
             )
 
     def steps(self) -> Iterator[Clock]:
@@ -93,9 +94,8 @@ class Session:
                             rows * processes.world_size(),
                             after=began_at,
                         )
-                    images = max(
-                        images, rows * processes.world_size()
-                    )  # the last step of an epoch may have fewer
+                    # The last step of an epoch may have fewer
+                    images = max(images, rows * processes.world_size())
                     self.step = clock.step + 1
                     self._record(clock, outcome, images)
                     stop, due = self._agreed(request.made, self._save_due(clock))
@@ -106,8 +106,9 @@ class Session:
                     self.asked_to_stop = stop
                     if stop and self.step < clock.steps:
                         raise Stopped(
-                            f"stopped after step {self.step} of {clock.steps} (epoch {clock.epoch + 1} of {clock.epochs}) of stage "
-                            f"{self.stage.name!r}; everything is saved. Continue with: {self.command}"
+                            f"stopped after step {self.step} of {clock.steps} (epoch"
+                            f" {clock.epoch + 1} of {clock.epochs}) of stage {self.stage.name!r};"
+                            f" everything is saved. Continue with: {self.command}"
                         )
                     yield clock
         finally:
@@ -197,13 +198,16 @@ class Session:
             return  # nothing was judged, or the average has not begun
         if metric not in results:
             raise LongtailError(
-                f"stage {self.stage.name!r} keeps the best {metric!r}, but its evaluations are: {', '.join(results)}"
+                f"stage {self.stage.name!r} keeps the best {metric!r}, but its evaluations are:"
+                f" {', '.join(results)}"
             )
         sign = 1.0 if self.stage.keep.higher_is_better else -1.0
+        # What is not a number is never the best
         if sign * results[metric] > (
             -math.inf if self.kept["value"] is None else sign * self.kept["value"]
-        ):  # what is not a number is never the best
-            # All of the method's state, for what it answers may depend on prototypes, queues or a copy that follows.
+        ):
+            # All of the method's state, for what it answers may depend on prototypes, queues or a
+            # copy that follows.
             weights = {
                 **self.stage.method.state_dict(),
                 **(self.stage.averages[name].weights() if name else {}),
@@ -254,7 +258,8 @@ class Session:
                 else f"{keep.best!r} was never measured"
             )
             raise LongtailError(
-                f"stage {self.stage.name!r} keeps {keep.name}, but {never}: train for more epochs, or keep the last"
+                f"stage {self.stage.name!r} keeps {keep.name}, but {never}: train for more epochs,"
+                " or keep the last"
             )
         best = (
             {"metric": keep.best, "epoch": self.kept["epoch"], "value": self.kept["value"]}
@@ -275,7 +280,9 @@ class Session:
 
 
 def announce(context: StageContext, display: Display, images: int, *, after: int = 0) -> None:
-    """Say what this stage trains and how; `images` is how many a step sees over all batches and processes."""
+    """Say what this stage trains and how; `images` is how many a step sees over all batches and
+    processes.
+    """
     stage = context.stage
     batches = min(stage.accumulate, len(stage.data))
     factors = [f"{images // (batches * processes.world_size())} rows"]
@@ -283,21 +290,26 @@ def announce(context: StageContext, display: Display, images: int, *, after: int
     factors += [f"{processes.world_size()} processes"] * (processes.world_size() > 1)
     trainable = sum(p.numel() for p in stage.method.parameters() if p.requires_grad)
     display.say(
-        f"{stage.name}: {trainable / 1e6:.2f} M parameters, {stage.epochs} epochs x {context.steps_per_epoch} steps, "
-        f"effective batch {images} ({' x '.join(factors)}), rate {max(context.base_lrs):g}, "
-        f"{context.machine.device} {context.machine.precision}, {context.machine.threads} threads"
+        f"{stage.name}: {trainable / 1e6:.2f} M parameters, {stage.epochs} epochs x"
+        f" {context.steps_per_epoch} steps, effective batch {images} ({' x '.join(factors)}), rate"
+        f" {max(context.base_lrs):g}, {context.machine.device} {context.machine.precision},"
+        f" {context.machine.threads} threads"
         + (f"; continuing after step {after}" if after else "")
     )
 
 
 def _kept_average(stage: Stage[Any]) -> str | None:
-    """The average whose weights a stage means to keep, if any: "ema" of `average("ema")` and of `best("ema/val/balanced")`."""
+    """The average whose weights a stage means to keep, if any: "ema" of `average("ema")` and of
+    `best("ema/val/balanced")`.
+    """
     name = stage.keep.average or (stage.keep.best or "").partition("/")[0]
     return name if name in stage.averages else None
 
 
 def _sentence(stage: Stage[Any], clock: Clock, line: Mapping[str, Any]) -> str:
-    """The epoch's terms, and the evaluations of the weights that the stage means to keep; those of single heads are in the journal."""
+    """The epoch's terms, and the evaluations of the weights that the stage means to keep; those of
+    single heads are in the journal.
+    """
     name = _kept_average(stage)
     kept = f"{name}/" if name else ""
     shown = {

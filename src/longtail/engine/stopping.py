@@ -21,9 +21,10 @@ class Request:
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.made = True
+        # A second time means now
         signal.signal(
             number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler
-        )  # a second time means now
+        )
 
 
 @contextlib.contextmanager

@@ -143,7 +143,9 @@ def settings_of(experiment: Experiment, arm: Arm, seed: int, folder: Path) -> di
 
 
 def jobs_of(experiment: Experiment, folder: Path) -> list[Job]:
-    """The runs of an experiment: prerequisites, then every arm with every seed. Checks all settings."""
+    """The runs of an experiment: prerequisites, then every arm with every seed. Checks all
+    settings.
+    """
 
     def job(arm: Arm, seed: int, *, compared: bool) -> Job:
         recipe = read(arm.recipe)
@@ -332,7 +334,9 @@ def _apart(job: Job) -> str | None:
 
 
 def _child() -> None:
-    """The process of a run: one line of JSON says what to train. It saves and stops when its parent is gone."""
+    """The process of a run: one line of JSON says what to train. It saves and stops when its parent
+    is gone.
+    """
     request = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_watch, daemon=True).start()
     from longtail.core import NonFinite

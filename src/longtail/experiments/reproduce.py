@@ -160,9 +160,9 @@ def describe(row: Published, job: Job, smoke: Smoke | None) -> tuple[str, list[s
     recipe = read(row.recipe)
     if smoke is not None:
         remarks = [
-            "A smoke on digits-lt, with the band of our own three seeds "
-            f"(benchmarks/results/digits_lt_smokes/{smoke.arm}): it shows that the recipe runs here "
-            "and learns, and says nothing about the published number."
+            "A smoke on digits-lt, with the band of our own three seeds"
+            f" (benchmarks/results/digits_lt_smokes/{smoke.arm}): it shows that the recipe runs"
+            " here and learns, and says nothing about the published number."
         ]
         changed = _changed(recipe.keywords(smoke.keywords), job)
         if changed:

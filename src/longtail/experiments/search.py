@@ -1,9 +1,9 @@
-"""Search on validation: keywords drawn by Optuna, every trial a run. The test images choose nothing.
+"""Search on validation: keywords drawn by Optuna, every trial a run. The test images choose
+nothing.
 
-In the folder of a search, `search.json` is the request, `search.jsonl` Optuna's journal, `trials` has
-a run for each trial and `final` the runs of the table at the end, but for the winner with the first
-seed, which is its trial.
-"""
+In the folder of a search, `search.json` is the request, `search.jsonl` Optuna's journal, `trials`
+has a run for each trial and `final` the runs of the table at the end, but for the winner with the
+first seed, which is its trial."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ class Search:
         )
 
     def score(self, row: Row) -> float:
-        """What is maximised: a score of which less is better has its sign changed. Reads validation and nothing else."""
+        """What is maximised: a score of which less is better has its sign changed. Reads validation
+        and nothing else.
+        """
         summary, name = row["val"], self.metric.partition("/")[2]
         if summary is None:
             raise LongtailError(
@@ -110,8 +112,8 @@ class Search:
         value = summary["scores"].get(name)
         if value is None:
             raise LongtailError(
-                f"expected validation images for {self.metric}, got none that it could be measured on: "
-                "use another --metric"
+                f"expected validation images for {self.metric}, got none that it could be measured"
+                " on: use another --metric"
             )
         return self.sign * value
 
@@ -139,7 +141,8 @@ def search(
     progress: Progress | None = None,
     **flags: Any,
 ) -> SearchResult:
-    """Search keywords on validation, train the winner with every seed, compare it with the defaults.
+    """Search keywords on validation, train the winner with every seed, compare it with the
+    defaults.
 
     Args:
         recipe: Its name, or package.module:function.
@@ -242,7 +245,9 @@ def plan(
 
 
 def open_study(search: Search) -> Study:
-    """The study in the folder of a search, new or continued; a folder with another search is refused."""
+    """The study in the folder of a search, new or continued; a folder with another search is
+    refused.
+    """
     try:
         import optuna
     except ModuleNotFoundError:
@@ -364,12 +369,15 @@ def _run_trials(search: Search, study: Study) -> FrozenTrial:
 
 
 def _new_trial(search: Search, study: Study) -> FrozenTrial:
-    """A new trial. Its draws depend on the trials before and on its number, so a search that was interrupted goes on as if it was not."""
+    """A new trial. Its draws depend on the trials before and on its number, so a search that was
+    interrupted goes on as if it was not.
+    """
     import numpy as np
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
     from optuna.samplers import TPESampler
 
-    # Hashed, because the first draws of numpy's old generator are alike for some small seeds: 0 and 3 agree to two digits, twice.
+    # Hashed, because the first draws of numpy's old generator are alike for some small seeds: 0 and
+    # 3 agree to two digits, twice.
     study.sampler = TPESampler(
         seed=int(np.random.SeedSequence(len(study.get_trials(deepcopy=False))).generate_state(1)[0])
     )
@@ -432,7 +440,8 @@ def _show_trials(search: Search, study: Study, best: FrozenTrial) -> None:
     )
     images = (read_row(search.trial_job(best).folder)["val"] or {"images": 0})["images"]
     search.progress.say(
-        f"Chosen on {images:,} validation images of seed {search.seeds[0]}; the test images chose nothing."
+        f"Chosen on {images:,} validation images of seed {search.seeds[0]}; the test images chose"
+        " nothing."
     )
     percent = search.label["format"] == "percent"
     scale = search.sign * (100 if percent else 1)
@@ -478,8 +487,8 @@ def _compare(search: Search, best: FrozenTrial) -> SearchResult:
         before = search.score(rows[0])
         verdict = "as good or better: keep them" if before >= _value(best) else "worse"
         search.progress.say(
-            f"On validation (seed {search.seeds[0]}) the settings that the search started from have "
-            f"{search.text(before)}, which is {verdict}."
+            f"On validation (seed {search.seeds[0]}) the settings that the search started from have"
+            f" {search.text(before)}, which is {verdict}."
         )
     return SearchResult(
         search.folder,

@@ -41,7 +41,9 @@ Space = Mapping[str, Range | Choices]
 
 
 def parse_space(recipe: Recipe, name: str, text: str) -> Range | Choices:
-    """Read where a keyword is searched: LOW..HIGH, log:LOW..HIGH, or VALUE,VALUE (lists: 1,2;3,4); `|` separates values too.
+    """Read where a keyword is searched: LOW..HIGH, log:LOW..HIGH, or VALUE,VALUE (lists: 1,2;3,4);
+    `|`
+    separates values too.
 
     >>> from longtail.recipes.signatures import read
     >>> parse_space(read("balanced_softmax"), "tau", "0.5..1.5")
@@ -59,7 +61,8 @@ def parse_space(recipe: Recipe, name: str, text: str) -> Range | Choices:
     )
     if len(set(texts)) < 2 or len(set(texts)) < len(texts):
         raise LongtailError(
-            f"expected LOW..HIGH or two values or more for {name}, each once, got {text!r}: fix one value with --set {name}={text}"
+            f"expected LOW..HIGH or two values or more for {name}, each once, got {text!r}: fix one"
+            f" value with --set {name}={text}"
         )
     for part in texts:
         parameter.parse(part)  # refuses
@@ -70,7 +73,8 @@ def _range(parameter: Parameter, text: str, ends: Sequence[str]) -> Range:
     name, log, integer = parameter.name, text.startswith("log:"), parameter.scalar == "int"
     if parameter.many or parameter.scalar not in ("int", "float"):
         raise LongtailError(
-            f"expected values of {name}, which is {parameter.kind}, got the range {text!r}: write --search {name}=VALUE,VALUE"
+            f"expected values of {name}, which is {parameter.kind}, got the range {text!r}: write"
+            f" --search {name}=VALUE,VALUE"
         )
     try:
         low, high = (int(end) if integer else float(end) for end in ends)

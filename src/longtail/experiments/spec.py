@@ -1,8 +1,7 @@
 """What an experiment is: arms, each trained with every seed, and the runs that they start from.
 
-Named sweeps (`data/sweeps.toml`), committed plans (`benchmarks/plans`) and published rows are all read
-into an `Experiment`, and `jobs.run_jobs` runs any of them.
-"""
+Named sweeps (`data/sweeps.toml`), committed plans (`benchmarks/plans`) and published rows are all
+read into an `Experiment`, and `jobs.run_jobs` runs any of them."""
 
 from __future__ import annotations
 
@@ -229,9 +228,8 @@ def expand(sweep: Sweep) -> Experiment:
                 start_label, start = _prerequisite(sweep, name, settings, varied)
                 prerequisites[name][start_label] = start
                 settings[key] = f"{{{start_label}}}"
-            if (
-                starts
-            ):  # what was set for the run that this one starts from holds for that run alone
+            # What was set for the run that this one starts from holds for that run alone
+            if starts:
                 settings = {key: value for key, value in settings.items() if key not in addressed}
             text = "-".join([label, *varied.values()])
             arms.append(
@@ -267,9 +265,10 @@ def _combinations(
         for choice in itertools.product(*values.values()):
             settings = {**fixed, **dict(zip(names, choice, strict=True))}
             varied = [*together, *(name for name in names if len(values[name]) > 1)]
+            # Refuses here, not after an hour
             checked = recipe.keywords(
                 {name: value for name, value in settings.items() if name not in data_flags()}
-            )  # refuses here, not after an hour
+            )
             shown = {**settings, **checked}
             yield settings, {name: f"{name}={_short(shown[name])}" for name in varied}
 

@@ -22,9 +22,12 @@ from longtail.losses.weights import class_balanced_weights
 
 
 class BinaryCrossEntropy(nn.Module):
-    """The sum over classes of each class's binary cross entropy (LiVT, Xu et al. 2023, equation 5 with w = 1).
+    """The sum over classes of each class's binary cross entropy (LiVT, Xu et al. 2023, equation 5
+    with
+    w = 1).
 
-    With `whole`, each class of a mixture is answered with yes, whatever its share (DeiT III, Touvron et al. 2022).
+    With `whole`, each class of a mixture is answered with yes, whatever its share (DeiT III,
+    Touvron et al. 2022).
 
     >>> BinaryCrossEntropy()(torch.zeros(2, 4), torch.tensor([0, 3]))  # 4 log 2
     tensor(2.7726)
@@ -40,7 +43,8 @@ class BinaryCrossEntropy(nn.Module):
         check_smoothing(smoothing)
         if whole and smoothing:
             raise LongtailError(
-                f"expected no smoothing with `whole`, which would answer yes for every class, got {smoothing}"
+                "expected no smoothing with `whole`, which would answer yes for every class, got"
+                f" {smoothing}"
             )
         self.smoothing, self.whole = smoothing, whole
 
@@ -57,7 +61,8 @@ class BinaryCrossEntropy(nn.Module):
         rows: Tensor | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        """The mean over rows, also of rows with several classes or none; see `longtail.losses.reduction`.
+        """The mean over rows, also of rows with several classes or none; see
+        `longtail.losses.reduction`.
 
         `weight` weighs a row by its class, not the answers for a class.
         """
@@ -71,13 +76,16 @@ class BinaryCrossEntropy(nn.Module):
 
 
 class BalancedBCE(BinaryCrossEntropy):
-    """Binary cross entropy with the prior in the logits, so that the bare logits treat all classes alike (LiVT, Xu et al. 2023).
+    """Binary cross entropy with the prior in the logits, so that the bare logits treat all classes
+    alike (LiVT, Xu et al. 2023).
 
-    The bias is tau * (logit(prior) - logit(test_prior)). Without a test prior it is theorem 2, which the released code implements; with
-    "uniform", equation 10, which adds log(C - 1); with a distribution (C,), theorem 3. The head's bias can absorb what a uniform test
-    prior adds, but they start apart: without it a head of zeros answers with the prior, at the sum of its binary entropies. What a bare
-    logit then means differs as well: without a test prior its sigmoid is the answer for a class that every second image has, and
-    log(C - 1) must be taken off for one in C (the recipes do); their order, and a softmax, which is their `confidence`, are the same.
+    The bias is tau * (logit(prior) - logit(test_prior)). Without a test prior it is theorem 2,
+    which the released code implements; with "uniform", equation 10, which adds log(C - 1); with a
+    distribution (C,), theorem 3. The head's bias can absorb what a uniform test prior adds, but
+    they start apart: without it a head of zeros answers with the prior, at the sum of its binary
+    entropies. What a bare logit then means differs as well: without a test prior its sigmoid is the
+    answer for a class that every second image has, and log(C - 1) must be taken off for one in C
+    (the recipes do); their order, and a softmax, which is their `confidence`, are the same.
 
     >>> BalancedBCE(torch.tensor([3, 1])).bias.exp().tolist()  # odds of 3 and 1/3
     [3.0, 0.3333333134651184]
@@ -106,18 +114,19 @@ class BalancedBCE(BinaryCrossEntropy):
                 or abs(float(test_prior.sum()) - 1) > 1e-4
             ):
                 raise LongtailError(
-                    f"expected a test prior of {len(counts)} numbers in (0, 1) that sum to 1, got {test_prior.tolist()}"
+                    f"expected a test prior of {len(counts)} numbers in (0, 1) that sum to 1, got"
+                    f" {test_prior.tolist()}"
                 )
             bias = bias - test_prior.double().logit()
         elif isinstance(test_prior, str) and test_prior == "uniform":
             bias = bias - torch.full_like(bias, 1 / len(counts)).logit()
         elif test_prior is not None:
             raise LongtailError(
-                f'expected None, "uniform" or a distribution, as a tensor, as the test prior, got {test_prior!r}'
+                'expected None, "uniform" or a distribution, as a tensor, as the test prior, got'
+                f" {test_prior!r}"
             )
-        if (
-            test_prior is None
-        ):  # a sigmoid of the bare logits answers another question, as said above
+        # A sigmoid of the bare logits answers another question, as said above
+        if test_prior is None:
             self.confidence = "softmax"
         self.register_buffer("bias", (tau * bias).to(torch.get_default_dtype()), persistent=False)
 
@@ -128,7 +137,9 @@ class BalancedBCE(BinaryCrossEntropy):
 
 
 class ClassBalancedBCE(BinaryCrossEntropy):
-    """Binary cross entropy in which the answers for a class, yes and no, weigh by its effective number of images.
+    """Binary cross entropy in which the answers for a class, yes and no, weigh by its effective
+    number
+    of images.
 
     LiVT's equation 5 with the weights w of class-balanced loss (Cui et al. 2019), which sum to C.
 

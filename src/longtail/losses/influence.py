@@ -17,12 +17,16 @@ from longtail.losses.reduction import (
 
 
 class InfluenceBalanced(nn.Module):
-    """Cross entropy of each row divided by its influence, and rarer classes weighted up (IB, Park et al. 2021).
+    """Cross entropy of each row divided by its influence, and rarer classes weighted up (IB, Park
+    et
+    al. 2021).
 
-    The influence is |softmax - target|_1 * |features|_1: the size of the gradient in the last layer. For a mixed target each of its classes
-    has its own influence, as if the row were of that class: that of the mixture would vanish at the mixture, where the loss does not.
-    Class weights are as 1 / counts and sum to C. `alpha` scales the loss. As in the released code the gradient goes through the influence
-    as well, so a row that is learnt stops pulling instead of counting ever more.
+    The influence is |softmax - target|_1 * |features|_1: the size of the gradient in the last
+    layer. For a mixed target each of its classes has its own influence, as if the row were of that
+    class: that of the mixture would vanish at the mixture, where the loss does not. Class weights
+    are as 1 / counts and sum to C. `alpha` scales the loss. As in the released code the gradient
+    goes through the influence as well, so a row that is learnt stops pulling instead of counting
+    ever more.
 
     >>> loss = InfluenceBalanced(torch.tensor([1, 1]), alpha=1.0, epsilon=0.0)
     >>> loss(torch.zeros(1, 2), torch.tensor([1]), features=torch.tensor([[2.0, -2.0]]))  # log 2 / (1 * 4)
@@ -50,11 +54,14 @@ class InfluenceBalanced(nn.Module):
         rows: Tensor | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        """The mean over rows; see `longtail.losses.reduction` for `weight` and `rows`. `features` (N, dim) are needed."""
+        """The mean over rows; see `longtail.losses.reduction` for `weight` and `rows`. `features`
+        (N, dim) are needed.
+        """
         if features is None or len(features) != len(logits):
             got = "none" if features is None else f"{len(features)} rows"
             raise LongtailError(
-                f"expected the features of {len(logits)} rows, which the head turned into logits, got {got}: pass features="
+                f"expected the features of {len(logits)} rows, which the head turned into logits,"
+                f" got {got}: pass features="
             )
         check_classes(logits, self.columns)
         logits = at_least_float32(logits)

@@ -16,10 +16,13 @@ from longtail.losses.reduction import (
 
 
 class LDAM(nn.Module):
-    """Cross entropy in which the target's logit must win by a margin of max_margin * (n_c / n_min) ** -1/4.
+    """Cross entropy in which the target's logit must win by a margin of max_margin * (n_c / n_min)
+    **
+    -1/4.
 
-    Label-distribution-aware margins (Cao et al. 2019). Expects cosines, as of `longtail.nn.Cosine`: the logits are
-    multiplied by `scale` here. A soft target is the mean of its classes' losses, each with its own margin.
+    Label-distribution-aware margins (Cao et al. 2019). Expects cosines, as of `longtail.nn.Cosine`:
+    the logits are multiplied by `scale` here. A soft target is the mean of its classes' losses,
+    each with its own margin.
 
     >>> loss = LDAM(torch.tensor([16, 1]), max_margin=0.5, scale=1.0)
     >>> loss.margin.tolist()
@@ -59,8 +62,8 @@ class LDAM(nn.Module):
 def _others(logits: Tensor) -> Tensor:
     """For each class, log-sum-exp of all the others.
 
-    From the whole sum as log(1 - p_c), except for the largest logit, where p_c may be 1 and the difference nothing but rounding.
-    """
+    From the whole sum as log(1 - p_c), except for the largest logit, where p_c may be 1 and the
+    difference nothing but rounding."""
     top = torch.zeros_like(logits, dtype=torch.bool).scatter(
         1, logits.argmax(1, keepdim=True), True
     )

@@ -13,11 +13,15 @@ from longtail.losses.reduction import at_least_float32, check_classes, prior
 
 
 class ParametricContrastive(nn.Module):
-    """Find the own class among the centres, and images of the own class among others (PaCo, Cui et al. 2021).
+    """Find the own class among the centres, and images of the own class among others (PaCo, Cui et
+    al.
+    2021).
 
-    One softmax over the centres, (logits + log prior) / `centre_temperature`, and over what is contrasted, whose exponentials count `gamma`
-    times: cosines / `temperature` with the other anchors and with `others` (keys of this batch, the queue). The loss of an anchor is the
-    mean of minus the log-probabilities of its class, of weight `beta`, and of each image of its class, of weight `alpha`.
+    One softmax over the centres, (logits + log prior) / `centre_temperature`, and over what is
+    contrasted, whose exponentials count `gamma` times: cosines / `temperature` with the other
+    anchors and with `others` (keys of this batch, the queue). The loss of an anchor is the mean of
+    minus the log-probabilities of its class, of weight `beta`, and of each image of its class, of
+    weight `alpha`.
 
     With `alpha` and `gamma` 0 it is Balanced Softmax:
 
@@ -42,7 +46,8 @@ class ParametricContrastive(nn.Module):
         super().__init__()
         if alpha < 0 or beta <= 0 or gamma < 0:
             raise LongtailError(
-                f"expected alpha and gamma of at least 0 and a positive beta, got {alpha}, {gamma} and {beta}"
+                f"expected alpha and gamma of at least 0 and a positive beta, got {alpha}, {gamma}"
+                f" and {beta}"
             )
         if temperature <= 0 or centre_temperature <= 0:
             raise LongtailError(
@@ -57,22 +62,24 @@ class ParametricContrastive(nn.Module):
     def per_sample(
         self, logits: Tensor, target: Tensor, *, anchors: Tensor, others: Tensor, labels: Tensor
     ) -> Tensor:
-        """The loss of each anchor: logits (N, C), target (N,), unit rows `anchors` (N, D) and `others` (M, D), and their `labels` (M,).
+        """The loss of each anchor: logits (N, C), target (N,), unit rows `anchors` (N, D) and
+        `others`
+        (M, D), and their `labels` (M,).
 
-        An anchor is never contrasted with itself. A label that is no class, such as -1, is nobody's.
-        """
+        An anchor is never contrasted with itself. A label that is no class, such as -1, is
+        nobody's."""
         if len(logits) != len(anchors) or len(target) != len(anchors) or len(others) != len(labels):
             sizes = (
                 f"{len(logits)}, {len(target)}, {len(anchors)}, and {len(others)}, {len(labels)}"
             )
             raise LongtailError(
-                f"expected logits, target and anchors of one length, and others and labels of one length, got {sizes}"
+                "expected logits, target and anchors of one length, and others and labels of one"
+                f" length, got {sizes}"
             )
         check_classes(logits, self.bias)
         centres = (at_least_float32(logits) + self.bias) / self.centre_temperature
-        with torch.autocast(
-            anchors.device.type, enabled=False
-        ):  # a temperature of 0.05 magnifies what bf16 rounds
+        # A temperature of 0.05 magnifies what bf16 rounds
+        with torch.autocast(anchors.device.type, enabled=False):
             contrasted = (
                 at_least_float32(anchors)
                 @ at_least_float32(torch.cat([anchors, others])).T

@@ -1,13 +1,14 @@
 """What all losses share: hard and soft targets, class weights, row weights.
 
-A loss is `(logits, target, *, weight=None, rows=None, features=None) -> scalar`. `target` holds class indices (N,) or class
-distributions (N, C). With l_ic the loss of row i if its class were c, and t_ic its target distribution, the result is
+A loss is `(logits, target, *, weight=None, rows=None, features=None) -> scalar`. `target` holds
+class indices (N,) or class distributions (N, C). With l_ic the loss of row i if its class were c,
+and t_ic its target distribution, the result is
 
     sum(rows_i * weight_c * t_ic * l_ic) / sum(weight_c * t_ic)
 
-so `weight` (C,) makes a weighted mean, the same for a hard target and its one-hot, and does not change the scale of the loss.
-`rows` (N,) are factors that do change it: they are not normalised, so rows of 1 are as none, and rows of 2 double the loss.
-"""
+so `weight` (C,) makes a weighted mean, the same for a hard target and its one-hot, and does not
+change the scale of the loss. `rows` (N,) are factors that do change it: they are not normalised, so
+rows of 1 are as none, and rows of 2 double the loss."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def at_least_float32(logits: Tensor) -> Tensor:
 
 
 def to_soft_targets(target: Tensor, logits: Tensor, *, smoothing: float = 0.0) -> Tensor:
-    """The target as class distributions (N, C) of the logits' type; `smoothing` moves that share to all classes alike.
+    """The target as class distributions (N, C) of the logits' type; `smoothing` moves that share to
+    all classes alike.
 
     >>> to_soft_targets(torch.tensor([1]), torch.zeros(1, 2), smoothing=0.5).tolist()
     [[0.25, 0.75]]
@@ -36,17 +38,16 @@ def to_soft_targets(target: Tensor, logits: Tensor, *, smoothing: float = 0.0) -
         if target.dtype != torch.int64:
             raise _no_classes(target, classes)
         try:
-            target = torch.zeros_like(logits).scatter(
-                1, target[:, None], 1.0
-            )  # not F.one_hot, which `torch.func.vmap` cannot follow
-        except (
-            RuntimeError
-        ) as error:  # torch looks at the values on a CPU only, where it costs no waiting
+            # Not F.one_hot, which `torch.func.vmap` cannot follow
+            target = torch.zeros_like(logits).scatter(1, target[:, None], 1.0)
+        # Torch looks at the values on a CPU only, where it costs no waiting
+        except RuntimeError as error:
             raise _no_classes(target, classes) from error
     elif target.shape != logits.shape:
         expected = f"({len(logits)},) or {tuple(logits.shape)}"
         raise LongtailError(
-            f"expected a target of shape {expected} for logits {tuple(logits.shape)}, got {tuple(target.shape)}"
+            f"expected a target of shape {expected} for logits {tuple(logits.shape)}, got"
+            f" {tuple(target.shape)}"
         )
     target = target.to(logits.dtype)
     return target if smoothing == 0 else (1 - smoothing) * target + smoothing / classes
@@ -62,7 +63,8 @@ def _no_classes(target: Tensor, classes: int) -> LongtailError:
 def weighted_mean(
     losses: Tensor, target: Tensor, *, weight: Tensor | None, rows: Tensor | None
 ) -> Tensor:
-    """The formula above, for losses (N, C) or, where a row's loss does not depend on its class, (N, 1).
+    """The formula above, for losses (N, C) or, where a row's loss does not depend on its class, (N,
+    1).
 
     >>> losses, target = torch.tensor([[1.0], [3.0]]), torch.eye(2)
     >>> weighted_mean(losses, target, weight=None, rows=None), weighted_mean(losses, target, weight=torch.tensor([3.0, 1.0]), rows=None)
@@ -71,10 +73,12 @@ def weighted_mean(
     if weight is not None:
         if weight.shape != target.shape[1:]:
             raise LongtailError(
-                f"expected one weight for each of {target.shape[1]} classes, got shape {tuple(weight.shape)}"
+                f"expected one weight for each of {target.shape[1]} classes, got shape"
+                f" {tuple(weight.shape)}"
             )
         target = target * weight
-    # A class without a share in the target has none in the loss, even if that is infinite there: its logit may be masked with -inf.
+    # A class without a share in the target has none in the loss, even if that is infinite there:
+    # its logit may be masked with -inf.
     each = (target * losses.where(target != 0, 0.0)).sum(1)
     if rows is not None:
         if rows.shape != each.shape:
@@ -102,7 +106,8 @@ def prior(counts: Tensor) -> Tensor:
     empty = (~(counts > 0)).nonzero().flatten().tolist()
     if empty:
         raise LongtailError(
-            f"expected training images in every class, got none in class {', '.join(map(str, empty))}: leave out such classes"
+            "expected training images in every class, got none in class"
+            f" {', '.join(map(str, empty))}: leave out such classes"
         )
     return counts.double() / counts.double().sum()
 
@@ -111,7 +116,8 @@ def check_classes(logits: Tensor, own: Tensor) -> None:
     """Refuse logits of other classes than a loss has counts of; `own` (C,) is what it made of them."""
     if logits.shape[1:] != own.shape:
         raise LongtailError(
-            f"expected logits (N, {len(own)}), as the loss has counts of {len(own)} classes, got {tuple(logits.shape)}"
+            f"expected logits (N, {len(own)}), as the loss has counts of {len(own)} classes, got"
+            f" {tuple(logits.shape)}"
         )
 
 

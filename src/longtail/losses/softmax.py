@@ -20,7 +20,8 @@ from longtail.losses.reduction import (
 class CrossEntropy(nn.Module):
     """The usual loss: minus the log-probability of the target.
 
-    With class weights, smoothed targets are weighted like any soft target (torch divides by the weight of the hard class instead).
+    With class weights, smoothed targets are weighted like any soft target (torch divides by the
+    weight of the hard class instead).
 
     >>> CrossEntropy()(torch.zeros(2, 4), torch.tensor([0, 3]))
     tensor(1.3863)
@@ -53,8 +54,9 @@ class CrossEntropy(nn.Module):
 class LogitAdjusted(CrossEntropy):
     """Cross entropy of logits + tau * log prior, so that the bare logits treat all classes alike.
 
-    Logit adjustment (Menon et al. 2021). At tau = 1 it is Balanced Softmax (Ren et al. 2020), which adds log counts: the same up to a
-    constant that softmax does not see (LiVT, theorem 1). Both names are this class.
+    Logit adjustment (Menon et al. 2021). At tau = 1 it is Balanced Softmax (Ren et al. 2020), which
+    adds log counts: the same up to a constant that softmax does not see (LiVT, theorem 1). Both
+    names are this class.
 
     >>> LogitAdjusted(torch.tensor([3, 1]))(torch.zeros(1, 2), torch.tensor([1]))  # log 4
     tensor(1.3863)

@@ -13,10 +13,12 @@ from longtail.nn.neck import checked
 
 
 class Classify(Method[Labelled]):
-    """Train a classifier with any loss of `longtail.losses`, re-weighted over time by `weights` (such as `schedules.Deferred`).
+    """Train a classifier with any loss of `longtail.losses`, re-weighted over time by `weights`
+    (such
+    as `schedules.Deferred`).
 
-    A neck such as `Streams(BatchFormer(dim))` works while training only; its streams are journaled as separate terms, those of weight 0
-    as notes. A `Frozen` network is a linear probe.
+    A neck such as `Streams(BatchFormer(dim))` works while training only; its streams are journaled
+    as separate terms, those of weight 0 as notes. A `Frozen` network is a linear probe.
 
     >>> import torch
     >>> from longtail.losses import CrossEntropy
@@ -43,8 +45,9 @@ class Classify(Method[Labelled]):
             own.kind is own.VAR_KEYWORD for own in named.values()
         ):
             raise LongtailError(
-                f"expected a loss (logits, target, *, weight, rows, features), got {type(loss).__name__}, which takes {', '.join(named)}: "
-                "take one of longtail.losses, such as CrossEntropy"
+                "expected a loss (logits, target, *, weight, rows, features), got"
+                f" {type(loss).__name__}, which takes {', '.join(named)}: take one of"
+                " longtail.losses, such as CrossEntropy"
             )
         self.network, self.head, self.loss = network, head, loss
         self.neck, self.weights = checked(neck), weights
@@ -70,7 +73,8 @@ class Classify(Method[Labelled]):
         network = self.network.module if isinstance(self.network, Frozen) else self.network
         if not isinstance(network, Network):
             raise LongtailError(
-                f"expected a network built from a spec, got {type(network).__name__}: use longtail.nn.build"
+                f"expected a network built from a spec, got {type(network).__name__}: use"
+                " longtail.nn.build"
             )
         return Classifier(
             network, self.head, confidence=getattr(self.loss, "confidence", "softmax")

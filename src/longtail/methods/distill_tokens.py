@@ -1,4 +1,6 @@
-"""Two experts in one transformer: one learns from labels, the other from a teacher (DeiT-LT, Rangwani et al., CVPR 2024)."""
+"""Two experts in one transformer: one learns from labels, the other from a teacher (DeiT-LT,
+Rangwani et al., CVPR 2024).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class Taught(Labelled):
 
 @dataclass(frozen=True)
 class Release:
-    """Trust in the teacher: all of it before `start` of training, then less and less, none from `end` on.
+    """Trust in the teacher: all of it before `start` of training, then less and less, none from
+    `end`
+    on.
 
     >>> trust = Release(0.5, 0.75)
     >>> [trust(Clock(step, 8, 0, 1)) for step in (0, 4, 5, 6, 7)]
@@ -37,7 +41,8 @@ class Release:
     def __post_init__(self) -> None:
         if not 0 <= self.start < self.end <= 1:
             raise LongtailError(
-                f"expected fractions of training with 0 <= start < end <= 1, got start {self.start} and end {self.end}"
+                f"expected fractions of training with 0 <= start < end <= 1, got start {self.start}"
+                f" and end {self.end}"
             )
 
     def __call__(self, clock: Clock) -> float:
@@ -45,7 +50,8 @@ class Release:
 
 
 class DistillTokens(Method[Taught]):
-    """Train the class token with labels, the distillation token with a teacher's classes, half and half; answer with their mean logits.
+    """Train the class token with labels, the distillation token with a teacher's classes, half and
+    half; answer with their mean logits.
 
     DeiT-LT, the equation of section 3.1: 1/2 CE(cls, target) + 1/2 CE(dist, teacher_target), the
     second re-weighted late by `weights`, such as `Deferred(class_balanced_weights(counts), start)`,
@@ -54,8 +60,9 @@ class DistillTokens(Method[Taught]):
     With a `trust` below 1 the distillation token learns that share of the teacher's class and the
     rest of the target (see `Release`): the paper's stated limitation.
 
-    Notes: `distance`, 1 - cosine between the two tokens; `agreement`, how often the teacher's class is the target's largest; `follows`,
-    how often the distillation token answers with the teacher's class.
+    Notes: `distance`, 1 - cosine between the two tokens; `agreement`, how often the teacher's class
+    is the target's largest; `follows`, how often the distillation token answers with the teacher's
+    class.
 
     >>> from longtail.nn import build
     >>> network = build({"name": "vit_mini", "size": 8, "width": 16, "depth": 1, "pool": "tokens"})
@@ -78,12 +85,14 @@ class DistillTokens(Method[Taught]):
         super().__init__()
         if network.spec.get("pool") != "tokens":
             raise LongtailError(
-                f"expected a network with a distillation token, got {network.spec['name']} without: build it with pool='tokens', "
-                "which vit_mini, vit_tiny and timm's deit_*_distilled_* know"
+                f"expected a network with a distillation token, got {network.spec['name']} without:"
+                " build it with pool='tokens', which vit_mini, vit_tiny and timm's"
+                " deit_*_distilled_* know"
             )
         if network.dim != head.spec["dim"]:
             raise LongtailError(
-                f"expected heads for the {network.dim} features of the network, got heads for {head.spec['dim']}"
+                f"expected heads for the {network.dim} features of the network, got heads for"
+                f" {head.spec['dim']}"
             )
         self.network, self.head, self.loss, self.imitation = network, head, loss, CrossEntropy()
         self.weights, self.trust = weights, trust
@@ -92,7 +101,8 @@ class DistillTokens(Method[Taught]):
         """Two terms, "cls" and "dist"."""
         if "teacher_target" not in batch:
             raise LongtailError(
-                "expected the teacher's classes in the batch, got none: put longtail.data.teacher_labels.AddTeacherLabels into the stage's mix"
+                "expected the teacher's classes in the batch, got none: put"
+                " longtail.data.teacher_labels.AddTeacherLabels into the stage's mix"
             )
         features = self.network(batch["image"])
         cls, dist = self.head.named(features).values()

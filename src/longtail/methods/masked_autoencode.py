@@ -10,7 +10,9 @@ from longtail.nn.mae import MaskedAutoencoder
 
 
 class MaskedAutoencode(Method[Images]):
-    """Train a masked autoencoder; what it answers with and deploys are the encoder's pooled features (LiVT's first stage).
+    """Train a masked autoencoder; what it answers with and deploys are the encoder's pooled
+    features
+    (LiVT's first stage).
 
     >>> import torch
     >>> from longtail.nn import build

@@ -34,14 +34,18 @@ class Projected(nn.Module):
 
 
 class PaCo(Method[LabelledViews]):
-    """Classify the first view of each image while contrasting it with second views, and with those of the last batches.
+    """Classify the first view of each image while contrasting it with second views, and with those
+    of
+    the last batches.
 
-    The keys come from a copy of network and projector that follows them slowly, with `momentum`, and go into a queue of `size` rows; both
-    move after the step only. The head's rows are the centres of the classes, contrasted together with the images, and they classify:
-    what is deployed is the network and the head.
+    The keys come from a copy of network and projector that follows them slowly, with `momentum`,
+    and go into a queue of `size` rows; both move after the step only. The head's rows are the
+    centres of the classes, contrasted together with the images, and they classify: what is deployed
+    is the network and the head.
 
-    A neck such as `Streams(BatchFormer(dim))` works on queries and on keys, and the centres see both its streams: one module in all three
-    places, as BatchFormer's appendix asks, trained by the queries alone. Keys enter the queue as they were without it.
+    A neck such as `Streams(BatchFormer(dim))` works on queries and on keys, and the centres see
+    both its streams: one module in all three places, as BatchFormer's appendix asks, trained by the
+    queries alone. Keys enter the queue as they were without it.
 
     >>> from longtail.nn import build
     >>> network, counts = build({"name": "fast_cnn", "size": 8, "width": 8}), torch.tensor([9, 3, 1])
@@ -69,7 +73,8 @@ class PaCo(Method[LabelledViews]):
         self.query, self.head, self.loss = Projected(network, dim), head, loss
         self.key = copy.deepcopy(self.query).requires_grad_(False)
         self.queue, self.labels = Queue(dim, size), Queue(1, size)
-        # No class: the rows that fill the queue at first are nobody's positives. Whole numbers stay so when the method is made bfloat16.
+        # No class: the rows that fill the queue at first are nobody's positives. Whole numbers stay
+        # so when the method is made bfloat16.
         self.labels.stored = torch.full((size, 1), -1)
         self.momentum, self.neck = momentum, checked(neck)
 

@@ -15,12 +15,15 @@ from longtail.nn.neck import checked
 
 
 class Ride(Method[Labelled]):
-    """Train experts, each with its own loss, away from their mean, and answer with the mean of their logits.
+    """Train experts, each with its own loss, away from their mean, and answer with the mean of
+    their
+    logits.
 
-    The loss is the sum over experts of `loss` (RIDE: margins that widen for rare classes, re-weighted late) and `diversity`. `weights` of
-    the classes in the loss and their `temperature` in the diversity are functions of the clock such as `schedules.Deferred`.
-    A neck such as `Streams(BatchFormer(dim))` is one for all experts; each stream has the whole loss. A `teacher` adds the divergence of
-    the experts' mean from its answer.
+    The loss is the sum over experts of `loss` (RIDE: margins that widen for rare classes,
+    re-weighted late) and `diversity`. `weights` of the classes in the loss and their `temperature`
+    in the diversity are functions of the clock such as `schedules.Deferred`. A neck such as
+    `Streams(BatchFormer(dim))` is one for all experts; each stream has the whole loss. A `teacher`
+    adds the divergence of the experts' mean from its answer.
 
     >>> from longtail.losses import LDAM
     >>> from longtail.nn import build
@@ -51,14 +54,17 @@ class Ride(Method[Labelled]):
         super().__init__()
         if network.dim != head.spec["dim"]:
             raise LongtailError(
-                f"expected a head for the {network.dim} features of the network, got one for {head.spec['dim']}"
+                f"expected a head for the {network.dim} features of the network, got one for"
+                f" {head.spec['dim']}"
             )
         self.network, self.head, self.loss, self.diversity = network, head, loss, diversity
         self.neck, self.weights, self.temperature = checked(neck), weights, temperature
         self.teacher, self.distill_temperature = teacher, distill_temperature
 
     def forward(self, batch: Labelled, clock: Clock) -> Outcome:
-        """For each stream of the neck its loss, "STREAM_diversity" and, with a teacher, "STREAM_distill"."""
+        """For each stream of the neck its loss, "STREAM_diversity" and, with a teacher,
+        "STREAM_distill".
+        """
         target, weight, temperature = (
             batch["target"],
             self._now(self.weights, clock),

@@ -1,1 +1,3 @@
-"""Arrays in, numbers out: accuracy by group, calibration, intervals. Every accuracy is a fraction in [0, 1]."""
+"""Arrays in, numbers out: accuracy by group, calibration, intervals. Every accuracy is a fraction
+in [0, 1].
+"""

@@ -13,7 +13,9 @@ from longtail.records.groups import Groups
 
 
 def check(logits: NDArray[Any], target: NDArray[Any]) -> None:
-    """Refuse what no number can be made of: shapes that do not match, no images, targets that are not classes, broken logits.
+    """Refuse what no number can be made of: shapes that do not match, no images, targets that are
+    not
+    classes, broken logits.
 
     >>> check(np.array([[0.0, np.nan]]), np.array([1]))
     Traceback (most recent call last):
@@ -21,7 +23,8 @@ def check(logits: NDArray[Any], target: NDArray[Any]) -> None:
     """
     if logits.ndim != 2 or target.shape != logits.shape[:1]:
         raise LongtailError(
-            f"expected logits (N, C) and target (N,), got {logits.shape} and {target.shape}: pass one row for each image"
+            f"expected logits (N, C) and target (N,), got {logits.shape} and {target.shape}: pass"
+            " one row for each image"
         )
     if not len(target):
         raise LongtailError(
@@ -29,22 +32,26 @@ def check(logits: NDArray[Any], target: NDArray[Any]) -> None:
         )
     if not np.issubdtype(target.dtype, np.integer):
         raise LongtailError(
-            f"expected class indices as target, got {target.dtype}: use argmax(axis=1) if these are distributions"
+            f"expected class indices as target, got {target.dtype}: use argmax(axis=1) if these are"
+            " distributions"
         )
     if target.min() < 0 or target.max() >= logits.shape[1]:
         got = f"{target.min()}..{target.max()}"
         raise LongtailError(
-            f"expected targets in 0..{logits.shape[1] - 1}, got {got}: logits and target must speak of the same classes"
+            f"expected targets in 0..{logits.shape[1] - 1}, got {got}: logits and target must speak"
+            " of the same classes"
         )
     amount = broken(logits)
     if amount:
         raise LongtailError(
-            f"expected numbers, got NaN or infinity in {amount} of {len(logits)} rows of logits: training diverged, lower the rate"
+            f"expected numbers, got NaN or infinity in {amount} of {len(logits)} rows of logits:"
+            " training diverged, lower the rate"
         )
 
 
 def broken(logits: NDArray[Any]) -> int:
-    """Count the rows of logits that are no answers. -inf is one: a class that is ruled out; but not for every class.
+    """Count the rows of logits that are no answers. -inf is one: a class that is ruled out; but not
+    for every class.
 
     >>> broken(np.array([[0.0, np.nan], [0.0, np.inf], [0.0, -np.inf], [-np.inf, -np.inf]]))
     3
@@ -53,7 +60,8 @@ def broken(logits: NDArray[Any]) -> int:
 
 
 def blocks(logits: NDArray[Any], entries: int = 4_000_000) -> Iterator[tuple[slice, NDArray[Any]]]:
-    """Cut logits into blocks of rows, so that what is computed from each stays small however many classes there are.
+    """Cut logits into blocks of rows, so that what is computed from each stays small however many
+    classes there are.
 
     >>> [rows for rows, _ in blocks(np.zeros((5, 10)), entries=20)]
     [slice(0, 2, None), slice(2, 4, None), slice(4, 6, None)]
@@ -64,7 +72,9 @@ def blocks(logits: NDArray[Any], entries: int = 4_000_000) -> Iterator[tuple[sli
 
 
 def hits(logits: NDArray[Any], target: NDArray[Any], *, k: int = 1) -> NDArray[np.bool_]:
-    """Tell for each image whether its class is among the `k` highest logits; of equal logits the lower class index wins.
+    """Tell for each image whether its class is among the `k` highest logits; of equal logits the
+    lower
+    class index wins.
 
     >>> hits(np.array([[2.0, 1.0, 0.0], [1.0, 1.0, 0.0]]), np.array([1, 1])).tolist()
     [False, False]
@@ -85,7 +95,8 @@ def hits(logits: NDArray[Any], target: NDArray[Any], *, k: int = 1) -> NDArray[n
 
 
 def top(logits: NDArray[Any], target: NDArray[Any], k: int = 1) -> float:
-    """Give the share of images whose class is among the `k` highest logits (all of them, when k reaches the number of classes).
+    """Give the share of images whose class is among the `k` highest logits (all of them, when k
+    reaches the number of classes).
 
     >>> top(np.array([[2.0, 1.0], [0.0, 1.0], [3.0, 0.0]]), np.array([0, 1, 1]))
     0.6666666666666666
@@ -94,14 +105,17 @@ def top(logits: NDArray[Any], target: NDArray[Any], k: int = 1) -> float:
 
 
 def recall(logits: NDArray[Any], target: NDArray[Any], classes: int) -> NDArray[np.float64]:
-    """Give the share of each class's images that are recognised; nan for a class without images, which has no recall.
+    """Give the share of each class's images that are recognised; nan for a class without images,
+    which
+    has no recall.
 
     >>> recall(np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 0.0], [3.0, 0.0, 0.0]]), np.array([0, 1, 1]), 3).tolist()
     [1.0, 0.5, nan]
     """
     if logits.ndim == 2 and logits.shape[1] != classes:
         raise LongtailError(
-            f"expected {classes} logits for each image, got {logits.shape[1]}: build the network for these classes"
+            f"expected {classes} logits for each image, got {logits.shape[1]}: build the network"
+            " for these classes"
         )
     return recall_of(hits(logits, target), target, classes)
 
@@ -120,7 +134,8 @@ def recall_of(right: NDArray[np.bool_], target: NDArray[Any], classes: int) -> N
 
 
 def balanced(recalls: NDArray[Any]) -> float:
-    """Average the recalls over the classes that have images: every class counts the same, however rare.
+    """Average the recalls over the classes that have images: every class counts the same, however
+    rare.
 
     >>> balanced(np.array([1.0, 0.5, np.nan]))
     0.75
@@ -143,7 +158,8 @@ def group_of(groups: Groups, classes: int) -> NDArray[np.int64]:
     )
     if unknown:
         raise LongtailError(
-            f"expected groups over classes 0..{classes - 1}, got classes {unknown}: pass groups of the same classes"
+            f"expected groups over classes 0..{classes - 1}, got classes {unknown}: pass groups of"
+            " the same classes"
         )
     position = np.full(classes, -1)
     for number, members in enumerate(groups.members.values()):
@@ -152,7 +168,9 @@ def group_of(groups: Groups, classes: int) -> NDArray[np.int64]:
 
 
 def by_group(recalls: NDArray[Any], groups: Groups) -> dict[str, float | None]:
-    """Average the recalls over the classes of each group; None, never 0, for a group in which no class has images.
+    """Average the recalls over the classes of each group; None, never 0, for a group in which no
+    class
+    has images.
 
     The mean is unweighted over classes, as in OLTR (Liu et al. 2019) and all that follow it.
 
@@ -169,7 +187,8 @@ def by_group(recalls: NDArray[Any], groups: Groups) -> dict[str, float | None]:
 
 
 def h_mean(recalls: NDArray[Any]) -> float:
-    """Give the harmonic mean of the recalls, over the classes that have images: C / sum(1 / recall).
+    """Give the harmonic mean of the recalls, over the classes that have images: C / sum(1 /
+    recall).
 
     It is 0 as soon as one class is never recognised: read it with `zero_recall` beside it.
 
@@ -181,7 +200,8 @@ def h_mean(recalls: NDArray[Any]) -> float:
 
 
 def g_mean(recalls: NDArray[Any]) -> float:
-    """Give the geometric mean of the recalls, over the classes that have images; 0 as soon as one class is never recognised.
+    """Give the geometric mean of the recalls, over the classes that have images; 0 as soon as one
+    class is never recognised.
 
     >>> round(g_mean(np.array([1.0, 0.25, np.nan])), 6), g_mean(np.array([1.0, 0.0]))
     (0.5, 0.0)
@@ -200,7 +220,9 @@ def zero_recall(recalls: NDArray[Any]) -> int:
 
 
 def macro_f1(logits: NDArray[Any], target: NDArray[Any]) -> float:
-    """Average F1 = 2 TP / (2 TP + FP + FN) over the classes that have images; a class that is answered too often loses, too.
+    """Average F1 = 2 TP / (2 TP + FP + FN) over the classes that have images; a class that is
+    answered
+    too often loses, too.
 
     >>> round(macro_f1(np.eye(3)[[0, 0, 1]], np.array([0, 1, 1])), 4)
     0.6667

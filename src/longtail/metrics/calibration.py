@@ -25,14 +25,14 @@ def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def sigmoid(logits: NDArray[Any]) -> NDArray[np.float64]:
-    """Turn each logit into a probability of its own, as networks trained with binary losses mean them.
+    """Turn each logit into a probability of its own, as networks trained with binary losses mean
+    them.
 
     >>> sigmoid(np.array([[0.0, np.log(3.0)]])).round(2).tolist()
     [[0.5, 0.75]]
     """
-    return np.asarray(
-        0.5 * (1 + np.tanh(0.5 * logits.astype(np.float64)))
-    )  # tanh does not overflow, exp does
+    # Tanh does not overflow, exp does
+    return np.asarray(0.5 * (1 + np.tanh(0.5 * logits.astype(np.float64))))
 
 
 CONFIDENCES: dict[str, Callable[[NDArray[Any]], NDArray[np.float64]]] = {
@@ -58,7 +58,8 @@ def _probabilities(logits: NDArray[Any], name: str) -> NDArray[np.float64]:
 
 
 def reliability(confidence: NDArray[Any], correct: NDArray[Any], bins: int = 15) -> Reliability:
-    """Give what a reliability diagram shows: mean confidence, accuracy and images of each of `bins` equal bins (lo, hi].
+    """Give what a reliability diagram shows: mean confidence, accuracy and images of each of `bins`
+    equal bins (lo, hi].
 
     Guo et al. 2017, section 2. A bin without images has None.
 
@@ -83,11 +84,15 @@ def reliability(confidence: NDArray[Any], correct: NDArray[Any], bins: int = 15)
 def classwise_ece(
     logits: NDArray[Any], target: NDArray[Any], *, confidence: str = "softmax", bins: int = 15
 ) -> NDArray[np.float64]:
-    """Give each class's calibration error: of all images to which it gives a probability near p, is a share p of this class?
+    """Give each class's calibration error: of all images to which it gives a probability near p, is
+    a
+    share p of this class?
 
-    Class-wise ECE is the mean of these (Kull et al. 2019, section 2; Nixon et al. 2019 call it static calibration error). Each class is
-    judged over all images, so that with many classes, which most images rightly give almost nothing, the numbers are small: compare
-    them between groups and runs with the same classes, not with ECE. A class without images is judged, too: it should get nothing.
+    Class-wise ECE is the mean of these (Kull et al. 2019, section 2; Nixon et al. 2019 call it
+    static calibration error). Each class is judged over all images, so that with many classes,
+    which most images rightly give almost nothing, the numbers are small: compare them between
+    groups and runs with the same classes, not with ECE. A class without images is judged, too: it
+    should get nothing.
 
     >>> classwise_ece(np.log([[0.8, 0.2], [0.8, 0.2]]), np.array([0, 1]), bins=2).round(2).tolist()
     [0.3, 0.3]
@@ -101,7 +106,8 @@ def classwise_ece(
     for rows, own in blocks(logits):
         probability = _probabilities(own, confidence)
         total += probability.sum(axis=0)
-        # Nearly all probabilities are in the first bin: it gets what the others leave, which is many times faster.
+        # Nearly all probabilities are in the first bin: it gets what the others leave, which is
+        # many times faster.
         row, column = np.nonzero(probability > edges[1])
         value = probability[row, column]
         place = column * bins + np.searchsorted(edges, value, side="left") - 1
@@ -122,17 +128,18 @@ def _binned(
         raise LongtailError(f"expected at least 1 bin, got {bins}")
     if confidence.ndim != 1 or confidence.shape != correct.shape or not len(confidence):
         raise LongtailError(
-            f"expected one confidence and one correct for each image, got shapes {confidence.shape} and {correct.shape}"
+            f"expected one confidence and one correct for each image, got shapes {confidence.shape}"
+            f" and {correct.shape}"
         )
     if not ((confidence >= 0) & (confidence <= 1)).all():
         got = f"{confidence.min()}..{confidence.max()}"
         raise LongtailError(
-            f"expected confidences in [0, 1], got {got}: turn logits into probabilities with softmax or sigmoid"
+            f"expected confidences in [0, 1], got {got}: turn logits into probabilities with"
+            " softmax or sigmoid"
         )
     edges = np.linspace(0, 1, bins + 1)
-    own = np.maximum(
-        np.searchsorted(edges, confidence, side="left") - 1, 0
-    )  # a confidence of exactly 0 joins the first bin
+    # A confidence of exactly 0 joins the first bin
+    own = np.maximum(np.searchsorted(edges, confidence, side="left") - 1, 0)
     sure, right = (
         np.bincount(own, weights=values.astype(np.float64), minlength=bins)
         for values in (confidence, correct)
@@ -147,7 +154,9 @@ def _binned(
 def _gaps(
     confidence: NDArray[Any], correct: NDArray[Any], bins: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """For each bin that is not empty: its share of the images, and |accuracy - mean confidence| in it."""
+    """For each bin that is not empty: its share of the images, and |accuracy - mean confidence| in
+    it.
+    """
     images, sure, right = _binned(confidence, correct, bins)
     filled = images > 0
     return images[filled] / len(confidence), np.abs(right - sure)[filled] / images[filled]

@@ -1,4 +1,6 @@
-"""Sets of classes that hold the right one with a promised probability, and so a way to abstain: split conformal prediction."""
+"""Sets of classes that hold the right one with a promised probability, and so a way to abstain:
+split conformal prediction.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,15 @@ SOURCES = ("class", "group", "all", "nothing")
 
 @dataclass(frozen=True)
 class Thresholds:
-    """A class is in an image's set where 1 - its softmax probability is at most the class's threshold."""
+    """A class is in an image's set where 1 - its softmax probability is at most the class's
+    threshold.
+    """
 
     level: float
     values: NDArray[np.float64]  # one for each class
-    calibrated_on: Mapping[
-        str, int
-    ]  # how many classes have theirs from their own images, with others of their group, of all, or nothing
+    # How many classes have theirs from their own images, with others of their group, of all, or
+    # nothing
+    calibrated_on: Mapping[str, int]
     images: int
 
     def to_json(self) -> dict[str, Any]:
@@ -51,7 +55,8 @@ def from_json(content: Mapping[str, Any]) -> Thresholds:
     """
     if content.get("score") != SCORE:
         raise LongtailError(
-            f"expected thresholds for the score {SCORE!r}, got {content.get('score')!r}: evaluate the run again with --rewrite"
+            f"expected thresholds for the score {SCORE!r}, got {content.get('score')!r}: evaluate"
+            " the run again with --rewrite"
         )
     values = np.asarray(content["thresholds"], dtype=np.float64)
     return Thresholds(
@@ -63,7 +68,8 @@ def from_json(content: Mapping[str, Any]) -> Thresholds:
 
 
 def rank(images: int, level: float) -> int:
-    """Which of the sorted scores is the threshold: ceil((n + 1) level). Beyond n, there are too few images for the level.
+    """Which of the sorted scores is the threshold: ceil((n + 1) level). Beyond n, there are too few
+    images for the level.
 
     >>> rank(9, 0.9), rank(8, 0.9)
     (9, 9)
@@ -74,13 +80,16 @@ def rank(images: int, level: float) -> int:
 def calibrate(
     logits: NDArray[Any], target: NDArray[Any], *, groups: Groups, level: float = LEVEL
 ) -> Thresholds:
-    """Find thresholds on images that were not trained on, so that sets of further such images hold their class with probability `level`.
+    """Find thresholds on images that were not trained on, so that sets of further such images hold
+    their class with probability `level`.
 
-    Split conformal prediction with the score 1 - softmax probability (LAC: Sadinle et al. 2019), for each class by itself (Mondrian: Vovk
-    2012), so that the promise holds for rare classes, too: a class's threshold is the ceil((n + 1) level)-th smallest score of its n
-    images. A class with too few images for that (at 0.9: fewer than nine) shares a threshold with the other such classes of its group, for
-    which together the promise then holds; where these have too few, with all classes that are still without; where these have too few, it
-    is in every set. Images of classes with their own threshold have no part in it: they are easier, and would make it too low.
+    Split conformal prediction with the score 1 - softmax probability (LAC: Sadinle et al. 2019),
+    for each class by itself (Mondrian: Vovk 2012), so that the promise holds for rare classes, too:
+    a class's threshold is the ceil((n + 1) level)-th smallest score of its n images. A class with
+    too few images for that (at 0.9: fewer than nine) shares a threshold with the other such classes
+    of its group, for which together the promise then holds; where these have too few, with all
+    classes that are still without; where these have too few, it is in every set. Images of classes
+    with their own threshold have no part in it: they are easier, and would make it too low.
 
     >>> from longtail.records.groups import Groups
     >>> groups = Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)})
@@ -92,7 +101,8 @@ def calibrate(
     check(logits, target)
     if not 0 < level < 1:
         raise LongtailError(
-            f"expected a level between 0 and 1, got {level}: 0.9 promises that 9 of 10 sets hold the class"
+            f"expected a level between 0 and 1, got {level}: 0.9 promises that 9 of 10 sets hold"
+            " the class"
         )
     classes = logits.shape[1]
     scores = np.concatenate(
@@ -102,9 +112,8 @@ def calibrate(
     of_class = _thresholds(scores, target, classes, level)
     rest = np.isnan(of_class)[target]  # the images of classes that have none yet
     of_group = _thresholds(scores[rest], position[target[rest]], len(groups.members), level)
-    of_group = np.append(of_group, np.nan)[
-        position
-    ]  # for a class of no group, whose position is -1
+    # For a class of no group, whose position is -1
+    of_group = np.append(of_group, np.nan)[position]
     rest &= np.isnan(of_group)[target]
     of_all = _thresholds(scores[rest], np.zeros_like(target[rest]), 1, level)[0]
     candidates = np.stack([of_class, of_group, np.full(classes, of_all), np.ones(classes)])
@@ -129,7 +138,8 @@ def _thresholds(
 
 
 def sets(logits: NDArray[Any], thresholds: NDArray[Any]) -> NDArray[np.bool_]:
-    """Tell for each image which classes are in its set: more than one, or none, is a reason to abstain.
+    """Tell for each image which classes are in its set: more than one, or none, is a reason to
+    abstain.
 
     >>> sets(np.log([[0.8, 0.2], [0.5, 0.5]]), np.array([0.5, 0.6])).tolist()
     [[True, False], [True, True]]
@@ -144,7 +154,9 @@ def sets(logits: NDArray[Any], thresholds: NDArray[Any]) -> NDArray[np.bool_]:
 def judge(
     logits: NDArray[Any], target: NDArray[Any], *, groups: Groups, thresholds: Thresholds
 ) -> Conformal:
-    """Say on other images whether the promise was kept, for rare classes too, and what it costs: how large the sets are.
+    """Say on other images whether the promise was kept, for rare classes too, and what it costs:
+    how
+    large the sets are.
 
     >>> from longtail.records.groups import Groups
     >>> groups = Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)})

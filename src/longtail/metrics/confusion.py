@@ -1,4 +1,6 @@
-"""Which class, and which group, takes the images of another: the head eats the tail, and here is which head."""
+"""Which class, and which group, takes the images of another: the head eats the tail, and here is
+which head.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,12 @@ from longtail.records.row import Confusions
 def most_confused(
     logits: NDArray[Any], target: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Give for each class the other class that takes most of its images, and the share of its images that this one takes.
+    """Give for each class the other class that takes most of its images, and the share of its
+    images
+    that this one takes.
 
-    The class is -1 where no image is lost, and the share nan for a class without images. Of several that take the same number, the
-    lower index is named.
+    The class is -1 where no image is lost, and the share nan for a class without images. Of several
+    that take the same number, the lower index is named.
 
     >>> by, share = most_confused(np.eye(3)[[0, 0, 0, 1, 2]], np.array([0, 1, 1, 1, 1]))
     >>> by.tolist(), share.tolist()
@@ -32,9 +36,8 @@ def most_confused(
         target[wrong].astype(np.int64) * classes + answer[wrong], return_counts=True
     )
     by, taken = np.full(classes, -1), np.zeros(classes)
-    order = np.lexsort(
-        (-pair, times)
-    )  # the last to be written has most images, and of those the lowest index
+    # The last to be written has most images, and of those the lowest index
+    order = np.lexsort((-pair, times))
     by[pair[order] // classes], taken[pair[order] // classes] = pair[order] % classes, times[order]
     images = np.bincount(target, minlength=classes)
     share = np.full(classes, np.nan)
@@ -43,7 +46,9 @@ def most_confused(
 
 
 def between_groups(logits: NDArray[Any], target: NDArray[Any], *, groups: Groups) -> Confusions:
-    """Count the images of each group by the group of the class they were answered with, and those that were right.
+    """Count the images of each group by the group of the class they were answered with, and those
+    that
+    were right.
 
     >>> from longtail.records.groups import Groups
     >>> groups = Groups("ranks: 2/0/1", {"many": (0, 1), "medium": (), "few": (2,)})

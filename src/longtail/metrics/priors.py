@@ -1,4 +1,6 @@
-"""How accurate the same network would be where classes are as frequent as some other prior says: no new test set is needed."""
+"""How accurate the same network would be where classes are as frequent as some other prior says: no
+new test set is needed.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,13 @@ IMBALANCES = (2, 5, 10, 25, 50)
 def shifted(
     counts: NDArray[Any], k: float, direction: Literal["forward", "backward"] = "forward"
 ) -> NDArray[np.float64]:
-    """Give the prior under which the class with most training images is k times as frequent as the one with fewest.
+    """Give the prior under which the class with most training images is k times as frequent as the
+    one
+    with fewest.
 
-    q_c is proportional to (1/k) ** (r_c / (C - 1)), where r_c is the rank of class c by training images, largest first, or for
-    "backward" smallest first (SADE, Zhang et al. 2022). Of classes with equally many, the lower index ranks first.
+    q_c is proportional to (1/k) ** (r_c / (C - 1)), where r_c is the rank of class c by training
+    images, largest first, or for "backward" smallest first (SADE, Zhang et al. 2022). Of classes
+    with equally many, the lower index ranks first.
 
     >>> shifted(np.array([10, 1000, 100]), 4.0).round(3).tolist()
     [0.143, 0.571, 0.286]
@@ -32,7 +37,8 @@ def shifted(
         raise LongtailError(f"expected the training images of each class, got shape {counts.shape}")
     if k < 1:
         raise LongtailError(
-            f"expected k of at least 1, got {k}: a prior that favours the other end is the other direction"
+            f"expected k of at least 1, got {k}: a prior that favours the other end is the other"
+            " direction"
         )
     if direction not in ("forward", "backward"):
         raise LongtailError(f"expected forward or backward, got {direction!r}")
@@ -47,8 +53,8 @@ def shifted(
 def accuracy_under(recalls: NDArray[Any], prior: NDArray[Any]) -> float:
     """Give the accuracy that is to be expected where classes have this prior: sum(q_c recall_c).
 
-    Exact in expectation over test sets that are drawn with this prior from the same images. Classes without images have no recall; they
-    are left out, and q is renormalised over the others.
+    Exact in expectation over test sets that are drawn with this prior from the same images. Classes
+    without images have no recall; they are left out, and q is renormalised over the others.
 
     >>> round(accuracy_under(np.array([1.0, 0.5, np.nan]), np.array([0.6, 0.2, 0.2])), 6)
     0.875
@@ -70,10 +76,12 @@ def accuracy_under(recalls: NDArray[Any], prior: NDArray[Any]) -> float:
 
 
 def told(logits: NDArray[Any], target: NDArray[Any], prior: NDArray[Any]) -> NDArray[np.float64]:
-    """Give the recall of each class when the network is told the test prior: log q is added to its logits.
+    """Give the recall of each class when the network is told the test prior: log q is added to its
+    logits.
 
-    As in LADE (Hong et al. 2021) and BalPoE (Aimar et al. 2023). It supposes logits that stand for a uniform prior: those of
-    balanced softmax and its kin do, those of plain cross entropy already lean to the head.
+    As in LADE (Hong et al. 2021) and BalPoE (Aimar et al. 2023). It supposes logits that stand for
+    a uniform prior: those of balanced softmax and its kin do, those of plain cross entropy already
+    lean to the head.
 
     >>> told(np.array([[0.0, 0.1], [0.0, 3.0]]), np.array([0, 1]), np.array([0.9, 0.1])).tolist()
     [1.0, 1.0]
@@ -81,7 +89,8 @@ def told(logits: NDArray[Any], target: NDArray[Any], prior: NDArray[Any]) -> NDA
     check(logits, target)
     if prior.shape != logits.shape[1:] or not (prior > 0).all():
         raise LongtailError(
-            f"expected a positive probability for each of {logits.shape[1]} classes, got shape {prior.shape}"
+            f"expected a positive probability for each of {logits.shape[1]} classes, got shape"
+            f" {prior.shape}"
         )
     bias = np.log(prior)
     answer = np.concatenate([(own + bias).argmax(axis=1) for _, own in blocks(logits)])
@@ -89,7 +98,8 @@ def told(logits: NDArray[Any], target: NDArray[Any], prior: NDArray[Any]) -> NDA
 
 
 def sweep(logits: NDArray[Any], target: NDArray[Any], *, counts: NDArray[Any]) -> list[Prior]:
-    """Sum up accuracy from a long-tailed test prior (forward 50) over uniform, where it is the balanced one, to a reversed one.
+    """Sum up accuracy from a long-tailed test prior (forward 50) over uniform, where it is the
+    balanced one, to a reversed one.
 
     >>> found = sweep(np.eye(2)[[0, 0]], np.array([0, 1]), counts=np.array([100, 1]))
     >>> [(own["direction"], own["k"], round(own["accuracy"], 3)) for own in found[::5]]

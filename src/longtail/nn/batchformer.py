@@ -1,4 +1,6 @@
-"""Attention over the batch while training, so that rare classes learn from their neighbours (Hou et al., CVPR 2022)."""
+"""Attention over the batch while training, so that rare classes learn from their neighbours (Hou et
+al., CVPR 2022).
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,17 @@ from longtail.processes import first_row, gather, world_size
 
 
 class BatchFormer(nn.Module):
-    """Let the images of a batch attend to each other, in training only (BatchFormer, equations 1-2 and Algorithm 1).
+    """Let the images of a batch attend to each other, in training only (BatchFormer, equations 1-2
+    and
+    Algorithm 1).
 
-    Gives the rows as they came, then the same rows after attention, and doubles whatever is aligned with them (targets, domains).
-    One classifier learns from both, so that at inference, where this is the identity, nothing is missing.
+    Gives the rows as they came, then the same rows after attention, and doubles whatever is aligned
+    with them (targets, domains). One classifier learns from both, so that at inference, where this
+    is the identity, nothing is missing.
 
-    `scope="global"` attends over the rows of all processes; otherwise each process attends over its own. Controls: `attention="self"`
-    lets each row see itself only, and `.requires_grad_(False)` keeps the random initial weights (`Frozen` would make it the identity).
+    `scope="global"` attends over the rows of all processes; otherwise each process attends over its
+    own. Controls: `attention="self"` lets each row see itself only, and `.requires_grad_(False)`
+    keeps the random initial weights (`Frozen` would make it the identity).
 
     >>> batchformer = BatchFormer(8)
     >>> features, target = batchformer(torch.randn(3, 8), torch.tensor([0, 1, 2]))
@@ -43,13 +49,15 @@ class BatchFormer(nn.Module):
         super().__init__()
         if dim % heads:
             raise LongtailError(
-                f"expected a dim divisible by heads, got dim {dim} and heads {heads}: take a divisor of {dim}"
+                f"expected a dim divisible by heads, got dim {dim} and heads {heads}: take a"
+                f" divisor of {dim}"
             )
         if layers < 1:
             raise LongtailError(f"expected at least one layer, got {layers}")
         if attention not in ("batch", "self") or scope not in ("local", "global"):
             raise LongtailError(
-                f"expected attention batch or self and scope local or global, got {attention!r} and {scope!r}"
+                f"expected attention batch or self and scope local or global, got {attention!r} and"
+                f" {scope!r}"
             )
         # Not nn.TransformerEncoder: it copies one layer, so that all would start equal.
         self.layers = nn.ModuleList(
@@ -73,13 +81,16 @@ class BatchFormer(nn.Module):
         return rows.squeeze(1)[start : start + len(features)].to(features.dtype)
 
     def forward(self, features: Tensor, *aligned: Tensor) -> tuple[Tensor, ...]:
-        """Double the rows in training: plain first, then attended. Leave everything as it is in eval."""
+        """Double the rows in training: plain first, then attended. Leave everything as it is in
+        eval.
+        """
         if features.ndim != 2 or features.shape[1] != self.dim:
             raise LongtailError(f"expected features (N, {self.dim}), got {tuple(features.shape)}")
         for tensor in aligned:
             if tensor.ndim == 0 or len(tensor) != len(features):
                 raise LongtailError(
-                    f"expected aligned tensors of {len(features)} rows, as the features, got shape {tuple(tensor.shape)}"
+                    f"expected aligned tensors of {len(features)} rows, as the features, got shape"
+                    f" {tuple(tensor.shape)}"
                 )
         if not self.training:
             return (features, *aligned)
@@ -90,10 +101,12 @@ class BatchFormer(nn.Module):
 
 
 class Streams(Neck):
-    """BatchFormer as a neck: loss = plain * mean loss of the plain rows + attended * mean loss of the attended rows.
+    """BatchFormer as a neck: loss = plain * mean loss of the plain rows + attended * mean loss of
+    the
+    attended rows.
 
-    Algorithm 1 is (0.5, 0.5); the released code (1.5, 1.5); without the shared classifier (0, 1); a loss-scale control (1.5, 0), where the
-    BatchFormer has nothing to learn from and is frozen.
+    Algorithm 1 is (0.5, 0.5); the released code (1.5, 1.5); without the shared classifier (0, 1); a
+    loss-scale control (1.5, 0), where the BatchFormer has nothing to learn from and is frozen.
 
     >>> neck = Streams(BatchFormer(8))
     >>> features, streams, (target,) = neck(torch.randn(3, 8), torch.tensor([0, 1, 2]))
@@ -107,14 +120,17 @@ class Streams(Neck):
         super().__init__()
         if min(plain, attended) < 0 or plain + attended == 0:
             raise LongtailError(
-                f"expected weights of at least 0, one of them positive, got plain {plain} and attended {attended}"
+                f"expected weights of at least 0, one of them positive, got plain {plain} and"
+                f" attended {attended}"
             )
         self.batchformer, self.plain, self.attended = batchformer, plain, attended
         if attended == 0:
             batchformer.requires_grad_(False)
 
     def forward(self, features: Tensor, *aligned: Tensor) -> Streamed:
-        """Two streams in training, the rows as they came in eval, and where the BatchFormer alone is in eval."""
+        """Two streams in training, the rows as they came in eval, and where the BatchFormer alone
+        is in eval.
+        """
         if not (self.training and self.batchformer.training):
             return PassThrough()(features, *aligned)  # type: ignore[no-any-return]
         doubled, *rest = self.batchformer(features, *aligned)

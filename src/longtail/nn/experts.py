@@ -12,9 +12,12 @@ from longtail.nn import fast_cnn, resnet_cifar
 
 
 class Experts(nn.Module):
-    """Early layers that all experts share, and later ones of their own; their features stand side by side.
+    """Early layers that all experts share, and later ones of their own; their features stand side
+    by
+    side.
 
-    `longtail.nn.CosineExperts` is the head for them: it gives each expert a classifier and averages the logits.
+    `longtail.nn.CosineExperts` is the head for them: it gives each expert a classifier and averages
+    the logits.
 
     >>> experts = Experts(nn.Identity(), [nn.Linear(4, 2) for _ in range(3)])
     >>> experts(torch.zeros(5, 4)).shape
@@ -34,7 +37,9 @@ class Experts(nn.Module):
 def resnet32_experts(
     size: int, *, experts: int = 3, width: int = 16, slim: float = 0.75
 ) -> nn.Module:
-    """ResNet-32 whose last two stages exist once for each expert, `slim` times as wide: 24 and 48 channels in RIDE."""
+    """ResNet-32 whose last two stages exist once for each expert, `slim` times as wide: 24 and 48
+    channels in RIDE.
+    """
     two, four = _slimmed(experts, slim, 2 * width, 4 * width)
     whole = resnet_cifar.CifarResNet(5, width)
     trunk = nn.Sequential(whole.stem, *whole.stages[:5])

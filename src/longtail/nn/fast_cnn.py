@@ -30,7 +30,8 @@ class Block(nn.Module):
 class FastCNN(nn.Module):
     """A 2x2 stem, three blocks of `width`, 4 `width` and 4 `width` channels, and a global maximum.
 
-    Its head has no bias and divides the logits by four: `Linear(dim, classes, bias=False, scale=0.25)`.
+    Its head has no bias and divides the logits by four: `Linear(dim, classes, bias=False,
+    scale=0.25)`.
 
     >>> import torch
     >>> FastCNN(8, width=8)(torch.zeros(2, 3, 8, 8)).shape
@@ -39,7 +40,8 @@ class FastCNN(nn.Module):
 
     def __init__(self, size: int, *, width: int = 32) -> None:
         super().__init__()
-        # The stem takes one pixel and the blocks halve three times: at least nine pixels, so smaller images get a black border.
+        # The stem takes one pixel and the blocks halve three times: at least nine pixels, so
+        # smaller images get a black border.
         self.border = nn.ZeroPad2d((0, max(0, 9 - size)) * 2)
         self.stem = nn.Sequential(nn.Conv2d(3, width // 2, 2), nn.GELU())
         self.blocks = nn.Sequential(

@@ -1,4 +1,6 @@
-"""A network in a folder: `spec.json` says how to build it, `model.safetensors` holds its weights. Nothing in the files is executed."""
+"""A network in a folder: `spec.json` says how to build it, `model.safetensors` holds its weights.
+Nothing in the files is executed.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ def read(folder: Path, *, trust: bool = False) -> Saved:
     files = ModelFolder(folder)
     if not files.is_complete:
         raise LongtailError(
-            f"expected a finished run, got no network at {folder}: pass the folder that a run was given as --out"
+            f"expected a finished run, got no network at {folder}: pass the folder that a run was"
+            " given as --out"
         )
     spec = read_document(files.spec, MODEL)
     return Saved(
@@ -52,13 +55,15 @@ def filled(network: Network, weights: Path) -> Network:
     """Give a network the weights in a file, which must be all of its own and no others."""
     if not weights.exists():
         raise LongtailError(
-            f"expected the weights of the run, got nothing at {weights}: train it again into another folder"
+            f"expected the weights of the run, got nothing at {weights}: train it again into"
+            " another folder"
         )
     try:
         load_model(network, weights)
     except (SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise LongtailError(
-            f"expected whole weights of the network in {ModelFolder(weights.parent).spec}, got others or a part in {weights}: {reason}"
+            f"expected whole weights of the network in {ModelFolder(weights.parent).spec}, got"
+            f" others or a part in {weights}: {reason}"
         ) from error
     return network

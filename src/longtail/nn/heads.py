@@ -41,8 +41,9 @@ class Linear(nn.Linear):
 class Cosine(nn.Module):
     """The cosine between the features and a direction for each class, times `scale`.
 
-    LDAM (Cao et al. 2019) wants them scaled once: by 30 in `LDAM`, with 1 here; or by 30 here, with `LDAM(scale=1, max_margin=0.5 * 30)`,
-    which deploys logits whose softmax can be sure, and is what the recipes do.
+    LDAM (Cao et al. 2019) wants them scaled once: by 30 in `LDAM`, with 1 here; or by 30 here, with
+    `LDAM(scale=1, max_margin=0.5 * 30)`, which deploys logits whose softmax can be sure, and is
+    what the recipes do.
 
     >>> bool(Cosine(4, 3)(torch.randn(2, 4)).abs().max() <= 1)
     True
@@ -72,9 +73,12 @@ class Cosine(nn.Module):
 
 
 class CosineExperts(nn.Module):
-    """One cosine classifier for each expert, and the mean of their logits as the answer (RIDE, Wang et al. 2021).
+    """One cosine classifier for each expert, and the mean of their logits as the answer (RIDE, Wang
+    et
+    al. 2021).
 
-    Takes the experts' features side by side, as `resnet32_experts` and `fast_cnn_experts` give them.
+    Takes the experts' features side by side, as `resnet32_experts` and `fast_cnn_experts` give
+    them.
 
     >>> head = CosineExperts(12, 5, experts=3)
     >>> head(torch.randn(2, 12)).shape, head.apart(torch.randn(2, 12)).shape
@@ -89,7 +93,8 @@ class CosineExperts(nn.Module):
             )
         if dim % experts:
             raise LongtailError(
-                f"expected features of {experts} experts side by side, got dim {dim}, which {experts} does not divide"
+                f"expected features of {experts} experts side by side, got dim {dim}, which"
+                f" {experts} does not divide"
             )
         self.parts = nn.ModuleList(
             Cosine(dim // experts, classes, scale=scale) for _ in range(experts)
@@ -119,7 +124,9 @@ class CosineExperts(nn.Module):
 
 
 class TokenHeads(nn.Module):
-    """A linear classifier for the class token, one for the distillation token, and the mean of their logits as the answer (DeiT).
+    """A linear classifier for the class token, one for the distillation token, and the mean of
+    their
+    logits as the answer (DeiT).
 
     Takes the features of both side by side, as a transformer with `pool="tokens"` gives them.
 
@@ -132,7 +139,8 @@ class TokenHeads(nn.Module):
         super().__init__()
         if dim % 2:
             raise LongtailError(
-                f"expected the features of two tokens side by side, got dim {dim}, which 2 does not divide"
+                f"expected the features of two tokens side by side, got dim {dim}, which 2 does not"
+                " divide"
             )
         self.cls, self.dist = (
             Linear(dim // 2, classes, scale=scale),

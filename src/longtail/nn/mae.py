@@ -1,4 +1,6 @@
-"""Masked autoencoding: most patches of an image are hidden, and a transformer learns to paint them from the rest (He et al. 2022)."""
+"""Masked autoencoding: most patches of an image are hidden, and a transformer learns to paint them
+from the rest (He et al. 2022).
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,11 @@ from longtail.nn.networks import Backbone, Network
 
 
 def sincos_positions(width: int, grid: int, *, prefix: int = 1) -> Tensor:
-    """Where each patch of a grid is, as fixed sines and cosines (1, prefix + grid * grid, width); tokens before the patches have zeros.
+    """Where each patch of a grid is, as fixed sines and cosines (1, prefix + grid * grid, width);
+    tokens before the patches have zeros.
 
-    A quarter of the width each: sines and cosines of the column, then of the row, at wavelengths from 2 pi to 20,000 pi.
+    A quarter of the width each: sines and cosines of the column, then of the row, at wavelengths
+    from 2 pi to 20,000 pi.
 
     >>> sincos_positions(8, 2)[0, 2].round(decimals=3).tolist()  # row 0, column 1
     [0.8410000205039978, 0.009999999776482582, 0.5400000214576721, 1.0, 0.0, 0.0, 1.0, 1.0]
@@ -23,7 +27,8 @@ def sincos_positions(width: int, grid: int, *, prefix: int = 1) -> Tensor:
     if width % 4:
         near = max(4, round(width / 4) * 4)
         raise LongtailError(
-            f"expected a width divisible by 4 for positions in two dimensions, got {width}: take {near}"
+            f"expected a width divisible by 4 for positions in two dimensions, got {width}: take"
+            f" {near}"
         )
     rates = 10000.0 ** (-torch.arange(width // 4, dtype=torch.float64) / (width // 4))
     row, column = torch.meshgrid(*[torch.arange(grid, dtype=torch.float64)] * 2, indexing="ij")
@@ -57,13 +62,16 @@ def visible_patches(patches: int, ratio: float) -> int:
     visible = int(patches * (1 - ratio) + 1e-9)  # 10 * (1 - 0.9) is a little less than 1
     if not 0 < visible < patches:
         raise LongtailError(
-            f"expected a mask ratio that hides some of {patches} patches and not all, got {ratio}: take smaller patches"
+            f"expected a mask ratio that hides some of {patches} patches and not all, got {ratio}:"
+            " take smaller patches"
         )
     return visible
 
 
 def random_masking(tokens: Tensor, ratio: float) -> Masked:
-    """Hide the same share of every image's patches, drawn anew for each: those with the largest random numbers.
+    """Hide the same share of every image's patches, drawn anew for each: those with the largest
+    random
+    numbers.
 
     >>> masked = random_masking(torch.zeros(2, 8, 3), 0.75)
     >>> masked.visible.shape, masked.hidden.sum(1).tolist()
@@ -79,7 +87,8 @@ def random_masking(tokens: Tensor, ratio: float) -> Masked:
 
 
 def to_patches(image: Tensor, patch: int) -> Tensor:
-    """Cut images (N, 3, H, W) into patches (N, L, patch * patch * 3), row by row; within one, the channels of a pixel are neighbours.
+    """Cut images (N, 3, H, W) into patches (N, L, patch * patch * 3), row by row; within one, the
+    channels of a pixel are neighbours.
 
     >>> to_patches(torch.arange(12.0).view(1, 3, 2, 2), 1).tolist()
     [[[0.0, 4.0, 8.0], [1.0, 5.0, 9.0], [2.0, 6.0, 10.0], [3.0, 7.0, 11.0]]]
@@ -104,33 +113,38 @@ def to_images(patches: Tensor, patch: int) -> Tensor:
 
 def transformer(network: Network) -> Any:
     """The timm vision transformer inside a network, with its patches, blocks and tokens."""
-    from timm.models.vision_transformer import (
-        VisionTransformer,
-    )  # here, because timm and torchvision take seconds to import
+    # Here, because timm and torchvision take seconds to import
+    from timm.models.vision_transformer import VisionTransformer
 
     if not isinstance(network, Backbone) or not isinstance(network.body, VisionTransformer):
         name = network.spec.get("name") if isinstance(network, Network) else type(network).__name__
         raise LongtailError(
-            f"expected a vision transformer, got {name}: take vit_mini, vit_tiny or timm's, such as timm:vit_base_patch16_224"
+            f"expected a vision transformer, got {name}: take vit_mini, vit_tiny or timm's, such as"
+            " timm:vit_base_patch16_224"
         )
     return network.body
 
 
 def check_patches(network: Network) -> None:
-    """Refuse a transformer whose tokens are made of features, of which nobody could say what they hide."""
+    """Refuse a transformer whose tokens are made of features, of which nobody could say what they
+    hide.
+    """
     embed = transformer(network).patch_embed
     grid, patch, size = embed.grid_size[0], embed.patch_size[0], embed.img_size[0]
     if grid * patch != size or not isinstance(embed.proj, nn.Conv2d):
         raise LongtailError(
-            f"expected an encoder whose patches are pieces of the image, got {network.spec.get('name')} with {grid} patches of "
-            f"{patch} in a row of {size} pixels: take a plain one, such as timm:vit_base_patch16_224"
+            "expected an encoder whose patches are pieces of the image, got"
+            f" {network.spec.get('name')} with {grid} patches of {patch} in a row of {size} pixels:"
+            " take a plain one, such as timm:vit_base_patch16_224"
         )
 
 
 def initialise(network: Network) -> Network:
-    """Give a vision transformer the first weights of a masked autoencoder: Xavier for every linear map, sines for the positions.
+    """Give a vision transformer the first weights of a masked autoencoder: Xavier for every linear
+    map, sines for the positions.
 
-    The patch embedding counts as a linear map of a patch's pixels. Written in place; the network comes back for convenience.
+    The patch embedding counts as a linear map of a patch's pixels. Written in place; the network
+    comes back for convenience.
 
     >>> from longtail.nn import build
     >>> network = initialise(build({"name": "vit_mini", "size": 8, "patch": 4, "width": 16, "depth": 1}))
@@ -142,9 +156,8 @@ def initialise(network: Network) -> Network:
     grid = body.patch_embed.grid_size[0]
     body.apply(_linear_maps)
     with torch.no_grad():
-        patches = (
-            body.patch_embed.proj.weight
-        )  # drawn apart: flattened, weights in another order of memory are a copy
+        # Drawn apart: flattened, weights in another order of memory are a copy
+        patches = body.patch_embed.proj.weight
         patches.copy_(
             nn.init.xavier_uniform_(torch.empty_like(patches.flatten(1))).view(patches.shape)
         )
@@ -165,7 +178,9 @@ def _linear_maps(module: nn.Module) -> None:
 
 
 class Decoder(nn.Module):
-    """A light transformer from the encoder's tokens to the pixels of every patch; hidden patches begin as one learnt token.
+    """A light transformer from the encoder's tokens to the pixels of every patch; hidden patches
+    begin
+    as one learnt token.
 
     >>> decoder = Decoder(16, grid=2, pixels=48, width=8, depth=1, heads=2)
     >>> decoder(torch.zeros(3, 2, 16), torch.arange(4).expand(3, 4)).shape  # a class token and one visible patch of four
@@ -188,15 +203,17 @@ class Decoder(nn.Module):
         super().__init__()
         from timm.models.vision_transformer import Block
 
-        if (
-            depth < 1 or width < 1
-        ):  # without a block hidden patches see nothing of the image, and the encoder would learn nothing
+        # Without a block hidden patches see nothing of the image, and the encoder would learn
+        # nothing
+        if depth < 1 or width < 1:
             raise LongtailError(
-                f"expected a decoder of at least one block and a positive width, got depth {depth} and width {width}"
+                f"expected a decoder of at least one block and a positive width, got depth {depth}"
+                f" and width {width}"
             )
         if heads < 1 or width % heads:
             raise LongtailError(
-                f"expected a decoder width divisible by its heads, got width {width} and heads {heads}: take a divisor of {width}"
+                f"expected a decoder width divisible by its heads, got width {width} and heads"
+                f" {heads}: take a divisor of {width}"
             )
         norm: Any = partial(nn.LayerNorm, eps=1e-6)
         self.embed = nn.Linear(dim, width)
@@ -212,7 +229,9 @@ class Decoder(nn.Module):
         nn.init.normal_(self.mask_token, std=0.02)
 
     def forward(self, tokens: Tensor, restore: Tensor) -> Tensor:
-        """Pixels (N, L, patch * patch * 3) from the prefix and the visible tokens; `restore` as in `Masked`."""
+        """Pixels (N, L, patch * patch * 3) from the prefix and the visible tokens; `restore` as in
+        `Masked`.
+        """
         tokens = self.embed(tokens)
         prefix, visible = tokens[:, : self.prefix], tokens[:, self.prefix :]
         hidden = self.mask_token.to(tokens.dtype).expand(
@@ -234,10 +253,13 @@ class Reconstruction(NamedTuple):
 
 
 class MaskedAutoencoder(nn.Module):
-    """Paint the hidden patches from the visible ones, which are all that the encoder sees (He et al. 2022; LiVT, equation 4).
+    """Paint the hidden patches from the visible ones, which are all that the encoder sees (He et
+    al.
+    2022; LiVT, equation 4).
 
-    The loss is the squared error on hidden patches, each brought to mean 0 and deviation 1. The encoder is any vision transformer with a
-    norm after its blocks (`pool` "avg" or "token"); its positions are fixed here. The paper's decoder is 512 wide with 8 blocks.
+    The loss is the squared error on hidden patches, each brought to mean 0 and deviation 1. The
+    encoder is any vision transformer with a norm after its blocks (`pool` "avg" or "token"); its
+    positions are fixed here. The paper's decoder is 512 wide with 8 blocks.
 
     >>> from longtail.nn import build
     >>> network = initialise(build({"name": "vit_mini", "size": 8, "patch": 2, "width": 16, "depth": 1, "pool": "avg"}))
@@ -261,7 +283,8 @@ class MaskedAutoencoder(nn.Module):
         if not isinstance(body.fc_norm, nn.Identity):
             pool = network.spec.get("pool")
             raise LongtailError(
-                f"expected an encoder whose norm follows its blocks, got pool {pool!r}: build it with pool 'avg' or 'token'"
+                f"expected an encoder whose norm follows its blocks, got pool {pool!r}: build it"
+                " with pool 'avg' or 'token'"
             )
         check_patches(network)
         self.patch, grid = body.patch_embed.patch_size[0], body.patch_embed.grid_size[0]
@@ -311,8 +334,8 @@ class MaskedAutoencoder(nn.Module):
     def show(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """The images with grey in the place of hidden patches, and with what was painted there.
 
-        Painted patches get the mean and the deviation of the true ones, for which the autoencoder was never asked.
-        """
+        Painted patches get the mean and the deviation of the true ones, for which the autoencoder
+        was never asked."""
         found, normalize = self(image), self.network.normalize
         _, mean, deviation = self._patches(normalize(image))
         painted = (

@@ -12,7 +12,8 @@ from longtail.errors import LongtailError
 
 
 class Frozen(nn.Module):
-    """A module that only answers: always in eval mode and without gradient, batch-norm included, whatever its parent does.
+    """A module that only answers: always in eval mode and without gradient, batch-norm included,
+    whatever its parent does.
 
     >>> frozen = Frozen(nn.BatchNorm1d(2)).train()
     >>> frozen.module.training, any(p.requires_grad for p in frozen.parameters())
@@ -37,7 +38,8 @@ class Frozen(nn.Module):
 class Teacher(Frozen):
     """A frozen network that sees images at its own size.
 
-    Resizing is bicubic without antialiasing, as in DeiT-LT's training: a 32-pixel image enlarged to 224 pixels comes back as it was.
+    Resizing is bicubic without antialiasing, as in DeiT-LT's training: a 32-pixel image enlarged to
+    224 pixels comes back as it was.
 
     >>> Teacher(nn.Flatten(), size=2)(torch.zeros(5, 3, 8, 8)).shape
     torch.Size([5, 12])
@@ -92,7 +94,8 @@ class Queue(nn.Module):
             raise LongtailError(f"expected rows (N, {dim}), got {tuple(rows.shape)}")
         if len(rows) > size:
             raise LongtailError(
-                f"expected a queue at least as long as a batch, got a queue of {size} and {len(rows)} rows: enlarge the queue"
+                f"expected a queue at least as long as a batch, got a queue of {size} and"
+                f" {len(rows)} rows: enlarge the queue"
             )
         places = (self.position + torch.arange(len(rows), device=rows.device)) % size
         self.stored[places] = rows.to(self.stored.dtype)

@@ -19,10 +19,12 @@ class Stream(NamedTuple):
 
 
 class Streamed(NamedTuple):
-    """Features after a neck, the named streams they are made of, and what is aligned with them, row by row.
+    """Features after a neck, the named streams they are made of, and what is aligned with them, row
+    by
+    row.
 
-    The loss is the sum over streams of weight * mean loss of its rows; a stream of weight 0 is worth plotting only.
-    """
+    The loss is the sum over streams of weight * mean loss of its rows; a stream of weight 0 is
+    worth plotting only."""
 
     features: Tensor
     streams: Mapping[str, Stream]
@@ -30,7 +32,8 @@ class Streamed(NamedTuple):
 
     @property
     def rows(self) -> Tensor:
-        """The same as one weight for each row: `loss(head(features), target, rows=rows)` is the sum over streams.
+        """The same as one weight for each row: `loss(head(features), target, rows=rows)` is the sum
+        over streams.
 
         >>> import torch
         >>> streams = {"plain": Stream(slice(0, 2), 0.5), "attended": Stream(slice(2, 4), 1.0)}
@@ -61,7 +64,8 @@ class Neck(nn.Module, ABC):
 
 
 class PassThrough(Neck):
-    """No neck: the rows as they came. A `weight` other than 1 scales their loss, as a control for necks that do.
+    """No neck: the rows as they came. A `weight` other than 1 scales their loss, as a control for
+    necks that do.
 
     >>> import torch
     >>> features, streams, (target,) = PassThrough()(torch.zeros(2, 8), torch.tensor([1, 0]))
@@ -81,9 +85,12 @@ class PassThrough(Neck):
 
 
 def checked(neck: Neck | None) -> Neck:
-    """A neck, or none, as a neck; a bare block such as BatchFormer, which makes no streams, is refused."""
+    """A neck, or none, as a neck; a bare block such as BatchFormer, which makes no streams, is
+    refused.
+    """
     if neck is not None and not isinstance(neck, Neck):
         raise LongtailError(
-            f"expected a neck such as Streams(BatchFormer(dim)), got {type(neck).__name__}: wrap it in Streams"
+            f"expected a neck such as Streams(BatchFormer(dim)), got {type(neck).__name__}: wrap it"
+            " in Streams"
         )
     return neck or PassThrough()

@@ -1,4 +1,6 @@
-"""Networks by name: always built from a spec {"name", JSON keywords}, so they come back from a folder."""
+"""Networks by name: always built from a spec {"name", JSON keywords}, so they come back from a
+folder.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,8 @@ class Backbone(Network):
             features = body(torch.zeros(1, 3, spec["size"], spec["size"]))
         if features.ndim != 2:
             raise LongtailError(
-                f"expected features (N, dim) from {spec['name']}, got {tuple(features.shape)}: choose a model that pools"
+                f"expected features (N, dim) from {spec['name']}, got {tuple(features.shape)}:"
+                " choose a model that pools"
             )
         super().__init__(spec, features.shape[1])
         self.normalize = Normalize(spec["mean"], spec["std"])
@@ -65,7 +68,8 @@ class Backbone(Network):
 
 
 class Vectors(Network):
-    """Feature vectors as they are: what a head is trained on where the data has features instead of images.
+    """Feature vectors as they are: what a head is trained on where the data has features instead of
+    images.
 
     >>> build({"name": "vectors", "size": 4})(torch.ones(2, 4)).shape
     torch.Size([2, 4])
@@ -78,7 +82,8 @@ class Vectors(Network):
         """Features (N, size)."""
         if image.ndim != 2 or image.shape[1] != self.dim:
             raise LongtailError(
-                f"expected feature vectors (N, {self.dim}) for the network vectors, got {tuple(image.shape)}"
+                f"expected feature vectors (N, {self.dim}) for the network vectors, got"
+                f" {tuple(image.shape)}"
             )
         return image
 
@@ -93,7 +98,8 @@ def takes_vectors(network: nn.Module) -> bool:
 class Classifier(Network):
     """A network and its head: images in [0, 1] to logits. What a trained classifier is deployed as.
 
-    `confidence` says how its logits are meant: as a softmax over classes, or each by itself as a sigmoid, where the loss was a binary one.
+    `confidence` says how its logits are meant: as a softmax over classes, or each by itself as a
+    sigmoid, where the loss was a binary one.
 
     >>> network = build({"name": "fast_cnn", "size": 8, "width": 8})
     >>> classifier = Classifier(network, Linear(network.dim, 10))
@@ -107,15 +113,18 @@ class Classifier(Network):
     ) -> None:
         if not isinstance(head, Head):
             raise LongtailError(
-                f"expected a head of longtail.nn, such as Linear or Cosine, got a {type(head).__name__}, which has no spec"
+                "expected a head of longtail.nn, such as Linear or Cosine, got a"
+                f" {type(head).__name__}, which has no spec"
             )
         if confidence not in ("softmax", "sigmoid"):
             raise LongtailError(
-                f"expected the confidence softmax or sigmoid, got {confidence!r}: that of a loss is one of these, too"
+                f"expected the confidence softmax or sigmoid, got {confidence!r}: that of a loss is"
+                " one of these, too"
             )
         if head.spec["dim"] != network.dim:
             raise LongtailError(
-                f"expected a head for the {network.dim} features of {network.spec['name']}, got one for {head.spec['dim']}"
+                f"expected a head for the {network.dim} features of {network.spec['name']}, got one"
+                f" for {head.spec['dim']}"
             )
         super().__init__(
             {"name": "classifier", "network": network.spec, "head": head.spec}, head.spec["classes"]
@@ -129,7 +138,9 @@ class Classifier(Network):
         return self.head(self.network(image))  # type: ignore[no-any-return]
 
     def heads(self, image: Tensor) -> dict[str, Tensor]:
-        """Logits as "logits" and, where the head has parts that are worth judging alone, theirs by name."""
+        """Logits as "logits" and, where the head has parts that are worth judging alone, theirs by
+        name.
+        """
         features = self.network(image)
         named = (
             self.head.named(features) if isinstance(self.head, CosineExperts | TokenHeads) else {}
@@ -138,10 +149,13 @@ class Classifier(Network):
 
 
 class Adjusted(Classifier):
-    """A classifier whose logits are shifted and scaled as validation images asked for: (logits - bias) / temperature.
+    """A classifier whose logits are shifted and scaled as validation images asked for: (logits -
+    bias)
+    / temperature.
 
-    Every part of its head is adjusted alike, so that their mean still is the answer. Both numbers are in its state, not in its spec.
-    They were chosen for a softmax over classes, and so the adjusted logits are meant, whatever the loss was.
+    Every part of its head is adjusted alike, so that their mean still is the answer. Both numbers
+    are in its state, not in its spec. They were chosen for a softmax over classes, and so the
+    adjusted logits are meant, whatever the loss was.
 
     >>> network = build({"name": "fast_cnn", "size": 8, "width": 8})
     >>> adjusted = Adjusted(network, Linear(network.dim, 2), bias=torch.tensor([1.0, -1.0]), temperature=2.0).eval()
@@ -166,7 +180,9 @@ class Adjusted(Classifier):
         return self._adjusted(super().forward(image))
 
     def heads(self, image: Tensor) -> dict[str, Tensor]:
-        """Logits as "logits" and, where the head has parts that are worth judging alone, theirs by name."""
+        """Logits as "logits" and, where the head has parts that are worth judging alone, theirs by
+        name.
+        """
         return {name: self._adjusted(logits) for name, logits in super().heads(image).items()}
 
     def _adjusted(self, logits: Tensor) -> Tensor:
@@ -174,7 +190,8 @@ class Adjusted(Classifier):
 
 
 def linear_parts(network: Classifier) -> list[tuple[Tensor, Tensor]]:
-    """Weights and bias of each linear part of a classifier's head, with every scale, shift and temperature inside; none if it has others.
+    """Weights and bias of each linear part of a classifier's head, with every scale, shift and
+    temperature inside; none if it has others.
 
     >>> network = build({"name": "fast_cnn", "size": 8, "width": 8})
     >>> [(weight, bias)] = linear_parts(Adjusted(network, Linear(network.dim, 2, scale=0.5), temperature=2.0))
@@ -298,8 +315,9 @@ def _build_custom(name: str, keywords: Mapping[str, Any], *, trust: bool) -> Bac
     """Import a function and call it; nothing is imported without trust."""
     if not trust:
         raise LongtailError(
-            f"the network {name} is code outside longtail, and loading it would run that code: "
-            "if you trust it, pass --trust to predict, eval, export or serve, or trust=True in Python"
+            f"the network {name} is code outside longtail, and loading it would run that code: if"
+            " you trust it, pass --trust to predict, eval, export or serve, or trust=True in"
+            " Python"
         )
     builder = import_function(name)
     parameters = inspect.signature(builder).parameters

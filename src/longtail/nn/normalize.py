@@ -13,7 +13,8 @@ from longtail.errors import LongtailError
 class Normalize(nn.Module):
     """Subtract the mean and divide by the standard deviation of each channel of images in [0, 1].
 
-    The numbers come back from the network's spec, not from its weights, so they are in no state dict.
+    The numbers come back from the network's spec, not from its weights, so they are in no state
+    dict.
 
     >>> Normalize([0.5, 0.5, 0.5], [0.25, 0.25, 0.25])(torch.ones(1, 3, 2, 2)).unique().tolist()
     [2.0]
@@ -26,7 +27,8 @@ class Normalize(nn.Module):
         super().__init__()
         if len(mean) != len(std) or min(std) <= 0:
             raise LongtailError(
-                f"expected one mean and one positive std for each channel, got mean {list(mean)} and std {list(std)}"
+                f"expected one mean and one positive std for each channel, got mean {list(mean)}"
+                f" and std {list(std)}"
             )
         self.register_buffer(
             "mean",
@@ -43,6 +45,7 @@ class Normalize(nn.Module):
         """Images of mean 0 and deviation 1, if `mean` and `std` are theirs."""
         if not image.is_floating_point():
             raise LongtailError(
-                f"expected images as floats in [0, 1], got {image.dtype}: of pixels from 0 to 255, pass image / 255"
+                f"expected images as floats in [0, 1], got {image.dtype}: of pixels from 0 to 255,"
+                " pass image / 255"
             )
         return (image - self.mean) / self.std

@@ -1,4 +1,6 @@
-"""Pretrained weights of timm models: whether they are here, how to fetch them without ever hanging, and what they have learnt from."""
+"""Pretrained weights of timm models: whether they are here, how to fetch them without ever hanging,
+and what they have learnt from.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,18 @@ _DATA = {
 
 
 def config(model: str) -> Any:
-    """What timm says about a model's pretrained weights; the newest ones, where the name has no tag."""
+    """What timm says about a model's pretrained weights; the newest ones, where the name has no
+    tag.
+    """
     import timm  # here, because timm and torchvision take seconds to import
 
     return timm.models.get_pretrained_cfg(model)
 
 
 def learnt_from(model: str) -> str:
-    """The data that a timm model's weights have seen, read from their tag; the model's name, where the tag does not tell.
+    """The data that a timm model's weights have seen, read from their tag; the model's name, where
+    the
+    tag does not tell.
 
     >>> learnt_from("resnet18.a1_in1k"), learnt_from("vit_small_patch16_224.augreg_in21k_ft_in1k")
     ('ImageNet-1k', 'ImageNet-21k, ImageNet-1k')
@@ -44,7 +50,9 @@ def learnt_from(model: str) -> str:
 
 
 def cached(model: str) -> Path | None:
-    """The file of a timm model's weights in the cache of the Hugging Face hub or of torch, if it is there. Asks no network."""
+    """The file of a timm model's weights in the cache of the Hugging Face hub or of torch, if it is
+    there. Asks no network.
+    """
     import torch
     from huggingface_hub import try_to_load_from_cache
 
@@ -60,22 +68,26 @@ def cached(model: str) -> Path | None:
 
 
 def config_overlay(model: str) -> dict[str, Any]:
-    """What timm needs to know to load cached weights without asking the hub whether there are newer ones."""
+    """What timm needs to know to load cached weights without asking the hub whether there are newer
+    ones.
+    """
     found = cached(model)
     if found is None:
         return {}
-    # The hub has every model in timm's own layout; only files that others published need another reader.
+    # The hub has every model in timm's own layout; only files that others published need another
+    # reader.
     return {"file": str(found)} | (
         {"custom_load": False} if found.suffix in (".safetensors", ".bin") else {}
     )
 
 
 def fetched(model: str, *, seconds: float) -> Path | None:
-    """Fetch weights from the Hugging Face hub, if it answers within a few seconds and delivers within `seconds`.
+    """Fetch weights from the Hugging Face hub, if it answers within a few seconds and delivers
+    within
+    `seconds`.
 
-    A child process does it, which is ended when its time is up: names that do not resolve and connections that never answer cannot
-    hang this one. `HF_HUB_OFFLINE` forbids even asking.
-    """
+    A child process does it, which is ended when its time is up: names that do not resolve and
+    connections that never answer cannot hang this one. `HF_HUB_OFFLINE` forbids even asking."""
     own = config(model)
     if own.hf_hub_id is None or any(
         os.environ.get(name, "").upper() in _TRUE
@@ -83,7 +95,10 @@ def fetched(model: str, *, seconds: float) -> Path | None:
     ):
         return None
     repository, name = repr(own.hf_hub_id.partition("@")[0]), repr(_files(own)[0])
-    ask = f"from huggingface_hub import get_hf_file_metadata, hf_hub_url; get_hf_file_metadata(hf_hub_url({repository}, {name}))"
+    ask = (
+        "from huggingface_hub import get_hf_file_metadata, hf_hub_url;"
+        f" get_hf_file_metadata(hf_hub_url({repository}, {name}))"
+    )
     get = f"from huggingface_hub import hf_hub_download; hf_hub_download({repository}, {name})"
     if not (_succeeds(ask, PROBE) and _succeeds(get, seconds)):
         return None

@@ -33,7 +33,8 @@ class Block(nn.Module):
 
 
 class CifarResNet(nn.Module):
-    """A ResNet of three stages for small images (He et al. 2016, section 4.2): depth 6 * blocks + 2.
+    """A ResNet of three stages for small images (He et al. 2016, section 4.2): depth 6 * blocks +
+    2.
 
     >>> import torch
     >>> CifarResNet(blocks=1)(torch.zeros(2, 3, 32, 32)).shape

@@ -22,9 +22,9 @@ POOLS: dict[str, dict[str, Any]] = {
 def pooling(pool: str) -> dict[str, Any]:
     """timm's keywords for a way to pool.
 
-    "token" is the class token after the last norm, "avg" the mean of the patch tokens after it; "avg_norm" takes the mean first and has
-    its norm there, as masked autoencoders are fine-tuned. "tokens" is the class token and the distillation token beside it (see `Tokens`).
-    """
+    "token" is the class token after the last norm, "avg" the mean of the patch tokens after it;
+    "avg_norm" takes the mean first and has its norm there, as masked autoencoders are fine-tuned.
+    "tokens" is the class token and the distillation token beside it (see `Tokens`)."""
     if pool not in POOLS:
         raise unknown("way to pool", pool, POOLS)
     return POOLS[pool]
@@ -37,7 +37,8 @@ def check_drop_path(rate: float) -> None:
 
 
 class Tokens(nn.Module):
-    """A transformer with a distillation token (DeiT, Touvron et al. 2021): features are the class token's, then the distillation token's.
+    """A transformer with a distillation token (DeiT, Touvron et al. 2021): features are the class
+    token's, then the distillation token's.
 
     timm's own forward gives their mean. `longtail.nn.TokenHeads` is the head for both.
 
@@ -50,8 +51,8 @@ class Tokens(nn.Module):
         super().__init__()
         if not hasattr(transformer, "dist_token"):
             raise LongtailError(
-                "expected a transformer with a distillation token, got one without: take vit_mini, vit_tiny or one of timm's, such as "
-                "timm:deit_tiny_distilled_patch16_224"
+                "expected a transformer with a distillation token, got one without: take vit_mini,"
+                " vit_tiny or one of timm's, such as timm:deit_tiny_distilled_patch16_224"
             )
         self.transformer = transformer
 
@@ -68,7 +69,9 @@ class Tokens(nn.Module):
 
 
 def _plain(transformer: Any) -> bool:
-    """Whether the last block is one that `_front` can compute, and nothing but its output is wanted."""
+    """Whether the last block is one that `_front` can compute, and nothing but its output is
+    wanted.
+    """
     from timm.layers.attention import Attention
     from timm.models.vision_transformer import Block
 
@@ -83,7 +86,8 @@ def _plain(transformer: Any) -> bool:
 
 
 def _front(block: Any, tokens: Tensor, count: int) -> Tensor:
-    """The first tokens behind a block, (N, count, width): the others are attended to, but have no query, projection or MLP.
+    """The first tokens behind a block, (N, count, width): the others are attended to, but have no
+    query, projection or MLP.
 
     What a last block computes for tokens that nobody reads is five sixths of its work.
     """
@@ -124,12 +128,10 @@ def vit(
 ) -> nn.Module:
     """A plain vision transformer.
 
-    Without `patch`, its patches are the largest that leave at least 8 in a row. `drop_path` rises to its value from block to block;
-    `layer_scale` is where each block's scale begins.
-    """
-    from timm.models.deit import (
-        VisionTransformerDistilled,
-    )  # here, because timm and torchvision take seconds to import
+    Without `patch`, its patches are the largest that leave at least 8 in a row. `drop_path` rises
+    to its value from block to block; `layer_scale` is where each block's scale begins."""
+    # Here, because timm and torchvision take seconds to import
+    from timm.models.deit import VisionTransformerDistilled
     from timm.models.vision_transformer import VisionTransformer
 
     check_drop_path(drop_path)
@@ -137,7 +139,8 @@ def vit(
         patch = max((p for p in range(1, size // 8 + 1) if size % p == 0), default=1)
     if patch < 1:
         raise LongtailError(
-            f"expected a patch of at least one pixel, got size {size} and patch {patch}: take a patch that divides {size}"
+            f"expected a patch of at least one pixel, got size {size} and patch {patch}: take a"
+            f" patch that divides {size}"
         )
     if size % patch:
         sizes = " or ".join(
@@ -149,7 +152,8 @@ def vit(
         )
     if heads < 1 or width % heads:
         raise LongtailError(
-            f"expected a width divisible by the heads, got width {width} and heads {heads}: take a divisor of {width}"
+            f"expected a width divisible by the heads, got width {width} and heads {heads}: take a"
+            f" divisor of {width}"
         )
     distilled = pool == "tokens"
     transformer = (VisionTransformerDistilled if distilled else VisionTransformer)(
@@ -201,7 +205,9 @@ def vit_tiny(
     drop_path: float = 0.0,
     layer_scale: float | None = None,
 ) -> nn.Module:
-    """ViT-Ti of DeiT (Touvron et al. 2021), 5.4 M parameters; 64 patches at 32 pixels, unless `patch` says otherwise."""
+    """ViT-Ti of DeiT (Touvron et al. 2021), 5.4 M parameters; 64 patches at 32 pixels, unless
+    `patch` says otherwise.
+    """
     return vit(
         size,
         patch=patch,

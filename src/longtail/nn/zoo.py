@@ -21,7 +21,8 @@ def defaults(model: str) -> dict[str, Any]:
     if not timm.is_model(model):
         close = difflib.get_close_matches(model, timm.list_models(), n=5)
         raise LongtailError(
-            f"timm has no model {model!r}: the closest are {close or 'none'}; timm.list_models() gives all"
+            f"timm has no model {model!r}: the closest are {close or 'none'}; timm.list_models()"
+            " gives all"
         )
     config = weights.config(model)
     return {"size": config.input_size[-1], "mean": list(config.mean), "std": list(config.std)}
@@ -36,7 +37,9 @@ def timm_model(
     pool: str | None = None,
     drop_path: float = 0.0,
 ) -> nn.Module:
-    """A timm model without its classifier; `patch`, `pool` (see `vit.pooling`) and `drop_path` are its own unless given."""
+    """A timm model without its classifier; `patch`, `pool` (see `vit.pooling`) and `drop_path` are
+    its own unless given.
+    """
     import timm
 
     check_drop_path(drop_path)
@@ -52,38 +55,43 @@ def timm_model(
     except (TypeError, AssertionError) as error:
         if pool not in (None, "tokens"):  # which recipes ask for, not people
             raise LongtailError(
-                f"expected a plain vision transformer, such as timm:vit_base_patch16_224, got {model}: {error}"
+                "expected a plain vision transformer, such as timm:vit_base_patch16_224, got"
+                f" {model}: {error}"
             ) from error
         asked = {"patch": patch, "pool": pool, "drop_path": drop_path or None}
         given = ", ".join(name for name, value in asked.items() if value is not None) or "a size"
         reason = str(error) or "it allows no others"
         raise LongtailError(
-            f"expected keywords that {model} has, got {given}: {reason}. Leave them out, or take a ViT"
+            f"expected keywords that {model} has, got {given}: {reason}. Leave them out, or take"
+            " a ViT"
         ) from error
     except (OSError, RuntimeError, SafetensorError) as error:
         if not pretrained:
             raise
         raise LongtailError(
-            f"expected pretrained weights of {model}, got: {error} Begin at random (--weights random), or fetch them once online"
+            f"expected pretrained weights of {model}, got: {error} Begin at random (--weights"
+            " random), or fetch them once online"
         ) from error
     patch_size = getattr(getattr(body, "patch_embed", None), "patch_size", 1)
     side = patch_size if isinstance(patch_size, int) else patch_size[0]
     if size % side:
         raise LongtailError(
-            f"expected an image size divisible by the patch, got size {size} and patch {side}: try {max(1, size // side) * side}"
+            f"expected an image size divisible by the patch, got size {size} and patch {side}: try"
+            f" {max(1, size // side) * side}"
         )
     if pool != "tokens":
         return body
     if not hasattr(body, "dist_token"):
         raise LongtailError(
-            f"expected a timm model with a distillation token, got {model}, which has none: take deit_tiny, deit_small or "
-            "deit_base_distilled_patch16_224"
+            f"expected a timm model with a distillation token, got {model}, which has none: take"
+            " deit_tiny, deit_small or deit_base_distilled_patch16_224"
         )
     return Tokens(body)
 
 
 def timm_classifier(model: str) -> tuple[nn.Module, tuple[str, ...] | None, int]:
-    """A pretrained timm model with its own classifier and normalisation, the names of its classes where timm knows them, and its size.
+    """A pretrained timm model with its own classifier and normalisation, the names of its classes
+    where timm knows them, and its size.
 
     ImageNet's classes are named by their WordNet identifiers, such as n01440764.
     """
@@ -97,7 +105,8 @@ def timm_classifier(model: str) -> tuple[nn.Module, tuple[str, ...] | None, int]
         )
     except (OSError, RuntimeError, SafetensorError) as error:
         raise LongtailError(
-            f"expected pretrained weights of {model}, got: {error} Fetch them once online, or train a teacher"
+            f"expected pretrained weights of {model}, got: {error} Fetch them once online, or train"
+            " a teacher"
         ) from error
     subset = infer_imagenet_subset(body)
     names = tuple(ImageNetInfo(subset).label_names()) if subset else None

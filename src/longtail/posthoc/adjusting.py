@@ -1,4 +1,6 @@
-"""Move the boundary towards frequent classes, and make probabilities mean what they say: both chosen on validation images."""
+"""Move the boundary towards frequent classes, and make probabilities mean what they say: both
+chosen on validation images.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,17 @@ from numpy.typing import NDArray
 from longtail.errors import LongtailError
 
 TAUS = tuple(quarter / 4 for quarter in range(-4, 9))
-"""Strengths that are tried, -1 to 2: negative ones give back some of the prior to a network that was trained without it."""
+"""Strengths that are tried, -1 to 2: negative ones give back some of the prior to a network that
+was trained without it.
+"""
 
 WARMEST = 100.0
 """The largest temperature, and one over the smallest."""
 
 CELLS = 1 << 22
-"""Logits that are looked at together: tens of thousands of images of thousands of classes would not fit into memory several times."""
+"""Logits that are looked at together: tens of thousands of images of thousands of classes would not
+fit into memory several times.
+"""
 
 
 @dataclass(frozen=True)
@@ -35,10 +41,12 @@ class Adjustment:
 
 
 def adjustment(logits: NDArray[Any], target: NDArray[Any], counts: NDArray[Any]) -> Adjustment:
-    """Choose tau by balanced accuracy and the temperature by likelihood, from a validation set's logits and the training counts.
+    """Choose tau by balanced accuracy and the temperature by likelihood, from a validation set's
+    logits and the training counts.
 
-    Logit adjustment (Menon et al. 2021, equation 9) takes tau * log prior from the logits. Its tau has a meaning for logits that are
-    log-probabilities, so they are calibrated before, and once more after, because what moved a boundary has moved confidence too.
+    Logit adjustment (Menon et al. 2021, equation 9) takes tau * log prior from the logits. Its tau
+    has a meaning for logits that are log-probabilities, so they are calibrated before, and once
+    more after, because what moved a boundary has moved confidence too.
 
     >>> rng = np.random.default_rng(0)
     >>> target = np.repeat([0, 1], 100)
@@ -50,20 +58,23 @@ def adjustment(logits: NDArray[Any], target: NDArray[Any], counts: NDArray[Any])
     """
     if logits.ndim != 2 or logits.shape != (len(target), len(counts)) or not len(target):
         raise LongtailError(
-            f"expected logits (images, classes), a target for each image and a count for each class, "
-            f"got {logits.shape}, {target.shape} and {counts.shape}"
+            "expected logits (images, classes), a target for each image and a count for each"
+            f" class, got {logits.shape}, {target.shape} and {counts.shape}"
         )
     if not np.isfinite(logits).all():
         raise LongtailError(
-            f"expected finite logits, got {int((~np.isfinite(logits)).sum())} that are not: the network diverged"
+            f"expected finite logits, got {int((~np.isfinite(logits)).sum())} that are not: the"
+            " network diverged"
         )
     if target.min() < 0 or target.max() >= len(counts):
         raise LongtailError(
-            f"expected targets 0 to {len(counts) - 1}, as there are so many counts, got {target.min()} to {target.max()}"
+            f"expected targets 0 to {len(counts) - 1}, as there are so many counts, got"
+            f" {target.min()} to {target.max()}"
         )
     if not (counts > 0).all():
         raise LongtailError(
-            f"expected training images in every class, got none in {int((counts <= 0).sum())}: a prior of 0 has no logarithm"
+            f"expected training images in every class, got none in {int((counts <= 0).sum())}: a"
+            " prior of 0 has no logarithm"
         )
     before = temperature(logits, target)
     log_prior = np.log(counts / counts.sum())
@@ -82,9 +93,10 @@ def strength(
 ) -> float:
     """The tau nearest to 0 whose balanced accuracy is within one standard error of the best one's.
 
-    The one-standard-error rule (Breiman et al. 1984): a few validation images that came out well do not move a boundary. The error is
-    that of the difference on the same images, each counting as much as its class is small: sqrt(sum of w_i^2 d_i^2) where image i has
-    weight w_i = 1 / (classes * images of its class) and d_i is 1, 0 or -1. A class with one image thus counts as uncertain.
+    The one-standard-error rule (Breiman et al. 1984): a few validation images that came out well do
+    not move a boundary. The error is that of the difference on the same images, each counting as
+    much as its class is small: sqrt(sum of w_i^2 d_i^2) where image i has weight w_i = 1 / (classes
+    * images of its class) and d_i is 1, 0 or -1. A class with one image thus counts as uncertain.
 
     >>> logits, target = np.array([[1.0, 0.0], [1.0, 0.9], [1.0, 0.9]]), np.array([0, 1, 1])
     >>> strength(logits, target, np.log([0.9, 0.1]))  # two images speak for a shift, and one would be lost
@@ -112,12 +124,15 @@ def strength(
 
 
 def temperature(logits: NDArray[Any], target: NDArray[Any]) -> float:
-    """The number to divide logits by so that probabilities are calibrated (Guo et al. 2017): it makes the targets most likely.
+    """The number to divide logits by so that probabilities are calibrated (Guo et al. 2017): it
+    makes
+    the targets most likely.
 
-    Every class counts alike, as in balanced accuracy: the validation images of long-tailed data are mostly of frequent classes, which
-    a network is right about more often, and would make it too sure of all others. The loss is convex in 1 / temperature, so
-    bisection finds its minimum. Targets are softened by 1 / (images + 2), as Platt (1999) does: without a single mistake among few
-    images, the most likely temperature would be 0.
+    Every class counts alike, as in balanced accuracy: the validation images of long-tailed data are
+    mostly of frequent classes, which a network is right about more often, and would make it too
+    sure of all others. The loss is convex in 1 / temperature, so bisection finds its minimum.
+    Targets are softened by 1 / (images + 2), as Platt (1999) does: without a single mistake among
+    few images, the most likely temperature would be 0.
 
     >>> rng = np.random.default_rng(0)
     >>> logits = rng.normal(0.0, 2.0, (5000, 10))

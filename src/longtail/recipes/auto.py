@@ -123,9 +123,8 @@ def _sizes(facts: Facts, network: str) -> list[int]:
     """The input sizes to choose from, ascending: up to the images' size, as the network allows."""
     from longtail.data.images.reading import SIZES  # here, because it imports torch
 
-    least = (
-        64 if network.startswith("timm:") else min(SIZES[0], facts.side)
-    )  # timm's networks shrink images to a 32nd
+    # Timm's networks shrink images to a 32nd
+    least = 64 if network.startswith("timm:") else min(SIZES[0], facts.side)
     most = min(max(facts.side, least), MAX_SIZE.get(network, SIZES[-1]))
     return sorted({size for size in SIZES if least <= size <= most} | {most})
 

@@ -183,14 +183,13 @@ def training_view(augment: Augment, size: int, *, flip: bool, erase: float = ERA
             f"--erase {erase} has no effect with --augment {augment}: remove it, or use randaugment"
         )
     pad, cutout = size // 8, size // 2
+    # 4 at 224 as well, as released
     views: dict[Augment, Any] = {
         "weak": CropFlip(size, pad=pad, flip=flip),
         "cutout": CropFlip(size, pad=pad, flip=flip, cutout=cutout),
         "autoaugment": CifarAutoAugment(size, pad=pad, flip=flip, cutout=cutout),
         "randaugment": RandAugment(size, erase=erase, flip=flip),
-        "threeaugment": ThreeAugment(
-            size, pad=min(4, pad), flip=flip
-        ),  # 4 at 224 as well, as released
+        "threeaugment": ThreeAugment(size, pad=min(4, pad), flip=flip),
     }
     view: View = views[augment]
     return view

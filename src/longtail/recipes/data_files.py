@@ -24,7 +24,9 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def build(kind: type[Built], content: Mapping[str, Any], *, where: str) -> Built:
-    """Make a dataclass from a mapping, and nested ones within it; `where` names the entry in errors."""
+    """Make a dataclass from a mapping, and nested ones within it; `where` names the entry in
+    errors.
+    """
     assert is_dataclass(kind)
     known = {field.name: field for field in fields(kind)}
     for name in content:

@@ -73,9 +73,11 @@ def ldam(
         view=training_view(augment, size, flip=data.mirror),
         epochs=epochs,
         optimizer=sam(plain_sgd, rho=rho) if rho else plain_sgd,
-        schedule=Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup)
-        if schedule == "steps"
-        else Cosine(warmup),
+        schedule=(
+            Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup)
+            if schedule == "steps"
+            else Cosine(warmup)
+        ),
         mix=mixing(classes, mixup=mixup, cutmix=cutmix),
         **training,
     )

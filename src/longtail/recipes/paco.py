@@ -79,10 +79,7 @@ def paco(
     head = default_head(network, backbone, classes)
     loss = ParametricContrastive(data.counts, alpha=alpha, temperature=temperature)
     neck = batchformer_neck(
-        backbone.dim,
-        batchformer,
-        plain_weight=plain_weight,
-        batchformer_weight=batchformer_weight,
+        backbone.dim, batchformer, plain_weight=plain_weight, batchformer_weight=batchformer_weight
     )
     # PaCo's code for CIFAR does not blur its second view.
     views = TwoViews(
@@ -105,8 +102,8 @@ def paco(
         batch=batch,
         accumulate=accumulate,
         optimizer=sam(plain_sgd, rho=rho) if rho else plain_sgd,
-        schedule=Steps((0.8, 0.9), (0.1, 0.01), warmup=warmup)
-        if schedule == "steps"
-        else Cosine(warmup),
+        schedule=(
+            Steps((0.8, 0.9), (0.1, 0.01), warmup=warmup) if schedule == "steps" else Cosine(warmup)
+        ),
         **training,
     )

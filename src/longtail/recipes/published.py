@@ -25,7 +25,8 @@ _SMOKE_POINTS = 11.0  # around the value of a smoke
 
 @dataclass(frozen=True, kw_only=True)
 class Smoke:
-    """The recipe of a published row on long-tailed digits, in minutes of a CPU: does it run and learn?
+    """The recipe of a published row on long-tailed digits, in minutes of a CPU: does it run and
+    learn?
 
     `value` is the mean over the three seeds of `arm` in the plan digits_lt_smokes. It says nothing
     about the published number.

@@ -114,9 +114,11 @@ def ride(
             weight_decay=weight_decay,
             scales=lr_scales(neck, batchformer_lr_scale, default=1.0),
         ),
-        schedule=Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup)
-        if schedule == "steps"
-        else Cosine(warmup),
+        schedule=(
+            Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup)
+            if schedule == "steps"
+            else Cosine(warmup)
+        ),
         **training,
     )
 

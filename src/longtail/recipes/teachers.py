@@ -35,10 +35,7 @@ class _OneStage(Run):
 
 
 def find_teacher(
-    run: Run,
-    data: Dataset,
-    teacher: str | None,
-    train: Callable[[Run, Dataset], Method[Any]],
+    run: Run, data: Dataset, teacher: str | None, train: Callable[[Run, Dataset], Method[Any]]
 ) -> Teacher:
     """Read the teacher, or train one as stage `teacher` and leave it in `teacher/model`."""
     if teacher is not None:
@@ -54,8 +51,7 @@ def find_teacher(
         size = int(network.network.spec["size"])
         model = run.files.stage("teacher").model
         run.write(
-            model.spec,
-            lambda _: files.write(model.path, network, classes=data.classes, size=size),
+            model.spec, lambda _: files.write(model.path, network, classes=data.classes, size=size)
         )
         found = Teacher(network, size=size)
     run.machine.place_module(found)

@@ -17,14 +17,7 @@ from longtail.losses import CrossEntropy
 from longtail.methods.classify import Classify
 from longtail.nn import Classifier, Frozen, Linear, build, files
 from longtail.nn.mae import initialise
-from longtail.recipes.builders import (
-    ERASE,
-    KeepRule,
-    fit_stage,
-    mixing,
-    scaled_lr,
-    training_view,
-)
+from longtail.recipes.builders import ERASE, KeepRule, fit_stage, mixing, scaled_lr, training_view
 from longtail.recipes.deit_lt import DEFER, FLOOR
 from longtail.recipes.finetuning import Loss, finetune, loss_and_head
 from longtail.recipes.masked_autoencoder import BETAS

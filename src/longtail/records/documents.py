@@ -13,7 +13,9 @@ from longtail.errors import LongtailError
 from longtail.records.files import write_text
 
 FORMAT = 2
-"""Of every JSON file of a run folder; raised when a reader of the old files would misread the new ones."""
+"""Of every JSON file of a run folder; raised when a reader of the old files would misread the new
+ones.
+"""
 
 Document = dict[str, Any]
 JsonType = type | tuple[type, ...]
@@ -27,7 +29,9 @@ def _same(document: Document) -> Document:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of JSON file: what it holds, how an earlier format becomes the current one, and what to do when it is broken."""
+    """A kind of JSON file: what it holds, how an earlier format becomes the current one, and what
+    to do when it is broken.
+    """
 
     name: str  # "row"
     required: Mapping[str, JsonType]  # of the current format
@@ -42,7 +46,8 @@ def read_document(path: Path, kind: Kind) -> Document:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise LongtailError(
-            f"expected a run folder with {path.name}, got none at {path.parent}: pass the folder given as --out"
+            f"expected a run folder with {path.name}, got none at {path.parent}: pass the folder"
+            " given as --out"
         ) from None
     except ValueError as error:
         raise LongtailError(
@@ -60,18 +65,21 @@ def current(content: object, kind: Kind, *, source: Path) -> Document:
     format = content.get("format", None if kind.versioned else 1)
     if not isinstance(format, int) or isinstance(format, bool):
         raise LongtailError(
-            f"expected a {kind.name} with its format version, got none in {source}: this file was not written by longtail"
+            f"expected a {kind.name} with its format version, got none in {source}: this file was"
+            " not written by longtail"
         )
     if format > FORMAT:
         raise LongtailError(
-            f"expected format {FORMAT} or older, got {format} in {source}: a newer longtail wrote it, upgrade this one"
+            f"expected format {FORMAT} or older, got {format} in {source}: a newer longtail wrote"
+            " it, upgrade this one"
         )
     if format < FORMAT:
         try:
             content = {**kind.upgrade(content), "format": FORMAT}
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise LongtailError(
-                f"expected a {kind.name} of format {format}, got something else in {source} ({error}): {kind.repair}"
+                f"expected a {kind.name} of format {format}, got something else in {source}"
+                f" ({error}): {kind.repair}"
             ) from error
     missing = [name for name in kind.required if name not in content]
     if missing:
@@ -81,7 +89,8 @@ def current(content: object, kind: Kind, *, source: Path) -> Document:
     for name, wanted in kind.required.items():
         if not isinstance(content[name], wanted):
             raise LongtailError(
-                f"expected {_wanted(wanted)} as {name}, got {named(content[name])} in {source}: {kind.repair}"
+                f"expected {_wanted(wanted)} as {name}, got {named(content[name])} in {source}:"
+                f" {kind.repair}"
             )
     return content
 

@@ -15,7 +15,8 @@ from longtail.records.layout import part_of
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Give a place to write to, and put what was written at `path` in one move; if that fails, what was there before stays.
+    """Give a place to write to, and put what was written at `path` in one move; if that fails, what
+    was there before stays.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -29,13 +30,13 @@ def atomic_write(path: Path) -> Iterator[Path]:
     try:
         yield part
         with part.open("r+b") as file:  # Windows lets none be synced that cannot be written
-            os.fsync(
-                file.fileno()
-            )  # or a crash of the machine could leave an empty file under the final name
+            # Or a crash of the machine could leave an empty file under the final name
+            os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
         raise OSError(
-            f"could not write {path}: {error}. What was there before is intact: free some space and run the same command again"
+            f"could not write {path}: {error}. What was there before is intact: free some space and"
+            " run the same command again"
         ) from error
     finally:
         part.unlink(missing_ok=True)
@@ -54,7 +55,9 @@ def append_line(path: Path, line: Mapping[str, Any]) -> None:
 
 
 def cache_folder() -> Path:
-    """Where files may be kept that only save time: `longtail` under `$XDG_CACHE_HOME`, else `~/.cache`. OSError where there is no home."""
+    """Where files may be kept that only save time: `longtail` under `$XDG_CACHE_HOME`, else
+    `~/.cache`. OSError where there is no home.
+    """
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "longtail"
     except RuntimeError as error:
@@ -62,7 +65,9 @@ def cache_folder() -> Path:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a JSON lines file, such as a journal; a last one that was cut short by a crash is left out."""
+    """The lines of a JSON lines file, such as a journal; a last one that was cut short by a crash
+    is left out.
+    """
     texts = path.read_text(encoding="utf-8").splitlines()
     lines = []
     for number, text in enumerate(texts):
@@ -71,6 +76,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         except ValueError as error:
             if number < len(texts) - 1:
                 raise LongtailError(
-                    f"expected JSON lines, got something else in line {number + 1} of {path} ({error})"
+                    f"expected JSON lines, got something else in line {number + 1} of {path}"
+                    f" ({error})"
                 ) from error
     return lines

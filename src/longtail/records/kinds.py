@@ -8,21 +8,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from longtail.deprecated import current_keywords
-from longtail.records.documents import (
-    NUMBER,
-    Document,
-    Kind,
-    read_document,
-    renamed,
-    upgrade_file,
-)
+from longtail.records.documents import NUMBER, Document, Kind, read_document, renamed, upgrade_file
 from longtail.records.layout import RunFolder
 
 AGAIN = "choose another --out and train again"
 
 
 def upgrade_recipe(document: Document) -> Document:
-    """Format 1 said `data.asked` for the data's name or path, and had other names for some keywords."""
+    """Format 1 said `data.asked` for the data's name or path, and had other names for some
+    keywords.
+    """
     return document | {
         "keywords": current_keywords(document["recipe"], document["keywords"]),
         "data": renamed(document["data"], {"asked": "source"}),

@@ -272,7 +272,9 @@ class RunFolder:
         return self.row.exists()
 
     def has_checkpoint(self) -> bool:
-        """Whether a stage has saved something, or the run is finished: then it must not be started anew."""
+        """Whether a stage has saved something, or the run is finished: then it must not be started
+        anew.
+        """
         return self.is_finished or self.has_started()
 
     def has_started(self) -> bool:
@@ -285,7 +287,9 @@ class RunFolder:
         return [StageFolder(path.parent) for path in sorted(found)]
 
     def other_files(self) -> list[str]:
-        """The names of what is in a folder that has no recipe.json, without traces of a run killed before that was written."""
+        """The names of what is in a folder that has no recipe.json, without traces of a run killed
+        before that was written.
+        """
         early = {self.choice.name, self.recipe_source.name}
         there = self.path.iterdir() if self.path.exists() else ()
         return sorted(own.name for own in there if own.name not in early and not is_part(own))
@@ -333,7 +337,9 @@ class SearchFolder:
 
     @property
     def final(self) -> Path:
-        """The runs of the table at the end, but for the winner with the first seed, which is a trial."""
+        """The runs of the table at the end, but for the winner with the first seed, which is a
+        trial.
+        """
         return self.path / "final"
 
 

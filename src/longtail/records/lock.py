@@ -13,7 +13,9 @@ _places: set[int] = set()  # open folders that this process holds
 
 
 def _let_go() -> None:
-    """A forked loader worker holds nothing: it may outlive a parent that was killed, and would keep the next one out."""
+    """A forked loader worker holds nothing: it may outlive a parent that was killed, and would keep
+    the next one out.
+    """
     for place in _places:
         os.close(place)
     _places.clear()
@@ -25,7 +27,9 @@ if hasattr(os, "register_at_fork"):
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from training into a folder at the same time; whoever dies lets go. Nothing is kept out on Windows."""
+    """Keep other processes from training into a folder at the same time; whoever dies lets go.
+    Nothing is kept out on Windows.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     try:
         import fcntl
@@ -39,7 +43,8 @@ def locked(folder: Path) -> Iterator[None]:
             fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise LongtailError(
-                f"expected to be the only one that trains into {folder}, got another process: wait for it, or choose another --out"
+                f"expected to be the only one that trains into {folder}, got another process: wait"
+                " for it, or choose another --out"
             ) from None
         except OSError:  # a file system without locks
             pass

@@ -1,4 +1,6 @@
-"""Predictions on disk: the logits of every head, the targets and the name of every image, not only the numbers."""
+"""Predictions on disk: the logits of every head, the targets and the name of every image, not only
+the numbers.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,18 @@ class SplitPredictions:
     def __post_init__(self) -> None:
         if "logits" not in self.logits:
             raise LongtailError(
-                f'expected an answer called "logits", got {sorted(self.logits)}: `predict` names its main head so'
+                f'expected an answer called "logits", got {sorted(self.logits)}: `predict` names'
+                " its main head so"
             )
 
 
 def write_predictions(path: Path, predictions: SplitPredictions, ids: Sequence[str]) -> None:
-    """Write predictions as a numpy archive, whole or not at all; `ids` names every image of the split by its index.
+    """Write predictions as a numpy archive, whole or not at all; `ids` names every image of the
+    split
+    by its index.
 
-    The archive holds `logits`, `logits.HEAD` for each further head, `target`, `index`, `ids`, and `column.NAME` for each column.
+    The archive holds `logits`, `logits.HEAD` for each further head, `target`, `index`, `ids`, and
+    `column.NAME` for each column.
 
     >>> import tempfile
     >>> answers = SplitPredictions({"logits": np.eye(2, dtype=np.float32)}, np.array([0, 1]), np.array([0, 1]))
@@ -47,7 +53,8 @@ def write_predictions(path: Path, predictions: SplitPredictions, ids: Sequence[s
     """
     if len(predictions.index) and int(predictions.index.max()) >= len(ids):
         raise LongtailError(
-            f"expected a name for image {predictions.index.max()}, got {len(ids)} names: pass the ids of the same split"
+            f"expected a name for image {predictions.index.max()}, got {len(ids)} names: pass the"
+            " ids of the same split"
         )
     arrays: dict[str, NDArray[Any]] = {
         "logits" if head == "logits" else f"logits.{head}": values.astype(np.float32, copy=False)
@@ -78,7 +85,8 @@ def read_predictions(path: Path) -> tuple[SplitPredictions, NDArray[np.str_]]:
     missing = [name for name in ("logits", "target", "index", "ids") if name not in arrays]
     if missing:
         raise LongtailError(
-            f"expected logits, target, index and ids in {path}, missing {', '.join(missing)}: evaluate the run again"
+            f"expected logits, target, index and ids in {path}, missing {', '.join(missing)}:"
+            " evaluate the run again"
         )
     heads = {
         name.removeprefix("logits."): values

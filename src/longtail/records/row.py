@@ -1,4 +1,6 @@
-"""The row: what a finished run says about itself in `row.json`. Its writer and its readers agree here."""
+"""The row: what a finished run says about itself in `row.json`. Its writer and its readers agree
+here.
+"""
 
 from __future__ import annotations
 
@@ -42,14 +44,18 @@ class Calibration(TypedDict):
 
 
 class Classwise(TypedDict):
-    """Class-wise expected calibration error: the mean over all classes, and over those of each group."""
+    """Class-wise expected calibration error: the mean over all classes, and over those of each
+    group.
+    """
 
     mean: float
     groups: dict[str, float | None]
 
 
 class Reliability(TypedDict):
-    """A reliability diagram: bin i of n holds confidences in (i/n, (i+1)/n]. None in bins without images."""
+    """A reliability diagram: bin i of n holds confidences in (i/n, (i+1)/n]. None in bins without
+    images.
+    """
 
     confidence: list[float | None]  # mean of each bin
     accuracy: list[float | None]
@@ -62,14 +68,15 @@ class Confusions(TypedDict):
     """Which group takes the images of which; each image counts once."""
 
     groups: list[str]  # the order of rows and columns
-    matrix: list[
-        list[int]
-    ]  # images of the row's group that were answered with a class of the column's group
+    # Images of the row's group that were answered with a class of the column's group
+    matrix: list[list[int]]
     correct: list[int]  # of the diagonal: images that were answered with their own class
 
 
 class Prior(TypedDict):
-    """Accuracy where classes are as frequent as this long-tailed (forward), uniform or reversed (backward) prior says."""
+    """Accuracy where classes are as frequent as this long-tailed (forward), uniform or reversed
+    (backward) prior says.
+    """
 
     direction: str  # "forward" | "uniform" | "backward"
     k: int  # the most frequent class is k times as frequent as the rarest
@@ -86,36 +93,37 @@ class WorstCoverage(TypedDict):
 
 
 class Conformal(TypedDict):
-    """Prediction sets that hold the true class with a probability of at least `level`, calibrated on validation."""
+    """Prediction sets that hold the true class with a probability of at least `level`, calibrated
+    on validation.
+    """
 
     level: float
     score: str
     images: int  # that the thresholds were calibrated on
-    calibrated_on: dict[
-        str, int
-    ]  # how many classes have a threshold from: class, group, all, nothing (always in the set)
+    # How many classes have a threshold from: class, group, all, nothing (always in the set)
+    calibrated_on: dict[str, int]
     coverage: float  # share of images whose set holds their class
     balanced: float  # mean over classes of the same
     groups: dict[str, float | None]  # mean over a group's classes of the same
     worst: WorstCoverage
     size: float  # classes in a set, on average over images
     size_groups: dict[str, float | None]  # the same for each group, as a mean over its classes
-    multiple: float  # share of images with more than one class in their set: where the network should abstain
+    # Share of images with more than one class in their set: where the network should abstain
+    multiple: float
     empty: float  # share of images with none
-    single_correct: (
-        float | None
-    )  # of the images with one class in their set, the share for which it is the right one
+    # Of the images with one class in their set, the share for which it is the right one
+    single_correct: float | None
 
 
 class Summary(TypedDict):
-    """One split's numbers. Accuracies are fractions in [0, 1]; None where there is nothing to measure.
+    """One split's numbers. Accuracies are fractions in [0, 1]; None where there is nothing to
+    measure.
 
-    What is `NotRequired` is missing from rows of earlier versions; the lists, `worst` and what follows it also from those of single heads.
-    """
+    What is `NotRequired` is missing from rows of earlier versions; the lists, `worst` and what
+    follows it also from those of single heads."""
 
-    scores: dict[
-        str, float | None
-    ]  # by name, those of the data's scorer: `Row.labels` says how they are shown
+    # By name, those of the data's scorer: `Row.labels` says how they are shown
+    scores: dict[str, float | None]
     top1: float
     top5: float | None  # None with five classes or fewer
     balanced: float
@@ -128,9 +136,8 @@ class Summary(TypedDict):
     bins: int
     confidence: str  # "softmax" | "sigmoid"
     images: int
-    heads: NotRequired[
-        dict[str, Summary]
-    ]  # the same numbers for each part of a head that has several, such as cls and dist
+    # The same numbers for each part of a head that has several, such as cls and dist
+    heads: NotRequired[dict[str, Summary]]
     h_mean: NotRequired[float]  # harmonic mean of the recalls; 0 as soon as one of them is
     g_mean: NotRequired[float]  # geometric mean of the recalls; 0 as soon as one of them is
     zero_recall: NotRequired[int]  # classes of which no image is recognised
@@ -141,21 +148,17 @@ class Summary(TypedDict):
     images_per_class: NotRequired[list[int]]  # images of each class in this split
     recall_low: NotRequired[list[float | None]]  # of each class: Wilson's 95% interval
     recall_high: NotRequired[list[float | None]]
-    confused_with: NotRequired[
-        list[int | None]
-    ]  # of each class: the class that most of its images are taken for, if any
-    confused_share: NotRequired[
-        list[float | None]
-    ]  # of each class: the share of its images that are taken for that class
+    # Of each class: the class that most of its images are taken for, if any
+    confused_with: NotRequired[list[int | None]]
+    # Of each class: the share of its images that are taken for that class
+    confused_share: NotRequired[list[float | None]]
     worst: NotRequired[list[Worst]]  # by recall, then fewer training images, then index
-    reliability: NotRequired[
-        dict[str, Reliability | None]
-    ]  # of "all" images, and of those of each group
+    # Of "all" images, and of those of each group
+    reliability: NotRequired[dict[str, Reliability | None]]
     confusions: NotRequired[Confusions]
     priors: NotRequired[list[Prior]]  # forward 50 to 2, uniform, backward 2 to 50
-    conformal: NotRequired[
-        Conformal
-    ]  # of the test images, where there are validation images to calibrate on
+    # Of the test images, where there are validation images to calibrate on
+    conformal: NotRequired[Conformal]
 
 
 class Data(TypedDict):
@@ -210,7 +213,9 @@ class Row(TypedDict):
     seed: int
     view_seed: int
     split_seed: int
-    selection: str  # "last epoch" | "last epoch, ema" | "best val/HEADLINE", each also with ", adjusted on validation"
+    # "last epoch" | "last epoch, ema" | "best val/HEADLINE", each also with ", adjusted on
+    # validation"
+    selection: str
     tta: str  # "none" | "flip"
     size: int  # pixels
     pretraining: str | None
@@ -224,12 +229,10 @@ class Row(TypedDict):
     labels: dict[str, Label]  # of each score, in the order of the tables' columns
     versions: dict[str, str]
     hardware: dict[str, Any]
-    unused: NotRequired[
-        list[str]
-    ]  # keywords of the recipe that had no effect, and so are not among `keywords`
-    minutes_before: NotRequired[
-        float
-    ]  # of the runs whose weights it began with, where they are known
+    # Keywords of the recipe that had no effect, and so are not among `keywords`
+    unused: NotRequired[list[str]]
+    # Of the runs whose weights it began with, where they are known
+    minutes_before: NotRequired[float]
     adjustment: NotRequired[Adjustment]  # only of runs that were asked to adjust
     folder: NotRequired[str]  # where it was read from; not in the file
 
@@ -240,10 +243,11 @@ def mirrored(row: Row) -> bool:
 
 
 def geometry_of(row: Row) -> tuple[str, bool]:
-    """How images became squares, and whether that is inferred because the row is from before the field.
+    """How images became squares, and whether that is inferred because the row is from before the
+    field.
 
-    Images were padded then where all pixels fitted into 1 GB, and where they came as arrays, which are squares.
-    """
+    Images were padded then where all pixels fitted into 1 GB, and where they came as arrays, which
+    are squares."""
     data = row["data"]
     if "geometry" in data:
         return data["geometry"], False
@@ -253,12 +257,15 @@ def geometry_of(row: Row) -> tuple[str, bool]:
 
 
 def read_row(folder: Path) -> Row:
-    """Read what a finished run says about itself; `folder` is added, so that the row knows its predictions."""
+    """Read what a finished run says about itself; `folder` is added, so that the row knows its
+    predictions.
+    """
     path = RunFolder(folder).row
     if not folder.is_dir():
         got = "a file" if folder.exists() else "nothing"
         raise LongtailError(
-            f"expected a run folder, got {got} at {folder}: pass the folder that `longtail train` was given as --out"
+            f"expected a run folder, got {got} at {folder}: pass the folder that `longtail train`"
+            " was given as --out"
         )
     if not path.exists():
         raise LongtailError(_why_no_row(folder))
@@ -267,12 +274,16 @@ def read_row(folder: Path) -> Row:
 
 
 def row_of(content: object, *, source: Path) -> Row:
-    """A row that is kept inside of another file, such as a committed result; `source` is named where it is refused."""
+    """A row that is kept inside of another file, such as a committed result; `source` is named
+    where it is refused.
+    """
     return cast(Row, current(content, ROW, source=source))
 
 
 def upgrade_row(document: Document) -> Document:
-    """Format 1 had no named scores; it said `marks`, `adjusting`, and of each class its `eater` and how much was `eaten`."""
+    """Format 1 had no named scores; it said `marks`, `adjusting`, and of each class its `eater` and
+    how much was `eaten`.
+    """
     row = renamed(document, {"adjusting": "adjustment"})
     row["keywords"] = current_keywords(row["recipe"], row["keywords"])
     if "unused" in row:
@@ -334,10 +345,22 @@ ROW = Kind(
 def _why_no_row(folder: Path) -> str:
     """Tell an unfinished run, an empty folder, a folder of runs and a folder of other things apart."""
     if not any(folder.iterdir()):
-        return f"expected a finished run, got an empty folder at {folder}: start one with `longtail train RECIPE --out {folder}`"
+        return (
+            f"expected a finished run, got an empty folder at {folder}: start one with `longtail"
+            f" train RECIPE --out {folder}`"
+        )
     if RunFolder(folder).recipe.exists():
-        return f"expected a finished run, got an unfinished one at {folder}: run the same `longtail train` command again to continue it"
+        return (
+            f"expected a finished run, got an unfinished one at {folder}: run the same `longtail"
+            " train` command again to continue it"
+        )
     runs = [run.path for run in RunFolder(folder).finished_inside()]
     if runs:
-        return f"expected a run folder, got a folder of runs at {folder}: name the runs themselves, such as {' '.join(map(str, runs[:3]))}"
-    return f"expected a run folder, got other files at {folder}: a run has recipe.json and, when finished, row.json"
+        return (
+            f"expected a run folder, got a folder of runs at {folder}: name the runs themselves,"
+            f" such as {' '.join(map(str, runs[:3]))}"
+        )
+    return (
+        f"expected a run folder, got other files at {folder}: a run has recipe.json and, when"
+        " finished, row.json"
+    )

@@ -64,7 +64,8 @@ def with_unit(value: float | None, shown: Label) -> str:
 
 
 def columns(labels: Mapping[str, Label], scores: Iterable[str]) -> list[str]:
-    """The scores that tables show, in the order of their labels; parts such as "domain/art" have a table of their own.
+    """The scores that tables show, in the order of their labels; parts such as "domain/art" have a
+    table of their own.
 
     >>> columns({"nll": label("NLL"), "top1": label("overall")}, ["top1", "domain/art", "nll"])
     ['nll', 'top1']
@@ -88,7 +89,9 @@ def long_tail_scores(summary: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def add_scores(row: dict[str, Any]) -> None:
-    """Give a row from before there were named scores those that it has: the long-tailed ones, ranked by `balanced`."""
+    """Give a row from before there were named scores those that it has: the long-tailed ones,
+    ranked by `balanced`.
+    """
     adjustment = row.get("adjustment") or {}
     summaries = [
         own[split] for own in (row, adjustment) for split in ("val", "test") if own.get(split)

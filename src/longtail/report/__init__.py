@@ -1,4 +1,6 @@
-"""Tables and pages about finished runs. `longtail.report(runs)` writes a page: the module is callable."""
+"""Tables and pages about finished runs. `longtail.report(runs)` writes a page: the module is
+callable.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What runs have to agree on before they may be ranked, and the refusal that names where they do not."""
+"""What runs have to agree on before they may be ranked, and the refusal that names where they do
+not.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,8 @@ def judged(row: Row) -> Judged | None:
     images = tested(row)["images"]
     if len(ids) != images:
         raise LongtailError(
-            f"expected {images} test images as in the run's row, got {len(ids)} in {path}: evaluate the run again"
+            f"expected {images} test images as in the run's row, got {len(ids)} in {path}: evaluate"
+            " the run again"
         )
     order = np.argsort(ids, kind="stable")
     return Judged(
@@ -76,7 +79,8 @@ def fields_of(
         images = tested(row)["images"]
         if own is None or not known:
             return f"{row['data']['name']} {images}", f"{images} images"
-        # Two folders may use the same file names for other images: names alone identify a test set only within one dataset.
+        # Two folders may use the same file names for other images: names alone identify a test set
+        # only within one dataset.
         identity = own.digest() if one_split else f"{row['data']['name']} {own.digest()}"
         return identity, f"{images} images ({own.digest()[:8]})"
 
@@ -168,4 +172,7 @@ def tested(row: Row) -> Summary:
 
 def _split(row: Row) -> str:
     imbalance = row["data"].get("imbalance")
-    return f"{row['data']['name']}{'' if imbalance is None else f' (imbalance {imbalance:g})'} {row['data']['hash'][:8]}"
+    return (
+        f"{row['data']['name']}{'' if imbalance is None else f' (imbalance {imbalance:g})'}"
+        f" {row['data']['hash'][:8]}"
+    )

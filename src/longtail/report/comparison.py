@@ -1,4 +1,6 @@
-"""Comparable by construction: a table of runs that agree on everything that would make the ranking unfair."""
+"""Comparable by construction: a table of runs that agree on everything that would make the ranking
+unfair.
+"""
 
 from __future__ import annotations
 
@@ -51,9 +53,8 @@ class Line:
     label: str
     across: Mapping[str, str]  # the columns that `across` asked for
     scores: Mapping[str, Score | None]  # None: nothing to measure, such as an empty group
-    difference: (
-        Interval | None
-    )  # in the headline over the reference; None for itself and where there is nothing to pair
+    # In the headline over the reference; None for itself and where there is nothing to pair
+    difference: Interval | None
     parameters: tuple[int, ...]  # distinct values; normally one
     epochs: tuple[str, ...]  # distinct values; normally one
     minutes: float  # the mean
@@ -64,7 +65,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A table, best headline first. Numbers are fractions; `cells`, Markdown and terminal show percent."""
+    """A table, best headline first. Numbers are fractions; `cells`, Markdown and terminal show
+    percent.
+    """
 
     lines: tuple[Line, ...]
     reference: str  # the line of the first row given: differences are over it
@@ -109,9 +112,9 @@ class Comparison:
 def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
     """Rank finished runs, or refuse and name what is unlike between them.
 
-    Rows that differ only in their seeds are one line: mean and deviation. Each line is also tested against the line of the first
-    row on the same test images (`metrics.intervals.paired`). A field in `across` may differ, and becomes a column.
-    """
+    Rows that differ only in their seeds are one line: mean and deviation. Each line is also tested
+    against the line of the first row on the same test images (`metrics.intervals.paired`). A field
+    in `across` may differ, and becomes a column."""
     if not rows:
         raise LongtailError("expected at least one run to compare, got none")
     check_across(across)
@@ -154,9 +157,11 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
                     name: score_of([measured[position].get(name) for position in group])
                     for name in scores
                 },
-                difference=None
-                if group is groups[0]
-                else _difference(groups[0], group, rows=rows, answers=answers),
+                difference=(
+                    None
+                    if group is groups[0]
+                    else _difference(groups[0], group, rows=rows, answers=answers)
+                ),
                 parameters=tuple(sorted({row["parameters"] for row in own})),
                 epochs=tuple(sorted({_epochs(row["epochs"]) for row in own})),
                 minutes=statistics.fmean(row["minutes"] for row in own),
@@ -177,7 +182,9 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
 
 
 def unlike(rows: Sequence[Row]) -> list[str]:
-    """What keywords may change that a comparison would refuse, and what they did change: give it as `across`."""
+    """What keywords may change that a comparison would refuse, and what they did change: give it as
+    `across`.
+    """
     fields = {"selection": "selection", "resolution": "size", "pretraining": "pretraining"}
     return [name for name, field in fields.items() if len({str(row[field]) for row in rows}) > 1]  # type: ignore[literal-required]
 
@@ -195,11 +202,11 @@ def _epochs(epochs: Mapping[str, int]) -> str:
 
 
 def keywords_of(row: Row) -> dict[str, Any]:
-    """A run's keywords, but for its own seed in the folder of another run, `flat-seed=0` or `mgp-seed0`: each begins with its own.
+    """A run's keywords, but for its own seed in the folder of another run, `flat-seed=0` or
+    `mgp-seed0`: each begins with its own.
 
-    Keywords that are newer than the run had their defaults, and those that had no effect are left out; whether images were mirrored counts
-    as one.
-    """
+    Keywords that are newer than the run had their defaults, and those that had no effect are left
+    out; whether images were mirrored counts as one."""
     own = re.compile(rf"(?<![a-z])(seed[=_-]?){row['seed']}(?=[/\\]|$)")
     defaults = {
         name: value
@@ -232,7 +239,8 @@ def labels_of(rows: Sequence[Row], keywords: Sequence[Mapping[str, Any]]) -> lis
     telling = []
     for name in dict.fromkeys(name for text in texts for name in text):
         recipes = {row["recipe"] for row, text in zip(rows, texts, strict=True) if name in text}
-        # A keyword that another recipe does not have, or that had no effect, tells nothing; one that was not given was left at its default.
+        # A keyword that another recipe does not have, or that had no effect, tells nothing; one
+        # that was not given was left at its default.
         asked = [
             (row, text)
             for row, text in zip(rows, texts, strict=True)
@@ -319,14 +327,16 @@ def _notes(
     without = sorted({tested(row)["classes_without_images"]["count"] for row in rows} - {0})
     if without:
         notes.append(
-            f"Classes without test images, on which no number speaks: {' / '.join(map(str, without))}."
+            "Classes without test images, on which no number speaks:"
+            f" {' / '.join(map(str, without))}."
         )
     lonely = sorted(
         {int((np.bincount(own.target) == 1).sum()) for own in answers if own is not None} - {0}
     )
     if len(groups) > 1 and lonely:
         notes.append(
-            f"Classes with a single test image, about which intervals know little: {' / '.join(map(str, lonely))}."
+            "Classes with a single test image, about which intervals know little:"
+            f" {' / '.join(map(str, lonely))}."
         )
     calibrations = sorted(
         {f"{tested(row)['confidence']}, {tested(row)['bins']} bins" for row in rows}
@@ -336,7 +346,8 @@ def _notes(
     lost = [where(row) for row, own in zip(rows, answers, strict=True) if own is None]
     if len(groups) > 1 and lost:
         notes.append(
-            f"No paired difference and no check of the test images, for want of predictions on them: {', '.join(lost)}."
+            "No paired difference and no check of the test images, for want of predictions on"
+            f" them: {', '.join(lost)}."
         )
     seeds = {
         tuple(sorted((rows[position]["seed"], rows[position]["view_seed"]) for position in group))
@@ -344,7 +355,8 @@ def _notes(
     }
     if len(seeds) > 1:
         notes.append(
-            "Lines have different seeds; differences pair the seeds that two lines share, or all when they share none."
+            "Lines have different seeds; differences pair the seeds that two lines share, or all"
+            " when they share none."
         )
     return notes
 

@@ -266,8 +266,10 @@ ANALYSES: Mapping[str, Callable[[Arrays], list[Figure]]] = {
 """A file of arrays -> its figures."""
 
 CAPTIONS = {
-    _FILES.reconstructions.name: "Masked autoencoding, from top to bottom: images, what the encoder saw"
-    " of them, what it painted."
+    _FILES.reconstructions.name: (
+        "Masked autoencoding, from top to bottom: images, what the encoder saw"
+        " of them, what it painted."
+    )
 }
 
 

@@ -60,7 +60,9 @@ class Finished:
 
 
 def read_folder(folder: Path) -> Finished:
-    """Read a finished run. What an older version did not write is named in `missing`; what is broken is refused."""
+    """Read a finished run. What an older version did not write is named in `missing`; what is
+    broken is refused.
+    """
     row = read_row(folder)
     split = "test" if row["test"] is not None or row["val"] is None else "val"
     summary, missing = row["test"] or row["val"], []
@@ -72,7 +74,8 @@ def read_folder(folder: Path) -> Finished:
     names = read_document(files.model.spec, MODEL)["classes"] if files.model.is_complete else None
     if names is None:
         missing.append(
-            f"The names of the classes: {_inside(files, files.model.spec)} is not in the folder, so classes are numbered."
+            f"The names of the classes: {_inside(files, files.model.spec)} is not in the folder, so"
+            " classes are numbered."
         )
     again = f"longtail eval {folder} --rewrite"
     answers = None
@@ -80,9 +83,8 @@ def read_folder(folder: Path) -> Finished:
         found, _ = read_predictions(files.predictions(split))
         logits = found.logits["logits"]
         answers = Answers(found.target, logits.argmax(axis=1))
-        if (
-            "reliability" not in summary and members
-        ):  # the row of an earlier version: all of it follows from the predictions
+        # The row of an earlier version: all of it follows from the predictions
+        if "reliability" not in summary and members:
             counts = np.array(row["data"]["counts_after"])
             fuller = detailed(
                 logits,
@@ -95,13 +97,15 @@ def read_folder(folder: Path) -> Finished:
             summary = {**fuller, **summary}
     elif summary is not None:
         missing.append(
-            f"Confusions, reliability and intervals: {_inside(files, files.predictions(split))} is not in the folder. `{again}` writes it."
+            f"Confusions, reliability and intervals: {_inside(files, files.predictions(split))} is"
+            f" not in the folder. `{again}` writes it."
         )
     path = files.analysis.arrays("examples")
     examples = read_arrays(path) if path.exists() else None
     if examples is None and answers is not None and _wrong_in_the_tail(answers, members):
         missing.append(
-            f"Example images and where the network looks: {_inside(files, path)} is not in the folder. `{again}` writes it."
+            f"Example images and where the network looks: {_inside(files, path)} is not in the"
+            f" folder. `{again}` writes it."
         )
     paths = {stage: files.stage(stage).journal for stage in row["epochs"]}
     journals = {stage: read_lines(path) for stage, path in paths.items() if path.exists()}
@@ -134,7 +138,9 @@ def _inside(run: RunFolder, path: Path) -> str:
 
 
 def _wrong_in_the_tail(answers: Answers, members: Mapping[str, Sequence[int]]) -> bool:
-    """Whether there is a mistake to show among the rarest classes that have images, or anywhere where groups are not known."""
+    """Whether there is a mistake to show among the rarest classes that have images, or anywhere
+    where groups are not known.
+    """
     tail = next(
         (own for own in reversed([*members.values()]) if np.isin(own, answers.target).any()),
         answers.target,
@@ -149,5 +155,6 @@ def read_arrays(path: Path) -> Arrays:
             return {name: archive[name] for name in archive.files}
     except (BadZipFile, ValueError, EOFError, OSError) as error:
         raise LongtailError(
-            f"expected arrays, got something else or a part of them in {path} ({error}): delete it, or write it again"
+            f"expected arrays, got something else or a part of them in {path} ({error}): delete it,"
+            " or write it again"
         ) from error

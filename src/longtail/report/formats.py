@@ -38,7 +38,9 @@ def to_markdown(comparison: Table) -> str:
 
 
 def to_csv(comparison: Table) -> str:
-    """Write the table as CSV: fractions at full precision, each deviation and bound in a column of its own."""
+    """Write the table as CSV: fractions at full precision, each deviation and bound in a column of
+    its own.
+    """
     text = io.StringIO()
     write = csv.writer(text, lineterminator="\n").writerow
     titles = [shown["title"] for shown in comparison.labels.values()]
@@ -71,7 +73,9 @@ def _costs(comparison: Comparison, line: Line) -> list[Any]:
 
 
 def to_latex(comparison: Table) -> str:
-    """Write the table as a LaTeX tabular with booktabs, the best of each score in bold; comments above it say what all rows share."""
+    """Write the table as a LaTeX tabular with booktabs, the best of each score in bold; comments
+    above it say what all rows share.
+    """
     columns, best = comparison.columns(), _best(comparison)
     first = 1 + len(comparison.lines[0].across)
     body = []
@@ -114,11 +118,14 @@ SUFFIXES = {".md": "markdown", ".csv": "csv", ".tex": "latex", ".txt": "markdown
 
 
 def write(comparison: Table, path: Path, *, format: str | None = None) -> None:
-    """Write a comparison to a file, in the format that its suffix names unless given; Markdown where it names none."""
+    """Write a comparison to a file, in the format that its suffix names unless given; Markdown
+    where it names none.
+    """
     suffix = path.suffix.lower()
     if format is None and suffix and suffix not in SUFFIXES:
         raise LongtailError(
-            f"expected a file that ends in {', '.join(SUFFIXES)}, got {path}: choose one, or say --format"
+            f"expected a file that ends in {', '.join(SUFFIXES)}, got {path}: choose one, or say"
+            " --format"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
@@ -127,7 +134,9 @@ def write(comparison: Table, path: Path, *, format: str | None = None) -> None:
 
 
 def _best(comparison: Table) -> dict[str, str]:
-    """The best of each score as it is shown, so that what looks equal is bold alike; nothing where there is nothing to choose."""
+    """The best of each score as it is shown, so that what looks equal is bold alike; nothing where
+    there is nothing to choose.
+    """
     found = {}
     for name, label in comparison.labels.items():
         means = [

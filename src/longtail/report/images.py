@@ -65,7 +65,8 @@ def heat_map(values: NDArray[Any]) -> str:
 
 
 def _coarse(values: NDArray[Any]) -> NDArray[Any]:
-    """A matrix with at most 512 rows and columns, means over neighbours without nan: for small files.
+    """A matrix with at most 512 rows and columns, means over neighbours without nan: for small
+    files.
 
     >>> _coarse(np.arange(1024.0 * 2).reshape(1024, 2)).shape
     (512, 1)
@@ -100,8 +101,7 @@ def file_uri(path: Path) -> str:
         ) from error
     if image.width > WIDEST:
         image = image.resize(
-            (WIDEST, max(1, round(image.height * WIDEST / image.width))),
-            Image.Resampling.LANCZOS,
+            (WIDEST, max(1, round(image.height * WIDEST / image.width))), Image.Resampling.LANCZOS
         )
     return min((_encode(image, kind) for kind in ("PNG", "JPEG")), key=len)
 

@@ -17,7 +17,9 @@ NOT_READ = 200  # images named
 
 
 def page(found: Mapping[str, Any], pictures: Mapping[str, NDArray[np.uint8]]) -> str:
-    """One HTML file that loads nothing. `found` is what `longtail inspect --json` writes, `pictures` are small ones by split/row."""
+    """One HTML file that loads nothing. `found` is what `longtail inspect --json` writes,
+    `pictures` are small ones by split/row.
+    """
     shown = {place: data_uri(pixels) for place, pixels in pictures.items()}
     ordered = sorted(found["classes"], key=lambda own: (-own["source"], own["name"]))
     files, twice = found["files"], found["duplicates"]
@@ -33,20 +35,28 @@ def page(found: Mapping[str, Any], pictures: Mapping[str, NDArray[np.uint8]]) ->
                 own["name"],
                 *((f"{own[split]:,}", own[split]) for split in ("source", "train", "val", "test")),
                 own["group"],
-                ("unknown", None)
-                if own["known_to"] is None
-                else (f"±{own['known_to']:.2f}", own["known_to"]),
+                (
+                    ("unknown", None)
+                    if own["known_to"] is None
+                    else (f"±{own['known_to']:.2f}", own["known_to"])
+                ),
             ]
             for own in ordered
         ],
         sizes=[] if files is None else _sizes(files),
-        duplicates=[]
-        if twice is None
-        else [_group(own, shown) for own in twice["groups"] if _shown(own["images"], shown)],
+        duplicates=(
+            []
+            if twice is None
+            else [_group(own, shown) for own in twice["groups"] if _shown(own["images"], shown)]
+        ),
         examples=[(name, _shown(images, shown)) for name, images in found["examples"].items()],
-        unusual=[]
-        if files is None
-        else [(name, own, _shown(own["images"], shown)) for name, own in files["unusual"].items()],
+        unusual=(
+            []
+            if files is None
+            else [
+                (name, own, _shown(own["images"], shown)) for name, own in files["unusual"].items()
+            ]
+        ),
         unreadable=found["unreadable"][:NOT_READ],
     )
 

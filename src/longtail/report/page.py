@@ -28,7 +28,9 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write(folders: Sequence[Path], out: Path, *, across: Sequence[str] = ()) -> list[str]:
-    """Write the report of finished runs to `out`; gives what the reader should be warned of, such as runs that cannot be ranked."""
+    """Write the report of finished runs to `out`; gives what the reader should be warned of, such
+    as runs that cannot be ranked.
+    """
     page, warnings = build(folders, across=across)
     with atomic_write(out) as part:
         part.write_text(page, encoding="utf-8", errors="backslashreplace")
@@ -36,7 +38,9 @@ def write(folders: Sequence[Path], out: Path, *, across: Sequence[str] = ()) -> 
 
 
 def build(folders: Sequence[Path], *, across: Sequence[str] = ()) -> tuple[str, list[str]]:
-    """The report of finished runs as HTML, with warnings. Runs that cannot be ranked still have their sections."""
+    """The report of finished runs as HTML, with warnings. Runs that cannot be ranked still have
+    their sections.
+    """
     if not folders:
         raise LongtailError("expected at least one run to report on, got none")
     runs, problems = [], []
@@ -50,9 +54,16 @@ def build(folders: Sequence[Path], *, across: Sequence[str] = ()) -> tuple[str, 
     sections = [section(run) for run in runs]
     missing = [f"{run.folder}: {own}" for run in runs for own in run.missing]
     if len(runs) == 1:
-        return render(
-            "runs.html", runs=sections, title=sections[0]["title"], comparison=None, refused=None
-        ), missing
+        return (
+            render(
+                "runs.html",
+                runs=sections,
+                title=sections[0]["title"],
+                comparison=None,
+                refused=None,
+            ),
+            missing,
+        )
     try:
         found = compare([run.row for run in runs], across=across)
     except LongtailError as error:
@@ -139,7 +150,9 @@ def _comparison(found: Comparison, runs: Mapping[str, Finished]) -> dict[str, An
 
 
 def _methods(found: Comparison) -> list[str]:
-    """What the lines are called on the page: the recipe alone where no other line has it, for keywords are many and pages narrow."""
+    """What the lines are called on the page: the recipe alone where no other line has it, for
+    keywords are many and pages narrow.
+    """
     recipes = [line.label.partition(" ")[0] for line in found.lines]
     return [
         recipe if recipes.count(recipe) == 1 else line.label
@@ -186,11 +199,16 @@ def _sentence(found: Comparison) -> str:
         else "no more than other test images could change"
     )
     over = labels[reference or 1]
-    return f"{words}: {100 * points:+.1f} points over {over} (95% interval {100 * low:+.1f} to {100 * high:+.1f}), {sure}."
+    return (
+        f"{words}: {100 * points:+.1f} points over {over} (95% interval {100 * low:+.1f} to"
+        f" {100 * high:+.1f}), {sure}."
+    )
 
 
 def _tables(found: Comparison, letters: Sequence[str]) -> list[dict[str, Any]]:
-    """The comparison as two tables, for a page is not as wide as all its columns: what was reached, and what it cost."""
+    """The comparison as two tables, for a page is not as wide as all its columns: what was reached,
+    and what it cost.
+    """
     across, reached = len(found.lines[0].across), len(found.labels) + (len(found.lines) > 1)
     columns = [
         name.replace(found.reference, _labels(found)[_reference(found)]) for name in found.columns()
@@ -235,7 +253,9 @@ def _tables(found: Comparison, letters: Sequence[str]) -> list[dict[str, Any]]:
 def _overlaid(
     found: Comparison, runs: Mapping[str, Finished], styles: Mapping[str, str]
 ) -> list[Markup]:
-    """Validation accuracy and training loss over the epochs of the last stage: a line for each method, the mean over its seeds."""
+    """Validation accuracy and training loss over the epochs of the last stage: a line for each
+    method, the mean over its seeds.
+    """
     shown = []
     headline = found.labels[found.headline["name"]]
     name, percent = headline["description"], headline["format"] == "percent"
@@ -273,19 +293,20 @@ def _mean(curves: Sequence[Mapping[float, float]]) -> list[tuple[float, float]]:
 
 
 def render(template: str, **values: Any) -> str:
-    """Fill a template that extends `page.html`. Text is escaped; only `Markup`, such as a drawing of ours, is taken as it is.
+    """Fill a template that extends `page.html`. Text is escaped; only `Markup`, such as a drawing
+    of
+    ours, is taken as it is.
 
     The page's policy lets a browser load nothing and run nothing but the script of the shell.
     """
     script = _read("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    # An import would stand for all that the package offers, torch included
     shell = {
         "style": Markup(_read("svg.css") + _read("page.css")),
         "script": Markup(script),
         "script_hash": Markup(f"sha256-{digest}"),
-        "version": sys.modules[
-            "longtail"
-        ].__version__,  # an import would stand for all that the package offers, torch included
+        "version": sys.modules["longtail"].__version__,
     }
     return _templates().get_template(template).render(**shell, **values)
 

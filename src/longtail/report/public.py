@@ -52,7 +52,9 @@ def report(
 def write_report(
     paths: Sequence[Path], out: Path | None, *, across: Sequence[str] = ()
 ) -> tuple[Path, list[Path], list[str]]:
-    """Write a report; gives its path, the runs in it, and warnings such as runs that cannot be ranked."""
+    """Write a report; gives its path, the runs in it, and warnings such as runs that cannot be
+    ranked.
+    """
     folders, unfinished = find_runs(paths)
     path = out or RunFolder(folders[0] if len(folders) == 1 else Path()).report
     warnings = [f"{folder} is unfinished and left out" for folder in unfinished]

@@ -14,7 +14,8 @@ PREREQUISITES = "first"
 
 
 def find_runs(folders: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """The finished and the unfinished runs in these folders, each once: themselves, or those inside.
+    """The finished and the unfinished runs in these folders, each once: themselves, or those
+    inside.
 
     Left out are runs that others started from, and the trials of a search, which would be chosen by
     their test images.

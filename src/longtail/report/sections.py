@@ -18,7 +18,9 @@ from longtail.report.svg import Bar, bar_chart
 
 WORST, CONFUSIONS = 5, 3
 MARKS, ROWS = 300, 500
-"""Of the drawing and the table of classes at most: thousands of classes would make a page that no phone opens."""
+"""Of the drawing and the table of classes at most: thousands of classes would make a page that no
+phone opens.
+"""
 Cell = str | tuple[str, float | None]
 
 
@@ -89,9 +91,10 @@ def _lede(run: Finished) -> str:
         else ""
     )
     return (
-        f"{row['data']['classes']} classes, {row['data']['train_images']:,} training images: {max(counts):,} of the most frequent class, "
-        f"{min(counts):,} of the rarest. "
-        f"{epochs} epochs, {_duration(row['minutes'])}{before}, {row['parameters']:,} parameters, seed {row['seed']}."
+        f"{row['data']['classes']} classes, {row['data']['train_images']:,} training images:"
+        f" {max(counts):,} of the most frequent class, {min(counts):,} of the rarest. {epochs}"
+        f" epochs, {_duration(row['minutes'])}{before}, {row['parameters']:,} parameters, seed"
+        f" {row['seed']}."
     )
 
 
@@ -168,16 +171,18 @@ def _sentences(run: Finished, summary: Summary) -> list[str]:
             f"Runs on this data are ranked by {shown['description']}: {value} ({better} is better)."
         )
     words += [
-        f"When every class counts the same, it recognises {percent(summary['balanced'])} of the {summary['images']:,} {of} images: that is "
-        "the balanced accuracy, the mean over classes of the share that is recognised."
+        f"When every class counts the same, it recognises {percent(summary['balanced'])} of the"
+        f" {summary['images']:,} {of} images: that is the balanced accuracy, the mean over classes"
+        " of the share that is recognised."
         + (f" The interval is over other {of} images of the same classes." if run.answers else "")
     ]
     known = {name: value for name, value in summary["groups"].items() if value is not None}
     if {"many", "few"} <= known.keys() and run.members:
         gap = 100 * (known["many"] - known["few"])
         words.append(
-            f"Of the {len(run.members['few'])} rarest classes (few) it recognises {percent(known['few'])}, of the "
-            f"{len(run.members['many'])} most frequent (many) {percent(known['many'])}: "
+            f"Of the {len(run.members['few'])} rarest classes (few) it recognises"
+            f" {percent(known['few'])}, of the {len(run.members['many'])} most frequent (many)"
+            f" {percent(known['many'])}: "
             + (
                 f"the tail is {gap:.1f} points behind."
                 if gap > 0
@@ -188,17 +193,20 @@ def _sentences(run: Finished, summary: Summary) -> list[str]:
     before = adjusted and adjusted["test" if run.split == "test" else "val"]
     if adjusted and before:
         words.append(
-            f"After training, its answers were adjusted on validation images (strength {adjusted['tau']:g}, temperature "
-            f"{adjusted['temperature']:g}); without that, the balanced accuracy is {percent(before['balanced'])}."
+            "After training, its answers were adjusted on validation images (strength"
+            f" {adjusted['tau']:g}, temperature {adjusted['temperature']:g}); without that, the"
+            f" balanced accuracy is {percent(before['balanced'])}."
         )
     if run.split == "val":
         words.append(
-            "There are no test images: these numbers are of the validation images, which may have chosen the weights."
+            "There are no test images: these numbers are of the validation images, which may have"
+            " chosen the weights."
         )
     without = summary["classes_without_images"]["count"]
     if without:
         words.append(
-            f"{without} of {run.row['data']['classes']} classes have no {of} images; no number here speaks of them."
+            f"{without} of {run.row['data']['classes']} classes have no {of} images; no number here"
+            " speaks of them."
         )
     if (zero := summary.get("zero_recall", 0)) > 0:
         words.append(f"{zero} class{' is' if zero == 1 else 'es are'} never recognised.")
@@ -215,13 +223,18 @@ def _published(run: Finished) -> dict[str, Any] | None:
     ]
     kind = "overall accuracy" if found.metric == "top1" else "balanced accuracy"
     return {
-        "words": f"This run has {percent(measured)} {kind}; the number to reproduce is {percent(found.value)} ({found.source}). "
-        f"That is {where}, {percent(found.low)} to {percent(found.high)} ({found.band}).",
+        "words": (
+            f"This run has {percent(measured)} {kind}; the number to reproduce is"
+            f" {percent(found.value)} ({found.source}). That is {where}, {percent(found.low)} to"
+            f" {percent(found.high)} ({found.band})."
+        ),
         "name": found.name,
         "differs": found.differs,
-        "heading": "Against our own benchmark"
-        if found.source.startswith("our own")
-        else "Against the published number",
+        "heading": (
+            "Against our own benchmark"
+            if found.source.startswith("our own")
+            else "Against the published number"
+        ),
         "drawing": charts.band_plot(
             100 * measured,
             100 * found.value,
@@ -236,7 +249,9 @@ def _published(run: Finished) -> dict[str, Any] | None:
 
 
 def _spots(run: Finished, summary: Summary) -> list[ClassScore]:
-    """A mark for each class from frequent to rare or, where there are too many, for neighbours together."""
+    """A mark for each class from frequent to rare or, where there are too many, for neighbours
+    together.
+    """
     counts, recalls = run.row["data"]["counts_after"], summary["recall"]
     nothing: list[float | None] = [None] * len(counts)
     low, high = summary.get("recall_low", nothing), summary.get("recall_high", nothing)
@@ -316,7 +331,9 @@ def _number(value: float | None) -> tuple[str, float | None]:
 
 
 def _worst(run: Finished, summary: Summary) -> list[dict[str, Any]]:
-    """The classes of the tail that are recognised worst: the group of the rarest classes that has images to judge by."""
+    """The classes of the tail that are recognised worst: the group of the rarest classes that has
+    images to judge by.
+    """
     recalls = summary["recall"]
     tails = [
         [own for own in members if recalls[own] is not None] for members in run.members.values()
@@ -342,7 +359,10 @@ def _worst(run: Finished, summary: Summary) -> list[dict[str, Any]]:
         found.append(
             {
                 "name": run.classes[own],
-                "words": f"Recognised: {percent(recalls[own])}{bounds}{judged}; learnt from {run.row['data']['counts_after'][own]:,}.",
+                "words": (
+                    f"Recognised: {percent(recalls[own])}{bounds}{judged}; learnt from"
+                    f" {run.row['data']['counts_after'][own]:,}."
+                ),
                 "confusions": _confusions(run, own),
                 "examples": _examples(run, own),
             }
@@ -399,10 +419,14 @@ def _maps(run: Finished) -> str:
         if str(run.examples["kind"]) == "Grad-CAM"
         else "what reaches the tokens that answer"
     )
-    return f"The surest mistakes of each class. The darkened copy shows where the network looks, {meant}: {run.examples['kind']}."
+    return (
+        "The surest mistakes of each class. The darkened copy shows where the network looks,"
+        f" {meant}: {run.examples['kind']}."
+    )
 
 
-# ------------------------------------------------------------------------------------- calibration and the rest
+# ------------------------------------------------------------------------------------- calibration
+# and the rest
 
 
 def _reliability(summary: Summary) -> list[Any]:
@@ -496,20 +520,32 @@ def _conformal(run: Finished, summary: Summary) -> list[tuple[str, str]] | None:
     return [
         (
             "asked for",
-            f"the true class is in the set with a probability of at least {percent(found['level'], 0)}",
+            (
+                "the true class is in the set with a probability of at least"
+                f" {percent(found['level'], 0)}"
+            ),
         ),
         (
             "found",
-            f"{percent(found['coverage'])} of the images; mean over classes {percent(found['balanced'])} ({groups})",
+            (
+                f"{percent(found['coverage'])} of the images; mean over classes"
+                f" {percent(found['balanced'])} ({groups})"
+            ),
         ),
         ("classes in a set", f"{found['size']:.2f} on average ({sizes})"),
         (
             "abstain",
-            f"{percent(found['multiple'])} of the images have more than one class in their set, {percent(found['empty'])} none",
+            (
+                f"{percent(found['multiple'])} of the images have more than one class in their set,"
+                f" {percent(found['empty'])} none"
+            ),
         ),
         (
             "worst class",
-            f"{run.classes[worst['index']]}: {percent(worst['coverage'])} of {worst['images']:,} images",
+            (
+                f"{run.classes[worst['index']]}: {percent(worst['coverage'])} of"
+                f" {worst['images']:,} images"
+            ),
         ),
     ]
 
@@ -527,7 +563,8 @@ def _more(run: Finished, summary: Summary) -> list[tuple[str, str]]:
     for head, own in summary.get("heads", {}).items():
         names = [run.row["headline"]["name"], *(["few"] if "few" in own["scores"] else [])]
         values = [
-            f"{run.row['labels'][name]['title']} {with_unit(own['scores'].get(name), run.row['labels'][name])}"
+            f"{run.row['labels'][name]['title']}"
+            f" {with_unit(own['scores'].get(name), run.row['labels'][name])}"
             for name in names
         ]
         pairs.append((f"head {head} alone", ", ".join(values)))
@@ -540,17 +577,24 @@ def _reproduce(run: Finished) -> dict[str, Any]:
     pairs = [
         (
             "data",
-            f"{row['data']['name']}, split {row['data']['hash']}, split seed {row['split_seed']}, protocol {row['data']['protocol']}",
+            (
+                f"{row['data']['name']}, split {row['data']['hash']}, split seed"
+                f" {row['split_seed']}, protocol {row['data']['protocol']}"
+            ),
         ),
         (
             "seeds",
-            f"{row['seed']} (weights, mixing, masks), {row['view_seed']} (order and views of the images)",
+            (
+                f"{row['seed']} (weights, mixing, masks), {row['view_seed']} (order and views of"
+                " the images)"
+            ),
         ),
         (
             "weights tested",
             row["selection"]
             + (
-                f"; best on validation: epoch {best['epoch']}, {with_unit(best['value'], row['labels'][row['headline']['name']])}"
+                f"; best on validation: epoch {best['epoch']},"
+                f" {with_unit(best['value'], row['labels'][row['headline']['name']])}"
                 if best
                 else ""
             ),

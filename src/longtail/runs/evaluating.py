@@ -41,7 +41,7 @@ def warn_of_mirroring(tta: Tta, name: str, *, mirror: bool) -> None:
     """Warn where test-time averaging mirrors images that change their class when mirrored."""
     if tta == "flip" and not mirror and processes.rank() == 0:
         print(
-            f"warning: --tta flip mirrors images, "
+            "warning: --tta flip mirrors images, "
             f"and mirrored images of {name} are not of their class",
             file=sys.stderr,
         )

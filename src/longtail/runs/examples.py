@@ -50,9 +50,11 @@ def write_examples(
     predicted = logits[rows].argmax(1)
     maps, kind = saliency_map(network, image, answer=torch.from_numpy(predicted))
     arrays: dict[str, Any] = {
-        "image": _bytes(F.interpolate(image, SIDE, mode="area") if size > SIDE else image)
-        .permute(0, 2, 3, 1)
-        .numpy(),
+        "image": (
+            _bytes(F.interpolate(image, SIDE, mode="area") if size > SIDE else image)
+            .permute(0, 2, 3, 1)
+            .numpy()
+        ),
         "target": target[rows],
         "answer": predicted,
         "confidence": sure[rows].astype(np.float32),

@@ -164,9 +164,12 @@ def _images(loaded: Loaded, root: str | Path | None, count: int) -> tuple[Tensor
     except (LongtailError, OSError, ModuleNotFoundError):
         if root is not None:
             raise
-        return torch.rand(
-            count, 3, loaded.size, loaded.size, generator=torch.Generator().manual_seed(0)
-        ), "random images"
+        return (
+            torch.rand(
+                count, 3, loaded.size, loaded.size, generator=torch.Generator().manual_seed(0)
+            ),
+            "random images",
+        )
     for name, split in (
         ("test", dataset.test),
         ("validation", dataset.val),
@@ -288,28 +291,34 @@ def _read_torch(folder: Path) -> Callable[[Tensor], Tensor]:
 
 
 _READMES: dict[str, str] = {
-    "onnx": """import json, numpy, onnxruntime
+    "onnx": (
+        """import json, numpy, onnxruntime
 from PIL import Image
 
 image = Image.open("image.png").convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR)
 image = numpy.asarray(image, numpy.float32) / 255
 session = onnxruntime.InferenceSession("model.onnx")
 logits = session.run(["logits"], {"image": image.transpose(2, 0, 1)[None]})[0]
-print(json.load(open("model.json"))["classes"][logits[0].argmax()])""",
-    "torch": """import json, numpy, torch
+print(json.load(open("model.json"))["classes"][logits[0].argmax()])"""
+    ),
+    "torch": (
+        """import json, numpy, torch
 from PIL import Image
 
 image = Image.open("image.png").convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR)
 image = numpy.asarray(image, numpy.float32) / 255
 logits = torch.export.load("model.pt2").module()(torch.from_numpy(image).permute(2, 0, 1)[None])
-print(json.load(open("model.json"))["classes"][logits[0].argmax()])""",
-    "timm": """import timm
+print(json.load(open("model.json"))["classes"][logits[0].argmax()])"""
+    ),
+    "timm": (
+        """import timm
 from PIL import Image
 
 model = timm.create_model("local-dir:.", pretrained=True).eval()
 transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))  # normalises
 logits = model(transform(Image.open("image.png").convert("RGB"))[None])
-print(model.pretrained_cfg["label_names"][logits[0].argmax()])""",
+print(model.pretrained_cfg["label_names"][logits[0].argmax()])"""
+    ),
 }
 
 _WRITERS: dict[

@@ -26,13 +26,7 @@ from longtail.errors import LongtailError
 from longtail.nn import Classifier
 from longtail.records.predictions import SplitPredictions
 from longtail.runs.identity import Tta
-from longtail.runs.images import (
-    ImageLike,
-    ImagesLike,
-    Preprocessing,
-    as_list,
-    check_tensor,
-)
+from longtail.runs.images import ImageLike, ImagesLike, Preprocessing, as_list, check_tensor
 from longtail.scoring.evaluators import collect, flipped
 
 BATCH = 64

@@ -125,7 +125,7 @@ class Loaded:
 
     def _no_images(self) -> LongtailError:
         return LongtailError(
-            f"this run was trained on feature vectors and cannot take images: "
+            "this run was trained on feature vectors and cannot take images: "
             f"pass a float tensor (N, {self.size}) of features to `predict` in Python"
         )
 

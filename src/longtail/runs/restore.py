@@ -19,11 +19,7 @@ from longtail.runs.training import call_recipe
 
 
 def restore_method(
-    run: str | Path,
-    *,
-    root: str | Path | None = None,
-    device: str = "cpu",
-    trust: bool = False,
+    run: str | Path, *, root: str | Path | None = None, device: str = "cpu", trust: bool = False
 ) -> tuple[Method[Any], Dataset]:
     """Restore the trained method of a finished run, and its data.
 

@@ -39,12 +39,7 @@ from longtail.records.row import Adjustment as AdjustmentRecord
 from longtail.records.row import Best, Row, read_row
 from longtail.records.scores import Headline
 from longtail.report.page import write as write_report
-from longtail.runs.evaluating import (
-    calibrated,
-    confidence_of,
-    warn_of_mirroring,
-    write_sets,
-)
+from longtail.runs.evaluating import calibrated, confidence_of, warn_of_mirroring, write_sets
 from longtail.runs.examples import write_examples
 from longtail.runs.identity import (
     Adjust,
@@ -181,10 +176,7 @@ def train(
         # Images are stored at the size of the recipe, if it has one: resizing twice loses detail.
         former = lacks_geometry(out)
         dataset = open_dataset(
-            config.data,
-            device=machine.device,
-            size=config.keywords.get("size"),
-            legacy=former,
+            config.data, device=machine.device, size=config.keywords.get("size"), legacy=former
         )
         if adjust == "validation" and not len(dataset.val):
             raise LongtailError(

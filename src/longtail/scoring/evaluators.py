@@ -27,9 +27,8 @@ COLUMN = "column."
 def collect(batches: Batches[Mapping[str, Any]], predict: Predict) -> SplitPredictions:
     """Predict every image of a split once; every process gets all predictions, sorted by index.
 
-    Batches have "image", "target", "index" (the image's position in its split) and the columns of the split.
-    Predictions that are not finite raise `NonFinite`.
-    """
+    Batches have "image", "target", "index" (the image's position in its split) and the columns of
+    the split. Predictions that are not finite raise `NonFinite`."""
     rows, index = _predict_all(batches, predict, columns=True)
     target = rows.pop("target")
     columns = {
@@ -44,7 +43,8 @@ def collect(batches: Batches[Mapping[str, Any]], predict: Predict) -> SplitPredi
 def _predict_all(
     batches: Batches[Mapping[str, Any]], predict: Predict, *, columns: bool = False
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
-    """The predictions for all images by head, with "target", and the images' positions, all in the order of the split.
+    """The predictions for all images by head, with "target", and the images' positions, all in the
+    order of the split.
 
     With `columns`, also the columns of the split, as "column.NAME".
     """
@@ -54,7 +54,8 @@ def _predict_all(
         clash = {"target", "index"} & set(predictions)
         if clash:
             raise LongtailError(
-                f"expected heads with names other than target and index, got {sorted(clash)}: rename them in `predict`"
+                f"expected heads with names other than target and index, got {sorted(clash)}:"
+                " rename them in `predict`"
             )
         parts.append(
             {
@@ -68,38 +69,43 @@ def _predict_all(
                 },
             }
         )
-    # All processes decide together, so that none waits in vain for the rows of one that stopped here.
+    # All processes decide together, so that none waits in vain for the rows of one that stopped
+    # here.
     if processes.any_rank(not parts):
         if processes.world_size() == 1:
             raise LongtailError("expected images to evaluate, got none: this split is empty")
         raise LongtailError(
-            f"expected images in each of {processes.world_size()} processes, got none in some: evaluate with fewer processes"
+            f"expected images in each of {processes.world_size()} processes, got none in some:"
+            " evaluate with fewer processes"
         )
-    # One head after the other, whose parts are freed: logits of thousands of classes do not fit into memory many times.
+    # One head after the other, whose parts are freed: logits of thousands of classes do not fit
+    # into memory many times.
     rows = {
         name: processes.gather(torch.cat([part.pop(name) for part in parts])).numpy()
         for name in [*parts[0]]
     }
-    index, first = np.unique(
-        rows.pop("index"), return_index=True
-    )  # sorts, and drops the rows that a sampler repeated to fill its shards
+    # Sorts, and drops the rows that a sampler repeated to fill its shards
+    index, first = np.unique(rows.pop("index"), return_index=True)
     if len(first) == len(rows["target"]) and bool((np.diff(first) == 1).all()):
         return rows, index  # they were in order
     return {name: values[first] for name, values in rows.items()}, index
 
 
 def _refuse_broken(head: str, amount: int, images: int) -> None:
-    # Asked after gathering, so that every process stops here together. A loss in training mode may be finite where these are not.
+    # Asked after gathering, so that every process stops here together. A loss in training mode may
+    # be finite where these are not.
     if amount:
         raise NonFinite(
-            f"the network's answers ({head}) stopped being finite for {amount} of {images} images: training diverged. "
-            "Try a lower learning rate (a tenth), a longer warmup, or gradient clipping; with bf16, try --precision fp32"
+            f"the network's answers ({head}) stopped being finite for {amount} of {images} images:"
+            " training diverged. Try a lower learning rate (a tenth), a longer warmup, or gradient"
+            " clipping; with bf16, try --precision fp32"
         )
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Evaluate on these images after an epoch: top1, balanced and the groups, "HEAD/top1" and so on for further heads.
+    """Evaluate on these images after an epoch: top1, balanced and the groups, "HEAD/top1" and so on
+    for further heads.
 
     >>> from longtail.records.groups import Groups
     >>> class Two:
@@ -137,23 +143,26 @@ class Accuracy:
         return numbers
 
     def _predicted(self, logits: Tensor) -> Tensor:
-        """The class of each row, -1 where logits are not finite: all logits of many images and classes would fill the memory."""
+        """The class of each row, -1 where logits are not finite: all logits of many images and
+        classes would fill the memory.
+        """
         if logits.shape[1] != self.classes:
             raise LongtailError(
-                f"expected {self.classes} logits for each image, got {logits.shape[1]}: build the network for these classes"
+                f"expected {self.classes} logits for each image, got {logits.shape[1]}: build the"
+                " network for these classes"
             )
         values = logits.numpy()
-        return torch.from_numpy(
-            np.where(np.isfinite(values.max(1)), values.argmax(1), -1)
-        )  # of equal logits the lower class wins
+        # Of equal logits the lower class wins
+        return torch.from_numpy(np.where(np.isfinite(values.max(1)), values.argmax(1), -1))
 
 
 @dataclass(frozen=True)
 class ScorerEvaluator:
-    """Evaluate on these images after an epoch with a scorer; "loss" is the cross entropy of the predictions.
+    """Evaluate on these images after an epoch with a scorer; "loss" is the cross entropy of the
+    predictions.
 
-    The scores of further heads are called "HEAD/NAME". All logits are kept in memory: for long-tailed scores alone, use `Accuracy`.
-    """
+    The scores of further heads are called "HEAD/NAME". All logits are kept in memory: for
+    long-tailed scores alone, use `Accuracy`."""
 
     batches: Batches[Mapping[str, Any]]
     scorer: Scorer

@@ -1,4 +1,6 @@
-"""The long tail: accuracy when every class counts the same, by group of classes, and what else a row says of a classifier."""
+"""The long tail: accuracy when every class counts the same, by group of classes, and what else a
+row says of a classifier.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,15 @@ from longtail.records.scores import Label, long_tail_labels, long_tail_scores
 WORST = 10
 """Classes that are named as the worst."""
 DIGITS = 4
-"""Of numbers that are stored for each class and are no accuracies; a row of thousands of classes stays readable."""
+"""Of numbers that are stored for each class and are no accuracies; a row of thousands of classes
+stays readable.
+"""
 
 
 @dataclass(frozen=True)
 class LongTailScorer:
-    """Accuracy over all images (`top1`), over classes (`balanced`) and over the classes of each group.
+    """Accuracy over all images (`top1`), over classes (`balanced`) and over the classes of each
+    group.
 
     >>> from longtail.records.groups import Groups
     >>> scorer = LongTailScorer(Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)}))
@@ -129,11 +134,14 @@ def detailed(
     thresholds: Thresholds | None = None,
     once: NDArray[Any] | None = None,
 ) -> Summary:
-    """Sum up everything: besides `summarise`, intervals, the worst classes and what eats them, reliability, other priors, prediction sets.
+    """Sum up everything: besides `summarise`, intervals, the worst classes and what eats them,
+    reliability, other priors, prediction sets.
 
-    `counts` are the training images of each class: they rank the classes of the priors. `thresholds` come from other images than these
-    (`metrics.conformal.calibrate`); without them there are no prediction sets. `once` are the logits without test-time averaging, where
-    there is any: prediction sets are judged on those, because a deployed network is asked once for each image.
+    `counts` are the training images of each class: they rank the classes of the priors.
+    `thresholds` come from other images than these (`metrics.conformal.calibrate`); without them
+    there are no prediction sets. `once` are the logits without test-time averaging, where there is
+    any: prediction sets are judged on those, because a deployed network is asked once for each
+    image.
 
     >>> from longtail.records.groups import Groups
     >>> groups = Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)})

@@ -24,7 +24,9 @@ from longtail.scoring.long_tail import LongTailScorer, detailed, summarise
 
 @dataclass(frozen=True)
 class ScorerCollection:
-    """The scores of several scorers, in this order; where two have the same name, the first one's counts."""
+    """The scores of several scorers, in this order; where two have the same name, the first one's
+    counts.
+    """
 
     scorers: tuple[Scorer, ...]
     headline: str
@@ -46,11 +48,12 @@ class ScorerCollection:
 
 
 def scorer_for(data: Dataset) -> Scorer:
-    """How predictions for this data are scored: read off the data, so that all recipes are scored alike.
+    """How predictions for this data are scored: read off the data, so that all recipes are scored
+    alike.
 
-    A dataset may bring a scorer (`Dataset.scorer`); the long-tailed scores are added to its own where classes fall into several
-    groups. The data request may name another score as the headline (`Dataset.scoring`).
-    """
+    A dataset may bring a scorer (`Dataset.scorer`); the long-tailed scores are added to its own
+    where classes fall into several groups. The data request may name another score as the headline
+    (`Dataset.scoring`)."""
     task, long_tail = data.scorer, LongTailScorer(data.groups)
     scorer: LongTailScorer | ScorerCollection = long_tail
     if task is not None:
@@ -77,21 +80,24 @@ def score(scorer: Scorer, predictions: SplitPredictions) -> dict[str, float | No
     unlabelled = [name for name in scores if "/" not in name and name not in scorer.labels]
     if unlabelled or scorer.headline not in scores:
         raise LongtailError(
-            f"expected the scores {', '.join(scorer.labels)} with the headline {scorer.headline}, got {', '.join(scores) or 'none'}: "
-            "give each score a label, and the headline a score"
+            f"expected the scores {', '.join(scorer.labels)} with the headline {scorer.headline},"
+            f" got {', '.join(scores) or 'none'}: give each score a label, and the headline a score"
         )
     broken = [
         name for name, value in scores.items() if value is not None and not math.isfinite(value)
     ]
     if broken:
         raise LongtailError(
-            f"expected finite scores, got {scores[broken[0]]} for {broken[0]}: give None where there is nothing to measure"
+            f"expected finite scores, got {scores[broken[0]]} for {broken[0]}: give None where"
+            " there is nothing to measure"
         )
     return scores
 
 
 def check_scorer(data: Dataset) -> None:
-    """Try the scorer of a dataset on constant predictions: what cannot be scored is refused before training, not after."""
+    """Try the scorer of a dataset on constant predictions: what cannot be scored is refused before
+    training, not after.
+    """
     scorer = scorer_for(data)
     for split in (data.val, data.test):
         if isinstance(scorer, LongTailScorer) or not len(split):
@@ -148,7 +154,8 @@ def summarise_splits(
             )
         )
         for name, summary in {**heads, "logits": main}.items():
-            # The long-tailed scores are in the summary: those of thousands of classes are not computed twice.
+            # The long-tailed scores are in the summary: those of thousands of classes are not
+            # computed twice.
             if not isinstance(scorer, LongTailScorer):
                 summary["scores"] = score(scorer, replace(own, logits={"logits": own.logits[name]}))
         summaries[split] = {**main, "heads": heads} if heads else main

@@ -37,9 +37,11 @@ SIDE = 320
 
 _PAGE = Path(__file__).parent
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "img-src 'self' blob: data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; "
+        "img-src 'self' blob: data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
@@ -173,8 +175,7 @@ def _decode(content: bytes) -> Image.Image:
         pixels = PIXELS + 1
     except Exception as error:  # decoders fail with many types
         raise HTTPException(
-            422,
-            f"expected an image, got one that cannot be read ({error}): choose another file",
+            422, f"expected an image, got one that cannot be read ({error}): choose another file"
         ) from None
     if pixels > PIXELS:
         raise HTTPException(
@@ -184,8 +185,7 @@ def _decode(content: bytes) -> Image.Image:
         return decode(content)
     except LongtailError as error:
         raise HTTPException(
-            422,
-            f"expected an image, got one that cannot be read ({error}): choose another file",
+            422, f"expected an image, got one that cannot be read ({error}): choose another file"
         ) from None
 
 

@@ -52,7 +52,8 @@ def check_dataset(opens: Callable[[], Dataset], *, images: int = 8) -> None:
         copy = pickle.loads(pickle.dumps(data))
     except Exception as error:
         raise AssertionError(
-            f"the dataset cannot be pickled, as loader workers need: {type(error).__name__}: {error}"
+            f"the dataset cannot be pickled, as loader workers need: {type(error).__name__}:"
+            f" {error}"
         ) from error
     _check_same(data, copy, images, "unpickled")
     _check_loading(data, images)
@@ -104,10 +105,7 @@ def _check_counts(data: Dataset) -> None:
         f"source_counts has {len(data.source_counts)} entries for {len(data.classes)} classes",
     )
     grouped = sorted(c for members in data.groups.members.values() for c in members)
-    require(
-        grouped == list(range(len(data.classes))),
-        "groups do not have every class once",
-    )
+    require(grouped == list(range(len(data.classes))), "groups do not have every class once")
 
 
 def _check_columns(data: Dataset) -> None:
@@ -118,8 +116,7 @@ def _check_columns(data: Dataset) -> None:
     }
     for name, form in forms.items():
         require(
-            form == forms["train"],
-            f"{name} has the columns {form}, train has {forms['train']}",
+            form == forms["train"], f"{name} has the columns {form}, train has {forms['train']}"
         )
     for name, values in data.class_attributes.items():
         require(

@@ -223,10 +223,7 @@ def check_deployment(method: Method[Any], image: Tensor) -> None:
         )
         again = build(json.loads(json.dumps(network.spec)), trust=True).double().eval()
         again.load_state_dict(network.state_dict())
-        require(
-            torch.equal(again(image), predicted),
-            "the spec does not rebuild what was deployed",
-        )
+        require(torch.equal(again(image), predicted), "the spec does not rebuild what was deployed")
 
 
 def _state(module: nn.Module) -> dict[str, Tensor]:

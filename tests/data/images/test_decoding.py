@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from longtail.data.images.decoding import (
-    check,
-    decode,
-    to_square,
-)
+from longtail.data.images.decoding import check, decode, to_square
 from longtail.data.views import CenterCrop
 
 
@@ -87,9 +83,8 @@ def test_real_numbers_must_lie_in_the_unit_interval() -> None:
 
 
 def test_a_rotated_photo_is_upright() -> None:
-    image = Image.fromarray(
-        np.array([[[255, 0, 0], [0, 0, 255]]], dtype=np.uint8)
-    )  # red on the left, 2 x 1
+    # Red on the left, 2 x 1
+    image = Image.fromarray(np.array([[[255, 0, 0], [0, 0, 255]]], dtype=np.uint8))
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned clockwise
     upright = decode(encoded(image, "PNG", exif=exif))
@@ -122,10 +117,8 @@ def test_what_is_cut_short_is_refused_by_decode_and_check(kind: str) -> None:
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_decompression_bombs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     content = encoded(Image.new("L", (100, 100)), "PNG")
-    for limit in (
-        9_000,
-        4_000,
-    ):  # Pillow itself warns above the limit, and raises above twice the limit
+    # Pillow itself warns above the limit, and raises above twice the limit
+    for limit in (9_000, 4_000):
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
         for read in (decode, check):
             with pytest.raises(ValueError, match="pixels"):

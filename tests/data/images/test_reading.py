@@ -67,7 +67,10 @@ def test_bad_images_are_all_named_or_all_left_out(
     for _ in range(2):  # a bad file is not remembered as good
         with pytest.raises(
             ValueError,
-            match=r"(?s)got 3 that cannot:\n  a/001.png: .*\n  b/000.png: .*\n  b/gone.png: .*--on-bad-image skip",
+            match=(
+                r"(?s)got 3 that cannot:\n  a/001.png: .*\n  b/000.png: .*\n  b/gone.png:"
+                r" .*--on-bad-image skip"
+            ),
         ):
             read(folder(path))
     source = read(folder(path), on_bad_image="skip")

@@ -167,7 +167,9 @@ def test_exact_copies_within_across_and_under_two_labels(folder: Path) -> None:
 
 
 def test_a_family_of_look_alikes_is_not_one_picture(tmp_path: Path) -> None:
-    """Discs of about one size on white correlate by 0.98 and more; a recompressed one is still found among them."""
+    """Discs of about one size on white correlate by 0.98 and more; a recompressed one is still
+    found among them.
+    """
     rng = np.random.default_rng(0)
     y, x = np.mgrid[:48, :48]
     for name in "ab":
@@ -189,9 +191,10 @@ def test_a_family_of_look_alikes_is_not_one_picture(tmp_path: Path) -> None:
 
 
 def test_blank_images_are_not_near_duplicates(folder: Path) -> None:
+    # Dirt on the lens
     faint = np.kron(np.random.default_rng(0).integers(2, size=(8, 8)), np.ones((5, 5))).astype(
         np.uint8
-    )  # dirt on the lens
+    )
     for i in range(3):
         Image.fromarray(faint + np.uint8(240 + i)).save(folder / "train" / "a" / f"blank{i}.png")
     assert found(folder)["groups"] == []

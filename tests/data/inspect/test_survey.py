@@ -208,7 +208,8 @@ def test_a_hash_has_64_frequencies_and_forgets_brightness() -> None:
     assert np.array_equal(perceptual_hash(grey + 30), found)
     assert np.array_equal(perceptual_hash(grey * 0.5), found)
     assert np.array_equal(perceptual_hash(255.0 - grey), ~found)
-    # by the definition of the cosine transform: the second lowest frequency of the first word is (1, 3) of the order by sums
+    # by the definition of the cosine transform: the second lowest frequency of the first word is
+    # (1, 3) of the order by sums
     k = np.arange(32) + 0.5
     order = sorted((i + j, i, j) for i in range(32) for j in range(32) if i + j)[:64]
     bits = [

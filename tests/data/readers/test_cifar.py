@@ -123,7 +123,10 @@ def test_no_copy_and_no_network_says_what_to_put_where(
     monkeypatch.setattr(CIFAR10, "download", offline)
     with pytest.raises(
         ValueError,
-        match=r"got no copy there and no download .*no network.* Put torchvision's folder cifar-100-python or .* --root",
+        match=(
+            r"got no copy there and no download .*no network.* Put torchvision's folder"
+            r" cifar-100-python or .* --root"
+        ),
     ):
         cifar("cifar100-lt", root=tmp_path / "none")
 

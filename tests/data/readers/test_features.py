@@ -1,4 +1,6 @@
-"""A dataset of cached features is a dataset: any recipe with a network runs on it, and everything after training works."""
+"""A dataset of cached features is a dataset: any recipe with a network runs on it, and everything
+after training works.
+"""
 
 from __future__ import annotations
 

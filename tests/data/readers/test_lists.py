@@ -132,9 +132,7 @@ def test_an_empty_list_is_refused_and_zero_padded_labels_are_words(root: Path) -
     )
 
 
-def test_further_columns_of_a_csv_are_columns_of_the_data(
-    root: Path,
-) -> None:
+def test_further_columns_of_a_csv_are_columns_of_the_data(root: Path) -> None:
     lines = [
         f"{place}/{row:03}.png,{label},{domain},{row}.5,{row}"
         for place, label, domain in (("dogs", "dog", "photo"), ("my cats", "cat", "art"))
@@ -162,7 +160,10 @@ def test_published_lists(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(module.PUBLISHED, "imagenet-lt", Published("t.txt", "v.txt", "e.txt", 2, 4))
     with pytest.raises(
         ValueError,
-        match=r"expected the list files t.txt, v.txt, e.txt of imagenet-lt in .*, got no t.txt, v.txt, e.txt",
+        match=(
+            r"expected the list files t.txt, v.txt, e.txt of imagenet-lt in .*, got no t.txt,"
+            r" v.txt, e.txt"
+        ),
     ):
         published("imagenet-lt", root=root)
     write(root / "t.txt", "dogs/000.png 1", "my cats/000.png 0", "my cats/001.png 0")

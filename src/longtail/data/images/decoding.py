@@ -1,9 +1,8 @@
 """Image files of any kind become upright RGB pictures.
 
-Grey, palette and CMYK are converted; transparency is laid on white; 16 bits are scaled to 8, not clipped; EXIF rotation is applied; of an
-animation the first frame counts. What cannot be read, is cut short, or would unpack to more pixels than `PIL.Image.MAX_IMAGE_PIXELS`
-raises ValueError.
-"""
+Grey, palette and CMYK are converted; transparency is laid on white; 16 bits are scaled to 8, not
+clipped; EXIF rotation is applied; of an animation the first frame counts. What cannot be read, is
+cut short, or would unpack to more pixels than `PIL.Image.MAX_IMAGE_PIXELS` raises ValueError."""
 
 from __future__ import annotations
 
@@ -23,19 +22,19 @@ def decode(content: bytes) -> Image.Image:
     """Decode an image file's bytes: upright, RGB."""
     try:
         return upright(open_image(content))
-    except (
-        Exception
-    ) as error:  # decoders fail with many types: OSError, SyntaxError, struct.error, EOFError, ...
+    # Decoders fail with many types: OSError, SyntaxError, struct.error, EOFError, ...
+    except Exception as error:
         raise LongtailError(why_not(error)) from error
 
 
 def check(content: bytes) -> None:
-    """Read an image file to its end, as cheaply as its format allows; raises ValueError as `decode` would."""
+    """Read an image file to its end, as cheaply as its format allows; raises ValueError as `decode`
+    would.
+    """
     try:
         image = open_image(content)
-        image.draft(
-            "RGB", (1, 1)
-        )  # a JPEG is then decoded at an eighth of its size, but still to its last byte
+        # A JPEG is then decoded at an eighth of its size, but still to its last byte
+        image.draft("RGB", (1, 1))
         upright(image)
     except Exception as error:
         raise LongtailError(why_not(error)) from error
@@ -60,7 +59,9 @@ def to_square(image: Image.Image, size: int, geometry: Literal["pad", "stretch"]
 
 
 def padded(image: Image.Image) -> Image.Image:
-    """An image in the middle of a square that has the median colour of its border; nothing is cut off."""
+    """An image in the middle of a square that has the median colour of its border; nothing is cut
+    off.
+    """
     if image.width == image.height:
         return image
     longest = max(image.size)
@@ -76,12 +77,15 @@ def padded(image: Image.Image) -> Image.Image:
 
 
 def open_image(content: bytes) -> Image.Image:
-    """An image file's header: kind, size, mode. Its pixels are not unpacked, and refused if they are too many."""
+    """An image file's header: kind, size, mode. Its pixels are not unpacked, and refused if they
+    are too many.
+    """
     image = Image.open(io.BytesIO(content))
     limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and image.width * image.height > limit:
         raise LongtailError(
-            f"{image.width} x {image.height} pixels are more than the {limit:,} that are safe to unpack"
+            f"{image.width} x {image.height} pixels are more than the {limit:,} that are safe to"
+            " unpack"
         )
     return image
 
@@ -89,9 +93,8 @@ def open_image(content: bytes) -> Image.Image:
 def upright(image: Image.Image) -> Image.Image:
     """The pixels of an opened image: upright, RGB, 8 bits."""
     image.load()
-    if (
-        image.format != "PNG" or image.info
-    ):  # a PNG that says nothing but its pixels is upright, and asking takes as long as decoding it
+    # A PNG that says nothing but its pixels is upright, and asking takes as long as decoding it
+    if image.format != "PNG" or image.info:
         image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):
         image = _eight_bits(np.asarray(image), image.mode)
@@ -99,7 +102,8 @@ def upright(image: Image.Image) -> Image.Image:
         values = np.asarray(image)
         if not (values.min() >= 0 and values.max() <= 1):
             raise LongtailError(
-                f"pixels are real numbers from {values.min():g} to {values.max():g}: save them as 8 or 16 bits, or in [0, 1]"
+                f"pixels are real numbers from {values.min():g} to {values.max():g}: save them as 8"
+                " or 16 bits, or in [0, 1]"
             )
         image = Image.fromarray(np.round(values * 255).astype(np.uint8))
     elif image.has_transparency_data:
@@ -110,7 +114,8 @@ def upright(image: Image.Image) -> Image.Image:
 
 
 def _eight_bits(values: NDArray[Any], mode: str) -> Image.Image:
-    # Pillow opens some 16-bit files as 32-bit integers: only larger values show that a file really has 32 bits.
+    # Pillow opens some 16-bit files as 32-bit integers: only larger values show that a file really
+    # has 32 bits.
     if values.min() < 0:
         raise LongtailError(
             f"pixels of mode {mode} are negative: save them as 8 or 16 bits without sign"

@@ -1,8 +1,8 @@
-"""What streamed files were found to hold: read once, then remembered by path, size and time of change.
+"""What streamed files were found to hold: read once, then remembered by path, size and time of
+change.
 
-Kept in `longtail/files.sqlite` under `$XDG_CACHE_HOME` (else `~/.cache`). It saves time and nothing else: it may be deleted, and where it
-cannot be written every opening reads all files.
-"""
+Kept in `longtail/files.sqlite` under `$XDG_CACHE_HOME` (else `~/.cache`). It saves time and nothing
+else: it may be deleted, and where it cannot be written every opening reads all files."""
 
 from __future__ import annotations
 
@@ -49,9 +49,8 @@ def put(files: Iterable[tuple[str, Stamp, bytes]]) -> None:
 
 
 def _key(path: str) -> bytes:
-    return os.fsencode(
-        os.path.abspath(path)
-    )  # names of files may be anything, also what is no text
+    # Names of files may be anything, also what is no text
+    return os.fsencode(os.path.abspath(path))
 
 
 def _connect() -> sqlite3.Connection:
@@ -59,6 +58,7 @@ def _connect() -> sqlite3.Connection:
     folder.mkdir(parents=True, exist_ok=True)
     database = sqlite3.connect(folder / "files.sqlite", timeout=30)
     database.execute(
-        "CREATE TABLE IF NOT EXISTS files (path BLOB PRIMARY KEY, size INTEGER, changed INTEGER, digest BLOB) WITHOUT ROWID"
+        "CREATE TABLE IF NOT EXISTS files (path BLOB PRIMARY KEY, size INTEGER, changed INTEGER,"
+        " digest BLOB) WITHOUT ROWID"
     )
     return database

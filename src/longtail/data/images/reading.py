@@ -1,4 +1,6 @@
-"""Every image is read once when the data is opened: into memory if all fit, else to know its content and that it is good."""
+"""Every image is read once when the data is opened: into memory if all fit, else to know its
+content and that it is good.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,13 @@ def read(
     memory: int | None = None,
     geometry_by_memory: bool = False,
 ) -> Source:
-    """Read a source's images once: to keep them in memory as squares, or to know their content and that they are good.
+    """Read a source's images once: to keep them in memory as squares, or to know their content and
+    that they are good.
 
-    Padded and stretched squares of `size` pixels are kept where all of them fit into `memory` (bytes; 1 GB unless
-    given), and otherwise made again whenever an image is loaded: the pixels are the same. With the geometry `crop`
-    training views work on the full image, which is decoded whenever it is loaded.
+    Padded and stretched squares of `size` pixels are kept where all of them fit into `memory`
+    (bytes; 1 GB unless given), and otherwise made again whenever an image is loaded: the pixels are
+    the same. With the geometry `crop` training views work on the full image, which is decoded
+    whenever it is loaded.
 
     Args:
         source: What a reader lists.
@@ -78,11 +82,15 @@ def read(
         if emptied:
             names = several(source.classes[label] for label in emptied)
             raise LongtailError(
-                f"expected a training image in every class, got none that can be read in {names}. Repair or remove these classes."
+                f"expected a training image in every class, got none that can be read in {names}."
+                " Repair or remove these classes."
             )
         warnings = (
             *warnings,
-            f"{len(bad):,} images cannot be read and were left out: {several(name for name, _ in bad)}.",
+            (
+                f"{len(bad):,} images cannot be read and were left out:"
+                f" {several(name for name, _ in bad)}."
+            ),
         )
     return replace(
         source, splits=splits, size=size, native=native, geometry=geometry, warnings=warnings
@@ -107,7 +115,8 @@ def _resized(rows: Rows, size: int, fits: bool) -> Rows:
     vectors = rows.pictures.vectors()
     if vectors is not None and vectors.shape[1] != size:
         raise LongtailError(
-            f"expected no --size with features, which have {vectors.shape[1]} numbers each, got {size}: remove it"
+            f"expected no --size with features, which have {vectors.shape[1]} numbers each, got"
+            f" {size}: remove it"
         )
     if vectors is not None:
         return rows
@@ -165,7 +174,9 @@ def _read_files(
     found: list[bytes | None],
     reasons: dict[int, str],
 ) -> None:
-    """Digests of files that stay on disk: those of an earlier reading where a file has not changed since."""
+    """Digests of files that stay on disk: those of an earlier reading where a file has not changed
+    since.
+    """
     stamps = {}
     for index, path in enumerate(paths):
         try:

@@ -1,7 +1,9 @@
-"""Where the images of a split are kept: in memory as pixels, as encoded files, or on disk. Or feature vectors in their place.
+"""Where the images of a split are kept: in memory as pixels, as encoded files, or on disk. Or
+feature
+vectors in their place.
 
-A store only keeps and decodes. What the images look like is decided by the data request: see `decoding.to_square`.
-"""
+A store only keeps and decodes. What the images look like is decided by the data request: see
+`decoding.to_square`."""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ T = TypeVar("T")
 
 
 class ImageStore(ABC):
-    """The images of a split. A kind of store has its own constructor; everything else is asked of it here."""
+    """The images of a split. A kind of store has its own constructor; everything else is asked of
+    it here.
+    """
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -68,7 +72,8 @@ class ArrayImages(ImageStore):
     def __post_init__(self) -> None:
         if self.pixels.dtype != torch.uint8 or self.pixels.ndim != 4 or self.pixels.shape[1] != 3:
             raise LongtailError(
-                f"expected pixels as uint8 (N, 3, H, W), got {self.pixels.dtype} {tuple(self.pixels.shape)}"
+                f"expected pixels as uint8 (N, 3, H, W), got {self.pixels.dtype}"
+                f" {tuple(self.pixels.shape)}"
             )
 
     @staticmethod
@@ -116,8 +121,8 @@ class FileImages(ImageStore):
             return decode(self.content(index))
         except (OSError, ValueError) as error:
             raise LongtailError(
-                f"expected an image, but {self.paths[index]} cannot be read ({error}). It was good when the data was opened: "
-                "restore it, or start again with --on-bad-image skip."
+                f"expected an image, but {self.paths[index]} cannot be read ({error}). It was good"
+                " when the data was opened: restore it, or start again with --on-bad-image skip."
             ) from error
 
     def take(self, rows: NDArray[np.int64]) -> FileImages:
@@ -141,7 +146,8 @@ class EncodedImages(ImageStore):
             return decode(self.blobs[index])
         except ValueError as error:
             raise LongtailError(
-                f"expected an image in row {index}, but it cannot be read ({error}). Get the file again."
+                f"expected an image in row {index}, but it cannot be read ({error}). Get the file"
+                " again."
             ) from error
 
     def take(self, rows: NDArray[np.int64]) -> EncodedImages:
@@ -176,14 +182,17 @@ class SquareImages(ImageStore):
 
 @dataclass(frozen=True)
 class VectorRows(ImageStore):
-    """Feature vectors in the place of images, float32 (N, D). Loaders hand them through; views are skipped."""
+    """Feature vectors in the place of images, float32 (N, D). Loaders hand them through; views are
+    skipped.
+    """
 
     rows: Tensor
 
     def __post_init__(self) -> None:
         if self.rows.dtype != torch.float32 or self.rows.ndim != 2:
             raise LongtailError(
-                f"expected features as float32 (N, D), got {self.rows.dtype} {tuple(self.rows.shape)}"
+                f"expected features as float32 (N, D), got {self.rows.dtype}"
+                f" {tuple(self.rows.shape)}"
             )
 
     def __len__(self) -> int:

@@ -1,14 +1,17 @@
-"""The same picture twice: to the byte, or resized, recompressed, brightened; within splits, across them, under two labels.
+"""The same picture twice: to the byte, or resized, recompressed, brightened; within splits, across
+them, under two labels.
 
-Pictures whose 64-bit hashes (`survey.perceptual_hash`) differ in at most 7 bits are found through 16-bit words: of the four words of such a
-pair one differs in at most one bit. Of these, pairs stay whose shapes agree and whose 16 x 16 thumbnails are alike. What is left is decoded
-again and compared in colour (`likeness`).
+Pictures whose 64-bit hashes (`survey.perceptual_hash`) differ in at most 7 bits are found through
+16-bit words: of the four words of such a pair one differs in at most one bit. Of these, pairs stay
+whose shapes agree and whose 16 x 16 thumbnails are alike. What is left is decoded again and
+compared in colour (`likeness`).
 
-How alike is too alike depends on the data: two photographs that correlate by 0.98 are one, two dark bodies on white need not be. So a pair
-is the same picture if it is much closer than either is to its tenth nearest neighbour in the same data (after the ratio test of Lowe 2004
-for matching features). The bounds were chosen by looking at pairs among the 60,000 images of CIFAR-10, of which some hundred are near
-duplicates, and among 30,336 images of plankton, where different animals look alike by the thousand.
-"""
+How alike is too alike depends on the data: two photographs that correlate by 0.98 are one, two dark
+bodies on white need not be. So a pair is the same picture if it is much closer than either is to
+its tenth nearest neighbour in the same data (after the ratio test of Lowe 2004 for matching
+features). The bounds were chosen by looking at pairs among the 60,000 images of CIFAR-10, of which
+some hundred are near duplicates, and among 30,336 images of plankton, where different animals look
+alike by the thousand."""
 
 from __future__ import annotations
 
@@ -40,11 +43,12 @@ FLIPS = (0, *(1 << bit for bit in range(16)))
 
 
 def duplicates(data: Dataset) -> dict[str, Any]:
-    """Groups of surveyed images that are one picture, the gravest first: across splits under two labels, under two labels, across splits.
+    """Groups of surveyed images that are one picture, the gravest first: across splits under two
+    labels, under two labels, across splits.
 
-    `across` counts, for each pair of splits, the images of the later split that the earlier one has too; `leaked` the test images that
-    training or validation has. `surplus` is how many images too many there are. `notes` say what was not searched.
-    """
+    `across` counts, for each pair of splits, the images of the later split that the earlier one has
+    too; `leaked` the test images that training or validation has. `surplus` is how many images too
+    many there are. `notes` say what was not searched."""
     looks = np.concatenate([part.looks for _, _, part in parts(data)])
     where = [(split, row, part) for split, own, part in parts(data) for row in range(len(own))]
     _, first, content = np.unique(looks["digest"], return_index=True, return_inverse=True)
@@ -100,17 +104,21 @@ def duplicates(data: Dataset) -> dict[str, Any]:
 def near(
     looks: NDArray[np.void], small: Callable[[int], Image.Image]
 ) -> tuple[list[tuple[int, int, float]], list[str]]:
-    """Pairs of rows that show the same picture, with their likeness, and what had to be left out. `small` gives a row's picture."""
+    """Pairs of rows that show the same picture, with their likeness, and what had to be left out.
+    `small` gives a row's picture.
+    """
     hashes = np.ascontiguousarray(looks["hash"])
     flips, notes = FLIPS, []
     if work(hashes, flips) > COMPARED:
         flips = FLIPS[:1]
         notes.append(
-            f"so many of the {len(looks):,} images look alike that near duplicates were searched less closely: some are missing."
+            f"so many of the {len(looks):,} images look alike that near duplicates were searched"
+            " less closely: some are missing."
         )
         if work(hashes, flips) > COMPARED:
             return [], [
-                f"so many of the {len(looks):,} images look alike that near duplicates were not searched."
+                f"so many of the {len(looks):,} images look alike that near duplicates were not"
+                " searched."
             ]
     kept: list[NDArray[np.int64]] = []
     total = 0
@@ -122,7 +130,8 @@ def near(
             total += len(kept[-1])
             if total > CHECKED:
                 notes.append(
-                    f"more than {CHECKED:,} pairs look alike: near duplicates beyond them were not searched."
+                    f"more than {CHECKED:,} pairs look alike: near duplicates beyond them were not"
+                    " searched."
                 )
                 break
     candidates = (
@@ -149,7 +158,9 @@ def near(
 
 
 def neighbours(thumbs: NDArray[np.uint8], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How alike each of these rows is to its tenth nearest neighbour, by thumbnail, among (a fixed draw of) all; copies do not count."""
+    """How alike each of these rows is to its tenth nearest neighbour, by thumbnail, among (a fixed
+    draw of) all; copies do not count.
+    """
     drawn = np.random.default_rng(0).permutation(len(thumbs))[:SAMPLE]
     all_ = _unit(thumbs[drawn])
     found = np.zeros(len(rows))
@@ -162,10 +173,12 @@ def neighbours(thumbs: NDArray[np.uint8], rows: NDArray[np.int64]) -> NDArray[np
 
 
 def likeness(first: Image.Image, second: Image.Image) -> float:
-    """How alike two pictures are in colour, 1 for the same: their correlation at half the sides of the smaller, 8 to 32 pixels.
+    """How alike two pictures are in colour, 1 for the same: their correlation at half the sides of
+    the
+    smaller, 8 to 32 pixels.
 
-    At half the size neither the way of resizing nor the noise of compression weighs much; what is drawn does.
-    """
+    At half the size neither the way of resizing nor the noise of compression weighs much; what is
+    drawn does."""
     width, height = (
         min(max(min(a, b) // 2, 8), 32) for a, b in zip(first.size, second.size, strict=True)
     )
@@ -181,7 +194,9 @@ def likeness(first: Image.Image, second: Image.Image) -> float:
 def close(
     hashes: NDArray[np.uint16], flips: Sequence[int] = FLIPS
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], int]]:
-    """All pairs of rows whose hashes (N, 4) differ in at most 7 bits, each once, in blocks; with how many pairs were compared for them."""
+    """All pairs of rows whose hashes (N, 4) differ in at most 7 bits, each once, in blocks; with
+    how many pairs were compared for them.
+    """
     for word in range(4):
         order = np.argsort(hashes[:, word], kind="stable")
         ordered = hashes[order]
@@ -198,9 +213,8 @@ def close(
                 )
                 near = np.flatnonzero(_bits(np.repeat(whole[rows], times) ^ whole[b]) <= RADIUS)
                 a, b = np.repeat(rows, times)[near], b[near]
-                once = (BITS[ordered[a, :word] ^ ordered[b, :word]] > 1).all(
-                    1
-                )  # no earlier word has found this pair
+                # No earlier word has found this pair
+                once = (BITS[ordered[a, :word] ^ ordered[b, :word]] > 1).all(1)
                 yield order[a[once]], order[b[once]], int(times.sum())
 
 
@@ -238,9 +252,8 @@ def _alike(
     width, height = (looks[side][a].astype(np.float64) for side in ("width", "height"))
     other_width, other_height = (looks[side][b].astype(np.float64) for side in ("width", "height"))
     least = np.minimum(np.minimum(width, height), np.minimum(other_width, other_height))
-    shape = (
-        np.abs(np.log(width * other_height / (height * other_width))) <= 0.01 + 1 / least
-    )  # a resized side is rounded to a pixel
+    # A resized side is rounded to a pixel
+    shape = np.abs(np.log(width * other_height / (height * other_width))) <= 0.01 + 1 / least
     both = np.flatnonzero(shape)
     shape[both] = (_unit(looks["thumb"][a[both]]) * _unit(looks["thumb"][b[both]])).sum(1) >= ALIKE
     return shape

@@ -15,11 +15,12 @@ Z = 1.959963984540054  # 95% of a normal distribution lies within so many deviat
 
 
 def facts(data: Dataset) -> dict[str, Any]:
-    """The class histogram, imbalance, groups, and how well each class can be evaluated; ready for JSON.
+    """The class histogram, imbalance, groups, and how well each class can be evaluated; ready for
+    JSON.
 
-    Imbalance, Gini and effective numbers are of the training images before holdout; `classes` are in the dataset's class order.
-    `known_to` is how far a 95% interval reaches to either side at worst, for a recall (Wilson's) or for a mean of recalls.
-    """
+    Imbalance, Gini and effective numbers are of the training images before holdout; `classes` are
+    in the dataset's class order. `known_to` is how far a 95% interval reaches to either side at
+    worst, for a recall (Wilson's) or for a mean of recalls."""
     per_split = {
         name: _counts(data, part)
         for name, part in (("train", data.train), ("val", data.val), ("test", data.test))
@@ -90,7 +91,9 @@ def gini(counts: Tensor) -> float:
 
 
 def equal_classes(counts: Sequence[int]) -> float:
-    """How many classes of equal size would be as hard to guess: the perplexity of the prior, e to its entropy.
+    """How many classes of equal size would be as hard to guess: the perplexity of the prior, e to
+    its
+    entropy.
 
     >>> equal_classes([5, 5, 5]), round(equal_classes([98, 1, 1]), 2)
     (3.0, 1.12)
@@ -100,7 +103,9 @@ def equal_classes(counts: Sequence[int]) -> float:
 
 
 def effective_number(count: int, *, beta: float = BETA) -> float:
-    """How many images a class is worth when each new one repeats the others a little: (1 - beta^n) / (1 - beta), Cui et al. 2019, eq. 2.
+    """How many images a class is worth when each new one repeats the others a little: (1 - beta^n)
+    /
+    (1 - beta), Cui et al. 2019, eq. 2.
 
     >>> round(effective_number(2, beta=0.5), 10), round(effective_number(10_000), 1)
     (1.5, 6321.4)
@@ -109,7 +114,9 @@ def effective_number(count: int, *, beta: float = BETA) -> float:
 
 
 def recall_known_to(images: int) -> float | None:
-    """How far a recall measured on so many test images may be off: half of Wilson's 95% interval where it is widest, at one half.
+    """How far a recall measured on so many test images may be off: half of Wilson's 95% interval
+    where
+    it is widest, at one half.
 
     >>> [round(recall_known_to(n), 2) for n in (1, 3, 20, 100)]
     [0.45, 0.37, 0.2, 0.1]
@@ -118,7 +125,9 @@ def recall_known_to(images: int) -> float | None:
 
 
 def mean_known_to(images: Sequence[int]) -> float | None:
-    """How far the mean of the recalls of classes with so many test images may be off, 95%, at worst; classes without any are not in it.
+    """How far the mean of the recalls of classes with so many test images may be off, 95%, at
+    worst;
+    classes without any are not in it.
 
     Of a single class it is `recall_known_to`.
 

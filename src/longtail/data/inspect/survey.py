@@ -1,4 +1,6 @@
-"""A close look at every image of a source: what can be read, how large it is, what had to be converted, and what it looks like in short."""
+"""A close look at every image of a source: what can be read, how large it is, what had to be
+converted, and what it looks like in short.
+"""
 
 from __future__ import annotations
 
@@ -72,13 +74,14 @@ class Survey:
 
     source: Source  # what can be read: its pictures are `SurveyedImages`, with digests
     unreadable: tuple[dict[str, str], ...]  # image, split, class and reason of each
-    emptied: tuple[
-        str, ...
-    ]  # classes of which no training image can be read: training refuses them
+    # Classes of which no training image can be read: training refuses them
+    emptied: tuple[str, ...]
 
 
 def survey(source: Source) -> Survey:
-    """Look at every image once. Those that cannot be read are left out and named, whole classes too; the rest is as training sees it."""
+    """Look at every image once. Those that cannot be read are left out and named, whole classes
+    too; the rest is as training sees it.
+    """
     splits: dict[str, Rows] = {}
     unreadable: list[dict[str, str]] = []
     if source.splits["train"].pictures.vectors() is not None:
@@ -108,7 +111,8 @@ def survey(source: Source) -> Survey:
     if not len(splits["train"]):
         shown = several(f"{own['image']} ({own['reason']})" for own in unreadable)
         raise LongtailError(
-            f"expected training images that can be read, got none among {len(unreadable):,} files: {shown}. Repair them."
+            f"expected training images that can be read, got none among {len(unreadable):,} files:"
+            f" {shown}. Repair them."
         )
     trained = set(splits["train"].target.tolist())
     emptied = tuple(
@@ -124,7 +128,9 @@ def survey(source: Source) -> Survey:
 
 
 def unread(source: Source) -> Source:
-    """The source with names in place of contents: enough to count, without reading a file. Other images are held out than in training."""
+    """The source with names in place of contents: enough to count, without reading a file. Other
+    images are held out than in training.
+    """
     splits = {
         split: replace(
             rows,
@@ -137,11 +143,12 @@ def unread(source: Source) -> Source:
 
 
 def files(data: Dataset) -> dict[str, Any]:
-    """Sizes and shapes of the surveyed images, those far from the others, what was converted, and what is blank; ready for JSON.
+    """Sizes and shapes of the surveyed images, those far from the others, what was converted, and
+    what
+    is blank; ready for JSON.
 
-    Far away is a longest side below a quarter or above four times the median's, or an aspect ratio three times off the median's.
-    The first hundred of each kind are named.
-    """
+    Far away is a longest side below a quarter or above four times the median's, or an aspect ratio
+    three times off the median's. The first hundred of each kind are named."""
     looks = np.concatenate([part.looks for _, _, part in parts(data)])
     where = [(split, row) for split, own, _ in parts(data) for row in range(len(own))]
     width, height = looks["width"].astype(np.int64), looks["height"].astype(np.int64)
@@ -208,12 +215,14 @@ def blank(looks: NDArray[np.void]) -> NDArray[np.bool_]:
 
 
 def perceptual_hash(grey: NDArray[Any]) -> NDArray[np.uint16]:
-    """64 bits that hardly change when a picture is resized, recompressed or brightened: the signs of its 64 lowest frequencies.
+    """64 bits that hardly change when a picture is resized, recompressed or brightened: the signs
+    of
+    its 64 lowest frequencies.
 
-    After the pHash of Zauner 2010 ("Implementation and Benchmarking of Perceptual Image Hash Functions"), with the sign in place of the
-    median and the frequencies in the order of their sum, dealt out to four words of 16 bits so that each word has low and high ones.
-    `grey` is 32 x 32; the mean is not among the frequencies.
-    """
+    After the pHash of Zauner 2010 ("Implementation and Benchmarking of Perceptual Image Hash
+    Functions"), with the sign in place of the median and the frequencies in the order of their sum,
+    dealt out to four words of 16 bits so that each word has low and high ones. `grey` is 32 x 32;
+    the mean is not among the frequencies."""
     rows, columns, basis = _frequencies()
     waves = basis @ np.asarray(grey, dtype=np.float32) @ basis.T
     return np.packbits(waves[rows, columns] > 0).view(np.uint16)
@@ -253,9 +262,8 @@ def _looked_at(rows: Rows, split: str) -> tuple[NDArray[np.void], dict[int, str]
 def _opened_small(content: bytes, own: Any) -> Image.Image:
     image = open_image(content)
     orientation = image.getexif().get(0x0112, 1)
-    turned = (
-        orientation in (5, 6, 7, 8) and image.format != "TIFF"
-    )  # of which Pillow gives the size as it will be
+    # Of which Pillow gives the size as it will be
+    turned = orientation in (5, 6, 7, 8) and image.format != "TIFF"
     own["width"], own["height"] = image.size[::-1] if turned else image.size
     seen = (
         image.mode in ("1", "L", "LA", "La"),
@@ -267,9 +275,8 @@ def _opened_small(content: bytes, own: Any) -> Image.Image:
         getattr(image, "n_frames", 1) > 1,
     )
     own["kinds"] = sum(1 << bit for bit, one in enumerate(seen) if one)
-    image.draft(
-        "RGB", (64, 64)
-    )  # a JPEG is decoded at a fraction of its size, not below this, but to its last byte
+    # A JPEG is decoded at a fraction of its size, not below this, but to its last byte
+    image.draft("RGB", (64, 64))
     return upright(image)
 
 

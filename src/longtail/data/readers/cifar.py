@@ -1,9 +1,10 @@
 """CIFAR-10 and CIFAR-100, whole or cut long-tailed by the field's convention (Cao et al. 2019).
 
-Under `root` (`data` in the current folder unless given) either torchvision's files are found (`cifar-10-batches-py`, `cifar-100-python`) or
-the Hub's parquet files, there or in a sub-folder `cifar10`, `cifar100`; else torchvision downloads its files there. The conventional cut
-depends on the order of the images: another order gives the conventional counts with other images, and the data is marked so.
-"""
+Under `root` (`data` in the current folder unless given) either torchvision's files are found
+(`cifar-10-batches-py`, `cifar-100-python`) or the Hub's parquet files, there or in a sub-folder
+`cifar10`, `cifar100`; else torchvision downloads its files there. The conventional cut depends on
+the order of the images: another order gives the conventional counts with other images, and the data
+is marked so."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ KINDS = {
         partial(rank_groups, cuts=(3, 4, 3)),
         "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
     ),
-    # We have not seen CIFAR-100 in its original order: only torchvision's own files, which it checks, are known to be in it.
+    # We have not seen CIFAR-100 in its original order: only torchvision's own files, which it
+    # checks, are known to be in it.
     "cifar100": Kind(
         "cifar100", "cifar-100-python", tuple(CIFAR100.split()), threshold_groups, None
     ),
@@ -65,7 +67,9 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Part:
-    """The labels of a split, and a way to get the pixels (N, 3, 32, 32) of some rows: a cut decodes only what it keeps."""
+    """The labels of a split, and a way to get the pixels (N, 3, 32, 32) of some rows: a cut decodes
+    only what it keeps.
+    """
 
     target: NDArray[np.int64]
     pixels: Callable[[NDArray[np.int64]], NDArray[np.uint8]]
@@ -74,7 +78,9 @@ class Part:
 def cifar(
     name: str, *, root: Path | None = None, imbalance: float | None = None, profile: Profile = "exp"
 ) -> Source:
-    """CIFAR by name: `cifar10`, `cifar100`, or with `-lt` cut long-tailed (imbalance 100 unless given); the test set is always whole."""
+    """CIFAR by name: `cifar10`, `cifar100`, or with `-lt` cut long-tailed (imbalance 100 unless
+    given); the test set is always whole.
+    """
     kind = KINDS[name.removesuffix("-lt")]
     train, test, original = _find(kind, Path("data") if root is None else root)
     caveats: tuple[str, ...] = ()
@@ -118,8 +124,9 @@ def _find(kind: Kind, root: Path) -> tuple[Part, Part, bool]:
         return *_torchvision(kind, root, download=True), True
     except OSError as error:  # what urllib raises without a network
         raise LongtailError(
-            f"expected {kind.name} under {root.resolve()}, got no copy there and no download ({error}). Put torchvision's folder "
-            f"{kind.folder} or the Hub's train-*.parquet and test-*.parquet into {root / kind.name}, or give their place with --root."
+            f"expected {kind.name} under {root.resolve()}, got no copy there and no download"
+            f" ({error}). Put torchvision's folder {kind.folder} or the Hub's train-*.parquet and"
+            f" test-*.parquet into {root / kind.name}, or give their place with --root."
         ) from error
 
 
@@ -133,8 +140,8 @@ def _torchvision(kind: Kind, folder: Path, *, download: bool) -> tuple[Part, Par
             whole = getattr(datasets, kind.name.upper())(folder, train=train, download=download)
         except RuntimeError as error:
             raise LongtailError(
-                f"expected torchvision's files of {kind.name} in {folder / kind.folder}, but they are incomplete or altered ({error}). "
-                "Remove this folder to download it again."
+                f"expected torchvision's files of {kind.name} in {folder / kind.folder}, but they"
+                f" are incomplete or altered ({error}). Remove this folder to download it again."
             ) from error
         data: NDArray[np.uint8] = whole.data.transpose(0, 3, 1, 2)
         parts.append(Part(np.array(whole.targets, dtype=np.int64), partial(np.take, data, axis=0)))
@@ -147,8 +154,9 @@ def _parquet(kind: Kind, files: list[Path]) -> Part:
     labels, counts = np.unique(target, return_counts=True)
     if labels.tolist() != list(range(len(kind.classes))) or counts.min() != counts.max():
         raise LongtailError(
-            f"expected {kind.name} with labels 0 to {len(kind.classes) - 1}, equally often, in {files[0]}; got {len(labels)} labels with "
-            f"{counts.min()} to {counts.max()} rows in column {shards.label!r}. Give the folder of {kind.name} with --root."
+            f"expected {kind.name} with labels 0 to {len(kind.classes) - 1}, equally often, in"
+            f" {files[0]}; got {len(labels)} labels with {counts.min()} to {counts.max()} rows in"
+            f" column {shards.label!r}. Give the folder of {kind.name} with --root."
         )
     blobs, _ = shards.content()
     return Part(target, partial(_decoded, EncodedImages(tuple(blobs))))

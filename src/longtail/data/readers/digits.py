@@ -1,8 +1,8 @@
 """Long-tailed digits that come with the package: 1,797 real 8x8 images.
 
-The data is the test part of "Optical Recognition of Handwritten Digits" by E. Alpaydin and C. Kaynak (UCI Machine Learning Repository,
-https://doi.org/10.24432/C50P49), licensed CC BY 4.0, as distributed with scikit-learn; its 17 grey levels are scaled to 0..255.
-"""
+The data is the test part of "Optical Recognition of Handwritten Digits" by E. Alpaydin and C.
+Kaynak (UCI Machine Learning Repository, https://doi.org/10.24432/C50P49), licensed CC BY 4.0, as
+distributed with scikit-learn; its 17 grey levels are scaled to 0..255."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ LARGEST = 120  # training images of the largest class: every class has 174 or mo
 
 
 def digits(*, imbalance: float | None = None, profile: Profile = "exp") -> Source:
-    """Digits with 120 training images of the 0 down to 6 of the 9 (imbalance 20), and a balanced test set of 500."""
+    """Digits with 120 training images of the 0 down to 6 of the 9 (imbalance 20), and a balanced
+    test set of 500.
+    """
     with (files("longtail.data") / "digits.npz").open("rb") as stream, np.load(stream) as stored:
         grey, target = stored["image"], stored["target"].astype(np.int64)
     pixels = np.ascontiguousarray(np.repeat(grey[:, None], 3, axis=1))

@@ -1,4 +1,6 @@
-"""Feature vectors in the place of images: an .npz of what a frozen network computed. Nothing in it is executed.
+"""Feature vectors in the place of images: an .npz of what a frozen network computed. Nothing in it
+is
+executed.
 
 | array | shape | |
 |:--|:--|:--|
@@ -42,7 +44,8 @@ def features(path: Path) -> Source:
         per_row = name in ("target", "split", "ids") or name.startswith(COLUMN)
         if per_row and values.shape[:1] != (rows,):
             raise LongtailError(
-                f"{path}: expected {name} with a value for each of {rows} rows, got shape {values.shape}."
+                f"{path}: expected {name} with a value for each of {rows} rows, got shape"
+                f" {values.shape}."
             )
     words = [str(word) for word in arrays.get("split", np.full(rows, "train")).tolist()]
     if strange := sorted({word for word in words if split_named(word) is None}):
@@ -94,7 +97,8 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
             arrays = {name: archive[name] for name in archive.files}
     except (BadZipFile, ValueError, OSError, EOFError, AttributeError) as error:
         raise LongtailError(
-            f"{path}: expected an .npz with the arrays features and target, got something else ({error})."
+            f"{path}: expected an .npz with the arrays features and target, got something else"
+            f" ({error})."
         ) from error
     missing = [name for name in ("features", "target") if name not in arrays]
     if missing:
@@ -108,7 +112,8 @@ def _vectors(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float32]
     stored = arrays["features"]
     if (stored.dtype == np.uint8) != ("scale" in arrays):
         raise LongtailError(
-            f"{path}: expected scale together with uint8 features and only then, got {stored.dtype}."
+            f"{path}: expected scale together with uint8 features and only then, got"
+            f" {stored.dtype}."
         )
     vectors = np.ascontiguousarray(stored, dtype=np.float32)
     if "scale" in arrays:

@@ -31,18 +31,19 @@ LITTER = {"thumbs.db", "desktop.ini"}  # left by file browsers, like names that 
 
 
 def folder(path: Path, *, least: int = 2) -> Source:
-    """Images by class folder, `least` of them or more; classes in code-point order; images may lie deeper inside a class folder.
+    """Images by class folder, `least` of them or more; classes in code-point order; images may lie
+    deeper inside a class folder.
 
-    The folders are splits, not classes, where `train` is among them and all are called train, val (valid, validation) or test.
-    """
+    The folders are splits, not classes, where `train` is among them and all are called train, val
+    (valid, validation) or test."""
     above = _folders(path)
     parts, known = {"train": path}, {split_named(name) for name in above}
     if "train" in known and len(known - {None}) > 1 and None in known:
         strangers = several(name for name in above if split_named(name) is None)
         raise LongtailError(
-            f"{path}: expected either splits (train, val, test) or classes, got both: {strangers} beside "
-            f"{several(name for name in above if split_named(name))}. "
-            "Move what is not a split elsewhere, or rename classes that are called like splits."
+            f"{path}: expected either splits (train, val, test) or classes, got both: {strangers}"
+            f" beside {several(name for name in above if split_named(name))}. Move what is not a"
+            " split elsewhere, or rename classes that are called like splits."
         )
     if "train" in known and None not in known:
         parts = {}
@@ -51,13 +52,15 @@ def folder(path: Path, *, least: int = 2) -> Source:
             assert split is not None
             if split in parts:
                 raise LongtailError(
-                    f"{path}: expected one folder for {split}, got {parts[split].name} and {name}. Merge or rename them."
+                    f"{path}: expected one folder for {split}, got {parts[split].name} and {name}."
+                    " Merge or rename them."
                 )
             parts[split] = path / name
     names = {split: _folders(place) for split, place in parts.items()}
     if not names["train"]:
         raise LongtailError(
-            f"{parts['train']}: expected a folder of class folders, got none in it. Put each class's images into a folder of its name."
+            f"{parts['train']}: expected a folder of class folders, got none in it. Put each"
+            " class's images into a folder of its name."
         )
     classes = tuple(sorted({name for part in names.values() for name in part}))
     index = {name: i for i, name in enumerate(classes)}
@@ -73,8 +76,9 @@ def folder(path: Path, *, least: int = 2) -> Source:
                 empty.append(name)
         if split == "train" and empty:
             raise LongtailError(
-                f"{place}: expected at least one training image in every class, got none in {several(empty, shown=20)} "
-                f"(of the kinds {' '.join(sorted(SUFFIXES))}). Add images or remove the folder."
+                f"{place}: expected at least one training image in every class, got none in"
+                f" {several(empty, shown=20)} (of the kinds {' '.join(sorted(SUFFIXES))}). Add"
+                " images or remove the folder."
             )
         if paths:
             ids = tuple(Path(file).relative_to(path).as_posix() for file in paths)
@@ -87,17 +91,20 @@ def folder(path: Path, *, least: int = 2) -> Source:
     ]
     if len(classes) < least:
         raise LongtailError(
-            f"{path}: expected at least two class folders, got only {classes[0]}. If the classes are inside it, give {path / classes[0]}."
+            f"{path}: expected at least two class folders, got only {classes[0]}. If the classes"
+            f" are inside it, give {path / classes[0]}."
         )
     warnings = []
     if loose:
         warnings.append(
-            f"{len(loose):,} images lie beside the class folders and were left out: {several(sorted(loose))}."
+            f"{len(loose):,} images lie beside the class folders and were left out:"
+            f" {several(sorted(loose))}."
         )
     if ignored:
         relative = (Path(file).relative_to(path).as_posix() for file in ignored)
         warnings.append(
-            f"{len(ignored):,} files are not images by their suffix and were left out: {several(relative)}."
+            f"{len(ignored):,} files are not images by their suffix and were left out:"
+            f" {several(relative)}."
         )
     return Source(path.resolve().name, classes, splits, natural_groups, warnings=tuple(warnings))
 
@@ -108,14 +115,13 @@ def _folders(path: Path) -> list[str]:
         for entry in os.scandir(path)
         if entry.is_dir() and not entry.name.startswith(".")
     )
-    strange = [
-        name for name in names if any("\udc80" <= letter <= "\udcff" for letter in name)
-    ]  # bytes that are no UTF-8
-    if (
-        strange
-    ):  # names of files may be anything, but that of a class is written into files and pages
+    # Bytes that are no UTF-8
+    strange = [name for name in names if any("\udc80" <= letter <= "\udcff" for letter in name)]
+    # Names of files may be anything, but that of a class is written into files and pages
+    if strange:
         raise LongtailError(
-            f"{path}: expected class folders with names in UTF-8, got {several(map(ascii, strange))}. Rename them."
+            f"{path}: expected class folders with names in UTF-8, got"
+            f" {several(map(ascii, strange))}. Rename them."
         )
     return names
 
@@ -125,7 +131,9 @@ def _is_image(name: str) -> bool:
 
 
 def walked(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """A folder and those inside, each with the names of its files; sorted, without hidden ones, and without links that lead back up."""
+    """A folder and those inside, each with the names of its files; sorted, without hidden ones, and
+    without links that lead back up.
+    """
     seen: set[str] = set()
     for place, folders, files in os.walk(path, followlinks=True):
         seen.add(os.path.realpath(place))

@@ -20,7 +20,9 @@ def is_function(name: str) -> bool:
 
 
 def from_function(name: str, *, root: Path | None = None) -> Source:
-    """Import the function and call it, with the root where one is given. It may bring a scorer (`Source.scorer`)."""
+    """Import the function and call it, with the root where one is given. It may bring a scorer
+    (`Source.scorer`).
+    """
     reader = import_function(name)
     source = reader() if root is None else reader(root)
     if not isinstance(source, Source):

@@ -1,4 +1,6 @@
-"""List files: one image per line with its label. ImageNet-LT, Places-LT and iNaturalist 2018 are published this way."""
+"""List files: one image per line with its label. ImageNet-LT, Places-LT and iNaturalist 2018 are
+published this way.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +49,16 @@ PUBLISHED = {
 
 
 def image_list(path: Path, *, root: Path | None = None) -> Source:
-    """Images from a list: a .txt of `path label` lines, or a .csv of `path,label` with or without header and a column `split`.
+    """Images from a list: a .txt of `path label` lines, or a .csv of `path,label` with or without
+    header and a column `split`.
 
-    Further columns that the header of a .csv names are columns of the data (`columns.read_columns`).
+    Further columns that the header of a .csv names are columns of the data
+    (`columns.read_columns`).
 
-    Paths are relative to `root`, or to the list's folder. Labels are integers from 0 on, or words, whose classes are then in code-point
-    order. A file `classes.txt` beside the list, one name per line, names integer labels and fixes the order of words. A list whose name
-    ends in `train` is read together with those that end in `val` (`valid`, `validation`) and `test` instead.
-    """
+    Paths are relative to `root`, or to the list's folder. Labels are integers from 0 on, or words,
+    whose classes are then in code-point order. A file `classes.txt` beside the list, one name per
+    line, names integer labels and fixes the order of words. A list whose name ends in `train` is
+    read together with those that end in `val` (`valid`, `validation`) and `test` instead."""
     entries, cells = _csv(path) if path.suffix.lower() == ".csv" else (_text(path), [])
     warnings = []
     if path.stem.lower().endswith("train") and all(split == "train" for *_, split in entries):
@@ -102,10 +106,11 @@ def _with_columns(
 
 
 def published(name: str, *, root: Path | None = None) -> Source:
-    """ImageNet-LT, Places-LT or iNaturalist 2018: the field's list files in `root`, with paths of images relative to it.
+    """ImageNet-LT, Places-LT or iNaturalist 2018: the field's list files in `root`, with paths of
+    images relative to it.
 
-    They are evaluated as everybody does: the shorter side becomes 256, then the central square of 224 pixels is taken.
-    """
+    They are evaluated as everybody does: the shorter side becomes 256, then the central square of
+    224 pixels is taken."""
     known = PUBLISHED[name]
     root = Path("data") / name if root is None else root
     files = {"train": known.train, "val": known.val, "test": known.test}
@@ -113,10 +118,10 @@ def published(name: str, *, root: Path | None = None) -> Source:
     missing = [file.name for file in lists.values() if not file.is_file()]
     if missing:
         raise LongtailError(
-            f"expected the list files {', '.join(file.name for file in lists.values())} of {name} in {root.resolve()}, "
-            f"got no {', '.join(missing)}. "
-            "Put the field's lists there (lines of `path label`) beside the images they name, or give their folder with --root. "
-            "Their images are not downloaded for you."
+            f"expected the list files {', '.join(file.name for file in lists.values())} of {name}"
+            f" in {root.resolve()}, got no {', '.join(missing)}. Put the field's lists there (lines"
+            " of `path label`) beside the images they name, or give their folder with --root."
+            " Their images are not downloaded for you."
         )
     entries = [
         (path, label, split) for split, file in lists.items() for path, label, _ in _text(file)
@@ -154,7 +159,9 @@ def _names(folder: Path) -> tuple[str, ...] | None:
 
 
 def _named_by_folders(entries: list[Entry], classes: int) -> tuple[str, ...] | None:
-    """The names of the folders that the classes lie in, such as n01440764, where each has one of its own."""
+    """The names of the folders that the classes lie in, such as n01440764, where each has one of
+    its own.
+    """
     folders: dict[str, set[str]] = {str(label): set() for label in range(classes)}
     for path, label, _ in entries:
         if label in folders:
@@ -174,7 +181,8 @@ def _source(
 ) -> Source:
     if not any(split == "train" for *_, split in entries):
         raise LongtailError(
-            f"{where}: expected training images, got none among {len(entries)} lines. A line is `path label`, or path,label in a .csv."
+            f"{where}: expected training images, got none among {len(entries)} lines. A line is"
+            " `path label`, or path,label in a .csv."
         )
     missing = [path for path, _, _ in entries if not os.path.isfile(root / path)]
     if missing:
@@ -201,12 +209,14 @@ def _source(
             if len(numbers) < len(names):
                 same = next(word for number, word in enumerate(names) if numbers[word] != number)
                 raise LongtailError(
-                    f"{where}: expected each label once in classes.txt, got {same!r} twice. Correct it, or use numbers as labels."
+                    f"{where}: expected each label once in classes.txt, got {same!r} twice. Correct"
+                    " it, or use numbers as labels."
                 )
             unnamed = sorted(set(classes) - set(numbers))
             if unnamed:
                 raise LongtailError(
-                    f"{where}: expected labels that classes.txt names, got {several(unnamed)}. Add them there or correct the list."
+                    f"{where}: expected labels that classes.txt names, got {several(unnamed)}. Add"
+                    " them there or correct the list."
                 )
             order = np.array([numbers[word] for word in classes], dtype=np.int64)
             classes, targets = names, {split: order[part] for split, part in targets.items()}
@@ -234,7 +244,8 @@ def _text(path: Path) -> list[Entry]:
         parts = line.strip().rsplit(maxsplit=1)
         if len(parts) != 2:
             raise LongtailError(
-                f"{path}, line {number}: expected `path label`, got {line.strip()!r}. Give every image a label."
+                f"{path}, line {number}: expected `path label`, got {line.strip()!r}. Give every"
+                " image a label."
             )
         entries.append((parts[0], parts[1], "train"))
     return entries
@@ -261,8 +272,9 @@ def _csv(path: Path) -> tuple[list[Entry], list[dict[str, str]]]:
         split = split_named(known.get("split") or "train")
         if not known.get("path") or not known.get("label") or split is None:
             raise LongtailError(
-                f"{path}, line {number}: expected path,label or path,label,split (train, val or test), got {','.join(row)!r}. "
-                "Name the columns in a first line `path,label` if there are others."
+                f"{path}, line {number}: expected path,label or path,label,split (train, val or"
+                f" test), got {','.join(row)!r}. Name the columns in a first line `path,label` if"
+                " there are others."
             )
         entries.append((known["path"], known["label"], split))
         cells.append({name: row[column] for name, column in others.items() if column < len(row)})

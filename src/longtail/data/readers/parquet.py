@@ -1,4 +1,6 @@
-"""Images in parquet files as the Hub stores them: a struct<bytes, path> column `img` or `image`, and a column `label` or `fine_label`."""
+"""Images in parquet files as the Hub stores them: a struct<bytes, path> column `img` or `image`,
+and a column `label` or `fine_label`.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ class Shards:
         empty = [row for row, blob in enumerate(blobs) if not blob]
         if empty:
             raise LongtailError(
-                f"{self.files[0].parent}: expected image bytes in column {self.image!r}, got none in row {several(empty)}."
+                f"{self.files[0].parent}: expected image bytes in column {self.image!r}, got none"
+                f" in row {several(empty)}."
             )
         return blobs, [
             path for table in columns for path in table.column(f"{self.image}.path").to_pylist()
@@ -75,7 +78,9 @@ class Shards:
 
 
 def parquet_files(path: Path) -> dict[str, list[Path]]:
-    """The parquet files in a folder (or its sub-folder `data`), by the split their names begin with; all training where none says one."""
+    """The parquet files in a folder (or its sub-folder `data`), by the split their names begin
+    with; all training where none says one.
+    """
     if path.is_file():
         return {"train": [path]}
     for folder in (path, path / "data"):
@@ -86,8 +91,9 @@ def parquet_files(path: Path) -> dict[str, list[Path]]:
         if unnamed and found:
             named = several(file.name for own in found.values() for file in own)
             raise LongtailError(
-                f"{folder}: expected every parquet file to begin with its split (train, val, test) or none, got "
-                f"{several(file.name for file in unnamed)} beside {named}. Rename them."
+                f"{folder}: expected every parquet file to begin with its split (train, val, test)"
+                f" or none, got {several(file.name for file in unnamed)} beside {named}. Rename"
+                " them."
             )
         if unnamed or found:
             return {split: own for split, own in found.items() if split is not None} or {
@@ -97,13 +103,16 @@ def parquet_files(path: Path) -> dict[str, list[Path]]:
 
 
 def open_shards(files: Sequence[Path]) -> Shards:
-    """Look at the schema of a split's files: where the images are, where the labels, what the classes are called."""
+    """Look at the schema of a split's files: where the images are, where the labels, what the
+    classes are called.
+    """
     schema = _pyarrow().read_schema(files[0])
     image = next((name for name in ("img", "image") if name in schema.names), None)
     label = next((name for name in ("label", "fine_label") if name in schema.names), None)
     if image is None or label is None:
         raise LongtailError(
-            f"{files[0]}: expected a column img or image and a column label or fine_label, got {several(schema.names, shown=20)}."
+            f"{files[0]}: expected a column img or image and a column label or fine_label, got"
+            f" {several(schema.names, shown=20)}."
         )
     stored = (schema.metadata or {}).get(b"huggingface")
     features = json.loads(stored)["info"]["features"] if stored else {}
@@ -112,24 +121,29 @@ def open_shards(files: Sequence[Path]) -> Shards:
 
 
 def parquet(path: Path) -> Source:
-    """Images from a parquet file, or from a folder of shards such as `train-00000-of-00001.parquet`."""
+    """Images from a parquet file, or from a folder of shards such as
+    `train-00000-of-00001.parquet`.
+    """
     files = parquet_files(path)
     if "train" not in files:
         raise LongtailError(
-            f"{path}: expected parquet files of a training split (train-*.parquet), got only {several(files)}."
+            f"{path}: expected parquet files of a training split (train-*.parquet), got only"
+            f" {several(files)}."
         )
     bytes_ = sum(file.stat().st_size for part in files.values() for file in part)
     if bytes_ > LARGEST:
         raise LongtailError(
-            f"{path}: expected at most {LARGEST >> 30} GB of parquet files, which are held in memory, got {bytes_ / 2**30:.1f} GB. "
-            "Unpack the images into a folder of class folders, which is streamed."
+            f"{path}: expected at most {LARGEST >> 30} GB of parquet files, which are held in"
+            f" memory, got {bytes_ / 2**30:.1f} GB. Unpack the images into a folder of class"
+            " folders, which is streamed."
         )
     shards = {split: open_shards(part) for split, part in files.items()}
     labels = {split: part.labels() for split, part in shards.items()}
     for split, own in labels.items():
         if missing := [row for row, label in enumerate(own) if label is None]:
             raise LongtailError(
-                f"{path}: expected a label for every image, got none in row {several(missing)} of {split}. Label or remove them."
+                f"{path}: expected a label for every image, got none in row {several(missing)} of"
+                f" {split}. Label or remove them."
             )
     if all(isinstance(label, int) for part in labels.values() for label in part):
         targets = {split: np.array(part, dtype=np.int64) for split, part in labels.items()}
@@ -164,6 +178,7 @@ def _pyarrow() -> Any:
         import pyarrow.parquet
     except ImportError as error:
         raise LongtailError(
-            "expected pyarrow, which reads parquet files, got none. Do: pip install 'longtail[data]'"
+            "expected pyarrow, which reads parquet files, got none. Do: pip install"
+            " 'longtail[data]'"
         ) from error
     return pyarrow.parquet
