@@ -136,7 +136,7 @@ def test_pictures_can_be_pasted_and_dropped(page: Page, way: str) -> None:
 def test_the_keyboard_reaches_the_upload_and_everything_has_a_name(page: Page) -> None:
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "image"
-    assert page.evaluate("document.activeElement.labels[0].innerText.includes('Choose a picture')")
+    assert page.evaluate("document.activeElement.labels[0].innerText.includes('Choose an image')")
     outline: Any = page.evaluate("getComputedStyle(document.getElementById('drop')).outlineStyle")
     assert outline == "solid"
     assert page.evaluate("document.documentElement.lang") == "en"

@@ -3,33 +3,38 @@
 const part = (id) => document.getElementById(id);
 const percent = (value) => `${(100 * value).toFixed(1)}%`;
 let limit = Infinity;
-let asked = 0; // the newest question: answers to older ones come too late
+let newest = 0; // the number of the last request: replies to earlier ones are ignored
 let shown = null;
 
 part("address").textContent = location.origin;
 
 fetch("health").then((reply) => reply.json()).then((about) => {
   limit = about.megabytes * 1e6;
-  const score = about.balanced_accuracy === null ? "" : `, balanced accuracy ${percent(about.balanced_accuracy)} on its test images`;
-  part("model").textContent = `A classifier of ${about.classes.length} classes: ${about.recipe} on ${about.data}${score}.`;
-  part("hint").textContent = `At most ${about.megabytes} MB. It goes to this server only, and is not kept.`;
+  const accuracy = about.balanced_accuracy;
+  const score =
+    accuracy === null ? "" : `, balanced accuracy ${percent(accuracy)} on its test images`;
+  part("model").textContent =
+    `A classifier of ${about.classes.length} classes: ${about.recipe} on ${about.data}${score}.`;
+  part("hint").textContent =
+    `At most ${about.megabytes} MB. It goes to this server only, and is not stored.`;
   document.title = `${about.recipe} on ${about.data}`;
 }).catch(() => {});
 
-function fail(sentence) {
+function fail(message) {
   part("status").textContent = "";
   part("result").hidden = true;
-  part("problem").textContent = sentence;
+  part("problem").textContent = message;
 }
 
 function bars(top) {
-  part("bars").replaceChildren(...top.map((own) => {
+  part("bars").replaceChildren(...top.map((entry) => {
     const line = document.createElement("li");
-    const [name, track, bar, value] = ["span", "div", "div", "span"].map((kind) => document.createElement(kind));
-    [name.className, track.className, bar.className, value.className] = ["name", "track", "bar", "value"];
-    name.textContent = own.class;
-    value.textContent = percent(own.probability);
-    bar.style.width = percent(own.probability);
+    const create = (kind, name) => Object.assign(document.createElement(kind), { className: name });
+    const [name, track] = [create("span", "name"), create("div", "track")];
+    const [bar, value] = [create("div", "bar"), create("span", "value")];
+    name.textContent = entry.class;
+    value.textContent = percent(entry.probability);
+    bar.style.width = percent(entry.probability);
     track.setAttribute("aria-hidden", "true");
     track.append(bar);
     line.append(name, track, value);
@@ -37,29 +42,32 @@ function bars(top) {
   }));
 }
 
-function show(found, file) {
-  part("answer").textContent = `${found.class}, ${percent(found.probability)}`;
-  part("abstain").hidden = !found.abstain;
+function show(prediction, file) {
+  part("answer").textContent = `${prediction.class}, ${percent(prediction.probability)}`;
+  part("abstain").hidden = !prediction.abstain;
   part("abstain").textContent = "Better ask a person: the network cannot decide on one class.";
-  part("set").hidden = !found.set;
-  if (found.set) {
-    const some = found.set.length ? found.set.join(", ") : "empty, for no class is probable enough";
-    part("set").textContent = `Prediction set, which holds the true class in about ${Math.round(1000 * found.level) / 10}% of cases: ${some}.`;
+  part("set").hidden = !prediction.set;
+  if (prediction.set) {
+    const classes = prediction.set.join(", ") || "empty: no class is probable enough";
+    const level = Math.round(1000 * prediction.level) / 10;
+    part("set").textContent =
+      `Prediction set, which contains the true class in about ${level}% of cases: ${classes}.`;
   }
-  bars(found.top);
+  bars(prediction.top);
   if (shown) URL.revokeObjectURL(shown);
   shown = URL.createObjectURL(file);
   part("chosen").hidden = false;
   part("picture").src = shown;
-  part("picture").alt = `The picture you chose${file.name ? `, ${file.name}` : ""}`;
-  part("mapped").hidden = !found.map;
-  part("unmapped").hidden = Boolean(found.map);
-  if (found.map) {
-    part("map").src = found.map;
-    part("map").alt = `Your picture with a map of what spoke for ${found.class}: yellow most, blue least`;
-    part("kind").textContent = `Where the network looked (${found.map_kind}): yellow most, blue least`;
+  part("picture").alt = `The image you chose${file.name ? `, ${file.name}` : ""}`;
+  part("mapped").hidden = !prediction.map;
+  part("unmapped").hidden = Boolean(prediction.map);
+  if (prediction.map) {
+    part("map").src = prediction.map;
+    part("map").alt =
+      `Your image with the saliency map of ${prediction.class}: yellow most, blue least`;
+    part("kind").textContent = `Saliency map (${prediction.map_kind}): yellow most, blue least`;
   } else {
-    part("unmapped").textContent = `This network does not show where it looks (${found.map_kind}).`;
+    part("unmapped").textContent = `This network has no saliency map (${prediction.map_kind}).`;
   }
   part("status").textContent = "";
   part("problem").textContent = "";
@@ -67,38 +75,46 @@ function show(found, file) {
   part("answer").focus();
 }
 
-async function ask(file) {
+async function predict(file) {
   if (!file) return;
-  const question = ++asked;
+  const request = ++newest;
   part("problem").textContent = "";
   if (file.size > limit) {
-    fail(`This file has ${(file.size / 1e6).toFixed(1)} MB, and the server takes at most ${limit / 1e6} MB: choose a smaller one.`);
+    const size = (file.size / 1e6).toFixed(1);
+    const most = limit / 1e6;
+    fail(`This file has ${size} MB, and the server takes at most ${most} MB: choose a smaller one.`);
     return;
   }
-  part("status").textContent = "Looking ...";
+  part("status").textContent = "Classifying ...";
   const form = new FormData();
   form.append("image", file, file.name || "pasted");
-  let reply, found;
+  let reply, content;
   try {
     reply = await fetch("predict?map=true", { method: "POST", body: form });
-    found = await reply.json();
+    content = await reply.json();
   } catch (error) {
-    if (question === asked) fail("The server does not answer: is `longtail serve` still running?");
+    if (request === newest) fail("The server does not reply: is `longtail serve` still running?");
     return;
   }
-  if (question !== asked) return;
-  if (reply.ok) show(found, file);
-  else fail(`That did not work: ${found.detail}`);
+  if (request !== newest) return;
+  if (reply.ok) show(content, file);
+  else fail(`Error: ${content.detail}`);
 }
 
-part("picture").addEventListener("error", () => { part("chosen").hidden = true; }); // a kind that only the server can read
-part("image").addEventListener("change", (event) => { ask(event.target.files[0]); event.target.value = ""; });
+// A format that only the server can read.
+part("picture").addEventListener("error", () => { part("chosen").hidden = true; });
+part("image").addEventListener("change", (event) => {
+  predict(event.target.files[0]);
+  event.target.value = "";
+});
 part("form").addEventListener("submit", (event) => event.preventDefault());
-document.addEventListener("paste", (event) => ask([...(event.clipboardData || {}).files || []][0]));
+document.addEventListener("paste", (event) => {
+  predict([...(event.clipboardData || {}).files || []][0]);
+});
 for (const kind of ["dragover", "dragleave", "drop"]) {
   document.addEventListener(kind, (event) => {
     event.preventDefault();
     part("drop").classList.toggle("over", kind === "dragover");
-    if (kind === "drop") ask(event.dataTransfer.files[0]);
+    if (kind === "drop") predict(event.dataTransfer.files[0]);
   });
 }
