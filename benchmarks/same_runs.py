@@ -53,6 +53,12 @@ SUMMARY = {
     "several": "multiple",
     "single_right": "single_correct",
 }
+KEYWORDS = {
+    "keywords.plain": "plain_weight",
+    "keywords.attended": "batchformer_weight",
+    "keywords.batchformer_rate": "batchformer_lr_scale",
+    "keywords.heat": "class_temperature",
+}
 # Of any mapping in a file, or of that under a key
 RENAMED_KEYS: Mapping[str, Mapping[str, str]] = {
     "row.json": {
@@ -60,17 +66,24 @@ RENAMED_KEYS: Mapping[str, Mapping[str, str]] = {
         "adjusting": "adjustment",
         "data.marks": "caveats",
         **SUMMARY,
+        **KEYWORDS,
     },
     "eval-*.json": SUMMARY,
-    "recipe.json": {"data.asked": "source"},
+    "recipe.json": {"data.asked": "source", **KEYWORDS},
+    "*spec.json": {"fit.kept": "stored"},
     "auto.json": {"why": "reason", "asked_minutes": "requested_minutes"},
 }
-NEW_FLAGS: Mapping[str, Sequence[str]] = {}  # of a scenario's training: what used to be implied
+# Of a scenario's training: what used to be implied. Streamed folders were cropped.
+NEW_FLAGS: Mapping[str, Sequence[str]] = {
+    "streamed": ("--geometry", "crop"),
+    "streamed-workers": ("--geometry", "crop"),
+}
 NEW_FILES: Sequence[str] = ()
 NEW_KEYS: Mapping[str, Sequence[str]] = {
-    "row.json": ("scores", "headline", "labels", "scoring"),
+    "row.json": ("scores", "headline", "labels", "scoring", "geometry"),
     "eval-*.json": ("scores", "headline", "labels"),
-    "recipe.json": ("scoring",),
+    "recipe.json": ("scoring", "geometry"),
+    "*spec.json": ("geometry",),
 }
 BUDGETS = ("MEMORY",)  # constants of longtail.data: bytes above which images are streamed
 

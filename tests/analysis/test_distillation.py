@@ -28,6 +28,8 @@ from longtail.data.mixing import Mixup
 from longtail.data.open import open_data
 from longtail.data.views import CenterCrop, CropFlip
 from longtail.nn import Classifier, TokenHeads, build
+from longtail.records.documents import FORMAT
+from longtail.records.layout import RunFolder
 from longtail.report.figures import write_figures
 
 
@@ -195,7 +197,19 @@ def test_a_teacher_is_judged_in_and_out_of_distribution(data: Dataset, tmp_path:
 
 def journal(folder: Path, distances: list[float], *, epochs: int = 3) -> Path:
     (folder / "student").mkdir(parents=True)
-    (folder / "recipe.json").write_text(json.dumps({"keywords": {"epochs": epochs, "defer": 0.5}}))
+    record = {
+        "format": FORMAT,
+        "command": "longtail train deit_lt",
+        "recipe": "deit_lt",
+        "data": {},
+    }
+    record |= {
+        "keywords": {"epochs": epochs, "defer": 0.5},
+        "seed": 0,
+        "view_seed": 0,
+        "tta": "none",
+    }
+    RunFolder(folder).recipe.write_text(json.dumps(record))
     lines: list[dict[str, Any]] = [{"kind": "steps", "epoch": 1, "notes/distance": 9.0}]
     for epoch, distance in enumerate(distances, start=1):
         lines.append(

@@ -53,7 +53,7 @@ def between_groups(logits: NDArray[Any], target: NDArray[Any], *, groups: Groups
     >>> from longtail.records.groups import Groups
     >>> groups = Groups("ranks: 2/0/1", {"many": (0, 1), "medium": (), "few": (2,)})
     >>> between_groups(np.eye(3)[[0, 1, 0, 2]], np.array([0, 0, 2, 2]), groups=groups)
-    {'groups': ['many', 'medium', 'few'], 'matrix': [[2, 0, 0], [0, 0, 0], [1, 0, 1]], 'right': [1, 0, 1]}
+    {'groups': ['many', 'medium', 'few'], 'matrix': [[2, 0, 0], [0, 0, 0], [1, 0, 1]], 'correct': [1, 0, 1]}
     """
     check(logits, target)
     position, number = group_of(groups, logits.shape[1]), len(groups.members)
