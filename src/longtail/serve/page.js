@@ -82,7 +82,7 @@ async function predict(file) {
   if (file.size > limit) {
     const size = (file.size / 1e6).toFixed(1);
     const most = limit / 1e6;
-    fail(`This file has ${size} MB, and the server takes at most ${most} MB: choose a smaller one.`);
+    fail(`This file has ${size} MB, the server takes at most ${most} MB: choose a smaller one.`);
     return;
   }
   part("status").textContent = "Classifying ...";
