@@ -27,10 +27,7 @@ def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     data = open_data("digits-lt", protocol="paper")
     images = [
         torch.stack(
-            [
-                torch.as_tensor(bytearray(split.pictures.image(i).tobytes()))
-                for i in range(len(split))
-            ]
+            [torch.as_tensor(bytearray(split.inputs.image(i).tobytes())) for i in range(len(split))]
         )
         for split in (data.train, data.test)
     ]

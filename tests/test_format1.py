@@ -47,7 +47,7 @@ def test_a_finished_run_is_loaded_and_predicts_what_it_predicted() -> None:
     folder = FOLDERS / "finished"
     with np.load(folder / "predictions/test.npz") as file:
         logits, target = torch.from_numpy(file["logits"]), file["target"]
-    store = open_data("digits-lt", imbalance=10).test.pictures
+    store = open_data("digits-lt", imbalance=10).test.inputs
     predicted = longtail.load(folder, device="cpu").predict(
         [store.image(index) for index in range(len(store))]
     )

@@ -58,7 +58,7 @@ def test_tokens_become_arrays_and_pictures(data: Dataset, tmp_path: Path) -> Non
     few = np.isin(data.train.target.numpy(), data.groups.members["few"])
     images = (
         torch.stack(
-            [CenterCrop(8)(data.train.pictures.image(row)) for row in np.flatnonzero(few).tolist()]
+            [CenterCrop(8)(data.train.inputs.image(row)) for row in np.flatnonzero(few).tolist()]
         ).float()
         / 255
     )
@@ -84,7 +84,7 @@ def test_ranks_are_of_rare_classes_among_all(data: Dataset, tmp_path: Path) -> N
     analyse_tokens(own, data, tmp_path, at_most=10_000, batch=200)
     images = (
         torch.stack(
-            [CenterCrop(8)(data.train.pictures.image(row)) for row in range(len(data.train))]
+            [CenterCrop(8)(data.train.inputs.image(row)) for row in range(len(data.train))]
         ).float()
         / 255
     )
@@ -100,10 +100,10 @@ def test_ranks_are_of_rare_classes_among_all(data: Dataset, tmp_path: Path) -> N
 
 
 def some(split: Split, rows: list[int]) -> Split:
-    assert isinstance(split.pictures, ArrayImages)
-    taken = split.pictures.take(np.array(rows, dtype=np.int64))
+    assert isinstance(split.inputs, ArrayImages)
+    taken = split.inputs.take(np.array(rows, dtype=np.int64))
     return replace(
-        split, pictures=taken, target=split.target[rows], ids=tuple(split.ids[row] for row in rows)
+        split, inputs=taken, target=split.target[rows], ids=tuple(split.ids[row] for row in rows)
     )
 
 
@@ -158,7 +158,7 @@ def test_a_teacher_is_judged_in_and_out_of_distribution(data: Dataset, tmp_path:
     )
     images = (
         torch.stack(
-            [CenterCrop(8)(data.train.pictures.image(row)) for row in range(len(data.train))]
+            [CenterCrop(8)(data.train.inputs.image(row)) for row in range(len(data.train))]
         ).float()
         / 255
     )

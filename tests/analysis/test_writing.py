@@ -70,7 +70,7 @@ def test_a_run_without_batchformer_has_grad_cam_alone(tmp_path: Path) -> None:
 def test_bad_input_is_refused(finished: Path, tmp_path: Path) -> None:
     method, data = restore_method(finished)
     lost = replace(
-        data, test=Split(data.test.pictures, torch.zeros(500, dtype=torch.long), data.test.ids)
+        data, test=Split(data.test.inputs, torch.zeros(500, dtype=torch.long), data.test.ids)
     )
     with pytest.raises(
         ValueError, match="test or validation image of group few, got none in digits-lt: take many"

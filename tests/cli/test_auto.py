@@ -223,7 +223,7 @@ def test_a_sample_has_the_size_that_will_be_trained(folder: Path) -> None:
     data = open_data(str(folder))
     few = auto.sample(data, size=48, images=10)
     assert (len(few.train), len(few.val), len(few.test)) == (10, 0, 0)
-    assert few.train.pictures.image(3).size == (48, 48)
+    assert few.train.inputs.image(3).size == (48, 48)
     assert few.train.target.tolist() == sorted(few.train.target.tolist())
     assert len(auto.sample(data, size=32, images=10_000).train) == len(data.train)
 

@@ -18,17 +18,23 @@ def split() -> Split:
 def test_taken_rows_keep_everything_that_is_known_of_them() -> None:
     whole, part = split(), split().take(np.array([2, 0]))
     assert (part.ids, part.target.tolist(), part.crop) == (("c", "a"), [2, 0], 0.8)
-    assert part.pictures.image(1).tobytes() == whole.pictures.image(0).tobytes()
+    assert part.inputs.image(1).tobytes() == whole.inputs.image(0).tobytes()
     assert torch.equal(part.columns["box"], whole.columns["box"][[2, 0]])
     assert len(whole.take(np.arange(0))) == 0
 
 
 def test_splits_whose_parts_do_not_fit_are_refused() -> None:
     good = split()
-    with pytest.raises(LongtailError, match="as many pictures as targets and ids, got 4, 4 and 3"):
-        Split(good.pictures, good.target, tuple("abc"))
+    with pytest.raises(LongtailError, match="must have equal lengths, got 4, 4 and 3"):
+        Split(good.inputs, good.target, tuple("abc"))
     with pytest.raises(LongtailError, match="each of 4 rows in column 'domain', got 3"):
-        Split(good.pictures, good.target, good.ids, columns={"domain": torch.zeros(3)})
+        Split(good.inputs, good.target, good.ids, columns={"domain": torch.zeros(3)})
+
+
+def test_the_old_name_of_the_inputs_warns() -> None:
+    good = split()
+    with pytest.warns(DeprecationWarning, match=r"Split\.pictures is now Split\.inputs"):
+        assert good.pictures is good.inputs
 
 
 def test_native_resolution_gives_back_the_pixels_of_the_source() -> None:
@@ -36,4 +42,4 @@ def test_native_resolution_gives_back_the_pixels_of_the_source() -> None:
     assert not large.has_vectors
     again = large.at_native_resolution()
     assert (large.size, again.size) == (12, 8)
-    assert again.test.pictures.image(3).tobytes() == small.test.pictures.image(3).tobytes()
+    assert again.test.inputs.image(3).tobytes() == small.test.inputs.image(3).tobytes()

@@ -265,7 +265,5 @@ def test_pictures_and_labels_that_do_not_fit_are_refused() -> None:
         ValueError, match=r"expected pixels as uint8 \(N, 3, H, W\), got torch.float32"
     ):
         ArrayImages(PIXELS / 255)
-    with pytest.raises(
-        ValueError, match=f"expected as many pictures as targets and ids, got {ROWS}, 3 and 3"
-    ):
+    with pytest.raises(ValueError, match=f"must have equal lengths, got {ROWS}, 3 and 3"):
         Split(ArrayImages(PIXELS), TARGET[:3], MEMORY.ids[:3])

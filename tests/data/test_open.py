@@ -34,7 +34,7 @@ def test_a_folder_gets_test_then_validation(tmp_path: Path, make_folder: MakeFol
         "2 classes have no test image: they are trained, but not evaluated: d, e.",
     )
     for part in (data.train, data.val, data.test):
-        assert len(part.pictures) == len(part.ids) == len(part)
+        assert len(part.inputs) == len(part.ids) == len(part)
         assert all(
             data.classes[int(label)] == name.split("/")[0]
             for label, name in zip(part.target, part.ids, strict=True)
@@ -80,9 +80,9 @@ def test_streamed_splits_equal_those_in_memory_and_pickle(
     monkeypatch.setattr(reading, "MEMORY", 100)
     outside = open_data(path)
     assert (outside.hash, outside.test.ids) == (inside.hash, inside.test.ids)
-    assert outside.train.pictures.in_memory(outside.size) is None
+    assert outside.train.inputs.in_memory(outside.size) is None
     again = pickle.loads(pickle.dumps(outside.train))
-    assert again.pictures.image(3).tobytes() == inside.train.pictures.image(3).tobytes()
+    assert again.inputs.image(3).tobytes() == inside.train.inputs.image(3).tobytes()
 
 
 def test_to_be_judged_by_a_folder_is_asked_whole(tmp_path: Path, make_folder: MakeFolder) -> None:

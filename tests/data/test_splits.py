@@ -125,7 +125,7 @@ def test_holdout_is_per_class_and_a_partition() -> None:
     stay, out = hold_out(rows(labels), "abcde", share=10, seed=0, purpose="val")
     assert np.bincount(out.target, minlength=5).tolist() == [10, 4, 1, 0, 0]
     assert sorted([*map(int, stay.ids), *map(int, out.ids)]) == list(range(len(labels)))
-    assert len(stay.pictures) == len(stay.digests) == len(stay)
+    assert len(stay.inputs) == len(stay.digests) == len(stay)
 
 
 def test_holdout_depends_on_seed_and_purpose_but_on_no_order() -> None:

@@ -404,8 +404,8 @@ def test_pretraining_at_another_size_sees_the_pixels_as_they_came(
             pretrain_size=size,
             **{**QUICK, "patch": 2},
         )
-        assert found["pretrain"].data.split.pictures.image(0).size[0] == seen
-        assert found["finetune"].data.split.pictures.image(0).size[0] == 16
+        assert found["pretrain"].data.split.inputs.image(0).size[0] == seen
+        assert found["finetune"].data.split.inputs.image(0).size[0] == 16
 
 
 def test_killed_while_it_paints_it_ends_the_same(

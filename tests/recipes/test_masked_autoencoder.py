@@ -68,7 +68,7 @@ def test_the_picture_has_originals_on_top(pretrained: Path) -> None:
     with Image.open(pretrained / "analysis" / "reconstructions.png") as picture:
         pixels = np.asarray(picture)
     assert pixels.shape == (3 * 66 + 2, 8 * 66 + 2, 3)
-    first = open_data("digits-lt").val.pictures.image(0)
+    first = open_data("digits-lt").val.inputs.image(0)
     assert np.array_equal(pixels[2:66:8, 2:66:8], np.asarray(first))
     # Three quarters of 64 pixels are hidden
     assert (pixels[68:132:8, 2:66:8] == 128).all(axis=2).sum() == 48
@@ -80,10 +80,10 @@ def test_equally_many_images_of_each_class() -> None:
     assert sorted(torch.bincount(some.target).tolist()) == [3] * 8 + [4] * 2
     row = data.train.ids.index(some.ids[7])
     assert np.array_equal(
-        np.asarray(some.pictures.image(7)), np.asarray(data.train.pictures.image(row))
+        np.asarray(some.inputs.image(7)), np.asarray(data.train.inputs.image(row))
     )
     assert some.target[7] == data.train.target[row]
-    assert len(some.pictures) == 32
+    assert len(some.inputs) == 32
     with pytest.raises(
         ValueError,
         match="--images 110 needs 11 images of each of 10 classes, got 5 of the smallest",

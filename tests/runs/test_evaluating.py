@@ -25,9 +25,7 @@ from longtail.runs.restore import restore_method
 def test_an_adjusted_network_is_loaded_and_evaluated_with_its_adjustment(adjusted: Path) -> None:
     saved, _ = read_predictions(adjusted / "predictions" / "test.npz")
     test = open_data("digits-lt").test
-    found = load(adjusted, device="cpu").predict(
-        [test.pictures.image(index) for index in range(20)]
-    )
+    found = load(adjusted, device="cpu").predict([test.inputs.image(index) for index in range(20)])
     assert torch.allclose(
         found.probabilities, torch.from_numpy(saved.logits["logits"][:20]).softmax(dim=1), atol=1e-5
     )
@@ -86,7 +84,7 @@ def test_evaluating_on_other_data_goes_by_class_names(copied: Path, tmp_path: Pa
         if label in (3, 7):  # fewer classes, and so other numbers
             path = tmp_path / "data" / "test" / str(label) / f"{index}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
-            test.pictures.image(index).save(path)
+            test.inputs.image(index).save(path)
             shutil.copytree(
                 path.parent, tmp_path / "data" / "train" / str(label), dirs_exist_ok=True
             )
@@ -104,7 +102,7 @@ def test_a_folder_without_splits_is_evaluated_whole(copied: Path, tmp_path: Path
     for index in range(0, 500, 10):
         path = tmp_path / "data" / str(int(test.target[index])) / f"{index}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        test.pictures.image(index).save(path)
+        test.inputs.image(index).save(path)
     saved, _ = read_predictions(copied / "predictions" / "test.npz")
     found = evaluate(copied, data=tmp_path / "data", device="cpu", threads=1)
     assert found["val"] is None
@@ -125,7 +123,7 @@ def test_a_folder_that_was_moved_is_found_and_never_judged_by_what_was_learnt(
     for index in range(0, 500, 3):
         path = tmp_path / "photos" / str(int(digits.target[index]) % 3) / f"{index}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        digits.pictures.image(index).save(path)
+        digits.inputs.image(index).save(path)
     monkeypatch.chdir(tmp_path)
     test = train("cross_entropy", "photos", tmp_path / "run", **QUICK).row["test"]  # type: ignore[index]
     (tmp_path / "photos").rename(tmp_path / "moved")
@@ -180,7 +178,7 @@ def test_two_folders_of_one_name_are_two_evaluations(copied: Path, tmp_path: Pat
         for index in range(site, 500, 20):
             path = tmp_path / f"site{site}" / "new" / str(int(test.target[index])) / f"{index}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
-            test.pictures.image(index).save(path)
+            test.inputs.image(index).save(path)
         evaluate(copied, data=tmp_path / f"site{site}" / "new", device="cpu", threads=1)
     assert len(list(copied.glob("eval-new-*-none.json"))) == 2
 
@@ -194,7 +192,7 @@ def test_prediction_sets_and_adjustments_are_for_a_network_that_is_asked_once(
     loaded, data = load(tmp_path / "run", device="cpu"), open_data("digits-lt")
     assert loaded.thresholds is not None
     once = {
-        name: np.log(loaded.predict_proba([split.pictures.image(row) for row in range(len(split))]))
+        name: np.log(loaded.predict_proba([split.inputs.image(row) for row in range(len(split))]))
         for name, split in (("val", data.val), ("test", data.test))
     }
     expected = calibrate(once["val"], data.val.target.numpy(), groups=data.groups)
@@ -265,7 +263,7 @@ def test_other_data_is_judged_by_the_thresholds_of_the_run(copied: Path, tmp_pat
         for split in ("train", "test"):
             path = tmp_path / "data" / split / str(int(test.target[index])) / f"{index}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
-            test.pictures.image(index).save(path)
+            test.inputs.image(index).save(path)
     found = evaluate(copied, data=tmp_path / "data", device="cpu", threads=1)["test"]
     assert found is not None
     assert found["conformal"]["images"] == 41  # of the run's own validation

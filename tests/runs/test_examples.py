@@ -59,7 +59,7 @@ def test_a_run_has_small_examples_of_what_it_got_wrong(tmp_path: Path) -> None:
         assert int(data.test.target[row]) == target != said
         assert answer[name] == said
         assert target in data.groups.members["few"]
-        assert np.array_equal(image, np.asarray(data.test.pictures.image(row)))
+        assert np.array_equal(image, np.asarray(data.test.inputs.image(row)))
     assert (folder / "analysis" / "examples.npz").stat().st_size <= 300_000
     assert (folder / "report.html").exists()
 

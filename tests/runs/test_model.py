@@ -106,7 +106,7 @@ def test_loading_gives_the_network_that_was_tested(finished: Path) -> None:
     loaded = load(finished, device="cpu")
     test = open_data("digits-lt").test
     saved, _ = read_predictions(finished / "predictions" / "test.npz")
-    images = [test.pictures.image(index) for index in range(20)]
+    images = [test.inputs.image(index) for index in range(20)]
     answers = loaded.predict(images)
     assert torch.allclose(
         answers.probabilities,

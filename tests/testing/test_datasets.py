@@ -100,11 +100,11 @@ FAULTS: dict[str, tuple[Callable[[], Dataset], str]] = {
     "hash": (counter(), "opened again, it has another hash"),
     "order": (shuffled(), "opened again, train has other rows"),
     "pixels": (
-        train(pictures=Noisy(OPENED.train.pictures)),
+        train(inputs=Noisy(OPENED.train.inputs)),
         "opened again, train has other pixels",
     ),
     "pickle": (
-        train(pictures=Unpicklable(OPENED.train.pictures)),
+        train(inputs=Unpicklable(OPENED.train.inputs)),
         "cannot be pickled, as loader workers need: TypeError: an open file",
     ),
 }

@@ -247,9 +247,9 @@ def sample(dataset: Dataset, *, size: int, images: int) -> Dataset:
 
     rows = np.linspace(0, len(dataset.train) - 1, min(images, len(dataset.train))).astype(np.int64)
     train = dataset.train.take(rows)
-    if dataset.size != size and train.pictures.in_memory(dataset.size) is not None:
-        resized = SquareImages(train.pictures, size, "stretch")
-        train = replace(train, pictures=ArrayImages.decoded(resized, size))
+    if dataset.size != size and train.inputs.in_memory(dataset.size) is not None:
+        resized = SquareImages(train.inputs, size, "stretch")
+        train = replace(train, inputs=ArrayImages.decoded(resized, size))
     nothing = train.take(np.arange(0))
     return replace(dataset, train=train, val=nothing, test=nothing, size=size)
 

@@ -237,7 +237,7 @@ def pictures(dataset: Dataset, found: Mapping[str, Any]) -> dict[str, NDArray[np
     wanted += [one for own in found["examples"].values() for one in own]
     taken: dict[str, NDArray[np.uint8]] = {}
     for one in wanted:
-        store = getattr(dataset, one["split"]).pictures
+        store = getattr(dataset, one["split"]).inputs
         assert isinstance(store, SurveyedImages)
         taken[f"{one['split']}/{one['row']}"] = np.asarray(store.small(one["row"], 96))
     return taken

@@ -15,27 +15,29 @@ from longtail.core import Scorer
 from longtail.data.columns import check_columns
 from longtail.data.images.stores import ImageStore
 from longtail.data.request import Geometry
+from longtail.deprecated import renamed_attribute
 from longtail.errors import LongtailError
 from longtail.records.groups import Groups
 
 
 @dataclass(frozen=True)
 class Split:
-    """Pictures with their classes and a name for each that a person can find again."""
+    """Inputs (images or feature vectors) with their classes and ids."""
 
-    pictures: ImageStore
+    inputs: ImageStore
     target: Tensor  # int64 (N,)
     ids: tuple[str, ...]
     crop: float = 1.0  # the share of an image's central square that is evaluated
     columns: Mapping[str, Tensor] = field(default_factory=dict)
-    """What else is known of each row, such as "domain" (N,) or "boxes" (N, M, 4): in every batch.
-    """
+    """Further labels of each row, such as "domain" (N,) or "boxes" (N, M, 4): in every batch."""
+
+    pictures = renamed_attribute("pictures", "inputs")
 
     def __post_init__(self) -> None:
         check_columns(self.columns, len(self.target))
-        if not len(self.pictures) == len(self.target) == len(self.ids):
-            numbers = f"{len(self.pictures)}, {len(self.target)} and {len(self.ids)}"
-            raise LongtailError(f"expected as many pictures as targets and ids, got {numbers}")
+        if not len(self.inputs) == len(self.target) == len(self.ids):
+            numbers = f"{len(self.inputs)}, {len(self.target)} and {len(self.ids)}"
+            raise LongtailError(f"inputs, targets and ids must have equal lengths, got {numbers}")
 
     def __len__(self) -> int:
         return len(self.target)
@@ -44,7 +46,7 @@ class Split:
         """These rows, in this order."""
         return replace(
             self,
-            pictures=self.pictures.take(rows),
+            inputs=self.inputs.take(rows),
             target=self.target[torch.from_numpy(rows)],
             ids=tuple(self.ids[row] for row in rows.tolist()),
             columns={name: own[torch.from_numpy(rows)] for name, own in self.columns.items()},
@@ -87,13 +89,13 @@ class Dataset:
     @property
     def has_vectors(self) -> bool:
         """Whether rows are feature vectors (N, size) instead of images."""
-        return self.train.pictures.vectors() is not None
+        return self.train.inputs.vectors() is not None
 
     def at_native_resolution(self) -> Dataset:
         """The same data at its native resolution, where another size was requested."""
 
         def native(split: Split) -> Split:
-            return replace(split, pictures=split.pictures.at_native_resolution())
+            return replace(split, inputs=split.inputs.at_native_resolution())
 
         return replace(
             self,

@@ -73,11 +73,11 @@ def load_images(split: Split, rows: Iterable[int], size: int) -> Tensor:
     """Some rows of a split as evaluation sees them: floats in [0, 1], (N, 3, size, size); or
     feature vectors (N, size).
     """
-    vectors = split.pictures.vectors()
+    vectors = split.inputs.vectors()
     if vectors is not None:
         return vectors[[*rows]]
     view = CenterCrop(size, split.crop)
-    return _floats(torch.stack([view(split.pictures.image(row)) for row in rows]))
+    return _floats(torch.stack([view(split.inputs.image(row)) for row in rows]))
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class _Epoch(TorchDataset[dict[str, Tensor]]):
     it can be pickled.
     """
 
-    pictures: ImageStore
+    inputs: ImageStore
     target: Tensor
     columns: Mapping[str, Tensor]
     view: View
@@ -111,16 +111,16 @@ class _Epoch(TorchDataset[dict[str, Tensor]]):
         }
 
     def _images(self, index: Array, parameters: Array) -> Tensor:
-        vectors = self.pictures.vectors()
+        vectors = self.inputs.vectors()
         if vectors is not None:
             return vectors[torch.from_numpy(index)]
-        pixels = self.pictures.in_memory(self.view.size)
+        pixels = self.inputs.in_memory(self.view.size)
         if pixels is not None and isinstance(self.view, Batched):
             return torch.from_numpy(self.view.batch(pixels.numpy()[index], parameters))
         with _undisturbed():
             return torch.stack(
                 [
-                    self.view(self.pictures.image(int(row)), drawn)
+                    self.view(self.inputs.image(int(row)), drawn)
                     for row, drawn in zip(index, parameters, strict=True)
                 ]
             )
@@ -130,9 +130,9 @@ class _Epoch(TorchDataset[dict[str, Tensor]]):
         """Whether a batch can be made at once: pixels in memory, of the view's size, and a view for
         batches.
         """
-        pixels = self.pictures.in_memory(self.view.size)
+        pixels = self.inputs.in_memory(self.view.size)
         at_once = pixels is not None and isinstance(self.view, Batched)
-        return at_once or self.pictures.vectors() is not None
+        return at_once or self.inputs.vectors() is not None
 
     def batches(self, numbers: range, workers: int) -> Iterator[dict[str, Tensor]]:
         """These batches as floats in [0, 1]. Workers are not asked when making a batch is cheaper
@@ -206,7 +206,7 @@ class TrainLoader(Generic[B_co]):
             raise LongtailError(
                 f"seed and workers must not be negative, got seed {seed} and workers {workers}"
             )
-        if isinstance(view, TwoViews) and split.pictures.vectors() is not None:
+        if isinstance(view, TwoViews) and split.inputs.vectors() is not None:
             raise LongtailError("expected images for two views of each, got feature vectors")
         if not len(split):
             raise LongtailError("expected at least one image to train on, got a split with none")
@@ -253,7 +253,7 @@ class TrainLoader(Generic[B_co]):
         rows, world = self._rows(), processes.world_size()
         # 1: views; samplers use 0
         epoch = _Epoch(
-            pictures=self.split.pictures,
+            inputs=self.split.inputs,
             target=self.split.target,
             columns=self.split.columns,
             view=self.view,
@@ -308,7 +308,7 @@ class EvalLoader:
         """The batches from `start` on; every epoch is the same."""
         share, rows = self._share(), len(self.split)
         epoch = _Epoch(
-            pictures=self.split.pictures,
+            inputs=self.split.inputs,
             target=self.split.target,
             columns=self.split.columns,
             view=self.view,

@@ -343,4 +343,4 @@ def _classes_to_learn(source: Source) -> Source:
 
 def _split(rows: Rows, crop: float) -> Split:
     columns = {name: torch.from_numpy(values) for name, values in rows.columns.items()}
-    return Split(rows.pictures, torch.from_numpy(rows.target), rows.ids, crop, columns)
+    return Split(rows.inputs, torch.from_numpy(rows.target), rows.ids, crop, columns)

@@ -14,21 +14,25 @@ from longtail.core import Scorer
 from longtail.data.columns import Columns
 from longtail.data.images.stores import ImageStore
 from longtail.data.request import Geometry
+from longtail.deprecated import renamed_attribute
 from longtail.errors import LongtailError
 from longtail.records.groups import Groups
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Labelled pictures of one split. `digests` are of each row's content: pixels of arrays, bytes
-    of files.
+    """Labelled images or feature vectors of one split, before anything is held out.
+
+    `digests` are SHA-256 of each row's content: the pixels of arrays, the bytes of files.
     """
 
-    pictures: ImageStore
+    inputs: ImageStore
     target: NDArray[np.int64]
     ids: tuple[str, ...]
     digests: tuple[bytes, ...] = ()  # empty until the content was read
     columns: Columns = field(default_factory=dict)  # besides the class; one row per image
+
+    pictures = renamed_attribute("pictures", "inputs")
 
     def __len__(self) -> int:
         return len(self.target)
@@ -38,7 +42,7 @@ class Rows:
         picked: list[int] = rows.tolist()
         digests = tuple(self.digests[row] for row in picked) if self.digests else ()
         return Rows(
-            self.pictures.take(rows),
+            self.inputs.take(rows),
             self.target[rows],
             tuple(self.ids[row] for row in picked),
             digests,

@@ -76,7 +76,7 @@ def predict_split(
     """
     if tta not in ("none", "flip"):
         raise LongtailError(f"expected test-time averaging none or flip, got {tta!r}")
-    if tta == "flip" and split.pictures.vectors() is not None:
+    if tta == "flip" and split.inputs.vectors() is not None:
         raise LongtailError(
             "--tta flip mirrors images, and this data has feature vectors: remove it"
         )

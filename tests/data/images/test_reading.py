@@ -28,10 +28,10 @@ def path(tmp_path: Path, make_folder: MakeFolder) -> Path:
 
 def test_small_sets_are_read_into_memory(path: Path) -> None:
     train = read(folder(path)).splits["train"]
-    assert isinstance(train.pictures, ArrayImages)
-    assert train.pictures.pixels.shape == (5, 3, 48, 48)  # 40 is between 32 and 48
+    assert isinstance(train.inputs, ArrayImages)
+    assert train.inputs.pixels.shape == (5, 3, 48, 48)  # 40 is between 32 and 48
     assert train.digests[1] == sha256((path / "a" / "001.png").read_bytes()).digest()
-    exact = read(folder(path), size=40).splits["train"].pictures
+    exact = read(folder(path), size=40).splits["train"].inputs
     assert np.array_equal(
         np.asarray(exact.image(4)), np.asarray(Image.open(path / "b" / "001.png"))
     )
@@ -45,7 +45,7 @@ def test_large_sets_are_streamed_with_the_same_digests_and_read_once(
     looks: list[bytes] = []
     monkeypatch.setattr(reading, "check", looks.append)
     outside = read(folder(path)).splits["train"]
-    assert isinstance(outside.pictures, SquareImages)
+    assert isinstance(outside.inputs, SquareImages)
     assert outside.digests == inside.digests
     assert len(looks) == 5
     assert read(folder(path)).splits["train"].digests == inside.digests
@@ -75,7 +75,7 @@ def test_bad_images_are_all_named_or_all_left_out(
             read(folder(path))
     source = read(folder(path), on_bad_image="skip")
     assert source.splits["train"].ids == ("a/000.png", "a/002.png", "b/001.png")
-    assert len(source.splits["train"].pictures) == len(source.splits["train"].digests) == 3
+    assert len(source.splits["train"].inputs) == len(source.splits["train"].digests) == 3
     assert source.warnings == (
         "3 images cannot be read and were left out: a/001.png, b/000.png, b/gone.png.",
     )
@@ -99,14 +99,14 @@ def test_arrays_are_resized_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(source).splits["train"] is source.splits["train"]
     larger = read(source, size=16)
     assert larger.size == 16
-    assert isinstance(larger.splits["train"].pictures, ArrayImages)
-    assert larger.splits["train"].pictures.pixels.shape == (405, 3, 16, 16)
+    assert isinstance(larger.splits["train"].inputs, ArrayImages)
+    assert larger.splits["train"].inputs.pixels.shape == (405, 3, 16, 16)
     assert larger.splits["train"].digests == source.splits["train"].digests
     monkeypatch.setattr(reading, "MEMORY", 100)
-    later = read(source, size=16).splits["train"].pictures
+    later = read(source, size=16).splits["train"].inputs
     assert isinstance(later, SquareImages)
     assert np.array_equal(
-        np.asarray(later.image(7)), np.asarray(larger.splits["train"].pictures.image(7))
+        np.asarray(later.image(7)), np.asarray(larger.splits["train"].inputs.image(7))
     )
 
 
@@ -154,8 +154,8 @@ def test_memory_decides_speed_and_never_pixels(
     monkeypatch.setattr(reading, "MEMORY", 0)
     outside = open_data(str(oblong), geometry=geometry, size=size)
     assert inside.geometry == outside.geometry == geometry
-    assert outside.train.pictures.in_memory(outside.size) is None
-    assert (inside.train.pictures.in_memory(inside.size) is None) == (geometry == "crop")
+    assert outside.train.inputs.in_memory(outside.size) is None
+    assert (inside.train.inputs.in_memory(inside.size) is None) == (geometry == "crop")
     for one, other in (
         (inside, outside),
         (inside.at_native_resolution(), outside.at_native_resolution()),
@@ -184,7 +184,7 @@ def test_geometries_differ_and_crop_shows_training_the_full_image(oblong: Path) 
         open_data(str(oblong), geometry=geometry) for geometry in ("pad", "crop", "stretch")
     )
     assert pad.hash == crop.hash == stretch.hash
-    shapes = [data.train.pictures.image(0).size for data in (pad, crop, stretch)]
+    shapes = [data.train.inputs.image(0).size for data in (pad, crop, stretch)]
     with Image.open(oblong / crop.train.ids[0]) as image:
         assert shapes == [(pad.size, pad.size), image.size, (pad.size, pad.size)]
     evaluated = [
@@ -203,7 +203,7 @@ def test_the_rule_of_versions_that_recorded_no_geometry(
     monkeypatch.setattr(reading, "MEMORY", 0)
     old = open_dataset(DataRequest(str(oblong)), legacy=True)
     assert old.geometry == "crop"
-    assert isinstance(old.train.pictures, FileImages)
+    assert isinstance(old.train.inputs, FileImages)
     assert open_dataset(DataRequest("digits-lt"), size=16, legacy=True).geometry == "pad"
 
 
@@ -214,10 +214,10 @@ def test_a_folder_at_another_size_comes_back_at_its_own(path: Path) -> None:
         again = asked.at_native_resolution()
         assert (asked.size, again.size) == (size, whole.size)
         for split in ("train", "test"):
-            theirs, own = getattr(whole, split).pictures, getattr(again, split).pictures
+            theirs, own = getattr(whole, split).inputs, getattr(again, split).inputs
             assert len(own) == len(theirs)
             assert all(
                 np.array_equal(np.asarray(own.image(i)), np.asarray(theirs.image(i)))
                 for i in range(len(own))
             )
-    assert whole.at_native_resolution().train.pictures is whole.train.pictures
+    assert whole.at_native_resolution().train.inputs is whole.train.inputs

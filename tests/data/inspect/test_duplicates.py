@@ -265,7 +265,7 @@ def test_too_much_work_is_left_out_and_said(folder: Path, monkeypatch: pytest.Mo
 
 def looks(path: Path) -> list[Any]:
     rows = survey(find(str(path))).source.splits
-    return [own for part in rows.values() for own in part.pictures.looks]  # type: ignore[attr-defined]
+    return [own for part in rows.values() for own in part.inputs.looks]  # type: ignore[attr-defined]
 
 
 def test_likeness_is_a_correlation_in_colour() -> None:

@@ -175,7 +175,7 @@ def test_small_pictures_are_upright_and_not_enlarged(tmp_path: Path) -> None:
     for kind in ("jpg", "tif"):
         Image.new("RGB", (400, 200)).save(tmp_path / "a" / f"turned.{kind}", exif=exif)
     found = survey(find(str(tmp_path)))
-    seen = found.source.splits["train"].pictures
+    seen = found.source.splits["train"].inputs
     assert isinstance(seen, SurveyedImages)
     assert [seen.small(row, 50).size for row in range(4)] == [
         (25, 50),

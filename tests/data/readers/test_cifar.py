@@ -76,8 +76,8 @@ def test_a_cut_from_parquet_has_the_conventional_rows_and_its_mark(tmp_path: Pat
     data = open_data("cifar10-lt", root=tmp_path, imbalance=10, protocol="paper")
     rows = tail_rows(LABELS[: 10 * EACH], tail_counts(EACH, 10, imbalance=10))
     assert data.train.ids == tuple(f"train/{row}" for row in rows)
-    assert isinstance(data.train.pictures, ArrayImages)
-    assert np.array_equal(data.train.pictures.pixels.permute(0, 2, 3, 1).numpy(), PIXELS[rows])
+    assert isinstance(data.train.inputs, ArrayImages)
+    assert np.array_equal(data.train.inputs.pixels.permute(0, 2, 3, 1).numpy(), PIXELS[rows])
     assert data.train.target.tolist() == LABELS[rows].tolist()
     assert data.test.target.tolist() == LABELS[10 * EACH :].tolist()
     assert (data.caveats, data.size, data.groups.rule, data.classes[3]) == (

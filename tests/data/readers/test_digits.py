@@ -26,8 +26,8 @@ def test_the_cut_is_long_tailed() -> None:
 
 def test_the_pixels_are_digits() -> None:
     data = open_data("digits-lt")
-    assert isinstance(data.train.pictures, ArrayImages)
-    pixels = data.train.pictures.pixels
+    assert isinstance(data.train.inputs, ArrayImages)
+    pixels = data.train.inputs.pixels
     assert pixels.shape[1:] == (3, 8, 8)
     assert (int(pixels.min()), int(pixels.max())) == (0, 255)
     # a zero has a hole, a one has none

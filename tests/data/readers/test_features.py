@@ -66,7 +66,7 @@ def test_features_become_a_dataset_whose_size_is_their_number(path: Path) -> Non
     assert torch.equal(batch["image"], torch.from_numpy(given["features"][-500:]))
     assert torch.equal(batch["image"], load_images(data.test, range(500), 64))
     trained = next(TrainLoader(data.train, view=CropFlip(64), batch=9, seed=0).epoch(0))
-    rows = data.train.pictures.vectors()
+    rows = data.train.inputs.vectors()
     assert rows is not None
     assert torch.equal(trained["image"], rows[trained["index"]])
     with pytest.raises(LongtailError, match="two views of each, got feature vectors"):

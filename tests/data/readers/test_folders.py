@@ -21,7 +21,7 @@ def test_classes_are_in_code_point_order_and_images_may_lie_deeper(
     assert list(source.splits) == ["train"]
     assert source.splits["train"].target.tolist() == [0, 0, 1, 1, 1, 2]
     assert source.splits["train"].ids[2:4] == ("ant/000.png", "ant/deep/er/000.png")
-    assert isinstance(source.splits["train"].pictures, FileImages)
+    assert isinstance(source.splits["train"].inputs, FileImages)
     assert (source.name, source.warnings) == (tmp_path.name, ())
 
 

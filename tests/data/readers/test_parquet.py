@@ -59,7 +59,7 @@ def test_shards_by_split_with_class_names(tmp_path: Path, sub: str) -> None:
     assert (len(data.train), len(data.val), len(data.test)) == (10, 1, 2)
     assert data.train.ids[:2] == ("train/0.png", "train/1.png")
     assert data.train.target.tolist() == [0, 1, 0] + [1] * 7
-    assert np.array_equal(np.asarray(data.test.pictures.image(1)).shape, (32, 32, 3))
+    assert np.array_equal(np.asarray(data.test.inputs.image(1)).shape, (32, 32, 3))
 
 
 def test_one_file_is_training_and_words_are_sorted(tmp_path: Path) -> None:

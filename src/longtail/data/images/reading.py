@@ -99,11 +99,11 @@ def read(
 
 def natural_size(source: Source) -> int:
     """The side that fits a source's images: see `read`."""
-    pictures = source.splits["train"].pictures
+    images = source.splits["train"].inputs
     sides = []
-    for index in np.linspace(0, len(pictures) - 1, min(len(pictures), 256)).astype(int).tolist():
+    for index in np.linspace(0, len(images) - 1, min(len(images), 256)).astype(int).tolist():
         try:
-            with Image.open(io.BytesIO(pictures.content(index) or b"")) as image:
+            with Image.open(io.BytesIO(images.content(index) or b"")) as image:
                 sides.append(max(image.size))
         except Exception:  # a bad image: reported with all others once everything is read
             continue
@@ -112,7 +112,7 @@ def natural_size(source: Source) -> int:
 
 
 def _resized(rows: Rows, size: int, fits: bool) -> Rows:
-    vectors = rows.pictures.vectors()
+    vectors = rows.inputs.vectors()
     if vectors is not None and vectors.shape[1] != size:
         raise LongtailError(
             f"expected no --size with features, which have {vectors.shape[1]} numbers each, got"
@@ -120,17 +120,17 @@ def _resized(rows: Rows, size: int, fits: bool) -> Rows:
         )
     if vectors is not None:
         return rows
-    if rows.pictures.in_memory(size) is not None:
+    if rows.inputs.in_memory(size) is not None:
         return rows
-    resized = SquareImages(rows.pictures, size, "stretch")
-    return replace(rows, pictures=ArrayImages.decoded(resized, size) if fits else resized)
+    resized = SquareImages(rows.inputs, size, "stretch")
+    return replace(rows, inputs=ArrayImages.decoded(resized, size) if fits else resized)
 
 
 def _read_split(
     rows: Rows, size: int, native: int, geometry: Geometry, fits: bool
 ) -> tuple[Rows, list[tuple[str, str]]]:
     """The rows that can be read, with digests, and (id, reason) of those that cannot."""
-    count, pictures = len(rows), rows.pictures
+    count, images = len(rows), rows.inputs
     found: list[bytes | None] = [None] * count
     reasons: dict[int, str] = {}
     pixels = (
@@ -139,7 +139,7 @@ def _read_split(
 
     def read_one(index: int) -> None:
         try:
-            content = pictures.content(index)
+            content = images.content(index)
             assert content is not None, "a store without digests has encoded images"
             if pixels is None or geometry == "crop":
                 check(content)
@@ -150,7 +150,7 @@ def _read_split(
         except (OSError, ValueError) as error:
             reasons[index] = str(error)
 
-    files = [path for index in range(count) if (path := pictures.file(index)) is not None]
+    files = [path for index in range(count) if (path := images.file(index)) is not None]
     if pixels is None and files:
         _read_files(files, read_one, found, reasons)
     else:
@@ -161,10 +161,10 @@ def _read_split(
         [index for index in range(count) if index not in reasons], dtype=np.int64
     )
     if geometry != "crop":
-        squares = SquareImages(pictures, size, geometry, native)
+        squares = SquareImages(images, size, geometry, native)
         original = None if size == native else squares.at_native_resolution()
-        pictures = squares if pixels is None else ArrayImages(torch.from_numpy(pixels), original)
-    complete = replace(rows, pictures=pictures, digests=tuple(digest or b"" for digest in found))
+        images = squares if pixels is None else ArrayImages(torch.from_numpy(pixels), original)
+    complete = replace(rows, inputs=images, digests=tuple(digest or b"" for digest in found))
     return (complete.take(good) if bad else complete), bad
 
 

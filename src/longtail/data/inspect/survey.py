@@ -41,7 +41,7 @@ BLANK = 0.75  # grey levels of standard deviation: below, there is nothing to se
 class SurveyedImages(ImageStore):
     """Pictures with what was seen of each; both go together through every split."""
 
-    pictures: ImageStore
+    images: ImageStore
     looks: NDArray[np.void]  # (N,) of `LOOK`
 
     def __len__(self) -> int:
@@ -49,13 +49,13 @@ class SurveyedImages(ImageStore):
 
     def image(self, index: int) -> Image.Image:
         """One picture, decoded, upright, RGB."""
-        return self.pictures.image(index)
+        return self.images.image(index)
 
     def small(self, index: int, side: int) -> Image.Image:
         """One picture, upright, RGB, fitted into a square of this side if it is larger."""
-        content = self.pictures.content(index)
+        content = self.images.content(index)
         if content is None:
-            image = self.pictures.image(index)
+            image = self.images.image(index)
         else:
             image = open_image(content)
             image.draft("RGB", (2 * side, 2 * side))
@@ -65,7 +65,7 @@ class SurveyedImages(ImageStore):
 
     def take(self, rows: NDArray[np.int64]) -> SurveyedImages:
         """The pictures of these rows, in this order."""
-        return SurveyedImages(self.pictures.take(rows), self.looks[rows])
+        return SurveyedImages(self.images.take(rows), self.looks[rows])
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def survey(source: Source) -> Survey:
     """
     splits: dict[str, Rows] = {}
     unreadable: list[dict[str, str]] = []
-    if source.splits["train"].pictures.vectors() is not None:
+    if source.splits["train"].inputs.vectors() is not None:
         raise LongtailError(
             f"expected images, got the feature vectors of {source.name}: pass --quick to count them"
         )
@@ -102,7 +102,7 @@ def survey(source: Source) -> Survey:
         digests = rows.digests or tuple(
             digest.ljust(32, b"\0") for digest in looks["digest"].tolist()
         )
-        whole = replace(rows, pictures=SurveyedImages(rows.pictures, looks), digests=digests)
+        whole = replace(rows, inputs=SurveyedImages(rows.inputs, looks), digests=digests)
         splits[split] = (
             whole.take(np.array([i for i in range(len(rows)) if i not in reasons], dtype=np.int64))
             if reasons
@@ -185,15 +185,15 @@ def files(data: Dataset) -> dict[str, Any]:
 def parts(data: Dataset) -> Iterator[tuple[str, Split, SurveyedImages]]:
     """The splits of surveyed data with what was seen of them."""
     for name, split in (("train", data.train), ("val", data.val), ("test", data.test)):
-        assert isinstance(split.pictures, SurveyedImages), "expected surveyed data"
-        yield name, split, split.pictures
+        assert isinstance(split.inputs, SurveyedImages), "expected surveyed data"
+        yield name, split, split.inputs
 
 
 def image(data: Dataset, split: str, row: int) -> dict[str, Any]:
     """What a person needs to find an image again."""
     part: Split = getattr(data, split)
-    assert isinstance(part.pictures, SurveyedImages)
-    look = part.pictures.looks[row]
+    assert isinstance(part.inputs, SurveyedImages)
+    look = part.inputs.looks[row]
     return {
         "image": part.ids[row],
         "split": split,
@@ -238,13 +238,13 @@ def _frequencies() -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.flo
 
 
 def _looked_at(rows: Rows, split: str) -> tuple[NDArray[np.void], dict[int, str]]:
-    looks, reasons, pictures = np.zeros(len(rows), dtype=LOOK), dict[int, str](), rows.pictures
+    looks, reasons, images = np.zeros(len(rows), dtype=LOOK), dict[int, str](), rows.inputs
 
     def look(index: int) -> None:
         own = looks[index]
         try:
-            content = pictures.content(index)
-            small = pictures.image(index) if content is None else _opened_small(content, own)
+            content = images.content(index)
+            small = images.image(index) if content is None else _opened_small(content, own)
         except Exception as error:  # decoders fail with many types
             reasons[index] = why_not(error)
             return
