@@ -282,36 +282,6 @@ def test_sweep_is_a_grid_that_resumes(longtail: Any, tmp_path: Path) -> None:
     assert before == {own: own.stat().st_mtime_ns for own in tmp_path.glob("*/row.json")}
 
 
-def test_doctor_tells_what_is_here(longtail: Any) -> None:
-    said = longtail("doctor")
-    assert said.code == 0
-    assert all(
-        word in said.out
-        for word in ("cpu", "bf16 on cpu", "torch", "pyarrow", "tensorboard", "next: longtail demo")
-    )
-
-
-def test_demo_compares_plain_with_balanced(
-    longtail: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from longtail.cli import demo
-
-    monkeypatch.setattr(demo, "KEYWORDS", {"batch": 128, "epochs": 1})
-    said = longtail("demo", "--out", tmp_path, "--threads", 1)
-    assert said.code == 0, said.err
-    assert all(
-        word in said.out
-        for word in (
-            "plain",
-            "overall",
-            "medium",
-            "few",
-            str(tmp_path / "balanced"),
-            "next: longtail report",
-        )
-    )
-
-
 def test_eval_shows_what_stands_behind_the_headline_or_all_of_it_as_json(
     longtail: Any, tmp_path: Path
 ) -> None:

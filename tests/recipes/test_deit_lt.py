@@ -14,7 +14,6 @@ import pytest
 import torch
 from captured import stages
 from safetensors.torch import load_file, save_file
-from torch import nn
 
 from longtail.core import Clock
 from longtail.data.augmentations import RandAugment
@@ -294,22 +293,6 @@ def test_a_teacher_sees_images_at_their_own_size(
         assert load(tmp_path / str(memory), device="cpu").size == 16
 
 
-def test_a_teacher_of_timm_is_never_in_train_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    norm = nn.BatchNorm2d(3)
-    body = nn.Sequential(norm, nn.Flatten(), nn.Linear(3 * 64, 10)).train()
-    monkeypatch.setattr("longtail.recipes.teachers.timm_classifier", lambda name: (body, None, 8))
-    own = read_teacher("timm:fake", open_data("digits-lt"))
-    assert not own.training
-    assert norm.num_batches_tracked == 0, "asked once, and nothing has moved"
-    seven = nn.Sequential(nn.Flatten(), nn.Linear(192, 7))
-    monkeypatch.setattr("longtail.recipes.teachers.timm_classifier", lambda name: (seven, None, 8))
-    with pytest.raises(
-        ValueError,
-        match=r"teacher of the 10 classes of digits-lt, got one of 7: timm:fake. Train one",
-    ):
-        read_teacher("timm:fake", open_data("digits-lt"))
-
-
 def test_a_teacher_that_was_changed_is_refused_when_its_student_goes_on(
     teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -496,18 +479,3 @@ def test_a_teacher_of_other_classes_or_another_order_is_refused_with_both(tmp_pa
         read_teacher(str(tmp_path / "few"), data)
     with pytest.raises(ValueError, match="another order: class 5 is '5' in the data and '6' for"):
         read_teacher(str(tmp_path / "order"), data)
-
-
-def test_a_teacher_of_timm_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    import timm
-
-    create: Any = timm.create_model
-    monkeypatch.setattr(
-        "timm.create_model",
-        lambda model, *, pretrained, **more: create(model, pretrained=not pretrained),
-    )
-    with pytest.raises(
-        ValueError,
-        match=r"data's 10 it lacks 0, 1, 2, 3, 4, \.\.\.; of its 1000 the data lacks n01440764, ",
-    ):
-        read_teacher("timm:resnet18", open_data("digits-lt"))

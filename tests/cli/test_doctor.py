@@ -1,0 +1,14 @@
+"""`longtail doctor`: what this machine can do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def test_doctor_tells_what_is_here(longtail: Any) -> None:
+    said = longtail("doctor")
+    assert said.code == 0
+    assert all(
+        word in said.out
+        for word in ("cpu", "bf16 on cpu", "torch", "pyarrow", "tensorboard", "next: longtail demo")
+    )

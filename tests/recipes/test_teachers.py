@@ -1,0 +1,42 @@
+"""Teachers: networks of finished runs or of timm that a student learns from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from torch import nn
+
+from longtail.data.open import open_data
+from longtail.recipes.teachers import read_teacher
+
+
+def test_a_teacher_of_timm_is_never_in_train_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    norm = nn.BatchNorm2d(3)
+    body = nn.Sequential(norm, nn.Flatten(), nn.Linear(3 * 64, 10)).train()
+    monkeypatch.setattr("longtail.recipes.teachers.timm_classifier", lambda name: (body, None, 8))
+    own = read_teacher("timm:fake", open_data("digits-lt"))
+    assert not own.training
+    assert norm.num_batches_tracked == 0, "asked once, and nothing has moved"
+    seven = nn.Sequential(nn.Flatten(), nn.Linear(192, 7))
+    monkeypatch.setattr("longtail.recipes.teachers.timm_classifier", lambda name: (seven, None, 8))
+    with pytest.raises(
+        ValueError,
+        match=r"teacher of the 10 classes of digits-lt, got one of 7: timm:fake. Train one",
+    ):
+        read_teacher("timm:fake", open_data("digits-lt"))
+
+
+def test_a_teacher_of_timm_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    import timm
+
+    create: Any = timm.create_model
+    monkeypatch.setattr(
+        "timm.create_model",
+        lambda model, *, pretrained, **more: create(model, pretrained=not pretrained),
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"data's 10 it lacks 0, 1, 2, 3, 4, \.\.\.; of its 1000 the data lacks n01440764, ",
+    ):
+        read_teacher("timm:resnet18", open_data("digits-lt"))
