@@ -24,7 +24,7 @@ from longtail.data.readers.folders import folder
 from longtail.data.readers.functions import from_function, is_function
 from longtail.data.readers.lists import image_list, published
 from longtail.data.readers.parquet import parquet, parquet_files
-from longtail.data.request import DataRequest, Protocol, data_flags
+from longtail.data.request import LIST_SUFFIXES, DataRequest, Protocol, data_flags
 from longtail.data.source import Rows, Source, several
 from longtail.data.splits import (
     hold_out,
@@ -188,7 +188,7 @@ def find(request: DataRequest | str, *, least: int = 2) -> Source:
         return published(name, root=root)
     path = Path(name).expanduser()
     if path.is_file():
-        if path.suffix.lower() in (".txt", ".csv"):
+        if path.suffix.lower() in LIST_SUFFIXES:
             return image_list(path, root=root)
         if path.suffix.lower() == ".parquet":
             return parquet(path)

@@ -24,6 +24,8 @@ Geometry = Literal["pad", "crop", "stretch"]
 `pad` adds a border of its median colour, so that nothing is cut off. `crop` evaluates the central
 square, and training views choose their part of the full image. `stretch` resizes both sides to the
 same length. """
+LIST_SUFFIXES = (".txt", ".csv")
+"""Of lists, whose image paths are relative to `root`."""
 OnBadImage = Literal["refuse", "skip"]
 Profile = Literal["exp", "step", "pareto"]
 Protocol = Literal["holdout", "paper"]
@@ -96,9 +98,9 @@ class DataRequest:
     def with_root(self, root: str | Path) -> DataRequest:
         """The same data where its files lie now.
 
-        A folder or a file of images has no root: it is itself what has moved.
+        Named sets and lists have a root folder; any other source is the place itself.
         """
-        if self.source in KNOWN or Path(self.source).suffix.lower() in (".txt", ".csv"):
+        if self.source in KNOWN or Path(self.source).suffix.lower() in LIST_SUFFIXES:
             return replace(self, root=str(root))
         return replace(self, source=str(root), root=None)
 
