@@ -70,7 +70,6 @@ RENAMED_KEYS: Mapping[str, Mapping[str, str]] = {
     },
     "eval-*.json": SUMMARY,
     "recipe.json": {"data.asked": "source", **KEYWORDS},
-    "*spec.json": {"fit.kept": "stored"},
     "auto.json": {"why": "reason", "asked_minutes": "requested_minutes"},
 }
 # Of a scenario's training: what used to be implied. Streamed folders were cropped.
@@ -83,7 +82,6 @@ NEW_KEYS: Mapping[str, Sequence[str]] = {
     "row.json": ("scores", "headline", "labels", "scoring", "geometry"),
     "eval-*.json": ("scores", "headline", "labels"),
     "recipe.json": ("scoring", "geometry"),
-    "*spec.json": ("geometry",),
 }
 BUDGETS = ("MEMORY",)  # constants of longtail.data: bytes above which images are streamed
 
@@ -92,6 +90,8 @@ TIMES = ("seconds", "images_per_second")
 IGNORED_KEYS: Mapping[str, Sequence[str]] = {
     "*": ("format", "hardware", "versions", *TIMES, "minutes", "minutes_before"),
     "*last.pt": ("journal",),  # its length in bytes: times have more or fewer digits
+    # How images become squares, in other words; what they become, the predictions say
+    "*spec.json": ("kept", "stored", "geometry"),
     "recipe.json": ("command", "target"),  # the words and --out; the module of the recipe
 }
 IGNORED_FILES = ("report.html", "README.md", "recipe.py", "sessions.jsonl", "*.onnx.data")

@@ -191,9 +191,9 @@ def test_the_loop_on_the_design_page_is_the_loop() -> None:
     def joined(text: str) -> str:  # the formatter breaks lines by their indentation
         return "".join(line.partition("  # noqa")[0] for line in text.splitlines()).replace(" ", "")
 
-    (shown,) = [
+    shown = next(
         text for language, text in blocks(ROOT / "docs" / "design.md") if language == "python"
-    ]
+    )
     assert len(shown.splitlines()) > 10
     source = (ROOT / "src" / "longtail" / "engine" / "fit.py").read_text(encoding="utf-8")
     assert joined(shown) in joined(source)

@@ -47,14 +47,23 @@ class ScorerCollection:
         return scores
 
 
-def scorer_for(data: Dataset) -> Scorer:
-    """How predictions for this data are scored: read off the data, so that all recipes are scored
-    alike.
+def task_scorer(data: Dataset) -> Scorer | None:
+    """The scorer of what is particular to a dataset; None where class accuracies say it all.
 
-    A dataset may bring a scorer (`Dataset.scorer`); the long-tailed scores are added to its own
-    where classes fall into several groups. The data request may name another score as the headline
-    (`Dataset.scoring`)."""
-    task, long_tail = data.scorer, LongTailScorer(data.groups)
+    A scorer that the data brings (`Dataset.scorer`) goes first. A new kind of scorer joins here,
+    with the columns or class attributes that it applies to.
+    """
+    return data.scorer
+
+
+def scorer_for(data: Dataset) -> Scorer:
+    """Choose the scorer of a dataset, so that all recipes on it are scored alike.
+
+    The scores of `task_scorer` come first. Accuracy of many, medium and few classes is added where
+    classes fall into several such groups. The data request may name another score as the headline
+    (`Dataset.scoring`).
+    """
+    task, long_tail = task_scorer(data), LongTailScorer(data.groups)
     scorer: LongTailScorer | ScorerCollection = long_tail
     if task is not None:
         has_tail = sum(bool(members) for members in data.groups.members.values()) > 1
