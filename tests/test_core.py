@@ -25,15 +25,13 @@ def test_the_loss_is_the_sum_of_the_terms_and_carries_their_gradient() -> None:
         ({}, "got none"),
         (
             {"class": torch.zeros(())} | {"rows": torch.zeros(4)},
-            r"got 'rows', which is a tensor \(4,\): give the mean",
+            r"got 'rows', which is a tensor \(4,\): return at least",
         ),
         ({"class": 0.5}, "got 'class', which is a float"),
     ],
 )
 def test_terms_that_are_no_numbers_are_refused(terms: Any, got: str) -> None:
-    with pytest.raises(
-        ValueError, match=f"expected the terms of a loss as tensors of one number each, {got}"
-    ):
+    with pytest.raises(ValueError, match=f"every loss term must be a scalar tensor, {got}"):
         Outcome(terms)
 
 

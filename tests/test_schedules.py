@@ -55,10 +55,10 @@ def test_weights_are_deferred_and_not_saved() -> None:
             lambda: Cosine(warmup=5),
             r"warmup must be a fraction .* got 5: for epoch e of E, pass e / E",
         ),
-        (lambda: Steps(at=(0.9, 0.8), factors=(0.1, 0.01)), "points must rise"),
+        (lambda: Steps(at=(0.9, 0.8), factors=(0.1, 0.01)), "must increase"),
         (
             lambda: Steps(at=(0.9,), factors=(0.1, 0.01)),
-            "one factor for each point, got 1 points and 2 factors",
+            "one factor for each point in `at`, got 1 points and 2 factors",
         ),
         (lambda: Steps(at=(160,), factors=(0.1,)), "fraction"),
         (lambda: Deferred(torch.ones(2), 1.5), "start must be a fraction"),

@@ -1,4 +1,4 @@
-"""The nouns of the house: batches, the clock, an outcome, a method, a stage."""
+"""The shared types: batches, the clock, an outcome, a method, a scorer, a stage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from longtail.records.scores import Label
 
 
 class Images(TypedDict):
-    """Images as floats in [0, 1], with each row's position in the epoch's order (`position`)."""
+    """Images as floats in [0, 1]; `position` (N,) is each row's position in the epoch."""
 
     image: Tensor
     position: Tensor
@@ -50,7 +50,7 @@ B_co = TypeVar("B_co", bound=Mapping[str, Any], covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Where training is. Everything that changes over time is a function of this.
+    """The current step of training. Everything that changes over time is a function of it.
 
     >>> Clock(step=30, steps=120, epoch=1, epochs=4).progress
     0.25
@@ -63,32 +63,32 @@ class Clock:
 
     @property
     def progress(self) -> float:
-        """The share of training that is behind us, in [0, 1)."""
+        """The fraction of training that is done, in [0, 1)."""
         return self.step / self.steps
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one look at a batch produced."""
+    """The result of one forward pass on a batch."""
 
-    terms: Mapping[str, Tensor]  # already weighted; the loss is their sum
-    notes: Mapping[str, Tensor] = field(default_factory=dict)  # worth plotting, not optimized
-    # One row per sample, handed to `after_step`
+    terms: Mapping[str, Tensor]  # already weighted: the loss is their sum
+    notes: Mapping[str, Tensor] = field(default_factory=dict)  # logged, not optimized
+    # One row per sample, passed to `after_step`
     carry: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        strange = [
+        invalid = [
             name for name, term in self.terms.items() if not isinstance(term, Tensor) or term.ndim
         ]
-        if strange or not self.terms:
+        if invalid or not self.terms:
             got = (
                 "none"
                 if not self.terms
-                else f"{strange[0]!r}, which is {_shape(self.terms[strange[0]])}"
+                else f"{invalid[0]!r}, which is {_shape(self.terms[invalid[0]])}"
             )
             raise LongtailError(
-                f"expected the terms of a loss as tensors of one number each, got {got}: give the"
-                " mean over rows by a name"
+                f"every loss term must be a scalar tensor, got {got}: return at least one named"
+                " term, averaged over the rows"
             )
 
     @property
@@ -106,70 +106,73 @@ def _shape(value: object) -> str:
 
 
 class NonFinite(RuntimeError):
-    """The loss, or an answer, is not a number any more: training diverged."""
+    """The loss or a prediction is not finite: training diverged."""
 
 
 class Method(nn.Module, ABC, Generic[B]):
-    """A paper: (weights, batch, clock) -> loss. No optimizer, no device, no logging, no files.
+    """A training method: (weights, batch, clock) -> loss. No optimizer, device, logging or files.
 
-    Networks that are trained against each other (a GAN) take turns by the clock: a step's terms
-    reach the weights of one player only, and the optimizer skips weights without a gradient.
-    Such a method sets `steps_per_round`; its notes and carried rows must be detached.
+    Networks that are trained against each other (as in a GAN) alternate by the clock: the terms of
+    a step reach the weights of one network only, and the optimizer skips weights without a
+    gradient. Such a method sets `steps_per_round`; its notes and carried rows must be detached.
     """
 
     steps_per_round: int = 1
-    """Steps until every trainable weight has had a gradient; more than 1 where players alternate.
-    """
+    """Steps until every trainable weight has had a gradient; more than 1 if networks alternate."""
 
     @abstractmethod
     def forward(self, batch: B, clock: Clock) -> Outcome:
-        """Look at a batch. A function of (weights, batch, clock) up to seeded draws; writes no
-        state but batch-norm's.
+        """Compute the loss terms of a batch.
+
+        A function of (weights, batch, clock) and seeded random numbers; the only state it may
+        change is batch-norm statistics.
         """
 
     def after_step(self, outcome: Outcome, clock: Clock) -> None:
-        """Move what the optimizer does not: queues, momentum copies. The only place where such
-        state may change.
+        """Update state that the optimizer does not, such as queues and momentum copies.
+
+        This is the only place where such state may change.
         """
 
     @abstractmethod
     def predict(self, image: Tensor) -> Tensor:
-        """Answer for images, row by row: logits of a classifier, features of a pretrained encoder."""
+        """Predict for images, each row by itself: logits, or features of a pretrained encoder."""
 
     def heads(self, image: Tensor) -> Mapping[str, Tensor]:
         """Predictions by name, those of `predict` as "logits".
 
-        A method that combines several heads overrides this to have each of them scored as well.
+        A method that combines several heads overrides this so that each of them is scored as well.
         """
         return {"logits": self.predict(image)}
 
     @abstractmethod
     def deploy(self) -> nn.Module:
-        """Give the plain network for inference, built from a spec, whose forward equals `predict`."""
+        """Return the network for inference, built from a spec; its forward equals `predict`."""
 
 
 class Batches(Protocol[B_co]):
-    """The only way the engine reads data. A batch is flat, and its rows are counted by `position`."""
+    """How the engine reads data. A batch is a flat mapping; `position` has one entry per row."""
 
     def __len__(self) -> int:
-        """Batches in an epoch."""
+        """The number of batches in an epoch."""
         ...
 
     def epoch(self, index: int, *, start: int = 0) -> Iterator[B_co]:
-        """The batches of an epoch, from batch `start` on: the same rows and views whatever came
-        before.
+        """Iterate over the batches of an epoch from batch `start` on.
+
+        The rows and views depend on `index` alone, not on what was read before.
         """
         ...
 
 
 Predict = Callable[[Tensor], Mapping[str, Tensor]]
-"""Images in [0, 1] on any device -> float32 answers on the CPU: "logits", and one entry per further
-head.
+"""Images in [0, 1] on any device -> float32 predictions on the CPU: "logits", and one entry for
+each further head.
 """
 
 
 class Evaluator(Protocol):
-    """Owns its data; given a way to predict, answers with named numbers."""
+    """Evaluates a `predict` function on its data and returns named numbers."""
 
     def __call__(self, predict: Predict, /) -> Mapping[str, float]: ...
 
@@ -182,19 +185,20 @@ class Scorer(Protocol):
 
     @property
     def headline(self) -> str:
-        """The score that ranks runs, and that the best epoch on validation is chosen by."""
+        """The score that ranks runs and chooses the best epoch on validation."""
         ...
 
     @property
     def labels(self) -> Mapping[str, Label]:
-        """How each score is shown and which direction is better, in the order of a table's columns."""
+        """How to show each score and which direction is better, in the order of the columns."""
         ...
 
     def __call__(self, predictions: SplitPredictions, /) -> Mapping[str, float | None]:
-        """Scores by name; None where there is nothing to measure.
+        """Compute the scores by name; None where a score is not defined.
 
-        A name such as "domain/sketch" is a part of the score "domain": reports show such parts in a
-        table of their own."""
+        A name such as "domain/sketch" is a part of the score "domain": reports show the parts of a
+        score in a separate table.
+        """
         ...
 
 
@@ -202,11 +206,11 @@ class Average(Protocol):
     """A running average of a method's trainable parameters and batch-norm buffers."""
 
     def update(self, method: nn.Module, clock: Clock) -> None:
-        """Take the weights into account; called after every step."""
+        """Add the current weights; called after every step."""
         ...
 
     def observe(self, results: Mapping[str, float], clock: Clock) -> None:
-        """Read the results of an evaluation, such as "val/top1"; most averages ignore them."""
+        """Receive the results of an evaluation, such as "val/top1"; most averages ignore them."""
         return
 
     def weights(self) -> Mapping[str, Tensor]: ...
@@ -220,59 +224,58 @@ Every = Callable[[Clock], bool]
 
 
 def constant(clock: Clock) -> float:
-    """The base rate, all the time."""
+    """Return 1: the base learning rate throughout."""
     return 1.0
 
 
 def nothing(batch: Any, clock: Clock) -> Any:
-    """The batch as it came."""
+    """Return the batch unchanged."""
     return batch
 
 
 def each_epoch(clock: Clock) -> bool:
-    """After every epoch. (Asked at the end of an epoch, with the clock of its last step.)"""
+    """Evaluate after every epoch; called with the clock of the epoch's last step."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Which weights a stage returns, and how the row names them. Use `last`, `best(...)` or
-    `average(...)`.
+    """Which weights a stage returns, and their name in the result row.
+
+    Use `last`, `best(...)` or `average(...)`.
     """
 
     name: str
-    best: str | None = None  # the evaluation that chooses, such as "val/balanced"
+    best: str | None = None  # the metric to select by, such as "val/balanced"
     average: str | None = None  # the key of `Stage.averages` to return
-    higher_is_better: bool = True  # of the evaluation that chooses
+    higher_is_better: bool = True  # of that metric
 
 
 last = Keep("last epoch")
 
 
 def best(metric: str, *, higher_is_better: bool = True) -> Keep:
-    """The weights of the epoch that had the best `metric`, such as "val/balanced": the highest, or
-    the lowest.
-    """
+    """Keep the weights of the epoch with the best `metric`, such as "val/balanced"."""
     return Keep(f"best {metric}", best=metric, higher_is_better=higher_is_better)
 
 
 def average(name: str) -> Keep:
-    """The last epoch's average called `name` in `Stage.averages`."""
+    """Keep the average `name` of `Stage.averages`, as it is after the last epoch."""
     return Keep(f"last epoch, {name}", average=name)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stage(Generic[B]):
-    """One fit: what learns, from what, for how long, and how."""
+    """One training stage: the method, its data, and how to train it."""
 
     name: str
     method: Method[B]
     data: Batches[B]
     epochs: int
-    # Called by fit after placement: sam(sgd(lr=0.1), rho=0.8)
+    # Called by fit once the method is on its device, such as sam(sgd(lr=0.1), rho=0.8)
     optimizer: Callable[[nn.Module], Optimizer]
-    schedule: Schedule = constant  # a factor of each group's rate
-    # Mixup, cutmix, teacher labels: outside the closure, so SAM's two looks see one batch
+    schedule: Schedule = constant  # a factor of each group's learning rate
+    # Mixup, cutmix, teacher labels: outside the closure, so that SAM's two passes get one batch
     mix: BatchTransform = nothing
     accumulate: int = 1
     averages: Mapping[str, Average] = field(default_factory=dict)

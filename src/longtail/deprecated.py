@@ -5,14 +5,18 @@ carries them along."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 MOVED: Mapping[str, str] = {
     "longtail.analysis.figures": "longtail.report.figures",
@@ -186,6 +190,32 @@ def renamed_attribute(old: str, new: str) -> Any:
         return getattr(instance, new)
 
     return property(read)
+
+
+def renamed_keywords(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a function so that it still accepts the old names of its keywords.
+
+    >>> @renamed_keywords(rate="lr")
+    ... def train(*, lr: float) -> float:
+    ...     return lr
+    >>> train(lr=0.1)
+    0.1
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def call(*args: P.args, **keywords: P.kwargs) -> R:
+            for old, new in names.items():
+                if old in keywords:
+                    if new in keywords:
+                        raise TypeError(f"{old!r} is the old name of {new!r}: pass {new!r} alone")
+                    _warn(f"the keyword {old!r} of {function.__qualname__}", f"{new!r}")
+                    keywords[new] = keywords.pop(old)
+            return function(*args, **keywords)
+
+        return call
+
+    return decorate
 
 
 def _warn(old: str, new: str) -> None:

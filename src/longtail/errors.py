@@ -1,13 +1,13 @@
-"""Errors that a person can mend; the command line prints them without a traceback."""
+"""Errors that the user can fix; the command line prints them without a traceback."""
 
 from __future__ import annotations
 
 
 class LongtailError(ValueError):
-    """Something the caller can mend: a wrong flag, file, shape or combination.
+    """An error the caller can fix: a wrong flag, file, shape or combination.
 
-    The message says what was expected, what was given and what to do. Any other exception is a
-    defect of longtail, or of code that was passed in, and keeps its traceback.
+    The message says what is wrong, what was expected and what to do. Any other exception is a bug in
+    longtail, or in code that was passed in, and keeps its traceback.
     """
 
 
@@ -16,7 +16,7 @@ class MissingExtra(LongtailError, ModuleNotFoundError):
 
 
 def explained(error: BaseException) -> tuple[str, int] | None:
-    """The message and exit code for an error that a person can mend; None for any other."""
+    """Return the message and exit code for an error the user can fix; None for any other."""
     name = type(error).__name__  # by name: importing these classes would import torch
     if name == "Stopped":
         return str(error), 130

@@ -1,4 +1,4 @@
-"""Names of things: unknown ones with what was probably meant, and functions by their name."""
+"""Look up names: suggestions for unknown ones, and functions imported by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from longtail.errors import LongtailError
 
 
 def meant(name: str, known: Iterable[str], *, most: int = 1) -> str:
-    """A guess at what was meant, as a question, or nothing.
+    """Suggest known names close to `name`, as a question; an empty string if none is close.
 
     >>> meant("weka", ["weak", "cutout"]), meant("weka", ["cutout"])
     ('did you mean weak?', '')
@@ -23,10 +23,10 @@ def meant(name: str, known: Iterable[str], *, most: int = 1) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str], *, more: str = "") -> LongtailError:
-    """The error for a name nobody knows.
+    """Build the error for an unknown name, with the closest known names.
 
-    >>> str(unknown("recipe", "balanced", ["cross_entropy", "balanced_softmax"]))
-    "unknown recipe 'balanced': did you mean balanced_softmax? Known: balanced_softmax, cross_entropy"
+    >>> str(unknown("head", "cosines", ["linear", "cosine"]))
+    "unknown head 'cosines': did you mean cosine? Known: cosine, linear"
     """
     names = sorted(known)
     guess = meant(name, names, most=3)
@@ -37,7 +37,7 @@ def unknown(kind: str, name: str, known: Iterable[str], *, more: str = "") -> Lo
 
 
 def import_function(target: str) -> Callable[..., Any]:
-    """Import "package.module:function", also from the current folder.
+    """Import "package.module:function"; the current folder is searched as well.
 
     >>> import_function("math:sqrt")(4.0)
     2.0
@@ -47,12 +47,12 @@ def import_function(target: str) -> Callable[..., Any]:
     try:
         function = getattr(importlib.import_module(module), name)
     except (ModuleNotFoundError, AttributeError) as error:
-        # An import that fails inside the module is its author's to see.
+        # An import that fails inside the module is a bug of that module: keep its traceback.
         if isinstance(error, ModuleNotFoundError) and not f"{module}.".startswith(f"{error.name}."):
             raise
         raise LongtailError(
-            f"expected a function that can be imported, got {target!r}: {error}. "
-            "Run from its folder, or install it"
+            f"cannot import {target!r}: {error}. Run the command from the folder of its module, or "
+            "install the package"
         ) from error
     if not callable(function):
         raise LongtailError(f"expected a function, got {target!r}: a {type(function).__name__}")
@@ -60,6 +60,6 @@ def import_function(target: str) -> Callable[..., Any]:
 
 
 def search_current_folder() -> None:
-    """Let imports find modules of the current folder, where an installed command does not look."""
+    """Add the current folder to `sys.path`: an installed command does not search it."""
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))

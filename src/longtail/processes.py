@@ -1,4 +1,4 @@
-"""What a part needs to know when several processes train together (see `torch.distributed`)."""
+"""Helpers for training in several processes (see `torch.distributed`)."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch import Tensor
 
 
 def rank() -> int:
-    """This process's number, 0 when alone."""
+    """The rank of this process; 0 if it is the only one."""
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
 def world_size() -> int:
-    """How many processes train together."""
+    """The number of processes that train together."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def gather(rows: Tensor) -> Tensor:
     """Concatenate every process's rows, in rank order; the number of rows may differ.
 
-    Differentiable: each process gets the gradient that all of them have for its rows.
+    Differentiable: each process gets the sum of all processes' gradients for its rows.
 
     >>> gather(torch.arange(3)).tolist()
     [0, 1, 2]
@@ -35,12 +35,12 @@ def gather(rows: Tensor) -> Tensor:
 
 
 def first_row(rows: Tensor) -> int:
-    """Where this process's rows begin in what `gather` gives."""
+    """The index of this process's first row in the result of `gather`."""
     return 0 if world_size() == 1 else sum(_row_counts(rows)[: rank()])
 
 
 def _row_counts(rows: Tensor) -> list[int]:
-    """How many rows each process has."""
+    """The number of rows of each process."""
     counts = [torch.zeros(1, dtype=torch.long, device=rows.device) for _ in range(world_size())]
     dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device))
     return [int(count) for count in counts]
@@ -55,7 +55,7 @@ def _concatenate(rows: Tensor, counts: list[int]) -> Tensor:
 
 
 class _Gather(torch.autograd.Function):
-    """All processes' rows; backwards, the sum of all processes' gradients for this one's rows."""
+    """All processes' rows; in backward, the sum of all gradients for this process's rows."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
@@ -72,16 +72,16 @@ class _Gather(torch.autograd.Function):
 
 
 def all_gather_object(value: Any) -> list[Any]:
-    """What every process has, in rank order: small things that can be pickled.
+    """Collect a small picklable value from every process, in rank order.
 
     >>> all_gather_object({"loss": 0.5})
     [{'loss': 0.5}]
     """
     if world_size() == 1:
         return [value]
-    found: list[Any] = [None] * world_size()
-    dist.all_gather_object(found, value)
-    return found
+    values: list[Any] = [None] * world_size()
+    dist.all_gather_object(values, value)
+    return values
 
 
 def any_rank(flag: bool, device: torch.device | str = "cpu") -> bool:

@@ -1,6 +1,6 @@
-"""Functions of the clock: learning rates, and parts that begin or end at a point of training.
+"""Functions of the clock: learning-rate schedules, and parts that start or stop during training.
 
-Published epochs enter as fractions of training: warmup for 40 of 800 epochs is 0.05.
+Epochs are given as fractions of training: a warmup of 40 of 800 epochs is 0.05.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ def _fraction(name: str, value: float) -> None:
 
 @dataclass(frozen=True)
 class Cosine:
-    """Linear warmup from `start`, then half a cosine down to `floor`; all as factors of the base
-    rate.
+    """Linear warmup from `start`, then half a cosine down to `floor`, as factors of the base lr.
 
-    >>> rate = Cosine(warmup=0.5)
-    >>> [round(rate(Clock(step, 8, 0, 1)), 3) for step in (0, 2, 4, 6)]
+    >>> schedule = Cosine(warmup=0.5)
+    >>> [round(schedule(Clock(step, 8, 0, 1)), 3) for step in (0, 2, 4, 6)]
     [0.0, 0.5, 1.0, 0.5]
     """
 
@@ -50,12 +49,12 @@ class Cosine:
 
 @dataclass(frozen=True)
 class Steps:
-    """Linear warmup from `start`, then the rate falls to `factors[i]` of the base at `at[i]`.
+    """Linear warmup from `start`, then the lr drops to `factors[i]` of the base lr at `at[i]`.
 
     LDAM's 200 epochs (warmup 5, x0.01 after 160, x0.0001 after 180):
 
-    >>> rate = Steps(at=(0.8, 0.9), factors=(1e-2, 1e-4), warmup=0.025)
-    >>> [rate(Clock(epoch, 200, epoch, 200)) for epoch in (5, 100, 160, 180)]
+    >>> schedule = Steps(at=(0.8, 0.9), factors=(1e-2, 1e-4), warmup=0.025)
+    >>> [schedule(Clock(epoch, 200, epoch, 200)) for epoch in (5, 100, 160, 180)]
     [1.0, 1.0, 0.01, 0.0001]
     """
 
@@ -67,11 +66,11 @@ class Steps:
     def __post_init__(self) -> None:
         if len(self.at) != len(self.factors):
             raise LongtailError(
-                f"expected one factor for each point, got {len(self.at)} points and"
+                f"expected one factor for each point in `at`, got {len(self.at)} points and"
                 f" {len(self.factors)} factors"
             )
         if list(self.at) != sorted(self.at):
-            raise LongtailError(f"points must rise, got {list(self.at)}")
+            raise LongtailError(f"the points in `at` must increase, got {list(self.at)}")
         for point in (*self.at, self.warmup):
             _fraction("a point", point)
 
@@ -88,7 +87,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Until:
-    """Apply a batch transform only before `end` (DeiT-LT drops mixup when re-weighting begins)."""
+    """Apply a batch transform only before `end` (DeiT-LT stops mixup when re-weighting starts)."""
 
     end: float
     transform: BatchTransform
@@ -101,7 +100,7 @@ class Until:
 
 
 class Deferred(nn.Module):
-    """Class weights that switch on at `start` of training (deferred re-weighting); none before.
+    """Class weights that apply from `start` of training on (deferred re-weighting); none before.
 
     >>> import torch
     >>> weights = Deferred(torch.tensor([0.5, 1.5]), start=0.8)

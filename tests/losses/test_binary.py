@@ -105,11 +105,16 @@ def test_whole_answers_yes_for_every_class_of_a_mixture() -> None:
         )
         for row, shares in zip(logits, mixed, strict=True)
     ]
-    assert BinaryCrossEntropy(whole=True)(logits, mixed).item() == pytest.approx(
+    assert BinaryCrossEntropy(binarize_targets=True)(logits, mixed).item() == pytest.approx(
         sum(slow) / 4, rel=1e-5
     )
-    with pytest.raises(ValueError, match="expected no smoothing with `whole`"):
-        BinaryCrossEntropy(whole=True, smoothing=0.1)
+    with pytest.raises(ValueError, match="binarize_targets cannot be combined"):
+        BinaryCrossEntropy(binarize_targets=True, smoothing=0.1)
+    old: Any = {"whole": True}
+    with pytest.warns(DeprecationWarning, match="is now 'binarize_targets'"):
+        assert BinaryCrossEntropy(**old).binarize_targets
+    with pytest.raises(TypeError, match="pass 'binarize_targets' alone"):
+        BinaryCrossEntropy(**old, binarize_targets=True)
 
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0, 3.0, math.nan])

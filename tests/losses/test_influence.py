@@ -11,7 +11,7 @@ COUNTS = [50, 20, 5, 2]
 def test_features_are_needed() -> None:
     loss = InfluenceBalanced(torch.tensor(COUNTS))
     with pytest.raises(
-        ValueError, match=r"expected the features of 2 rows.*got none: pass features="
+        ValueError, match=r"needs the features of the 2 rows.*got none: pass features="
     ):
         loss(torch.zeros(2, 4), torch.tensor([0, 1]))
     with pytest.raises(ValueError, match="got 3 rows"):

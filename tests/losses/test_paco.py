@@ -120,20 +120,20 @@ def test_gradients_are_right_and_finite_at_low_temperature() -> None:
 
 def test_bad_input_is_refused() -> None:
     logits, target, anchors, others, labels = given()
-    with pytest.raises(ValueError, match="of one length, got 4, 4, 4, and 7, 6"):
+    with pytest.raises(ValueError, match="the same length, got 4, 4, 4, and 7, 6"):
         ParametricContrastive(torch.tensor(COUNTS))(
             logits, target, anchors=anchors, others=others, labels=labels[1:]
         )
     with pytest.raises(
         ValueError,
-        match=r"expected logits \(N, 3\), as the loss has counts of 3 classes, got \(4, 1\)",
+        match=r"expected logits \(N, 3\), as the loss was given counts of 3 classes, got \(4, 1\)",
     ):
         ParametricContrastive(torch.tensor(COUNTS))(
             logits[:, :1], target, anchors=anchors, others=others, labels=labels
         )
-    with pytest.raises(ValueError, match="positive temperatures"):
+    with pytest.raises(ValueError, match="temperatures must be positive"):
         ParametricContrastive(torch.tensor(COUNTS), temperature=0.0)
-    with pytest.raises(ValueError, match="positive beta"):
+    with pytest.raises(ValueError, match="beta positive"):
         ParametricContrastive(torch.tensor(COUNTS), beta=0.0)
 
 

@@ -97,7 +97,7 @@ def test_counts_that_are_no_tensor_are_refused() -> None:
 
 
 def test_a_class_without_images_is_named() -> None:
-    with pytest.raises(ValueError, match="got none in class 1, 3: leave out"):
+    with pytest.raises(ValueError, match="got none in class 1, 3: remove"):
         prior(torch.tensor([5, 0, 2, 0]))
     with pytest.raises(ValueError, match="at least two classes"):
         prior(torch.tensor([5]))

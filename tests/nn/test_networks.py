@@ -258,7 +258,7 @@ def test_a_network_of_ones_own_is_not_imported_without_trust(custom: str) -> Non
         ("odd", {}, "expected keywords of .* that JSON has"),
         ("nothing", {}, "to give a module, got a NoneType"),
         ("constant", {}, "expected a function, got .* a int"),
-        ("missing", {}, "expected a function that can be imported"),
+        ("missing", {}, "cannot import"),
     ],
 )
 def test_what_is_no_network_of_ones_own_is_refused(

@@ -244,7 +244,7 @@ def test_what_is_refused_is_said_with_both_numbers(case: Case) -> None:
 
 @counted
 def test_other_classes_and_counts_are_refused_in_words(case: Case) -> None:
-    said = r"expected logits \(N, 4\), as the loss has counts of 4 classes, got \(2, 3\)"
+    said = r"expected logits \(N, 4\), as the loss was given counts of 4 classes, got \(2, 3\)"
     with pytest.raises(ValueError, match=said):
         case.loss(torch.tensor(COUNTS))(
             torch.zeros(2, 3), torch.tensor([0, 0]), features=torch.ones(2, 1)

@@ -1,4 +1,4 @@
-"""Losses: tensors and numbers in, a scalar out. `reduction` says what they share."""
+"""Losses: logits and targets to a scalar. `reduction` documents what they have in common."""
 
 from longtail.losses.binary import BalancedBCE as BalancedBCE
 from longtail.losses.binary import BinaryCrossEntropy as BinaryCrossEntropy

@@ -1,4 +1,4 @@
-"""One yes-or-no question for each class: summed over classes, averaged over rows."""
+"""Binary cross entropies: one sigmoid per class, summed over classes, averaged over rows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from longtail.deprecated import renamed_keywords
 from longtail.errors import LongtailError
 from longtail.losses.reduction import (
     at_least_float32,
@@ -22,34 +23,35 @@ from longtail.losses.weights import class_balanced_weights
 
 
 class BinaryCrossEntropy(nn.Module):
-    """The sum over classes of each class's binary cross entropy (LiVT, Xu et al. 2023, equation 5
-    with
-    w = 1).
+    """The binary cross entropy of each class, summed over classes.
 
-    With `whole`, each class of a mixture is answered with yes, whatever its share (DeiT III,
-    Touvron et al. 2022).
+    LiVT (Xu et al. 2023), equation 5 with w = 1. With `binarize_targets`, every class of a mixed
+    target counts as 1, whatever its share (DeiT III, Touvron et al. 2022).
 
     >>> BinaryCrossEntropy()(torch.zeros(2, 4), torch.tensor([0, 3]))  # 4 log 2
     tensor(2.7726)
     >>> mixed, sure = torch.tensor([[0.7, 0.3, 0.0]]), torch.tensor([[9.0, 9.0, -9.0]])
-    >>> [round(BinaryCrossEntropy(whole=whole)(sure, mixed).item(), 2) for whole in (False, True)]
-    [9.0, 0.0]
+    >>> round(BinaryCrossEntropy()(sure, mixed).item(), 2)
+    9.0
+    >>> round(BinaryCrossEntropy(binarize_targets=True)(sure, mixed).item(), 2)
+    0.0
     """
 
-    confidence = "sigmoid"  # of a network trained with it: each logit answers a question of its own
+    confidence = "sigmoid"  # how to read the logits of a network trained with this loss
 
-    def __init__(self, *, smoothing: float = 0.0, whole: bool = False) -> None:
+    @renamed_keywords(whole="binarize_targets")
+    def __init__(self, *, smoothing: float = 0.0, binarize_targets: bool = False) -> None:
         super().__init__()
         check_smoothing(smoothing)
-        if whole and smoothing:
+        if binarize_targets and smoothing:
             raise LongtailError(
-                "expected no smoothing with `whole`, which would answer yes for every class, got"
-                f" {smoothing}"
+                "binarize_targets cannot be combined with label smoothing, which would set every"
+                f" class to 1, got smoothing {smoothing}: use one of them"
             )
-        self.smoothing, self.whole = smoothing, whole
+        self.smoothing, self.binarize_targets = smoothing, binarize_targets
 
     def per_sample(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss (N, C) of every answer, for a target distribution (N, C)."""
+        """The loss (N, C) of each row and class, for a target distribution (N, C)."""
         return F.binary_cross_entropy_with_logits(logits, target, reduction="none")
 
     def forward(
@@ -61,31 +63,39 @@ class BinaryCrossEntropy(nn.Module):
         rows: Tensor | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        """The mean over rows, also of rows with several classes or none; see
-        `longtail.losses.reduction`.
+        """The mean over rows, which may have several classes or none.
 
-        `weight` weighs a row by its class, not the answers for a class.
+        `weight` weights a row by its class, not the terms of a class; see
+        `longtail.losses.reduction`.
         """
         logits = at_least_float32(logits)
         target = to_soft_targets(target, logits, smoothing=self.smoothing)
-        answers = (target > 0).to(target.dtype) if self.whole else target
-        losses = self.per_sample(logits, answers).sum(1, keepdim=True)
+        labels = (target > 0).to(target.dtype) if self.binarize_targets else target
+        losses = self.per_sample(logits, labels).sum(1, keepdim=True)
         return weighted_mean(
             losses, torch.ones_like(losses) if weight is None else target, weight=weight, rows=rows
         )
 
 
 class BalancedBCE(BinaryCrossEntropy):
-    """Binary cross entropy with the prior in the logits, so that the bare logits treat all classes
-    alike (LiVT, Xu et al. 2023).
+    """Binary cross entropy with the prior added to the logits (LiVT, Xu et al. 2023).
 
-    The bias is tau * (logit(prior) - logit(test_prior)). Without a test prior it is theorem 2,
-    which the released code implements; with "uniform", equation 10, which adds log(C - 1); with a
-    distribution (C,), theorem 3. The head's bias can absorb what a uniform test prior adds, but
-    they start apart: without it a head of zeros answers with the prior, at the sum of its binary
-    entropies. What a bare logit then means differs as well: without a test prior its sigmoid is the
-    answer for a class that every second image has, and log(C - 1) must be taken off for one in C
-    (the recipes do); their order, and a softmax, which is their `confidence`, are the same.
+    The unadjusted logits, which are used at inference, are then unbiased over classes. The bias is
+    tau * (logit(prior) - logit(test_prior)). Without a test prior it is theorem 2, which the
+    released code implements; with "uniform", equation 10, which adds log(C - 1); with a
+    distribution (C,), theorem 3.
+
+    The head's bias can absorb what a uniform test prior adds, but the initial loss differs: without
+    a test prior a head of zeros predicts the prior, and the loss is the sum of its binary
+    entropies. The scale of the logits differs as well: without a test prior their sigmoid assumes
+    that half of the images are of the class; subtract log(C - 1) for one in C, as the recipes do.
+    Their order and their softmax, which is their `confidence`, are the same.
+
+    Args:
+        counts: training images of each class, (C,).
+        tau: the strength of the bias.
+        test_prior: the class distribution at test time, (C,) or "uniform"; see above.
+        smoothing: label smoothing in [0, 1).
 
     >>> BalancedBCE(torch.tensor([3, 1])).bias.exp().tolist()  # odds of 3 and 1/3
     [3.0, 0.3333333134651184]
@@ -122,28 +132,26 @@ class BalancedBCE(BinaryCrossEntropy):
             bias = bias - torch.full_like(bias, 1 / len(counts)).logit()
         elif test_prior is not None:
             raise LongtailError(
-                'expected None, "uniform" or a distribution, as a tensor, as the test prior, got'
-                f" {test_prior!r}"
+                f'expected the test prior as None, "uniform" or a tensor (C,), got {test_prior!r}'
             )
-        # A sigmoid of the bare logits answers another question, as said above
+        # The sigmoid of the unadjusted logits is not the probability of the class (see above)
         if test_prior is None:
             self.confidence = "softmax"
         self.register_buffer("bias", (tau * bias).to(torch.get_default_dtype()), persistent=False)
 
     def per_sample(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss (N, C) of every answer, for a target distribution (N, C)."""
+        """The loss (N, C) of each row and class, for a target distribution (N, C)."""
         check_classes(logits, self.bias)
         return super().per_sample(logits + self.bias, target)
 
 
 class ClassBalancedBCE(BinaryCrossEntropy):
-    """Binary cross entropy in which the answers for a class, yes and no, weigh by its effective
-    number
-    of images.
+    """Binary cross entropy whose terms are weighted by the effective number of images of the class.
 
     LiVT's equation 5 with the weights w of class-balanced loss (Cui et al. 2019), which sum to C.
 
-    >>> ClassBalancedBCE(torch.tensor([2, 1]), beta=0.5)(torch.zeros(1, 2), torch.tensor([1]))  # (0.8 + 1.2) log 2
+    >>> loss = ClassBalancedBCE(torch.tensor([2, 1]), beta=0.5)
+    >>> loss(torch.zeros(1, 2), torch.tensor([1]))  # (0.8 + 1.2) log 2
     tensor(1.3863)
     """
 
@@ -154,6 +162,6 @@ class ClassBalancedBCE(BinaryCrossEntropy):
         self.register_buffer("columns", class_balanced_weights(counts, beta), persistent=False)
 
     def per_sample(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss (N, C) of every answer, for a target distribution (N, C)."""
+        """The loss (N, C) of each row and class, for a target distribution (N, C)."""
         check_classes(logits, self.columns)
         return super().per_sample(logits, target) * self.columns

@@ -1,4 +1,4 @@
-"""Keeping experts apart (RIDE, Wang et al., ICLR 2021)."""
+"""Losses between experts (RIDE, Wang et al., ICLR 2021)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from longtail.losses.reduction import at_least_float32, prior
 
 
 class Diversity(nn.Module):
-    """Push each expert away from the mean of all: `factor` times the divergence, summed over
-    experts
-    (RIDE).
+    """The divergence of each expert from the mean of all, summed over experts, times `factor`.
 
-    For experts k with logits z_k and mean z, factor * mean(T) ** 2 * sum_k KL(softmax(z / T) ||
-    softmax(z_k / T)), averaged over rows. A negative factor rewards difference: -0.45 for CIFAR,
-    -0.2 for ImageNet-LT. `temperature` (C,) has one number for each class, see
-    `expert_temperature`; without it, 1. The mean is held fixed, as in the released code; summed
-    over experts its gradient is zero anyway.
+    RIDE: for experts k with logits z_k and mean z, factor * mean(T) ** 2 * sum_k KL(softmax(z / T)
+    || softmax(z_k / T)), averaged over rows. A negative factor rewards difference: -0.45 for CIFAR,
+    -0.2 for ImageNet-LT. `temperature` (C,) has one number for each class, see `expert_temperature`;
+    the default is 1. The mean is detached, as in the released code; summed over experts its gradient
+    is zero anyway.
 
     >>> Diversity(-1.0)(torch.tensor([[[0.0, 0.0]], [[0.0, 0.0]]]))  # two experts that agree
     tensor(-0.)
@@ -32,7 +30,7 @@ class Diversity(nn.Module):
         self.factor = factor
 
     def forward(self, logits: Tensor, *, temperature: Tensor | None = None) -> Tensor:
-        """For logits (experts, N, C)."""
+        """A scalar for logits (experts, N, C)."""
         if logits.ndim != 3 or len(logits) < 2:
             raise LongtailError(
                 "expected logits (experts, N, C) of at least two experts, got"
@@ -44,33 +42,30 @@ class Diversity(nn.Module):
 
 
 def sum_of_divergences(
-    aim: Tensor, logits: Tensor, *, temperature: Tensor | float | None = None
+    reference: Tensor, logits: Tensor, *, temperature: Tensor | float | None = None
 ) -> Tensor:
-    """mean(T) ** 2 * sum over experts of KL(softmax(aim / T) || softmax(logits / T)), averaged over
-    rows.
+    """Sum over experts of KL(softmax(reference / T) || softmax(logits / T)) * mean(T) ** 2.
 
-    For an aim (N, C) and logits (experts, N, C). A factor of T squared keeps gradients of one size
-    whatever T is (Hinton et al. 2015).
+    The mean over rows, for reference logits (N, C) and logits (experts, N, C). The factor T squared
+    makes the size of the gradients independent of T (Hinton et al. 2015).
 
-    >>> aim, logits = torch.tensor([[0.0, 0.0]]), torch.tensor([[[0.0, 0.0]], [[1.0986, 0.0]]])
-    >>> sum_of_divergences(aim, logits)  # log(2 / sqrt(3))
+    >>> reference = torch.tensor([[0.0, 0.0]])
+    >>> sum_of_divergences(reference, torch.tensor([[[0.0, 0.0]], [[1.0986, 0.0]]]))  # log(2 / sqrt(3))
     tensor(0.1438)
     """
-    aim, logits = at_least_float32(aim), at_least_float32(logits)
+    reference, logits = at_least_float32(reference), at_least_float32(logits)
     divisor = torch.as_tensor(
         1.0 if temperature is None else temperature, dtype=logits.dtype, device=logits.device
     )
-    wanted, found = (F.log_softmax(own / divisor, -1) for own in (aim, logits))
-    divergence = (wanted.exp() * (wanted - found)).sum(-1)
+    p, q = (F.log_softmax(values / divisor, -1) for values in (reference, logits))
+    divergence = (p.exp() * (p - q)).sum(-1)
     return divisor.mean().square() * divergence.mean(-1).sum()
 
 
 def expert_temperature(counts: Tensor, factor: float = 0.05) -> Tensor:
-    """A temperature for each class, 1 for the most frequent: (factor * C * prior + 1 - factor) /
-    its
-    maximum (RIDE).
+    """A temperature for each class: (factor * C * prior + 1 - factor) / its maximum (RIDE).
 
-    RIDE uses it after re-weighting began, with a factor of 0.05 for CIFAR, 0.02 for ImageNet-LT and
+    The most frequent class has 1. RIDE uses it once re-weighting has started, with a factor of 0.05 for CIFAR, 0.02 for ImageNet-LT and
     0.015 for iNaturalist.
 
     >>> expert_temperature(torch.tensor([3, 1]), 0.5).tolist()  # 1.25 and 0.75, over 1.25

@@ -1,4 +1,4 @@
-"""Rows count the less, the more they pull on the decision boundary."""
+"""Influence-balanced loss: rows with a large influence on the boundary are weighted down."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ from longtail.losses.reduction import (
 
 
 class InfluenceBalanced(nn.Module):
-    """Cross entropy of each row divided by its influence, and rarer classes weighted up (IB, Park
-    et
-    al. 2021).
+    """Cross entropy divided by the influence of the row, with rarer classes weighted up.
 
-    The influence is |softmax - target|_1 * |features|_1: the size of the gradient in the last
-    layer. For a mixed target each of its classes has its own influence, as if the row were of that
-    class: that of the mixture would vanish at the mixture, where the loss does not. Class weights
-    are as 1 / counts and sum to C. `alpha` scales the loss. As in the released code the gradient
-    goes through the influence as well, so a row that is learnt stops pulling instead of counting
-    ever more.
+    IB (Park et al. 2021). The influence is |softmax - target|_1 * |features|_1: the size of the
+    gradient in the last layer. For a mixed target, the influence is computed for each of its
+    classes as if the row were of that class: the influence of the mixture would vanish at the
+    mixture, where the loss does not. Class weights are proportional to 1 / counts and sum to C.
+    `alpha` scales the loss. As in the released code, the gradient also flows through the influence,
+    so that the weight of a well-classified row does not grow without bound.
 
     >>> loss = InfluenceBalanced(torch.tensor([1, 1]), alpha=1.0, epsilon=0.0)
-    >>> loss(torch.zeros(1, 2), torch.tensor([1]), features=torch.tensor([[2.0, -2.0]]))  # log 2 / (1 * 4)
+    >>> features = torch.tensor([[2.0, -2.0]])
+    >>> loss(torch.zeros(1, 2), torch.tensor([1]), features=features)  # log 2 / (1 * 4)
     tensor(0.1733)
     """
 
@@ -54,19 +53,20 @@ class InfluenceBalanced(nn.Module):
         rows: Tensor | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        """The mean over rows; see `longtail.losses.reduction` for `weight` and `rows`. `features`
-        (N, dim) are needed.
+        """The mean over rows; see `longtail.losses.reduction` for `weight` and `rows`.
+
+        `features` (N, dim) are required.
         """
         if features is None or len(features) != len(logits):
             got = "none" if features is None else f"{len(features)} rows"
             raise LongtailError(
-                f"expected the features of {len(logits)} rows, which the head turned into logits,"
-                f" got {got}: pass features="
+                f"this loss needs the features of the {len(logits)} rows, the input of the head, got"
+                f" {got}: pass features="
             )
         check_classes(logits, self.columns)
         logits = at_least_float32(logits)
         target = to_soft_targets(target, logits)
-        # |softmax - one_hot(c)|_1 is 1 - p_c at c, and as much at all others together.
+        # |softmax - one_hot(c)|_1 is 1 - p_c at c, and 1 - p_c summed over all other classes.
         influence = (
             2
             * (1 - logits.softmax(1))

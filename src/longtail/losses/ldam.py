@@ -1,4 +1,4 @@
-"""Margins that are wider for rarer classes."""
+"""LDAM: cross entropy with larger margins for rarer classes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from longtail.losses.reduction import (
 
 
 class LDAM(nn.Module):
-    """Cross entropy in which the target's logit must win by a margin of max_margin * (n_c / n_min)
-    **
-    -1/4.
+    """Cross entropy with a margin of max_margin * (n_c / n_min) ** -1/4 for the target's logit.
 
-    Label-distribution-aware margins (Cao et al. 2019). Expects cosines, as of `longtail.nn.Cosine`:
-    the logits are multiplied by `scale` here. A soft target is the mean of its classes' losses,
-    each with its own margin.
+    Label-distribution-aware margins (Cao et al. 2019). Expects cosines, such as those of
+    `longtail.nn.Cosine`: the logits are multiplied by `scale` here. The loss of a soft target is
+    the mean of its classes' losses, each with the margin of that class.
 
     >>> loss = LDAM(torch.tensor([16, 1]), max_margin=0.5, scale=1.0)
     >>> loss.margin.tolist()
@@ -35,10 +33,10 @@ class LDAM(nn.Module):
 
     def __init__(self, counts: Tensor, *, max_margin: float = 0.5, scale: float = 30.0) -> None:
         super().__init__()
-        narrow = prior(counts) ** -0.25
+        relative = prior(counts) ** -0.25
         self.register_buffer(
             "margin",
-            (max_margin * narrow / narrow.max()).to(torch.get_default_dtype()),
+            (max_margin * relative / relative.max()).to(torch.get_default_dtype()),
             persistent=False,
         )
         self.scale = scale
@@ -60,13 +58,14 @@ class LDAM(nn.Module):
 
 
 def _others(logits: Tensor) -> Tensor:
-    """For each class, log-sum-exp of all the others.
+    """For each class, the log-sum-exp of all other classes.
 
-    From the whole sum as log(1 - p_c), except for the largest logit, where p_c may be 1 and the
-    difference nothing but rounding."""
+    Computed from the sum over all classes and log(1 - p_c), except for the largest logit: its p_c
+    may be 1, and the difference would be rounding error.
+    """
     top = torch.zeros_like(logits, dtype=torch.bool).scatter(
         1, logits.argmax(1, keepdim=True), True
     )
     probability = logits.softmax(1).masked_fill(top, 0.0)
-    without = logits.logsumexp(1, keepdim=True) + torch.log1p(-probability)
-    return torch.where(top, logits.masked_fill(top, -torch.inf).logsumexp(1, keepdim=True), without)
+    others = logits.logsumexp(1, keepdim=True) + torch.log1p(-probability)
+    return torch.where(top, logits.masked_fill(top, -torch.inf).logsumexp(1, keepdim=True), others)

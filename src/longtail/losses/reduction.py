@@ -1,4 +1,4 @@
-"""What all losses share: hard and soft targets, class weights, row weights.
+"""What all losses have in common: hard and soft targets, class weights, row weights.
 
 A loss is `(logits, target, *, weight=None, rows=None, features=None) -> scalar`. `target` holds
 class indices (N,) or class distributions (N, C). With l_ic the loss of row i if its class were c,
@@ -6,9 +6,10 @@ and t_ic its target distribution, the result is
 
     sum(rows_i * weight_c * t_ic * l_ic) / sum(weight_c * t_ic)
 
-so `weight` (C,) makes a weighted mean, the same for a hard target and its one-hot, and does not
-change the scale of the loss. `rows` (N,) are factors that do change it: they are not normalised, so
-rows of 1 are as none, and rows of 2 double the loss."""
+so `weight` (C,) gives a weighted mean, which is the same for a hard target and its one-hot row, and
+does not change the scale of the loss. `rows` (N,) are factors that do: they are not normalised, so
+rows of 1 change nothing, and rows of 2 double the loss.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +22,14 @@ from longtail.errors import LongtailError
 
 
 def at_least_float32(logits: Tensor) -> Tensor:
-    """Logits in at least 32 bits: a sum over classes of half-precision exponentials is noise."""
+    """Cast logits to at least float32: half precision is too coarse to sum exponentials."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def to_soft_targets(target: Tensor, logits: Tensor, *, smoothing: float = 0.0) -> Tensor:
-    """The target as class distributions (N, C) of the logits' type; `smoothing` moves that share to
-    all classes alike.
+    """Turn a target into class distributions (N, C) of the logits' dtype.
+
+    `smoothing` is the share that is spread evenly over all classes.
 
     >>> to_soft_targets(torch.tensor([1]), torch.zeros(1, 2), smoothing=0.5).tolist()
     [[0.25, 0.75]]
@@ -36,13 +38,13 @@ def to_soft_targets(target: Tensor, logits: Tensor, *, smoothing: float = 0.0) -
     classes = logits.shape[1]
     if target.ndim == 1 and len(target) == len(logits):
         if target.dtype != torch.int64:
-            raise _no_classes(target, classes)
+            raise _invalid_target(target, classes)
         try:
-            # Not F.one_hot, which `torch.func.vmap` cannot follow
+            # Not F.one_hot, which `torch.func.vmap` does not support
             target = torch.zeros_like(logits).scatter(1, target[:, None], 1.0)
-        # Torch looks at the values on a CPU only, where it costs no waiting
+        # Torch checks the values on a CPU only, where it needs no synchronisation
         except RuntimeError as error:
-            raise _no_classes(target, classes) from error
+            raise _invalid_target(target, classes) from error
     elif target.shape != logits.shape:
         expected = f"({len(logits)},) or {tuple(logits.shape)}"
         raise LongtailError(
@@ -53,7 +55,7 @@ def to_soft_targets(target: Tensor, logits: Tensor, *, smoothing: float = 0.0) -
     return target if smoothing == 0 else (1 - smoothing) * target + smoothing / classes
 
 
-def _no_classes(target: Tensor, classes: int) -> LongtailError:
+def _invalid_target(target: Tensor, classes: int) -> LongtailError:
     got = f"{target.min().item()} to {target.max().item()} as {target.dtype}"
     return LongtailError(
         f"expected targets 0 to {classes - 1} as int64 for logits of {classes} classes, got {got}"
@@ -63,12 +65,13 @@ def _no_classes(target: Tensor, classes: int) -> LongtailError:
 def weighted_mean(
     losses: Tensor, target: Tensor, *, weight: Tensor | None, rows: Tensor | None
 ) -> Tensor:
-    """The formula above, for losses (N, C) or, where a row's loss does not depend on its class, (N,
-    1).
+    """The formula above, for losses (N, C), or (N, 1) if a row's loss does not depend on its class.
 
     >>> losses, target = torch.tensor([[1.0], [3.0]]), torch.eye(2)
-    >>> weighted_mean(losses, target, weight=None, rows=None), weighted_mean(losses, target, weight=torch.tensor([3.0, 1.0]), rows=None)
-    (tensor(2.), tensor(1.5000))
+    >>> weighted_mean(losses, target, weight=None, rows=None)
+    tensor(2.)
+    >>> weighted_mean(losses, target, weight=torch.tensor([3.0, 1.0]), rows=None)
+    tensor(1.5000)
     """
     if weight is not None:
         if weight.shape != target.shape[1:]:
@@ -77,20 +80,20 @@ def weighted_mean(
                 f" {tuple(weight.shape)}"
             )
         target = target * weight
-    # A class without a share in the target has none in the loss, even if that is infinite there:
+    # A class with no share in the target must not enter the loss, even where its loss is infinite:
     # its logit may be masked with -inf.
-    each = (target * losses.where(target != 0, 0.0)).sum(1)
+    per_row = (target * losses.where(target != 0, 0.0)).sum(1)
     if rows is not None:
-        if rows.shape != each.shape:
+        if rows.shape != per_row.shape:
             raise LongtailError(
-                f"expected one factor for each of {len(each)} rows, got shape {tuple(rows.shape)}"
+                f"expected one factor for each of {len(per_row)} rows, got shape {tuple(rows.shape)}"
             )
-        each = each * rows
-    return each.sum() / target.sum()
+        per_row = per_row * rows
+    return per_row.sum() / target.sum()
 
 
 def prior(counts: Tensor) -> Tensor:
-    """The share of each class in training, in 64 bits; every class must have an image.
+    """The share of each class in training, as float64; every class must have an image.
 
     >>> prior(torch.tensor([3, 1])).tolist()
     [0.75, 0.25]
@@ -106,28 +109,30 @@ def prior(counts: Tensor) -> Tensor:
     empty = (~(counts > 0)).nonzero().flatten().tolist()
     if empty:
         raise LongtailError(
-            "expected training images in every class, got none in class"
-            f" {', '.join(map(str, empty))}: leave out such classes"
+            f"every class needs training images, got none in class {', '.join(map(str, empty))}:"
+            " remove such classes"
         )
     return counts.double() / counts.double().sum()
 
 
-def check_classes(logits: Tensor, own: Tensor) -> None:
-    """Refuse logits of other classes than a loss has counts of; `own` (C,) is what it made of them."""
-    if logits.shape[1:] != own.shape:
+def check_classes(logits: Tensor, per_class: Tensor) -> None:
+    """Require logits (N, C) for a loss that has one number `per_class` (C,)."""
+    if logits.shape[1:] != per_class.shape:
         raise LongtailError(
-            f"expected logits (N, {len(own)}), as the loss has counts of {len(own)} classes, got"
-            f" {tuple(logits.shape)}"
+            f"expected logits (N, {len(per_class)}), as the loss was given counts of"
+            f" {len(per_class)} classes, got {tuple(logits.shape)}"
         )
 
 
 def check_smoothing(smoothing: float) -> None:
-    """Refuse a smoothing outside [0, 1)."""
+    """Require a smoothing in [0, 1)."""
     if not 0 <= smoothing < 1:
         raise LongtailError(f"expected a smoothing in [0, 1), got {smoothing}")
 
 
 def check_tau(tau: float) -> None:
-    """Refuse a factor of the prior that is infinite or not a number."""
+    """Require a finite tau."""
     if not math.isfinite(tau):
-        raise LongtailError(f"expected a finite tau, got {tau}: 1 is the whole prior, 0 none of it")
+        raise LongtailError(
+            f"expected a finite tau, got {tau}: 1 applies the full prior, 0 none of it"
+        )

@@ -1,4 +1,4 @@
-"""Cross entropy, plain and with the prior in the logits."""
+"""Cross entropy, plain and with the prior added to the logits."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from longtail.losses.reduction import (
 
 
 class CrossEntropy(nn.Module):
-    """The usual loss: minus the log-probability of the target.
+    """Minus the log-probability of the target.
 
-    With class weights, smoothed targets are weighted like any soft target (torch divides by the
+    With class weights, smoothed targets are weighted like any soft target (`torch` divides by the
     weight of the hard class instead).
 
     >>> CrossEntropy()(torch.zeros(2, 4), torch.tensor([0, 3]))
@@ -52,11 +52,11 @@ class CrossEntropy(nn.Module):
 
 
 class LogitAdjusted(CrossEntropy):
-    """Cross entropy of logits + tau * log prior, so that the bare logits treat all classes alike.
+    """Cross entropy of logits + tau * log prior, so that the logits alone are unbiased over classes.
 
     Logit adjustment (Menon et al. 2021). At tau = 1 it is Balanced Softmax (Ren et al. 2020), which
-    adds log counts: the same up to a constant that softmax does not see (LiVT, theorem 1). Both
-    names are this class.
+    adds log counts: the same up to a constant, which does not change the softmax (LiVT, theorem 1).
+    Both names are this class.
 
     >>> LogitAdjusted(torch.tensor([3, 1]))(torch.zeros(1, 2), torch.tensor([1]))  # log 4
     tensor(1.3863)
@@ -92,4 +92,4 @@ class LogitAdjusted(CrossEntropy):
 
 
 BalancedSoftmax = LogitAdjusted
-"""`LogitAdjusted` by its other name: with tau 1 they are the same (Ren et al., 2020)."""
+"""Another name of `LogitAdjusted`: with tau 1 they are the same (Ren et al. 2020)."""

@@ -10,8 +10,9 @@ from longtail.losses.reduction import prior
 
 
 def class_balanced_weights(counts: Tensor, beta: float = 0.9999) -> Tensor:
-    """Weight each class by the inverse of its effective number of images (Cui et al. 2019); the
-    weights sum to C.
+    """Weight each class by the inverse of its effective number of images (Cui et al. 2019).
+
+    The weights (C,) sum to C.
 
     >>> class_balanced_weights(torch.tensor([10, 10, 10])).tolist()
     [1.0, 1.0, 1.0]
@@ -20,10 +21,10 @@ def class_balanced_weights(counts: Tensor, beta: float = 0.9999) -> Tensor:
     """
     if not 0 <= beta < 1:
         raise LongtailError(
-            f"expected beta in [0, 1), got {beta}: 0 weights all classes alike, towards 1 by"
-            " inverse counts"
+            f"expected beta in [0, 1), got {beta}: 0 weights all classes equally, values near 1"
+            " weight by inverse counts"
         )
-    prior(counts)  # refuses empty classes
+    prior(counts)  # raises for empty classes
     weights = (1 - beta) / -torch.expm1(
         counts.double() * torch.tensor(beta, dtype=torch.float64).log()
     )

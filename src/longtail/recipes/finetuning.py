@@ -141,7 +141,7 @@ def loss_and_head(
         )
     losses: dict[Loss, Callable[[], nn.Module]] = {
         "bal_bce": lambda: BalancedBCE(counts, tau=tau, test_prior="uniform"),
-        "bce": lambda: BinaryCrossEntropy(whole=whole),
+        "bce": lambda: BinaryCrossEntropy(binarize_targets=whole),
         "cb_bce": lambda: ClassBalancedBCE(counts),
         "bal_ce": lambda: LogitAdjusted(counts, tau=tau, smoothing=smoothing),
         "ce": lambda: CrossEntropy(smoothing=smoothing),
