@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from longtail.errors import LongtailError
 from longtail.records.files import append_line, atomic_write, read_lines, write_text
 
 
@@ -62,3 +64,42 @@ def test_a_file_is_put_in_place_in_one_move(
     write_text(path, "new\n")
     assert moves == [(b"old", None), (b"new\n", b"old")]
     assert [own.name for own in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_link_stays_a_link_and_its_target_is_replaced(tmp_path: Path) -> None:
+    target, link = tmp_path / "target.txt", tmp_path / "link.txt"
+    target.write_text("old")
+    link.symlink_to(target)
+    write_text(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        text = pool.submit(pipe.read_text)
+        write_text(pipe, "through")
+        assert text.result(timeout=10) == "through"
+    assert pipe.is_fifo()
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LongtailError, match="is a folder: name a file"):
+        write_text(tmp_path, "text")
+
+
+def test_the_umask_decides_who_may_read(tmp_path: Path) -> None:
+    def private(part: Path) -> None:
+        part.unlink()
+        part.write_text("text")
+        part.chmod(0o600)
+
+    before = os.umask(0o027)
+    try:
+        with atomic_write(tmp_path / "a") as part:
+            private(part)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640

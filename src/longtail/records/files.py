@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +16,10 @@ from longtail.records.layout import part_of
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Give a place to write to, and put what was written at `path` in one move; if that fails, what
-    was there before stays.
+    """Give a path to write to, and move what was written to `path` at once.
+
+    If writing fails, the previous file stays. A link stays a link: its target is replaced. A device
+    or a pipe, such as /dev/null, is written to as a stream. The umask decides who may read the file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -25,12 +28,24 @@ def atomic_write(path: Path) -> Iterator[Path]:
     ...     [(file.name, file.read_text()) for file in Path(folder).iterdir()]
     [('a.txt', 'all of it')]
     """
+    path = path.resolve()
+    if path.is_dir():
+        raise LongtailError(f"{path} is a folder: name a file to write")
+    if path.exists() and not path.is_file():
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder) / "stream"
+            with path.open("wb") as stream:
+                stream.write((Path(folder) / "stream").read_bytes())
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     part = part_of(path)
     try:
+        part.touch()
+        mode = part.stat().st_mode
         yield part
-        with part.open("r+b") as file:  # Windows lets none be synced that cannot be written
-            # Or a crash of the machine could leave an empty file under the final name
+        part.chmod(mode)  # some writers make files that only their owner may read
+        with part.open("r+b") as file:  # Windows syncs only files that can be written
+            # Without it, a crash of the machine could leave an empty file at `path`.
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
