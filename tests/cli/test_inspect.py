@@ -169,7 +169,9 @@ def test_what_is_no_data_is_refused(
 def test_what_is_not_there_or_makes_no_sense_is_refused(longtail: Any, make: Make) -> None:
     assert "digits-lt" in longtail("inspect", "digit-lt").err
     assert longtail("inspect", "nowhere/at/all").code == 2
-    assert "split seed of 0 or more" in longtail("inspect", "digits-lt", "--split-seed", -1).err
+    assert (
+        "--split-seed must be 0 or more" in longtail("inspect", "digits-lt", "--split-seed", -1).err
+    )
     path = make({"a": 2, "b": 2})
     for file in path.rglob("*.png"):
         file.write_bytes(b"")

@@ -15,7 +15,7 @@ from longtail.data.augmentations import (
     Seeded,
     ThreeAugment,
     _erased,
-    _shifted,
+    _shifted_crop,
 )
 from longtail.data.views import Array, CenterCrop, CropFlip, View
 
@@ -55,7 +55,9 @@ def test_strong_views_move_the_image_as_the_weak_one_does() -> None:
         for left in range(7)
     }
     random.seed(0)
-    found = {np.asarray(_shifted(image, 8, 3)).transpose(2, 0, 1).tobytes() for _ in range(1000)}
+    found = {
+        np.asarray(_shifted_crop(image, 8, 3)).transpose(2, 0, 1).tobytes() for _ in range(1000)
+    }
     assert len(possible) == 49
     assert found == possible
 

@@ -41,10 +41,12 @@ def test_paired_batches_have_the_keys_of_both() -> None:
     assert torch.equal(batch["other_target"], next(other.epoch(1))["target"]), "5 batches an epoch"
     with pytest.raises(LongtailError, match="at least two loaders"):
         PairedBatches(first)
-    with pytest.raises(LongtailError, match="at least one step"):
+    with pytest.raises(LongtailError, match="steps must be at least 1"):
         StepsPerEpoch(first, steps=0)
     nested = PairedBatches(PairedBatches(first, other=other), other=other)
-    with pytest.raises(LongtailError, match="'other_image' in both"):
+    with pytest.raises(
+        LongtailError, match="the key 'other_image' is in the batches of two loaders"
+    ):
         next(nested.epoch(0))
 
 

@@ -34,8 +34,8 @@ def test_a_word_among_numbers_makes_them_words_and_a_column_of_some_splits_is_le
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"target": [1, 2]}, "got 'target': rename"),
-        ({"domain": [1]}, "each of 2 rows in column 'domain'"),
+        ({"target": [1, 2]}, "column 'target' has the name of another key"),
+        ({"domain": [1]}, "column 'domain' must have a value for each of 2 rows"),
     ],
 )
 def test_columns_that_do_not_fit_are_refused(columns: dict[str, Any], message: str) -> None:

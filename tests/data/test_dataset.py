@@ -27,7 +27,7 @@ def test_splits_whose_parts_do_not_fit_are_refused() -> None:
     good = split()
     with pytest.raises(LongtailError, match="must have equal lengths, got 4, 4 and 3"):
         Split(good.inputs, good.target, tuple("abc"))
-    with pytest.raises(LongtailError, match="each of 4 rows in column 'domain', got 3"):
+    with pytest.raises(LongtailError, match="'domain' must have a value for each of 4 rows, got 3"):
         Split(good.inputs, good.target, good.ids, columns={"domain": torch.zeros(3)})
 
 

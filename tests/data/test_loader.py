@@ -34,7 +34,7 @@ TARGET = torch.arange(ROWS) % 4
 
 @dataclass(frozen=True)
 class Streamed(ImageStore):
-    """The same pictures, one by one."""
+    """The same images, decoded one by one."""
 
     pixels: Tensor
 
@@ -231,19 +231,19 @@ class Half:
 
 
 def test_mistakes_are_named(process: Any) -> None:
-    with pytest.raises(ValueError, match="must give an order as long as the split"):
+    with pytest.raises(ValueError, match="must return an order as long as the split"):
         TrainLoader(MEMORY, view=CropFlip(SIZE), batch=10, seed=0, sampler=Half()).epoch(0)
     with pytest.raises(ValueError, match="batch must be at least 1"):
         TrainLoader(MEMORY, view=CropFlip(SIZE), batch=0, seed=0)
     with pytest.raises(ValueError, match="must not be negative"):
         TrainLoader(MEMORY, view=CropFlip(SIZE), batch=10, seed=-1)
-    with pytest.raises(ValueError, match="at least one image"):
+    with pytest.raises(ValueError, match="the training split has no rows"):
         TrainLoader(
             Split(ArrayImages(PIXELS[:0]), TARGET[:0], ()), view=CropFlip(SIZE), batch=10, seed=0
         )
     process(0, 3)
     with pytest.raises(
-        ValueError, match="shared by 3 processes and must be a multiple of that, got 10: try 9"
+        ValueError, match="a multiple of the number of processes, 3, got 10: try 9"
     ):
         TrainLoader(MEMORY, view=CropFlip(SIZE), batch=10, seed=0)
     process(0, 50)

@@ -120,14 +120,14 @@ def test_the_clock_switches_mixing_off() -> None:
 
 
 def test_mistakes_are_named() -> None:
-    with pytest.raises(ValueError, match="expected mixup above 0, got 0"):
+    with pytest.raises(ValueError, match="mixup must be above 0, got 0"):
         Mixup(classes=5, alpha=0)
-    with pytest.raises(ValueError, match="expected cutmix above 0, got -1"):
+    with pytest.raises(ValueError, match="cutmix must be above 0, got -1"):
         CutMix(classes=5, alpha=-1)
     with pytest.raises(ValueError, match="switch must be in"):
         MixupCutMix(classes=5, switch=2)
     for smoothing in (1.0, -0.1):
-        with pytest.raises(ValueError, match=r"expected a smoothing in \[0, 1\)"):
+        with pytest.raises(ValueError, match=r"smoothing must be in \[0, 1\)"):
             Smooth(5, smoothing)
-        with pytest.raises(ValueError, match=r"expected a smoothing in \[0, 1\)"):
+        with pytest.raises(ValueError, match=r"smoothing must be in \[0, 1\)"):
             MixupCutMix(classes=5, smoothing=smoothing)

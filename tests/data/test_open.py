@@ -107,7 +107,7 @@ def test_what_was_learnt_from_is_judged_by_what_was_held_out(
     own = open_data(path, split_seed=3)
     found = open_for_evaluation(DataRequest(path), learnt=(own.hash, "holdout", 3))
     assert (found.hash, found.val.ids, found.test.ids) == (own.hash, own.val.ids, own.test.ids)
-    assert "its own held-out images are judged" in found.warnings[-1]
+    assert "only its held-out images are evaluated" in found.warnings[-1]
     assert (
         len(open_for_evaluation(DataRequest(path), learnt=(own.hash, "holdout", 4)).test) == 21
     ), "another split of it is other data"
@@ -218,13 +218,13 @@ def test_what_is_not_there_or_makes_no_sense_is_refused(
     with pytest.raises(ValueError, match="expected --profile"):
         open_data("digits-lt", profile="linear")
     for keywords in ({"imbalance": 10.0}, {"profile": "step"}):
-        with pytest.raises(ValueError, match="expected --imbalance and --profile only with"):
+        with pytest.raises(ValueError, match="--imbalance and --profile apply only to"):
             open_data(str(path), **keywords)
-    with pytest.raises(ValueError, match="expected --root only with"):
+    with pytest.raises(ValueError, match="--root applies only to"):
         open_data(str(path), root=tmp_path)
     with pytest.raises(ValueError, match="expected a size"):
         open_data(str(path), size=0)
-    with pytest.raises(ValueError, match="expected a split seed"):
+    with pytest.raises(ValueError, match="--split-seed must be 0 or more"):
         open_data(str(path), split_seed=-1)
     with pytest.raises(ValueError, match=r"expected a folder, a .txt or .csv list"):
         open_data(str(path / "a" / "000.png"))

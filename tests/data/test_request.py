@@ -56,7 +56,7 @@ def test_what_cannot_be_read_is_refused(name: str, text: str, message: str) -> N
         ({"protocol": "none"}, "expected --protocol holdout or paper, got 'none'"),
         ({"geometry": "fold"}, "expected --geometry pad or crop or stretch, got 'fold'"),
         ({"on_bad_image": None}, "expected --on-bad-image refuse or skip, got None"),
-        ({"split_seed": -1}, "split seed of 0 or more"),
+        ({"split_seed": -1}, "--split-seed must be 0 or more"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused(flags: dict[str, Any], message: str) -> None:

@@ -145,12 +145,12 @@ def test_the_two_views_are_the_views_they_are_made_of() -> None:
         (lambda: CropFlip(8, cutout=-1), "cutout must be"),
         (lambda: CenterCrop(0), "size must be"),
         (lambda: CenterCrop(32, crop=1.1), "crop must be a share"),
-        (lambda: RandAugment(32, ops="m9"), "timm's spelling"),
+        (lambda: RandAugment(32, ops="m9"), "timm configuration string"),
         (lambda: RandAugment(32, erase=2), "probability"),
         (lambda: SimClr(32, blur=2), "probability"),
         (lambda: Rotated(32, degrees=-1), "degrees must be"),
         (lambda: Rotated(8, pad=8), "pad must be in"),
-        (lambda: TwoViews(CenterCrop(8), CenterCrop(9)), "one size"),
+        (lambda: TwoViews(CenterCrop(8), CenterCrop(9)), "the same size"),
     ],
 )
 def test_mistakes_are_named(make: Callable[[], View], message: str) -> None:

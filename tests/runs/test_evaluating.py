@@ -139,7 +139,7 @@ def test_a_folder_that_was_moved_is_found_and_never_judged_by_what_was_learnt(
     assert restore_method(tmp_path / "run", root="moved")[1].test.ids
     capsys.readouterr()
     assert evaluate(tmp_path / "run", data="moved", device="cpu", threads=1)["test"] == test
-    assert "its own held-out images are judged" in capsys.readouterr().err
+    assert "only its held-out images are evaluated" in capsys.readouterr().err
     (tmp_path / "moved" / "0" / "broken.png").write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"broken.png: not an image of a known kind"):
         evaluate(tmp_path / "run", data="moved", device="cpu", threads=1)

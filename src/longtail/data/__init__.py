@@ -1,3 +1,4 @@
-"""Every source becomes the same thing: see `longtail.data.open.open_data`. (Empty, so that listing
-names imports no torch.)
+"""Datasets, loaders, samplers and views; start at `longtail.data.open.open_data`.
+
+This file imports nothing, so that listing dataset names does not import torch.
 """

@@ -1,8 +1,7 @@
-"""Strong views, made of timm's and torchvision's transforms: AutoAugment, RandAugment, 3-Augment,
-SimCLR's and others.
+"""Strong augmentations from timm and torchvision: AutoAugment, RandAugment, 3-Augment, SimCLR.
 
-They are in a file of their own because both libraries take seconds to import, and asking a network
-needs none of it."""
+They are separate from `views` because both libraries take seconds to import and inference does not
+need them."""
 
 from __future__ import annotations
 
@@ -26,59 +25,59 @@ from torchvision.transforms import v2
 from longtail.data.views import Array, CropFlip, check_size, fitted, to_tensor
 from longtail.errors import LongtailError
 
-_MEAN, _DEVIATION = (
+_MEAN, _STD = (
     torch.tensor(IMAGENET_DEFAULT_MEAN)[:, None, None],
     torch.tensor(IMAGENET_DEFAULT_STD)[:, None, None],
 )
 
 
 class Seeded(ABC):
-    """A view made of transforms that read the global generators of torch, numpy and `random`: its
-    parameter is a seed.
+    """Base class of views whose transforms use the global generators of torch, numpy and `random`.
 
-    To write your own, derive from this and write `look`.
+    The parameter of such a view is a seed. A subclass implements `apply`.
     """
 
     def parameters(self, rng: np.random.Generator, rows: int) -> Array:
-        """A seed for each draw."""
+        """A seed for each row, int64 (rows, 1)."""
         return rng.integers(2**63, size=(rows, 1))
 
     def __call__(self, image: Image.Image, parameters: Array) -> Tensor:
-        """The image as uint8 (3, size, size), given its seed. Leaves the global generators at
-        another place.
+        """Return the augmented image as uint8 (3, size, size).
+
+        This seeds the global generators and does not restore them.
         """
         seed = int(parameters[0])
         random.seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002 (timm reads numpy's global generator)
-        # torch.manual_seed would reach for the GPUs, and formats a stack trace each time
+        # torch.manual_seed would also initialise the GPUs and format a stack trace at every call
         torch.default_generator.manual_seed(seed)
         return self.apply(image)
 
     @abstractmethod
     def apply(self, image: Image.Image) -> Tensor:
-        """The image as uint8 (3, size, size); draws from the global generators."""
+        """Augment an image with the global generators; returns uint8 (3, size, size)."""
 
 
 @cache
-def _part(size: int, scale: tuple[float, float], interpolation: str) -> Any:
+def _random_resized_crop(size: int, scale: tuple[float, float], interpolation: str) -> Any:
     return RandomResizedCropAndInterpolation(size, scale=scale, interpolation=interpolation)
 
 
 @cache
-def _reflected(size: int, pad: int) -> Array:
+def _reflected_indices(size: int, pad: int) -> Array:
     return np.pad(np.arange(size), pad, mode="reflect")
 
 
-def _shifted(image: Image.Image, size: int, pad: int) -> Image.Image:
-    """The image resized to `size`, then moved by up to `pad` pixels, with reflected edges."""
+def _shifted_crop(image: Image.Image, size: int, pad: int) -> Image.Image:
+    """Resize to `size`, pad `pad` pixels by reflection and crop a random square of `size`."""
     rows, columns = (
-        _reflected(size, pad)[start : start + size]
+        _reflected_indices(size, pad)[start : start + size]
         for start in (random.randint(0, 2 * pad), random.randint(0, 2 * pad))
     )
     return Image.fromarray(np.asarray(fitted(image, size, size))[rows[:, None], columns])
 
 
-def _flipped(image: Image.Image) -> Image.Image:
+def _random_flip(image: Image.Image) -> Image.Image:
     return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if random.random() < 0.5 else image
 
 
@@ -112,12 +111,10 @@ def _jitter(strength: float, hue: float) -> Any:
 
 @dataclass(frozen=True)
 class CifarAutoAugment(Seeded):
-    """Crop, flip, AutoAugment's policy for CIFAR-10 (Cubuk et al., 2019), then a square cut out:
-    the
-    strong view of CIFAR.
+    """Crop, flip, AutoAugment's CIFAR-10 policy (Cubuk et al., 2019), then Cutout, for CIFAR.
 
-    The cut-out square is black, as in the released code of Balanced Softmax and PaCo, which cut
-    before they normalise."""
+    The square that Cutout removes is black, as in the released code of Balanced Softmax and PaCo,
+    which apply Cutout before normalisation."""
 
     size: int
     cutout: int = 16
@@ -126,12 +123,12 @@ class CifarAutoAugment(Seeded):
     fill: int = 0
 
     def __post_init__(self) -> None:
-        CropFlip(self.size, pad=self.pad, cutout=self.cutout)  # the same limits
+        CropFlip(self.size, pad=self.pad, cutout=self.cutout)  # checks the shared parameters
 
     def apply(self, image: Image.Image) -> Tensor:
-        """The image as uint8 (3, size, size); draws from the global generators."""
-        image = _shifted(image, self.size, self.pad)
-        pixels = to_tensor(_cifar_policy()(_flipped(image) if self.flip else image))
+        """Augment an image with the global generators; returns uint8 (3, size, size)."""
+        image = _shifted_crop(image, self.size, self.pad)
+        pixels = to_tensor(_cifar_policy()(_random_flip(image) if self.flip else image))
         if self.cutout:
             row, column = random.randrange(self.size), random.randrange(self.size)
             half, rest = self.cutout // 2, (self.cutout + 1) // 2
@@ -143,8 +140,9 @@ class CifarAutoAugment(Seeded):
 
 @dataclass(frozen=True)
 class Rotated(Seeded):
-    """Shifted crop, flip, then a turn by up to `degrees` either way: RIDE's view of CIFAR (Wang et
-    al., 2021). Corners become black.
+    """Shifted crop, flip, then a rotation by up to `degrees` in either direction.
+
+    This is RIDE's augmentation for CIFAR (Wang et al., 2021). Uncovered corners are black.
     """
 
     size: int
@@ -153,22 +151,20 @@ class Rotated(Seeded):
     flip: bool = True
 
     def __post_init__(self) -> None:
-        CropFlip(self.size, pad=self.pad)  # the same limits
+        CropFlip(self.size, pad=self.pad)  # checks the shared parameters
         if not 0 <= self.degrees <= 180:
             raise LongtailError(f"degrees must be in [0, 180], got {self.degrees}")
 
     def apply(self, image: Image.Image) -> Tensor:
-        """The image as uint8 (3, size, size); draws from the global generators."""
-        image = _shifted(image, self.size, self.pad)
-        image = _flipped(image) if self.flip else image
+        """Augment an image with the global generators; returns uint8 (3, size, size)."""
+        image = _shifted_crop(image, self.size, self.pad)
+        image = _random_flip(image) if self.flip else image
         return to_tensor(image.rotate(random.uniform(-self.degrees, self.degrees)))
 
 
 @dataclass(frozen=True)
 class ResizedCrop(Seeded):
-    """A random part of the image, resized (bicubic) and flipped: the view of masked autoencoding
-    (He et al., 2022).
-    """
+    """Random resized crop (bicubic) and flip, as in masked autoencoders (He et al., 2022)."""
 
     size: int
     scale: tuple[float, float] = (0.2, 1.0)
@@ -178,19 +174,18 @@ class ResizedCrop(Seeded):
         check_size(self.size)
 
     def apply(self, image: Image.Image) -> Tensor:
-        """The image as uint8 (3, size, size); draws from the global generators."""
-        image = _part(self.size, self.scale, "bicubic")(image)
-        return to_tensor(_flipped(image) if self.flip else image)
+        """Augment an image with the global generators; returns uint8 (3, size, size)."""
+        image = _random_resized_crop(self.size, self.scale, "bicubic")(image)
+        return to_tensor(_random_flip(image) if self.flip else image)
 
 
 @dataclass(frozen=True)
 class RandAugment(Seeded):
-    """A random part, flip, RandAugment, random erasing: the view of DeiT, and of LiVT's second
-    stage.
+    """Random resized crop, flip, RandAugment, random erasing: DeiT and LiVT's second stage.
 
-    RandAugment (Cubuk et al., 2020) is timm's, in timm's spelling; rotations and shears are bicubic
-    and filled with ImageNet's mean colour. Erased pixels are noise with ImageNet's mean and
-    deviation, which is timm's "pixel" mode after normalisation."""
+    RandAugment (Cubuk et al., 2020) is timm's, and `ops` is timm's configuration string. Rotations
+    and shears are bicubic and filled with ImageNet's mean colour. Erased pixels become noise with
+    ImageNet's mean and standard deviation, which is timm's "pixel" mode after normalisation."""
 
     size: int
     ops: str = "rand-m9-mstd0.5-inc1"
@@ -202,16 +197,17 @@ class RandAugment(Seeded):
         check_size(self.size)
         if not self.ops.startswith("rand-"):
             raise LongtailError(
-                f"ops must be in timm's spelling, such as 'rand-m9-mstd0.5-inc1', got {self.ops!r}"
+                f"ops must be a timm configuration string such as 'rand-m9-mstd0.5-inc1', got"
+                f" {self.ops!r}"
             )
         if not 0 <= self.erase <= 1:
             raise LongtailError(f"erase must be a probability, got {self.erase}")
-        _rand_augment(self.ops, self.size)  # a misspelt part fails here and not in a loader worker
+        _rand_augment(self.ops, self.size)  # a misspelt string fails here, not in a worker
 
     def apply(self, image: Image.Image) -> Tensor:
-        """The image as uint8 (3, size, size); draws from the global generators."""
-        image = _part(self.size, self.scale, "bicubic")(image)
-        image = _rand_augment(self.ops, self.size)(_flipped(image) if self.flip else image)
+        """Augment an image with the global generators; returns uint8 (3, size, size)."""
+        image = _random_resized_crop(self.size, self.scale, "bicubic")(image)
+        image = _rand_augment(self.ops, self.size)(_random_flip(image) if self.flip else image)
         return _erased(to_tensor(image), self.erase)
 
 
@@ -221,26 +217,26 @@ def _eraser(probability: float) -> Any:
 
 
 def _erased(pixels: Tensor, probability: float) -> Tensor:
-    # timm erases normalised floats. Erasing an empty canvas tells where it did and with what, and
-    # the image stays uint8.
+    # timm erases normalised floats. Erasing an empty canvas gives the erased positions and their
+    # values, so the image itself stays uint8.
     canvas: Tensor = _eraser(probability)(torch.full(pixels.shape, torch.nan))
-    hit = ~canvas.isnan()
-    if hit.any():
-        pixels[hit] = (
-            (255 * (canvas * _DEVIATION + _MEAN))[hit].round().clamp(0, 255).to(torch.uint8)
+    erased = ~canvas.isnan()
+    if erased.any():
+        pixels[erased] = (
+            (255 * (canvas * _STD + _MEAN))[erased].round().clamp(0, 255).to(torch.uint8)
         )
     return pixels
 
 
 @dataclass(frozen=True)
 class ThreeAugment(Seeded):
-    """A crop, flip, one of grey, solarize and blur, then colour jitter: the view of DeiT III
-    (Touvron
-    et al., 2022).
+    """DeiT III's 3-Augment (Touvron et al., 2022).
 
-    The crop is shifted by up to `pad` pixels, as DeiT III learns from much data; with `scale`, it
-    is a part of so much of the image, resized (bicubic), as it learns from ImageNet-1K, with (0.08,
-    1.0)."""
+    Crop, flip, one of grey, solarize and blur, then colour jitter.
+
+    Without `scale` the crop is shifted by up to `pad` pixels, as DeiT III does on ImageNet-21K.
+    With `scale` it is a random resized crop (bicubic) of that share of the image's area, as on
+    ImageNet-1K with (0.08, 1.0)."""
 
     size: int
     pad: int = 4
@@ -249,27 +245,28 @@ class ThreeAugment(Seeded):
     scale: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        CropFlip(self.size, pad=self.pad if self.scale is None else 0)  # the same limits
+        CropFlip(
+            self.size, pad=self.pad if self.scale is None else 0
+        )  # checks the shared parameters
 
     def apply(self, image: Image.Image) -> Tensor:
-        """The image as uint8 (3, size, size); draws from the global generators."""
+        """Augment an image with the global generators; returns uint8 (3, size, size)."""
         image = (
-            _shifted(image, self.size, self.pad)
+            _shifted_crop(image, self.size, self.pad)
             if self.scale is None
-            else _part(self.size, self.scale, "bicubic")(image)
+            else _random_resized_crop(self.size, self.scale, "bicubic")(image)
         )
-        image = _three_augment(self.size)(_flipped(image) if self.flip else image)
+        image = _three_augment(self.size)(_random_flip(image) if self.flip else image)
         return to_tensor(_jitter(self.jitter, 0.0)(image))
 
 
 @dataclass(frozen=True)
 class SimClr(Seeded):
-    """A random part, flip, colour jitter, grey, blur: the view of SimCLR as MoCo v2 uses it (Chen
-    et
-    al., 2020).
+    """SimCLR's augmentation as in MoCo v2 (Chen et al., 2020).
 
-    `blur` is how often; the radius is drawn from 0.1 to 2 pixels. PaCo's code for CIFAR has no
-    blur: `SimClr(32, blur=0)`."""
+    Random resized crop, flip, colour jitter, grey and blur. `blur` is the probability of blurring;
+    its radius is uniform in 0.1 to 2 pixels. PaCo's code for CIFAR has no blur:
+    `SimClr(32, blur=0)`."""
 
     size: int
     scale: tuple[float, float] = (0.2, 1.0)
@@ -283,14 +280,14 @@ class SimClr(Seeded):
             raise LongtailError(f"blur must be a probability, got {self.blur}")
 
     def apply(self, image: Image.Image) -> Tensor:
-        """The image as uint8 (3, size, size); draws from the global generators."""
-        image = _part(self.size, self.scale, "bilinear")(image)
-        image = _flipped(image) if self.flip else image
+        """Augment an image with the global generators; returns uint8 (3, size, size)."""
+        image = _random_resized_crop(self.size, self.scale, "bilinear")(image)
+        image = _random_flip(image) if self.flip else image
         if random.random() < 0.8:
             image = _jitter(self.jitter, self.jitter / 4)(image)
         if random.random() < 0.2:
             image = image.convert("L").convert("RGB")
         if random.random() < self.blur:
-            # Torchvision's is 20 times slower on a CPU
+            # torchvision's blur is 20 times slower on a CPU
             image = image.filter(ImageFilter.GaussianBlur(random.uniform(0.1, 2.0)))
         return to_tensor(image)

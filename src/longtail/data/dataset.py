@@ -1,4 +1,4 @@
-"""What every source becomes: three splits, class names in a fixed order, counts, groups, a hash."""
+"""`Dataset` and `Split`: what recipes train on, whatever the source of the data."""
 
 from __future__ import annotations
 
@@ -43,48 +43,42 @@ class Split:
         return len(self.target)
 
     def take(self, rows: NDArray[np.int64]) -> Split:
-        """These rows, in this order."""
+        """Select rows, in the given order."""
         return replace(
             self,
             inputs=self.inputs.take(rows),
             target=self.target[torch.from_numpy(rows)],
             ids=tuple(self.ids[row] for row in rows.tolist()),
-            columns={name: own[torch.from_numpy(rows)] for name, own in self.columns.items()},
+            columns={name: values[torch.from_numpy(rows)] for name, values in self.columns.items()},
         )
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A long-tailed dataset, ready for any recipe. A split that does not exist has no rows."""
+    """A dataset ready for any recipe. A split that does not exist has no rows."""
 
     name: str
     classes: tuple[str, ...]
     train: Split
     val: Split
     test: Split
-    counts: Tensor  # int64 (C,): training images per class, after holdout; what priors are made of
-    source_counts: (
-        Tensor  # int64 (C,): training images per class before holdout; what groups are made of
-    )
+    counts: Tensor  # int64 (C,): training images per class after holdout, used for priors
+    source_counts: Tensor  # int64 (C,): the same before holdout, used for groups
     groups: Groups
-    size: int  # pixels: the side of the square that networks see, unless a recipe says otherwise
+    size: int  # side of the network's input in pixels, unless a recipe sets another
     hash: str  # of all (image content, label) pairs of the three splits
     protocol: Literal["holdout", "paper"]
-    native: int | None = (
-        None  # pixels: that of the images themselves, where another side was asked for
-    )
-    mirror: bool = True  # whether a mirrored image is still one of its class; digits are not
+    native: int | None = None  # side of the images in pixels, where another size was requested
+    mirror: bool = True  # whether a horizontal flip keeps the class; for digits it does not
     geometry: Geometry = "pad"  # how images that are not square become squares
-    caveats: tuple[str, ...] = ()  # stand on every row: "counts conventional, images not"
-    warnings: tuple[str, ...] = ()  # said once when the data is opened
+    caveats: tuple[str, ...] = ()  # shown with every result: "counts conventional, images not"
+    warnings: tuple[str, ...] = ()  # printed once when the data is opened
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What the integers in a column, or in an attribute of classes, mean."""
+    """The meaning of the integers in a column or in a class attribute."""
     class_attributes: Mapping[str, Tensor] = field(default_factory=dict)
-    """What is known of each class, one row per class; a class may then have no training image."""
-    scorer: Scorer | None = None  # brought by data that is scored in a way of its own
-    scoring: str | None = (
-        None  # the score that was requested as the headline, where not the usual one
-    )
+    """Arrays with one row per class; with them, a class may have no training images."""
+    scorer: Scorer | None = None  # for data with a scorer of its own
+    scoring: str | None = None  # the score requested as the headline; None: the scorer's default
 
     @property
     def has_vectors(self) -> bool:
@@ -92,7 +86,7 @@ class Dataset:
         return self.train.inputs.vectors() is not None
 
     def at_native_resolution(self) -> Dataset:
-        """The same data at its native resolution, where another size was requested."""
+        """Return the data at its native resolution, where another size was requested."""
 
         def native(split: Split) -> Split:
             return replace(split, inputs=split.inputs.at_native_resolution())

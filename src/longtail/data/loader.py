@@ -1,8 +1,8 @@
-"""Batches of an epoch, as functions of (view seed, epoch, draw); no generator is kept.
+"""Loaders: the batches of an epoch as stateless functions of (view seed, epoch, position).
 
-A `draw` is a row's position in the epoch's order over all processes. The same rows with the same
-views come whatever came before, wherever in the epoch one begins, and whatever the number of loader
-workers. Processes take contiguous shares of each batch."""
+A position is an index into the epoch's order over all processes. The rows and their views do not
+depend on earlier epochs, on the batch at which an epoch is resumed, or on the number of workers.
+Processes take contiguous shares of each batch."""
 
 from __future__ import annotations
 
@@ -31,22 +31,20 @@ _INSTANCE = Instance()
 
 
 class Drawn(Labelled):
-    """Images with class indices, and each one's row in the split."""
+    """A batch of images with class indices, and the row of each in the split."""
 
     index: Tensor
 
 
 class DrawnViews(LabelledViews):
-    """Two views of each image with class indices, and each one's row in the split."""
+    """A batch of two views of each image, with class indices and rows in the split."""
 
     index: Tensor
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Put the global generators back as they were: data must not change what the training step
-    draws.
-    """
+def _preserve_rng() -> Iterator[None]:
+    """Restore the global generators, so that loading data does not change the training step."""
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     try:
         yield
@@ -56,56 +54,54 @@ def _undisturbed() -> Iterator[None]:
         torch.set_rng_state(states[2])
 
 
-def _follow_the_parent(worker: int) -> None:
-    """A signal to all processes asks the parent to save; a worker that died of it would keep it
-    from doing so, and ends with it anyway.
+def _ignore_signals(worker: int) -> None:
+    """Ignore SIGTERM and SIGINT in a worker, which ends with its parent.
+
+    The parent saves a checkpoint when such a signal reaches the process group; it could not if its
+    workers died first.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
 
 
-def _floats(pixels: Tensor) -> Tensor:
-    """Pixels in [0, 1]; feature vectors as they are."""
+def _to_float(pixels: Tensor) -> Tensor:
+    """Scale pixels to [0, 1]; return feature vectors unchanged."""
     return pixels if pixels.is_floating_point() else pixels.float().div_(255)
 
 
 def load_images(split: Split, rows: Iterable[int], size: int) -> Tensor:
-    """Some rows of a split as evaluation sees them: floats in [0, 1], (N, 3, size, size); or
-    feature vectors (N, size).
-    """
+    """Load rows as in evaluation: floats in [0, 1] (N, 3, size, size), or vectors (N, size)."""
     vectors = split.inputs.vectors()
     if vectors is not None:
         return vectors[[*rows]]
     view = CenterCrop(size, split.crop)
-    return _floats(torch.stack([view(split.inputs.image(row)) for row in rows]))
+    return _to_float(torch.stack([view(split.inputs.image(row)) for row in rows]))
 
 
 @dataclass(frozen=True)
 class _Epoch(TorchDataset[dict[str, Tensor]]):
-    """The uint8 batches of one process in one epoch; this is what loader workers receive, so all of
-    it can be pickled.
-    """
+    """The uint8 batches of one process in one epoch. It is pickled for the loader workers."""
 
     inputs: ImageStore
     target: Tensor
     columns: Mapping[str, Tensor]
     view: View
     order: Array
-    parameters: Array  # row = draw
-    first: int  # the draw that begins this process's batch 0
+    parameters: Array  # one row for each position
+    first: int  # the first position of this process's batch 0
     rows: int  # in each batch of this process
-    stride: int  # draws from one batch to the next
-    stop: int  # no draw beyond
+    stride: int  # positions from one batch to the next
+    stop: int  # positions end before this
 
     def __getitem__(self, number: int) -> dict[str, Tensor]:
-        begin = self.first + number * self.stride
-        draws = np.arange(begin, min(begin + self.rows, self.stop))
-        index = self.order[draws]
+        start = self.first + number * self.stride
+        position = np.arange(start, min(start + self.rows, self.stop))
+        index = self.order[position]
         row = torch.from_numpy(index)
         return {
-            "image": self._images(index, self.parameters[draws]),
+            "image": self._images(index, self.parameters[position]),
             "target": self.target[row],
-            "position": torch.from_numpy(draws),
+            "position": torch.from_numpy(position),
             "index": row,
             **{name: values[row] for name, values in self.columns.items()},
         }
@@ -117,41 +113,36 @@ class _Epoch(TorchDataset[dict[str, Tensor]]):
         pixels = self.inputs.in_memory(self.view.size)
         if pixels is not None and isinstance(self.view, Batched):
             return torch.from_numpy(self.view.batch(pixels.numpy()[index], parameters))
-        with _undisturbed():
+        with _preserve_rng():
             return torch.stack(
                 [
-                    self.view(self.inputs.image(int(row)), drawn)
-                    for row, drawn in zip(index, parameters, strict=True)
+                    self.view(self.inputs.image(int(row)), values)
+                    for row, values in zip(index, parameters, strict=True)
                 ]
             )
 
     @property
-    def together(self) -> bool:
-        """Whether a batch can be made at once: pixels in memory, of the view's size, and a view for
-        batches.
-        """
+    def is_vectorized(self) -> bool:
+        """Whether a batch is a single array operation, on vectors or pixels in memory."""
         pixels = self.inputs.in_memory(self.view.size)
-        at_once = pixels is not None and isinstance(self.view, Batched)
-        return at_once or self.inputs.vectors() is not None
+        batched = pixels is not None and isinstance(self.view, Batched)
+        return batched or self.inputs.vectors() is not None
 
     def batches(self, numbers: range, workers: int) -> Iterator[dict[str, Tensor]]:
-        """These batches as floats in [0, 1]. Workers are not asked when making a batch is cheaper
-        than sending it.
-        """
+        """Yield batches as floats; workers are unused if making a batch is cheaper than sending."""
         source: Any = map(self.__getitem__, numbers)
-        if workers and not self.together:
-            # Without a generator of its own, a DataLoader draws its base seed from torch's global
-            # one.
+        if workers and not self.is_vectorized:
+            # Without this generator, a DataLoader samples its base seed from torch's global one
             source = DataLoader(
                 self,
                 batch_size=None,
                 sampler=numbers,
                 num_workers=workers,
                 generator=torch.Generator(),
-                worker_init_fn=_follow_the_parent,
+                worker_init_fn=_ignore_signals,
             )
         for batch in source:
-            yield {**batch, "image": _floats(batch["image"])}
+            yield {**batch, "image": _to_float(batch["image"])}
 
 
 def _positive(**values: int) -> None:
@@ -161,13 +152,20 @@ def _positive(**values: int) -> None:
 
 
 class TrainLoader(Generic[B_co]):
-    """Training batches: `batch` rows over all processes, looked at through `view`, in the order of
-    `sampler`.
+    """Training batches: augmented by `view`, in the order of `sampler`.
 
     The last incomplete batch of an epoch is dropped; a split with fewer rows than `batch` gives one
     batch of all of them (of as many as the processes can share equally). `TwoViews` gives `view1`
-    and `view2` instead of `image`. Pictures in memory, seen through a view that works on batches,
-    need no workers and use none."""
+    and `view2` instead of `image`.
+
+    Args:
+        split: The rows to train on.
+        view: The augmentation.
+        batch: Rows per batch, over all processes.
+        seed: Seed of the orders and of the view's parameters.
+        sampler: Which rows an epoch uses, and their order; all rows, shuffled, by default.
+        workers: Loader processes. Images in memory with a `Batched` view use none.
+    """
 
     @overload
     def __init__(
@@ -207,9 +205,11 @@ class TrainLoader(Generic[B_co]):
                 f"seed and workers must not be negative, got seed {seed} and workers {workers}"
             )
         if isinstance(view, TwoViews) and split.inputs.vectors() is not None:
-            raise LongtailError("expected images for two views of each, got feature vectors")
+            raise LongtailError(
+                "two views need images, but this split has feature vectors: use a single view"
+            )
         if not len(split):
-            raise LongtailError("expected at least one image to train on, got a split with none")
+            raise LongtailError("the training split has no rows: pass a split with at least one")
         self.split, self.view, self.batch, self.seed, self.sampler, self.workers = (
             split,
             view,
@@ -222,53 +222,49 @@ class TrainLoader(Generic[B_co]):
 
     def _rows(self) -> int:
         """Rows in each batch, over all processes."""
-        world = processes.world_size()
-        if self.batch % world:
-            near = self.batch // world * world or world
+        world_size = processes.world_size()
+        if self.batch % world_size:
+            near = self.batch // world_size * world_size or world_size
             raise LongtailError(
-                f"batch is shared by {world} processes and must be a multiple of that, got"
+                f"batch must be a multiple of the number of processes, {world_size}, got"
                 f" {self.batch}: try {near}"
             )
-        if len(self.split) < world:
+        if len(self.split) < world_size:
             raise LongtailError(
-                f"expected at least one image for each of {world} processes, got {len(self.split)}:"
-                " start fewer processes"
+                f"expected at least one image for each of {world_size} processes, got"
+                f" {len(self.split)}: start fewer processes"
             )
-        return min(self.batch, len(self.split) // world * world)
+        return min(self.batch, len(self.split) // world_size * world_size)
 
     def __len__(self) -> int:
-        """Batches in an epoch."""
+        """Number of batches in an epoch."""
         return max(len(self.split) // self.batch, 1)
 
     def epoch(self, index: int, *, start: int = 0) -> Iterator[B_co]:
-        """The batches of an epoch, from batch `start` on: the same rows and views whatever came
-        before.
-        """
+        """Iterate over the batches of an epoch, starting at batch `start`."""
         order = self.sampler.order(self.split.target, epoch=index, seed=self.seed)
         if len(order) != len(self.split):
             raise LongtailError(
-                f"{self.sampler} must give an order as long as the split ({len(self.split)} rows),"
-                f" got {len(order)}"
+                f"{self.sampler} must return an order as long as the split"
+                f" ({len(self.split)} rows), got {len(order)}"
             )
-        rows, world = self._rows(), processes.world_size()
-        # 1: views; samplers use 0
+        rows, world_size = self._rows(), processes.world_size()
+        rng = np.random.default_rng((self.seed, index, 1))  # 1: views; samplers use 0
         epoch = _Epoch(
             inputs=self.split.inputs,
             target=self.split.target,
             columns=self.split.columns,
             view=self.view,
             order=order,
-            parameters=self.view.parameters(
-                np.random.default_rng((self.seed, index, 1)), len(order)
-            ),
-            first=processes.rank() * (rows // world),
-            rows=rows // world,
+            parameters=self.view.parameters(rng, len(order)),
+            first=processes.rank() * (rows // world_size),
+            rows=rows // world_size,
             stride=rows,
             stop=len(order),
         )
-        return self._yielded(epoch.batches(range(start, len(self)), self.workers))
+        return self._split_views(epoch.batches(range(start, len(self)), self.workers))
 
-    def _yielded(self, batches: Iterator[dict[str, Tensor]]) -> Iterator[B_co]:
+    def _split_views(self, batches: Iterator[dict[str, Tensor]]) -> Iterator[B_co]:
         for batch in batches:
             if isinstance(self.view, TwoViews):
                 image = batch.pop("image")
@@ -281,11 +277,10 @@ class TrainLoader(Generic[B_co]):
 
 
 class EvalLoader:
-    """Evaluation batches: the rows of a split in their order, each once, as `CenterCrop(size,
-    split.crop)` sees them.
+    """Evaluation batches: every row once, in order, through `CenterCrop(size, split.crop)`.
 
-    Processes take contiguous shares without padding, so answers gathered in the order of processes
-    are in the split's order. `batch` is the number of rows that one process looks at together."""
+    Processes take contiguous shares without padding, so predictions gathered in the order of the
+    processes are in the split's order. `batch` is the batch size of one process."""
 
     def __init__(self, split: Split, *, size: int, batch: int, workers: int = 0) -> None:
         _positive(batch=batch)
@@ -297,15 +292,15 @@ class EvalLoader:
         )
 
     def _share(self) -> range:
-        rows, rank, world = len(self.split), processes.rank(), processes.world_size()
-        return range(rows * rank // world, rows * (rank + 1) // world)
+        rows, rank, world_size = len(self.split), processes.rank(), processes.world_size()
+        return range(rows * rank // world_size, rows * (rank + 1) // world_size)
 
     def __len__(self) -> int:
-        """Batches of this process."""
+        """Number of batches of this process."""
         return -(-len(self._share()) // self.batch)
 
     def epoch(self, index: int = 0, *, start: int = 0) -> Iterator[Drawn]:
-        """The batches from `start` on; every epoch is the same."""
+        """Iterate over the batches, starting at batch `start`; every epoch is the same."""
         share, rows = self._share(), len(self.split)
         epoch = _Epoch(
             inputs=self.split.inputs,

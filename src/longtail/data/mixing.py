@@ -1,10 +1,8 @@
-"""Batches of mixed images with mixed targets: transforms of (batch, clock) that give a new batch
-and
-leave the old one alone.
+"""Mixup, CutMix and label smoothing: transforms of (batch, clock) that return a new batch.
 
-Each row is mixed with its mirror position in the batch, so any number of rows works. Draws come
-from numpy's global generator, which the engine seeds at every step. To stop mixing at some point of
-training, wrap one in `schedules.Until`."""
+Row i is mixed with row N - 1 - i, so batches may have any number of rows. Random numbers come from
+numpy's global generator, which the engine seeds at every step. To stop mixing at some point of
+training, wrap a transform in `schedules.Until`."""
 
 from __future__ import annotations
 
@@ -30,8 +28,9 @@ def _mixed_images(image: Tensor, lam: float) -> Tensor:
 
 
 def _cut_images(image: Tensor, lam: float) -> tuple[Tensor, float]:
-    """The images with a rectangle of about (1 - lam) of the area from their partners, and the share
-    that exactly remains.
+    """Paste a rectangle of about (1 - lam) of the area from the partners.
+
+    Returns the images and the exact lam.
     """
     height, width = image.shape[-2:]
     tall, wide = int(height * np.sqrt(1 - lam)), int(width * np.sqrt(1 - lam))
@@ -46,7 +45,7 @@ def _cut_images(image: Tensor, lam: float) -> tuple[Tensor, float]:
 def _positive(**values: float) -> None:
     for name, value in values.items():
         if not value > 0:
-            raise LongtailError(f"expected {name} above 0, got {value}")
+            raise LongtailError(f"{name} must be above 0, got {value}")
 
 
 def _probability(**values: float) -> None:
@@ -57,9 +56,7 @@ def _probability(**values: float) -> None:
 
 def _smoothing(value: float) -> None:
     if not 0 <= value < 1:
-        raise LongtailError(
-            f"expected a smoothing in [0, 1), got {value}: with 1, no target would be left"
-        )
+        raise LongtailError(f"smoothing must be in [0, 1), got {value}: 1 would remove the target")
 
 
 @dataclass(frozen=True)
@@ -74,18 +71,19 @@ class Smooth:
         _smoothing(self.smoothing)
 
     def __call__(self, batch: Labelled, clock: Clock) -> Labelled:
-        """The batch with smooth targets (N, C)."""
+        """Return the batch with smoothed targets (N, C)."""
         return {**batch, "target": _soft(batch["target"], self.classes, self.smoothing)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixupCutMix:
-    """Mixup or CutMix, drawn anew for each batch: what DeiT and LiVT train with.
+    """Mixup or CutMix, chosen at random for each batch, as in DeiT and LiVT.
 
     Mixup (Zhang et al., 2018): lam x_i + (1 - lam) x_j, lam ~ Beta(mixup, mixup). CutMix (Yun et
-    al., 2019): a rectangle of x_i is x_j's, and lam is the exact share of x_i that is left. Targets
-    are mixed with the same lam after smoothing. CutMix is chosen with probability `switch`. With 1
-    - `probability` nothing is mixed, but targets are (N, C) all the same."""
+    al., 2019): a rectangle of x_i is replaced by that of x_j; lam is the exact share that remains.
+    Targets are smoothed, then mixed with the same lam. CutMix is chosen with probability
+    `switch`. With probability 1 - `probability` a batch is not mixed; its targets are still (N, C).
+    """
 
     classes: int
     mixup: float = 0.8
@@ -100,7 +98,7 @@ class MixupCutMix:
         _smoothing(self.smoothing)
 
     def __call__(self, batch: Labelled, clock: Clock) -> Labelled:
-        """The batch with mixed images and targets (N, C)."""
+        """Return the batch with mixed images and targets (N, C)."""
         image, target = batch["image"], _soft(batch["target"], self.classes, self.smoothing)
         if not np.random.rand() < self.probability:  # noqa: NPY002
             return {**batch, "target": target}
@@ -116,8 +114,9 @@ class MixupCutMix:
 
 @dataclass(frozen=True, kw_only=True)
 class Mixup:
-    """Mixup alone: lam x_i + (1 - lam) x_j, lam ~ Beta(alpha, alpha), targets alike (Zhang et al.,
-    2018).
+    """Mixup (Zhang et al., 2018): lam x_i + (1 - lam) x_j, lam ~ Beta(alpha, alpha).
+
+    Targets are mixed with the same lam.
     """
 
     classes: int
@@ -127,14 +126,15 @@ class Mixup:
         _positive(mixup=self.alpha, classes=self.classes)
 
     def __call__(self, batch: Labelled, clock: Clock) -> Labelled:
-        """The batch with mixed images and targets (N, C)."""
+        """Return the batch with mixed images and targets (N, C)."""
         return MixupCutMix(classes=self.classes, mixup=self.alpha, switch=0.0)(batch, clock)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CutMix:
-    """CutMix alone: a rectangle of x_i is x_j's, lam ~ Beta(alpha, alpha) corrected to the exact
-    area, targets alike (Yun et al., 2019).
+    """CutMix (Yun et al., 2019): a rectangle of x_i is replaced by that of x_j.
+
+    lam ~ Beta(alpha, alpha) is corrected to the exact area, and mixes the targets.
     """
 
     classes: int
@@ -144,5 +144,5 @@ class CutMix:
         _positive(cutmix=self.alpha, classes=self.classes)
 
     def __call__(self, batch: Labelled, clock: Clock) -> Labelled:
-        """The batch with mixed images and targets (N, C)."""
+        """Return the batch with mixed images and targets (N, C)."""
         return MixupCutMix(classes=self.classes, cutmix=self.alpha, switch=1.0)(batch, clock)

@@ -1,4 +1,4 @@
-"""The datasets that have a name, readable without importing torch."""
+"""The names of the built-in datasets; importing this does not import torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One door for every source: a name, a folder, a list or parquet files become a `Dataset`."""
+"""Open a name, a folder, a list, parquet files, features or a function as a `Dataset`."""
 
 from __future__ import annotations
 
@@ -39,30 +39,30 @@ from longtail.naming import unknown
 from longtail.records.groups import Groups
 
 LARGEST_CROPPED = 224
-"""Pixels, up to which `Source.crop` holds: networks for larger images are shown the whole square,
-as LiVT's at 384 are.
+"""The largest size in pixels at which `Source.crop` applies.
+
+Larger inputs use the full central square, as LiVT does at 384.
 """
 
 
 def open_dataset(
     request: DataRequest, *, size: int | None = None, device: str = "cpu", legacy: bool = False
 ) -> Dataset:
-    """Open requested data: in the first of several processes before the others, so that only one
-    downloads.
+    """Open the requested data, in the first process before the others so that only one downloads.
 
     Args:
         request: Which data, and how it is split.
-        size: The side of the squares that networks see, in pixels; chosen from the images unless given.
-        device: Where the processes compute, and so how they talk to each other.
-        legacy: As versions did that recorded no geometry: images are padded if all fit into memory and cropped if not,
-            and columns of lists and parquet files are left out.
+        size: Side of the network's input in pixels; chosen from the images by default.
+        device: The device of the processes, which determines how they communicate.
+        legacy: Open it like versions that recorded no geometry: pad images that all fit into
+            memory, crop them otherwise, and drop the columns of lists and parquet files.
     """
     return first_process_first(lambda: _open(request, size=size, legacy=legacy), device)
 
 
 def first_process_first(opening: Callable[[], Dataset], device: str) -> Dataset:
     """Open data in the first process, then in the others, and print its warnings once."""
-    voting = "cuda" if device.startswith("cuda") else "cpu"  # where nccl, or gloo, hears it
+    voting = "cuda" if device.startswith("cuda") else "cpu"  # the backend is nccl or gloo
     if processes.rank() != 0:
         processes.any_rank(False, voting)
     dataset = opening()
@@ -76,19 +76,22 @@ def first_process_first(opening: Callable[[], Dataset], device: str) -> Dataset:
 def open_data(source: str | Path, *, size: int | None = None, **flags: Any) -> Dataset:
     """Open a dataset by name or path: the known names are in `longtail.data.names`.
 
-    A path is that of a folder of class folders (`folders.folder`), of a .txt or .csv list of images
-    under `root` (`lists.image_list`), of a parquet file or a folder of them (`parquet.parquet`), or
-    of an .npz of features (`features.features`). "package.module:function" is a function that gives
-    a `Source`. `flags` are the fields of `DataRequest`: `imbalance` and `profile` say how the sets
-    called -lt are cut.
+    A path is a folder of class folders (`folders.folder`), a .txt or .csv list of images under
+    `root` (`lists.image_list`), a parquet file or a folder of them (`parquet.parquet`), or an .npz
+    of features (`features.features`). "package.module:function" is a function that returns a
+    `Source`.
 
-    With the protocol `holdout` a validation set is held out of training where the source has none:
-    per class one image in ten, at least one from five images on. With `paper` all training images
-    train. A test set, where the source has none, is held out under both: one in five, before
-    validation. Which images depends on `split_seed` only. `mirror` says whether a mirrored image is
-    still one of its class, where that is not known of the data: it is believed to be, but for
-    digits. `geometry` says how images become squares; unless given, the published sets crop and
-    everything else pads.
+    With the protocol `holdout`, a source without a validation set gets one from training: a tenth
+    of each class, and at least one image of a class with five or more. With `paper`, all training
+    images are used for training. With either, a source without a test set gets one first: a fifth
+    of each class. The choice depends on `split_seed` only.
+
+    Args:
+        source: A name, a path or "package.module:function".
+        size: Side of the network's input in pixels; chosen from the images by default.
+        **flags: The fields of `DataRequest`, such as `imbalance` and `profile` of the -lt datasets,
+            `mirror` (whether a horizontal flip keeps the class; true by default except for digits)
+            and `geometry` (published datasets crop and all others pad by default).
 
     >>> data = open_data("digits-lt")
     >>> data.counts.tolist()
@@ -129,13 +132,15 @@ def open_for_evaluation(
     crop: float | None = None,
     learnt: tuple[str, Protocol, int] | None = None,
 ) -> Dataset:
-    """Open data for evaluation only: nothing is held out of it, and without test images of its own
-    all
-    are test images.
+    """Open data for evaluation only: without a test split, all images are test images.
 
-    But if it is what a network has learnt from, whose hash, protocol and split seed are `learnt`,
-    it is split as it was then. `size` and `crop` (the share of the central square that is
-    evaluated) are those of the data that the network was trained on."""
+    Args:
+        request: Which data.
+        size: Side in pixels of the data that the network was trained on.
+        crop: Evaluated share of the central square of that data.
+        learnt: Hash, protocol and split seed of that data. If this is the same data, it is split
+            as it was for training, so that only its held-out images are evaluated.
+    """
     source = read(
         find(request, least=1),
         size=size,
@@ -147,26 +152,28 @@ def open_for_evaluation(
         source = replace(source, crop=crop)
     if learnt is not None:
         known, protocol, split_seed = learnt
-        whole = assemble(source, protocol=protocol, split_seed=split_seed)
-        if whole.hash == known:
+        dataset = assemble(source, protocol=protocol, split_seed=split_seed)
+        if dataset.hash == known:
             return replace(
-                whole,
+                dataset,
                 warnings=(
-                    *whole.warnings,
-                    "this is what the run has learnt from: its own held-out images are judged.",
+                    *dataset.warnings,
+                    "this is the data that the run was trained on: only its held-out images are"
+                    " evaluated.",
                 ),
             )
     if "test" in source.splits:
         return assemble(source, protocol="paper")
-    whole = assemble(
+    dataset = assemble(
         replace(source, splits={**source.splits, "test": source.splits["train"]}), protocol="paper"
     )
-    return replace(whole, warnings=source.warnings)
+    return replace(dataset, warnings=source.warnings)
 
 
 def find(request: DataRequest | str, *, least: int = 2) -> Source:
-    """Find requested data, or that at a name or path; files are listed, not yet read. A folder has
-    `least` classes or more.
+    """Find the requested data, or a name or path, and list its files without reading them.
+
+    A folder must have at least `least` classes.
     """
     request = request if isinstance(request, DataRequest) else DataRequest(request)
     name, imbalance, profile = request.source, request.imbalance, request.profile
@@ -176,8 +183,8 @@ def find(request: DataRequest | str, *, least: int = 2) -> Source:
         "cifar100-lt",
     ):
         raise LongtailError(
-            "expected --imbalance and --profile only with digits-lt, cifar10-lt or cifar100-lt,"
-            f" which are cut; got them with {name}."
+            "--imbalance and --profile apply only to digits-lt, cifar10-lt and cifar100-lt: remove"
+            f" them for {name}."
         )
     root = None if request.root is None else Path(request.root)
     if name == "digits-lt":
@@ -201,21 +208,20 @@ def find(request: DataRequest | str, *, least: int = 2) -> Source:
     if is_function(name) and not path.exists():
         return from_function(name, root=root)
     if not path.is_dir():
-        other = (
-            "or the path of a folder of class folders, of a .txt or .csv list, or of parquet files:"
-            " there is none of that name here"
+        more = (
+            "; or the path of a folder of class folders, of a .txt or .csv list, or of parquet"
+            " files, but no such path exists"
         )
-        raise unknown("dataset", name, KNOWN, more=f"; {other}")
+        raise unknown("dataset", name, KNOWN, more=more)
     if root is not None:
         raise LongtailError(
-            f"expected --root only with a known name or a list, got it with the folder {path}."
-            " Leave it out."
+            f"--root applies only to a known name or a list: remove it for the folder {path}."
         )
     return parquet(path) if parquet_files(path) else folder(path, least=least)
 
 
 def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int = 0) -> Dataset:
-    """Hold out what the source has not: a source with digests becomes a dataset."""
+    """Build a dataset from a source with digests, holding out the splits that it lacks."""
     _check_attributes(source)
     source = _classes_to_learn(source)
     classes, train, warnings = source.classes, source.splits["train"], list(source.warnings)
@@ -244,12 +250,13 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
             f"{len(untested):,} classes have no test image: they are trained, but not evaluated:"
             f" {several(untested)}."
         )
-    warnings += [said for said in (shared(train, test),) if said]
+    if duplicates := shared(train, test):
+        warnings.append(duplicates)
 
     assert source.size is not None
     cropped = source.geometry == "crop" and source.size <= LARGEST_CROPPED
     crop = source.crop if cropped else 1.0
-    # A folder may be called what is no text, and files and pages name it
+    # The name of a folder may not be valid UTF-8, but the name is written into files and pages
     return Dataset(
         name=source.name.encode(errors="replace").decode(),
         classes=classes,
@@ -280,9 +287,7 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
 
 
 def _grouping(source: Source, counts: NDArray[np.int64]) -> Callable[[Sequence[int]], Groups]:
-    """The source's rule; but for people's data, whose rule is about rare classes, one that fits
-    data without a tail.
-    """
+    """The source's rule for groups; the default rule is replaced for data without a tail."""
     if source.grouping is not natural_groups:
         return source.grouping
     if not counts.all():
@@ -294,19 +299,20 @@ def _check_attributes(source: Source) -> None:
     for name, values in source.class_attributes.items():
         if len(values) != len(source.classes):
             raise LongtailError(
-                f"{source.name}: expected a row of the attribute {name!r} for each of"
+                f"{source.name}: class attribute {name!r} must have a row for each of"
                 f" {len(source.classes)} classes, got {len(values)}."
             )
 
 
 def _classes_to_learn(source: Source) -> Source:
-    """Refuse classes that cannot be told apart or have no image; leave out those that only
-    validation or test know.
+    """Drop classes without training images.
+
+    Raises if two names differ only in case, or if a class has no image in any split.
     """
-    alike = defaultdict(list)
+    same_name = defaultdict(list)
     for name in source.classes:
-        alike[name.casefold()].append(name)
-    clashes = [" and ".join(names) for names in alike.values() if len(names) > 1]
+        same_name[name.casefold()].append(name)
+    clashes = [" and ".join(names) for names in same_name.values() if len(names) > 1]
     if clashes:
         raise LongtailError(
             f"{source.name}: expected class names that differ in more than case, got"
@@ -316,29 +322,29 @@ def _classes_to_learn(source: Source) -> Source:
     trained = np.bincount(source.splits["train"].target, minlength=len(source.classes)) > 0
     if trained.all() or source.class_attributes:
         return source
-    elsewhere = np.zeros_like(trained)
+    has_images = np.zeros_like(trained)
     for rows in source.splits.values():
-        elsewhere[rows.target] = True
-    empty = [source.classes[i] for i in np.flatnonzero(~elsewhere)]
+        has_images[rows.target] = True
+    empty = [source.classes[i] for i in np.flatnonzero(~has_images)]
     if empty:
         raise LongtailError(
             f"{source.name}: expected a training image in every class, got none in"
             f" {several(empty, shown=20)}. Add images or remove them."
         )
     index = np.cumsum(trained) - 1
-    splits, left_out = {}, []
+    splits, dropped = {}, []
     for split, rows in source.splits.items():
         kept = rows.take(np.flatnonzero(trained[rows.target]))
         splits[split] = replace(kept, target=index[kept.target])
         if len(kept) < len(rows):
-            left_out.append(f"{len(rows) - len(kept):,} {split} images")
+            dropped.append(f"{len(rows) - len(kept):,} {split} images")
     unseen = [source.classes[i] for i in np.flatnonzero(~trained)]
-    said = (
+    warning = (
         f"{len(unseen):,} classes have no training image and were left out, with"
-        f" {' and '.join(left_out)}: {several(unseen)}."
+        f" {' and '.join(dropped)}: {several(unseen)}."
     )
     classes = tuple(name for name, kept in zip(source.classes, trained, strict=True) if kept)
-    return replace(source, classes=classes, splits=splits, warnings=(*source.warnings, said))
+    return replace(source, classes=classes, splits=splits, warnings=(*source.warnings, warning))
 
 
 def _split(rows: Rows, crop: float) -> Split:

@@ -1,5 +1,6 @@
-"""How far a long reading is: a bar on a terminal, a line now and then in a log, nothing where it
-takes only a moment.
+"""Progress of long operations: a bar on a terminal, occasional lines in a log.
+
+Nothing is shown for short operations.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from longtail import processes
 
 MOMENT = 1.0  # seconds before anything is shown
-QUIET = 20.0  # seconds between two lines where nobody is watching
+QUIET = 20.0  # seconds between two lines in a log
 CHUNK = 64
 
 
 class Bar:
-    """Counts what is done, and shows it in the first process only, on stderr."""
+    """Counts finished steps and shows them on stderr, in the first process only."""
 
     def __init__(self, what: str, total: int) -> None:
         self.what, self.total, self.done = what, total, 0
@@ -35,7 +36,7 @@ class Bar:
         return self
 
     def advance(self, steps: int) -> None:
-        """Say that so many more are done."""
+        """Count `steps` more as done."""
         self.done += steps
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=self.done)
@@ -68,24 +69,25 @@ class Bar:
 
 
 def map_threaded(
-    look: Callable[[int], None],
+    function: Callable[[int], None],
     indices: Sequence[int],
     *,
     what: str,
     then: Callable[[Sequence[int]], None] | None = None,
 ) -> None:
-    """Call `look` with every index, in threads, and show how far it is; `then` hears, in this
-    thread, which are done.
+    """Call a function with every index, in threads, and show the progress.
+
+    `then` is called in the current thread with the indices that are done.
     """
 
-    def some(start: int) -> Sequence[int]:
+    def call_chunk(start: int) -> Sequence[int]:
         chunk = indices[start : start + CHUNK]
         for index in chunk:
-            look(index)
+            function(index)
         return chunk
 
     with Bar(what, len(indices)) as bar, ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-        for done in pool.map(some, range(0, len(indices), CHUNK)):
+        for done in pool.map(call_chunk, range(0, len(indices), CHUNK)):
             bar.advance(len(done))
             if then is not None:
                 then(done)

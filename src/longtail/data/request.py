@@ -1,9 +1,8 @@
-"""What a person requests of data: which, how it is split, how its images become squares. Imports no
-torch.
+"""`DataRequest`: which data, how it is split, how its images become squares. Imports no torch.
 
-Flags of the command line, keywords of `longtail.train`, keys of `recipe.json` and what a sweep may
-vary are the fields of `DataRequest`: a new one is added here and nowhere else, but for the
-signature of `longtail.train`."""
+Its fields are the data flags of the command line, the data keywords of `longtail.train`, keys of
+`recipe.json` and what a sweep may vary. A new field is added here and to the signature of
+`longtail.train`, nowhere else."""
 
 from __future__ import annotations
 
@@ -19,13 +18,13 @@ from longtail.errors import LongtailError
 from longtail.naming import unknown
 
 Geometry = Literal["pad", "crop", "stretch"]
-"""How an image that is not square becomes the square that a network sees.
+"""How an image becomes the square input of a network.
 
-`pad` adds a border of its median colour, so that nothing is cut off. `crop` evaluates the central
-square, and training views choose their part of the full image. `stretch` resizes both sides to the
-same length. """
+`pad` adds a border in the median colour of the image's border, so that nothing is cut off. `crop`
+evaluates the central square, and training views crop the full image. `stretch` resizes both sides
+to the same length."""
 LIST_SUFFIXES = (".txt", ".csv")
-"""Of lists, whose image paths are relative to `root`."""
+"""Suffixes of lists, whose image paths are relative to `root`."""
 OnBadImage = Literal["refuse", "skip"]
 Profile = Literal["exp", "step", "pareto"]
 Protocol = Literal["holdout", "paper"]
@@ -33,10 +32,10 @@ Protocol = Literal["holdout", "paper"]
 
 @dataclass(frozen=True)
 class DataRequest:
-    """A dataset as it is requested.
+    """A request for a dataset.
 
-    Two requests may give the same data, such as an imbalance of 100 that is stated or left to its
-    default: what a dataset is, its hash says."""
+    Two requests may give the same data, such as an explicit imbalance of 100 and the default of
+    100. Datasets are identified by their hash, not by the request."""
 
     source: Annotated[
         str, "A known name, the path of a folder, a list or a file, or package.module:function."
@@ -72,18 +71,18 @@ class DataRequest:
                 names = " or ".join(choice for choice in choices if choice is not None)
                 raise LongtailError(f"expected --{_dashed(name)} {names}, got {value!r}.")
         if self.split_seed < 0:
-            raise LongtailError(f"expected a split seed of 0 or more, got {self.split_seed}.")
+            raise LongtailError(f"--split-seed must be 0 or more, got {self.split_seed}.")
 
     @classmethod
     def from_flags(cls, source: str | Path, flags: Mapping[str, Any]) -> Self:
-        """A request for data at a name or path; `flags` may hold other things than data flags."""
+        """Build a request for a name or path; `flags` may contain other keys, which are ignored."""
         given = {name: flags[name] for name in data_flags() if name in flags}
         if given.get("root") is not None:
             given["root"] = str(given["root"])
         return cls(str(source), **given)
 
     def flags(self) -> dict[str, Any]:
-        """Every field but the source, by name."""
+        """All fields except the source, by name."""
         return {name: getattr(self, name) for name in data_flags()}
 
     def words(self) -> list[str]:
@@ -96,9 +95,9 @@ class DataRequest:
         return flag_words(given)
 
     def with_root(self, root: str | Path) -> DataRequest:
-        """The same data where its files lie now.
+        """Return a request for the same data in a new location.
 
-        Named sets and lists have a root folder; any other source is the place itself.
+        For a folder or a file of images, which has no root, `root` is its new path.
         """
         if self.source in KNOWN or Path(self.source).suffix.lower() in LIST_SUFFIXES:
             return replace(self, root=str(root))
@@ -107,13 +106,13 @@ class DataRequest:
 
 @cache
 def data_flags() -> Mapping[str, Field[Any]]:
-    """The fields of a request that are flags: all but the source."""
-    return {own.name: own for own in fields(DataRequest) if own.name != "source"}
+    """The fields of a request that are flags: all except the source."""
+    return {field.name: field for field in fields(DataRequest) if field.name != "source"}
 
 
 @cache
 def data_help() -> Mapping[str, str]:
-    """What each flag means, in a sentence."""
+    """The help sentence of each flag."""
     hints = get_type_hints(DataRequest, include_extras=True)
     return {name: hints[name].__metadata__[0] for name in data_flags()}
 
@@ -126,10 +125,10 @@ def data_types() -> Mapping[str, Any]:
 
 
 def parse_field(name: str, text: str) -> Any:
-    """Read a flag of the data from text, as a sweep gives it.
+    """Parse the value of a data flag from text, as in a sweep.
 
-    >>> parse_field("imbalance", "50"), parse_field("geometry", "crop"), parse_field("mirror", "none")
-    (50.0, 'crop', None)
+    >>> parse_field("imbalance", "50"), parse_field("geometry", "crop")
+    (50.0, 'crop')
     """
     if name not in data_flags():
         raise unknown("data flag", name, data_flags())
@@ -138,15 +137,15 @@ def parse_field(name: str, text: str) -> Any:
         return None
     choices = _choices(kind)
     kinds = {*get_args(kind)} - {type(None)} if get_origin(kind) is not Literal else set()
-    one = next(iter(kinds), kind)
+    scalar = next(iter(kinds), kind)
     try:
         if choices:
             return {str(choice): choice for choice in choices}[text]
-        if one is bool:
+        if scalar is bool:
             return {"true": True, "false": False}[text.lower()]
-        value = one(text)
+        value = scalar(text)
     except (ValueError, KeyError):
-        expected = " or ".join(map(str, choices)) if choices else one.__name__
+        expected = " or ".join(map(str, choices)) if choices else scalar.__name__
         raise LongtailError(f"expected {name} to be {expected}, got {text!r}") from None
     if isinstance(value, float) and not math.isfinite(value):
         raise LongtailError(f"expected {name} to be a finite number, got {text!r}")
@@ -154,7 +153,7 @@ def parse_field(name: str, text: str) -> Any:
 
 
 def flag_words(values: Mapping[str, Any]) -> list[str]:
-    """Values by name as words of the command line.
+    """Convert values by name to command-line arguments.
 
     >>> flag_words({"split_seed": 3, "mirror": False, "root": None, "sizes": [1, 2]})
     ['--split-seed', '3', '--no-mirror', '--root', 'none', '--sizes', '1,2']
@@ -171,7 +170,7 @@ def flag_words(values: Mapping[str, Any]) -> list[str]:
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:
-    """The values of a Literal, with None where that is a value; none of other types."""
+    """The values of a Literal, including None if allowed; empty for other types."""
     if get_origin(kind) is Literal:
         return get_args(kind)
     parts = get_args(kind)

@@ -1,8 +1,8 @@
-"""Which images an epoch shows, and in which order: functions of (seed, epoch) that keep no state.
+"""Samplers: the rows of an epoch and their order, as stateless functions of (seed, epoch).
 
-Every order is as long as the split, so an epoch costs the same whatever the sampler. Below, p_c is
-the share of class c among the draws, n_c the number of its images. In a `DataLoader` of your own,
-made for one epoch:
+Every order is as long as the split, so an epoch costs the same with any sampler. Below, p_c is the
+share of class c in an epoch and n_c its number of images. In your own `DataLoader`, created for
+each epoch:
 
 >>> import torch
 >>> from torch.utils.data import DataLoader, TensorDataset
@@ -29,20 +29,21 @@ Labels = Tensor | Array | Sequence[int]
 
 
 class Sampler(Protocol):
-    """Gives the order of an epoch."""
+    """Returns the order of an epoch."""
 
     def order(self, targets: Tensor, *, epoch: int, seed: int) -> Array:
-        """Rows of the split, as many as the split has; position in this order is the row's `draw`."""
+        """Return row indices (N,), as many as the split has rows."""
         ...
 
 
 def _generator(seed: int, epoch: int) -> np.random.Generator:
-    return np.random.default_rng((seed, epoch, 0))  # 0: orders; the loader's view parameters use 1
+    return np.random.default_rng((seed, epoch, 0))  # 0: orders; 1: view parameters, in the loader
 
 
 def _cycled(members: Array, rows: int, rng: np.random.Generator) -> Array:
-    """Shuffled passes over the members until there are enough rows: each is used as often as any
-    other, give or take one.
+    """Repeat shuffled passes over the members until there are `rows` of them.
+
+    The numbers of uses of two members differ by at most one.
     """
     return np.concatenate(
         [rng.permutation(members) for _ in range(-(-rows // len(members)))] or [members[:0]]
@@ -52,26 +53,27 @@ def _cycled(members: Array, rows: int, rng: np.random.Generator) -> Array:
 def _by_class(
     targets: Labels, power: float, rng: np.random.Generator, balance: float = 0.0
 ) -> Array:
-    """Rows with class shares (1 - balance) n_c^power / sum + balance / C, over the classes that
-    have images.
+    """Sample rows with class shares (1 - balance) n_c^power / sum + balance / C.
+
+    Only classes with images count.
     """
     target = np.asarray(targets)
     if target.ndim != 1 or not len(target):
         raise LongtailError(
-            f"expected a class for each of some rows, (N,), got shape {target.shape}: pass class"
-            " indices, not distributions"
+            f"expected class indices (N,) with N > 0, got shape {target.shape}: pass class indices,"
+            " not distributions"
         )
     classes, counts = np.unique(target, return_counts=True)
     members = np.split(np.argsort(target, kind="stable"), np.cumsum(counts)[:-1])
     share = counts**power / (counts**power).sum()
     share = (1 - balance) * share + balance / len(classes)
-    # One random offset for all classes: every class gets its exact share rounded down or up, and
-    # right on average.
+    # With one random offset for all classes, every class gets its share rounded up or down, and
+    # the exact share in expectation.
     ends = np.floor(np.cumsum(share) * len(target) + rng.random()).astype(int)
     ends[-1] = len(target)
     rows = np.diff(ends, prepend=0)
-    drawn = [_cycled(own, number, rng) for own, number in zip(members, rows, strict=True)]
-    return rng.permutation(np.concatenate(drawn))
+    sampled = [_cycled(group, number, rng) for group, number in zip(members, rows, strict=True)]
+    return rng.permutation(np.concatenate(sampled))
 
 
 @dataclass(frozen=True)
@@ -79,36 +81,36 @@ class Instance:
     """Every image once: p_c = n_c / N."""
 
     def order(self, targets: Labels, *, epoch: int, seed: int) -> Array:
-        """A permutation of the rows."""
+        """Return a permutation of the rows."""
         return _generator(seed, epoch).permutation(len(targets))
 
 
 @dataclass(frozen=True)
 class ClassBalanced:
-    """Every class equally often: p_c = 1 / C (Kang et al., 2020, eq. 1 with q = 0). Images of a
-    class take turns.
+    """Every class equally often: p_c = 1 / C (Kang et al., 2020, eq. 1 with q = 0).
+
+    The images of a class are used equally often, give or take one.
     """
 
     def order(self, targets: Labels, *, epoch: int, seed: int) -> Array:
-        """Rows with equal class shares, shuffled."""
+        """Return rows with equal class shares, shuffled."""
         return _by_class(targets, 0.0, _generator(seed, epoch))
 
 
 @dataclass(frozen=True)
 class SquareRoot:
-    """Rare classes more often, but not as often as frequent ones: p_c = sqrt(n_c) / sum (Kang et
-    al., 2020, eq. 1 with q = 1/2).
-    """
+    """Square-root sampling: p_c = sqrt(n_c) / sum (Kang et al., 2020, eq. 1 with q = 1/2)."""
 
     def order(self, targets: Labels, *, epoch: int, seed: int) -> Array:
-        """Rows with square-root class shares, shuffled."""
+        """Return rows with square-root class shares, shuffled."""
         return _by_class(targets, 0.5, _generator(seed, epoch))
 
 
 @dataclass(frozen=True)
 class ProgressivelyBalanced:
-    """From every image to every class equally often: p_c = (1 - t/T) n_c / N + t/T / C in epoch t
-    of T (Kang et al., 2020, eq. 2).
+    """From instance to class-balanced sampling (Kang et al., 2020, eq. 2).
+
+    In epoch t of T, p_c = (1 - t/T) n_c / N + t/T / C.
     """
 
     epochs: int
@@ -120,7 +122,7 @@ class ProgressivelyBalanced:
             )
 
     def order(self, targets: Labels, *, epoch: int, seed: int) -> Array:
-        """Rows with the epoch's class shares, shuffled."""
+        """Return rows with the epoch's class shares, shuffled."""
         return _by_class(
             targets, 1.0, _generator(seed, epoch), balance=min(epoch / self.epochs, 1.0)
         )
@@ -128,14 +130,12 @@ class ProgressivelyBalanced:
 
 @dataclass(frozen=True)
 class RepeatedAugmentation:
-    """Each chosen image `repeats` times in a row with different views (Hoffer et al., 2020; Berman
-    et
-    al., 2019).
+    """Repeated augmentation: an image `repeats` times with different views (Hoffer et al., 2020).
 
-    An epoch shows N / repeats images, and any `repeats` epochs from a multiple of it show all of
-    them, so no rare class vanishes. Copies are neighbours in the order, so they meet in one global
-    batch (always, if `repeats` divides it), as with DeiT's sampler; that one also sends them to
-    different processes, while here most share one."""
+    An epoch uses N / repeats images. Epochs k * repeats to (k + 1) * repeats - 1 together use all
+    of them, so no rare class is lost. Copies are adjacent in the order, so they are in one global
+    batch (always, if `repeats` divides its size), as with DeiT's sampler. DeiT's sends them to
+    different processes; here most are in the same one. See also Berman et al., 2019."""
 
     repeats: int = 3
 
@@ -144,9 +144,7 @@ class RepeatedAugmentation:
             raise LongtailError(f"repeats must be at least 1, got {self.repeats}")
 
     def order(self, targets: Labels, *, epoch: int, seed: int) -> Array:
-        """Rows of the epoch's images, each `repeats` times in a row; the last one less often if N
-        is no multiple.
-        """
+        """Return every image of the epoch `repeats` times; the last may come fewer times."""
         rounds, part = divmod(epoch, self.repeats)
         shuffled = _generator(seed, rounds).permutation(len(targets))
         images = -(-len(targets) // self.repeats)
@@ -156,16 +154,15 @@ class RepeatedAugmentation:
 
 @dataclass(frozen=True)
 class PerDomain:
-    """An equal share of each domain in every batch: domains take turns row by row, and so do the
-    images of a domain.
+    """An equal share of each domain in every batch: domains alternate row by row.
 
-    `domains` names the domain of each row of the split.
+    `domains` are the domain indices (N,) of the split's rows.
     """
 
     domains: Sequence[int]
 
     def order(self, targets: Labels, *, epoch: int, seed: int) -> Array:
-        """Rows whose domains go round: any D rows in a row hold each of the D domains once."""
+        """Return rows of alternating domains: D consecutive rows have one of each of D domains."""
         domains = np.asarray(self.domains)
         if len(domains) != len(targets):
             raise LongtailError(

@@ -1,6 +1,4 @@
-"""What a source hands over before splits are held out: rows of pictures, and the names of their
-classes.
-"""
+"""`Source` and `Rows`: what a reader returns, before any split is held out."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ class Rows:
     inputs: ImageStore
     target: NDArray[np.int64]
     ids: tuple[str, ...]
-    digests: tuple[bytes, ...] = ()  # empty until the content was read
+    digests: tuple[bytes, ...] = ()  # empty until the content has been read
     columns: Columns = field(default_factory=dict)  # besides the class; one row per image
 
     pictures = renamed_attribute("pictures", "inputs")
@@ -38,13 +36,13 @@ class Rows:
         return len(self.target)
 
     def take(self, rows: NDArray[np.int64]) -> Rows:
-        """These rows, in this order."""
-        picked: list[int] = rows.tolist()
-        digests = tuple(self.digests[row] for row in picked) if self.digests else ()
+        """Select rows, in the given order."""
+        selected: list[int] = rows.tolist()
+        digests = tuple(self.digests[row] for row in selected) if self.digests else ()
         return Rows(
             self.inputs.take(rows),
             self.target[rows],
-            tuple(self.ids[row] for row in picked),
+            tuple(self.ids[row] for row in selected),
             digests,
             {name: values[rows] for name, values in self.columns.items()},
         )
@@ -52,32 +50,26 @@ class Rows:
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset as it was found: the splits it comes with, in the class order it comes with."""
+    """A dataset as it is published: its splits, and its classes in their order."""
 
     name: str
     classes: tuple[str, ...]
     splits: Mapping[str, Rows]  # always "train"; "val" and "test" where the source has them
     grouping: Callable[[Sequence[int]], Groups]
-    size: int | None = None  # None: chosen from the images
+    size: int | None = None  # side in pixels; None: chosen from the images
     native: int | None = None  # the size that would have been chosen
-    mirror: bool = True  # whether a mirrored image is still one of its class
-    geometry: Geometry = (
-        "pad"  # how images that are not square become squares, unless requested otherwise
-    )
-    crop: float = (
-        1.0  # the share of an image's central square that is evaluated, with the geometry "crop"
-    )
+    mirror: bool = True  # whether a horizontal flip keeps the class
+    geometry: Geometry = "pad"  # how images become squares, unless requested otherwise
+    crop: float = 1.0  # share of the central square that is evaluated, with the geometry "crop"
     caveats: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # see `Dataset`
     class_attributes: Columns = field(default_factory=dict)  # see `Dataset`
-    scorer: Scorer | None = (
-        None  # how predictions for this data are scored, where it has a way of its own
-    )
+    scorer: Scorer | None = None  # see `Dataset`
 
 
 def split_named(word: str) -> str | None:
-    """Which split a folder, shard or cell of this name means.
+    """Map the name of a folder, shard or cell to a split, or to None if it names no split.
 
     >>> split_named("validation"), split_named("Test"), split_named("cats")
     ('val', 'test', None)
@@ -91,13 +83,13 @@ def split_named(word: str) -> str | None:
     }.get(word.lower())
 
 
-def several(things: Iterable[object], *, shown: int = 5) -> str:
-    """The first few of many, and how many more.
+def several(items: Iterable[object], *, shown: int = 5) -> str:
+    """List the first few items, and how many more there are.
 
     >>> several(["a", "b", "c"], shown=2)
     'a, b and 1 more'
     """
-    words = [str(thing) for thing in things]
+    words = [str(item) for item in items]
     rest = f" and {len(words) - shown:,} more" if len(words) > shown else ""
     return ", ".join(words[:shown]) + rest
 
@@ -105,14 +97,15 @@ def several(things: Iterable[object], *, shown: int = 5) -> str:
 def numbered_classes(
     labels: Mapping[str, NDArray[np.int64]], names: Sequence[str] | None, *, where: str
 ) -> tuple[str, ...]:
-    """Class names for integer labels, which must be 0, 1, ... without gaps, and covered by the
-    names if there are any.
+    """Return class names for integer labels, which must be 0, 1, ... without gaps.
+
+    With `names`, every label must be below their number instead.
     """
     used = np.unique(np.concatenate(list(labels.values())))
     below = used[used < 0]
     if len(below):
         raise LongtailError(
-            f"{where}: expected labels from 0 on, got {several(below)}. Number the classes 0, 1,"
+            f"{where}: expected labels of 0 or more, got {several(below)}. Number the classes 0, 1,"
             " 2, ..."
         )
     if names is not None:

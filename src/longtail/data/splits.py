@@ -1,4 +1,4 @@
-"""Long-tailed cuts, held-out splits, groups of classes, and the hash of a split."""
+"""Long-tailed subsets, held-out splits, groups of classes, and the hash of a split."""
 
 from __future__ import annotations
 
@@ -19,12 +19,10 @@ from longtail.records.groups import Groups
 def tail_counts(
     largest: float, classes: int, *, imbalance: float, profile: Profile = "exp"
 ) -> list[int]:
-    """How many images each class keeps, from `largest` in class 0 down to `largest / imbalance` in
-    the
-    last.
+    """Images per class, from `largest` in class 0 down to `largest / imbalance` in the last.
 
     `exp` and `step` are those of Cao et al. 2019 (LDAM): `int(largest * f ** (i / (C - 1)))` with f
-    = 1 / imbalance, in this power form because it decides the rounding; `step` keeps all of the
+    = 1 / imbalance, in this form because it determines the rounding; `step` keeps all of the
     first half and the share f of the second. `pareto` follows the quantiles of the Pareto
     distribution with power 6 from which Liu et al. 2019 drew ImageNet-LT, `q_i = ((i + 1/2) / C) **
     (-1/6)`, scaled to the same ends: steeper than `exp` at the head, flatter in the tail.
@@ -65,13 +63,12 @@ def tail_counts(
 
 
 def tail_rows(target: NDArray[np.int64], counts: Sequence[int]) -> NDArray[np.int64]:
-    """Which rows a long-tailed cut keeps, by the field's convention: class by class, the first of a
-    shuffle of its rows.
+    """Rows of the conventional long-tailed subset: the first of each class's shuffled rows.
 
-    Cao et al. 2019: numpy's legacy generator with seed 0, one stream over the classes in ascending
-    order. The counts do not move the stream, so a cut with higher imbalance is contained in one
-    with lower."""
-    stream = np.random.RandomState(0)  # another generator gives other images than everybody's
+    As in Cao et al. 2019, one numpy legacy generator with seed 0 shuffles the classes in ascending
+    order. The shuffles do not depend on the counts, so a subset with a higher imbalance is
+    contained in one with a lower imbalance."""
+    stream = np.random.RandomState(0)  # the published subsets use this generator
     kept = []
     for label, count in enumerate(counts):
         rows = np.flatnonzero(target == label)
@@ -81,9 +78,9 @@ def tail_rows(target: NDArray[np.int64], counts: Sequence[int]) -> NDArray[np.in
 
 
 def held_out(n: int, *, share: int) -> int:
-    """How many of a class's n images are held out: one in `share`, rounded; at least 1 from 5
-    images
-    on, none below.
+    """How many of a class's n images are held out: n / share, rounded.
+
+    At least 1 if the class has 5 images or more, else none.
 
     >>> [held_out(n, share=10) for n in (1, 4, 5, 14, 16, 500)]
     [0, 0, 1, 1, 2, 50]
@@ -100,41 +97,39 @@ def hold_out(
     purpose: str,
     domains: Sequence[str] = (),
 ) -> tuple[Rows, Rows]:
-    """Split rows in two, class by class: those that stay, and those held out. Classes are split
-    domain
-    by domain where rows have one.
+    """Split rows into those that stay and those held out, stratified by class.
 
-    Which rows depends on the seed, the purpose, the names of class and domain and the images in
-    them, but not on any order.
+    Rows with a column "domain" are stratified by class and domain. The choice depends on the seed,
+    the purpose, the names of class and domain and the image contents, but not on their order.
 
     Args:
-        rows: With digests.
-        classes: The name of each class.
-        share: One row in so many is held out.
-        seed: Another seed holds out other rows.
-        purpose: "val" or "test": two draws from the same rows are independent.
-        domains: The name of each domain, where the column "domain" has names.
+        rows: The rows, with digests.
+        classes: Names of the classes.
+        share: One row in `share` is held out: 10 holds out a tenth.
+        seed: The random seed.
+        purpose: "val" or "test"; the two choices from the same rows are independent.
+        domains: Names of the domains, where the column "domain" has names.
     """
     chosen = np.zeros(len(rows), dtype=bool)
     strata: dict[tuple[int, int | None], list[int]] = {}
     domain = rows.columns.get("domain")
     for row, label in enumerate(rows.target.tolist()):
         strata.setdefault((label, None if domain is None else int(domain[row])), []).append(row)
-    for (label, number), own in strata.items():
+    for (label, number), stratum in strata.items():
         name = classes[label]
         if number is not None:
             name += f"\0{domains[number] if domains else number}"
-        members = sorted(own, key=lambda row: (rows.digests[row], rows.ids[row]))
+        members = sorted(stratum, key=lambda row: (rows.digests[row], rows.ids[row]))
         key = int.from_bytes(sha256(f"{purpose}\0{name}".encode()).digest()[:8])
-        draw = np.random.default_rng([seed, key]).permutation(len(members))
-        chosen[[members[i] for i in draw[: held_out(len(members), share=share)]]] = True
+        order = np.random.default_rng([seed, key]).permutation(len(members))
+        chosen[[members[i] for i in order[: held_out(len(members), share=share)]]] = True
     return rows.take(np.flatnonzero(~chosen)), rows.take(np.flatnonzero(chosen))
 
 
 def threshold_groups(counts: Sequence[int]) -> Groups:
-    """Many above 100 training images, few below 20, medium between: the rule of most papers. A
-    group
-    may be empty.
+    """The rule of most papers: many above 100 training images, few below 20, medium between.
+
+    A group may be empty.
 
     >>> threshold_groups([101, 100, 20, 19]).members
     {'many': (0,), 'medium': (1, 2), 'few': (3,)}
@@ -148,13 +143,13 @@ def threshold_groups(counts: Sequence[int]) -> Groups:
 
 
 def rank_groups(counts: Sequence[int], cuts: tuple[int, int, int]) -> Groups:
-    """Fixed cuts of the classes sorted by training count, ties by class index: CIFAR-10's 3/4/3.
+    """Groups of fixed sizes of the classes sorted by count, ties by index: CIFAR-10's 3/4/3.
 
     >>> rank_groups([5, 50, 7, 50], (1, 2, 1)).members
     {'many': (1,), 'medium': (2, 3), 'few': (0,)}
     """
     if sum(cuts) != len(counts):
-        raise LongtailError(f"expected cuts that sum to {len(counts)} classes, got {cuts}.")
+        raise LongtailError(f"cuts must sum to {len(counts)}, the number of classes, got {cuts}.")
     ranked = sorted(range(len(counts)), key=lambda i: (-counts[i], i))
     many, medium, _ = cuts
     parts = {
@@ -169,8 +164,9 @@ def rank_groups(counts: Sequence[int], cuts: tuple[int, int, int]) -> Groups:
 
 
 def natural_groups(counts: Sequence[int]) -> Groups:
-    """The threshold rule where it fills all three groups or all classes are equal, else ranks in
-    thirds: what one's own data gets.
+    """The default rule for user data: thresholds if they fill all three groups, else rank thirds.
+
+    If all classes are equally large, the thresholds also apply.
 
     >>> natural_groups([500, 60, 8]).rule, natural_groups([500, 400, 300, 200]).rule
     ('threshold: many > 100, few < 20', 'ranks: 1/2/1')
@@ -183,7 +179,7 @@ def natural_groups(counts: Sequence[int]) -> Groups:
 
 
 def one_group(counts: Sequence[int]) -> Groups:
-    """All classes in one group: for data in which rare classes are not the question.
+    """All classes in one group, for data without a long tail.
 
     >>> one_group([5, 5]).members
     {'all': (0, 1)}
@@ -210,12 +206,9 @@ def split_hash(
     categories: Mapping[str, Sequence[str]] | None = None,
     class_attributes: Columns | None = None,
 ) -> str:
-    """The identity of a split: a hash of all (split, image content, label), whatever their order
-    and
-    file names.
+    """Hash all (split, image content, label) triples, independent of their order and file names.
 
-    Columns of rows, their categories and attributes of classes count where there are any, and
-    change nothing where there are none."""
+    Columns, their categories and class attributes enter the hash only if there are any."""
     rows = [
         split.encode() + digest + int(label).to_bytes(4) + _cells(part.columns, row)
         for split, part in splits.items()
@@ -236,18 +229,18 @@ def _cells(columns: Columns, row: int) -> bytes:
 
 
 def _canonical(values: Any) -> bytes:
-    """The bytes of numbers, whatever the machine and the width of its integers."""
+    """Bytes of an array that do not depend on the machine or on the width of its integers."""
     array = np.asarray(values)
     return array.astype("<f4" if array.dtype.kind == "f" else "<i8").tobytes()
 
 
 def shared(train: Rows, test: Rows) -> str | None:
-    """Say which test images are also in training, by content."""
-    seen = dict(zip(train.digests, train.ids, strict=True))
+    """A warning that names test images whose content is also in training, or None."""
+    trained = dict(zip(train.digests, train.ids, strict=True))
     both = [
-        f"{name} = {seen[digest]}"
+        f"{name} = {trained[digest]}"
         for digest, name in zip(test.digests, test.ids, strict=True)
-        if digest in seen
+        if digest in trained
     ]
     return (
         f"{len(both):,} test images are also in training (same content): {several(both, shown=3)}."

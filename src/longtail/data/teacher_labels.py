@@ -1,11 +1,10 @@
-"""A teacher's classes for the very images that a student sees: batch transforms, the last one of a
-stage's mix.
+"""Hard labels of a teacher for the augmented and mixed images of a student, as batch transforms.
 
-`AddTeacherLabels` runs the teacher; `CachedTeacherLabels` runs it once and keeps its labels, by
-epoch and position, in a file named by the hash of everything that determines them. Such files lie
-in `longtail/labels` under `$XDG_CACHE_HOME` (else `~/.cache`). They save time and nothing else:
-they may be deleted, and a run with them is equal to the bit to one without, on the device and with
-the threads that filled them."""
+`AddTeacherLabels` runs the teacher. `CachedTeacherLabels` runs it once and keeps its labels, by
+epoch and position, in a file named by the hash of everything that determines them. The files are in
+`longtail/labels` under `$XDG_CACHE_HOME` (else `~/.cache`). They only save time and may be deleted:
+a run with them is bit-identical to one without, on the device and number of threads that wrote
+them."""
 
 from __future__ import annotations
 
@@ -41,98 +40,96 @@ class Compose:
     then: BatchTransform
 
     def __call__(self, batch: Any, clock: Clock) -> Any:
-        """The batch after all of them."""
+        """Return the batch after both transforms."""
         return self.then(self.first(batch, clock), clock)
 
 
 @dataclass(frozen=True)
 class SplitViews:
-    """Of two views (`TwoViews`) the first becomes the student's image, the second the teacher's:
-    distillation in distribution.
-    """
+    """Give the first of two views (`TwoViews`) to the student and the second to the teacher."""
 
     def __call__(self, batch: Any, clock: Clock) -> Any:
-        """The batch with `image` and `teacher_image`."""
+        """Return the batch with `image` and `teacher_image` instead of the views."""
         rest = {name: value for name, value in batch.items() if name not in ("view1", "view2")}
         return {"image": batch["view1"], "teacher_image": batch["view2"], **rest}
 
 
 @dataclass(frozen=True)
 class AddTeacherLabels:
-    """Adds `teacher_target`, the class that the teacher finds most probable in each image as it is
-    now: augmented and mixed.
+    """Adds `teacher_target`, the teacher's most probable class for each image (N,).
 
-    The teacher is any function from images in [0, 1] to logits that never trains, such as
-    `longtail.nn.Teacher`, which also brings images to its own size. Where the batch has a
-    `teacher_image` (see `SplitViews`), it looks at that one.
+    The teacher is any function from images in [0, 1] (N, 3, H, W) to logits (N, C) that never
+    trains, such as `longtail.nn.Teacher`, which also resizes images. Its input is `teacher_image`
+    if the batch has one (see `SplitViews`), else the augmented and mixed `image`.
 
-    >>> batch = {"image": torch.tensor([[[[0.0, 1.0]]], [[[0.5, 0.0]]]]), "target": torch.tensor([0, 0])}
-    >>> AddTeacherLabels(lambda image: image[:, 0, 0])(batch, Clock(0, 1, 0, 1))["teacher_target"].tolist()
+    >>> image = torch.tensor([[[[0.0, 1.0]]], [[[0.5, 0.0]]]])
+    >>> add_labels = AddTeacherLabels(lambda image: image[:, 0, 0])
+    >>> add_labels({"image": image}, Clock(0, 1, 0, 1))["teacher_target"].tolist()
     [1, 0]
     """
 
     teacher: Callable[[Tensor], Tensor]
 
     def __call__(self, batch: Any, clock: Clock) -> Any:
-        """The batch with the teacher's classes."""
+        """Return the batch with `teacher_target`."""
         if isinstance(self.teacher, nn.Module) and any(
             module.training for module in self.teacher.modules()
         ):
             raise LongtailError(
-                "expected a teacher that is never in train mode, got one that is: wrap it in"
-                " longtail.nn.Teacher"
+                "the teacher is in train mode: wrap it in longtail.nn.Teacher, which keeps it in"
+                " eval mode"
             )
         with torch.no_grad():
-            answer = self.teacher(batch.get("teacher_image", batch["image"])).argmax(1)
-        return {**_without(batch), "teacher_target": answer}
+            target = self.teacher(batch.get("teacher_image", batch["image"])).argmax(1)
+        return {**_without_teacher_image(batch), "teacher_target": target}
 
 
-def _without(batch: Mapping[str, Any]) -> dict[str, Any]:
+def _without_teacher_image(batch: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in batch.items() if name != "teacher_image"}
 
 
 class LabelFile:
-    """A file of classes, one for each draw of each epoch, most of them unknown at first; several
-    processes may use it at once.
+    """A memory-mapped file of labels (epochs, draws), which several processes may use at once.
 
-    A byte or two for each: zero for unknown, else the class + 1.
+    A label takes one byte, or two from 255 classes on: zero if unknown, else the class + 1.
     """
 
     def __init__(self, path: Path, *, epochs: int, draws: int, classes: int) -> None:
         if epochs < 1 or draws < 1 or not 1 <= classes < 65535:
             raise LongtailError(
-                f"expected epochs, draws and up to 65,534 classes, got {epochs}, {draws} and"
-                f" {classes}"
+                "expected at least one epoch, one draw and 1 to 65,534 classes, got"
+                f" {epochs}, {draws} and {classes}"
             )
         kind = np.uint8 if classes < 255 else np.uint16
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
-            # Makes it, or makes it whole again, and changes nothing for others who have it open.
+            # Creates or completes the file; other processes may have it open
             _extend(file, epochs * draws * np.dtype(kind).itemsize)
         self.path, self.classes = path, classes
         self.known: Any = np.memmap(path, dtype=kind, mode="r+", shape=(epochs, draws))
 
-    def read(self, epoch: int, draw: Tensor) -> Tensor | None:
-        """The classes of these draws, if all of them are known."""
-        found = self.known[epoch, draw.cpu().numpy()].astype(np.int64)
-        if not found.all() or found.max(initial=0) > self.classes:
+    def read(self, epoch: int, position: Tensor) -> Tensor | None:
+        """Return the labels of these positions (N,), or None unless all are known."""
+        stored = self.known[epoch, position.cpu().numpy()].astype(np.int64)
+        if not stored.all() or stored.max(initial=0) > self.classes:
             return None
-        return torch.from_numpy(found - 1)
+        return torch.from_numpy(stored - 1)
 
-    def write(self, epoch: int, draw: Tensor, target: Tensor) -> None:
-        """Keep the classes of these draws."""
-        self.known[epoch, draw.cpu().numpy()] = target.cpu().numpy() + 1
+    def write(self, epoch: int, position: Tensor, target: Tensor) -> None:
+        """Store the labels of these positions (N,)."""
+        self.known[epoch, position.cpu().numpy()] = target.cpu().numpy() + 1
 
 
 def _extend(file: BinaryIO, size: int) -> None:
-    """Make a file as long as this with zeros that have room on the disk: without it, a write
-    through memory kills the process.
+    """Extend a file with zeros and reserve the disk space.
+
+    Writing to a memory map without disk space would kill the process.
     """
     missing = size - os.fstat(file.fileno()).st_size
     if missing > 0:
         try:
             os.posix_fallocate(file.fileno(), 0, size)
-        # No such call here, or none for this file system, such as an old NFS
+        # Not available on this platform or file system, such as an old NFS
         except (AttributeError, OSError) as error:
             if isinstance(error, OSError) and error.errno not in (
                 errno.EBADF,
@@ -148,19 +145,22 @@ def _extend(file: BinaryIO, size: int) -> None:
 
 @dataclass(frozen=True)
 class CachedTeacherLabels:
-    """The same as `labelled`, but what the store knows is not asked again."""
+    """Like `labelled`, but labels in the store are not computed again."""
 
     labelled: AddTeacherLabels
     store: LabelFile
 
     def __call__(self, batch: Any, clock: Clock) -> Any:
-        """The batch with the teacher's classes."""
+        """Return the batch with `teacher_target`."""
         known = self.store.read(clock.epoch, batch["position"])
         if known is not None:
-            return {**_without(batch), "teacher_target": known.to(batch["image"].device)}
-        answered = self.labelled(batch, clock)
-        self.store.write(clock.epoch, batch["position"], answered["teacher_target"])
-        return answered
+            return {
+                **_without_teacher_image(batch),
+                "teacher_target": known.to(batch["image"].device),
+            }
+        result = self.labelled(batch, clock)
+        self.store.write(clock.epoch, batch["position"], result["teacher_target"])
+        return result
 
 
 def cached_labels(
@@ -171,11 +171,16 @@ def cached_labels(
     draws: int,
     classes: int,
 ) -> BatchTransform:
-    """Keep a teacher's classes in the file that belongs to these circumstances; beside it, a JSON
-    file
-    says what they are.
+    """Cache a teacher's labels in the file of a key; a JSON file beside it contains the key.
 
-    Where no file can be kept, a warning says so and the teacher is asked every time.
+    If the file cannot be written, this warns, and the teacher runs in every epoch.
+
+    Args:
+        labelled: The transform that runs the teacher.
+        cache_key: Everything that determines the labels; see `cache_key`.
+        epochs: Number of epochs of the stage.
+        draws: Number of positions in an epoch.
+        classes: Number of classes.
     """
     text = json.dumps(cache_key, sort_keys=True, indent=1)
     name = blake2b(text.encode(), digest_size=16).hexdigest()
@@ -185,9 +190,9 @@ def cached_labels(
         part = folder / f"{name}.{os.getpid()}.part"
         part.write_text(text + "\n", encoding="utf-8")
         part.replace(folder / f"{name}.json")
-    except OSError as error:  # no room, no right, no home
+    except OSError as error:  # no disk space, no permission, no home folder
         print(
-            f"warning: the teacher's labels cannot be kept ({error}): the teacher is asked in every"
+            f"warning: the teacher's labels cannot be cached ({error}): the teacher runs in every"
             " epoch",
             file=sys.stderr,
         )
@@ -206,11 +211,21 @@ def cache_key(
     epochs: int,
     accumulate: int = 1,
 ) -> dict[str, Any]:
-    """Everything that determines a teacher's classes: itself and where it is, the images in their
-    order, how they are seen and mixed.
+    """Everything that determines a teacher's labels: network, device, images, order, view, mixing.
 
-    Mixing is drawn from the run's seed, the stage's name and the step, and may end at some share of
-    the epochs; without it these do not matter, and runs of other seeds share one file."""
+    Mixing depends on the run's seed, the stage's name, the step and the number of epochs. Without
+    mixing these are left out, so that runs with other seeds share one file.
+
+    Args:
+        teacher: The network.
+        loader: The student's loader.
+        data: The dataset.
+        mix: The transforms before the teacher's.
+        seed: The run's seed.
+        stage: The stage's name.
+        epochs: Number of epochs of the stage.
+        accumulate: Batches per optimizer step.
+    """
     mixing = None
     if mix is not nothing:
         mixing = {
@@ -222,7 +237,7 @@ def cache_key(
         }
     return {
         "teacher": digest(teacher),
-        "device": next((own.device.type for own in teacher.parameters()), "cpu"),
+        "device": next((tensor.device.type for tensor in teacher.parameters()), "cpu"),
         "data": data.hash,
         "images": _hash(
             json.dumps([*loader.split.ids]).encode(), loader.split.target.numpy().tobytes()
@@ -245,9 +260,7 @@ def cache_key(
 
 @cache
 def code(folder: Path = Path(__file__).parents[1]) -> str:
-    """The hash of this package's source: views, mixing and order are what it says today, whatever
-    version it has.
-    """
+    """The hash of this package's source, which determines views, mixing and order."""
     return _hash(
         *(
             part
@@ -258,12 +271,10 @@ def code(folder: Path = Path(__file__).parents[1]) -> str:
 
 
 def digest(teacher: nn.Module) -> str:
-    """The hash of a module: its text, which names every layer, and all its numbers, saved ones or
-    not.
-    """
+    """The hash of a module: its printed structure, all parameters and all buffers."""
     numbers = [*teacher.named_parameters(), *teacher.named_buffers()]
     parts = [f"{teacher}{getattr(teacher, 'size', '')}".encode()]
-    for name, tensor in sorted(numbers, key=lambda own: own[0]):
+    for name, tensor in sorted(numbers, key=lambda item: item[0]):
         parts += [
             f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode(),
             tensor.detach().cpu().contiguous().numpy().tobytes(),
@@ -272,16 +283,15 @@ def digest(teacher: nn.Module) -> str:
 
 
 def _hash(*parts: bytes) -> str:
-    whole = blake2b(digest_size=16)
+    result = blake2b(digest_size=16)
     for part in parts:
-        whole.update(len(part).to_bytes(8))
-        whole.update(part)
-    return whole.hexdigest()
+        result.update(len(part).to_bytes(8))
+        result.update(part)
+    return result.hexdigest()
 
 
 def to_config(part: Any) -> Any:
-    """What a view, a sampler or a mix is, as JSON: dataclasses by their fields, functions by their
-    names.
+    """Describe a view, a sampler or a mix as JSON: dataclasses by fields, functions by name.
 
     >>> from longtail.data.samplers import RepeatedAugmentation
     >>> to_config(RepeatedAugmentation(3))
@@ -295,11 +305,11 @@ def to_config(part: Any) -> Any:
         name = f"{type(part).__module__}.{type(part).__qualname__}"
         return {
             "is": name,
-            **{own.name: to_config(getattr(part, own.name)) for own in fields(part)},
+            **{field.name: to_config(getattr(part, field.name)) for field in fields(part)},
         }
     if callable(part) and "<" not in getattr(part, "__qualname__", "<"):
         return f"{part.__module__}.{part.__qualname__}"
     raise LongtailError(
-        f"expected parts that say what they are, got {type(part).__name__} {part!r}: make it a"
-        " dataclass, or use AskTeacher without memory"
+        f"cannot describe {type(part).__name__} {part!r} in a cache key: make it a dataclass, or"
+        " use AddTeacherLabels without a cache"
     )

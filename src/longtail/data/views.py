@@ -1,10 +1,8 @@
-"""How an image is looked at: as it is, cropped and flipped, or twice; `augmentations` has the
-stronger
-ways.
+"""Views turn an image into a training or evaluation input: centre crop, crop and flip, two views.
 
-A view is a function of (image, parameters). The loader draws the parameters of a whole epoch at
-once, one row for each draw, so nothing depends on which process or worker does the work. Images go
-in as RGB pictures, and come out as uint8 squares of one size."""
+`augmentations` has stronger ones. A view is a function of (image, parameters). The loader samples
+the parameters of an epoch at once, one row for each position, so the result does not depend on the
+process or worker that computes it. Inputs are RGB images, outputs are uint8 squares of one size."""
 
 from __future__ import annotations
 
@@ -23,44 +21,43 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class View(Protocol):
-    """Draws its parameters from a generator, and is a function of image and parameters."""
+    """A function of an image and parameters, which it samples from a generator."""
 
     @property
     def size(self) -> int:
-        """The side of the square that comes out, in pixels."""
+        """The side of the output, in pixels."""
         ...
 
     def parameters(self, rng: np.random.Generator, rows: int) -> Array:
-        """One row of integers for each draw of an epoch."""
+        """Sample parameters: integers (rows, P), one row for each position of an epoch."""
         ...
 
     def __call__(self, image: Image.Image, parameters: Array) -> Tensor:
-        """The image as uint8 (3, size, size), given its row of parameters."""
+        """Return the view as uint8 (3, size, size), given the image's parameters (P,)."""
         ...
 
 
 @runtime_checkable
 class Batched(Protocol):
-    """A view that can also be applied to many images of its own size at once; the answer is the
-    same.
-    """
+    """A view that also works on a batch of images of its size, with the same result."""
 
     def batch(self, pixels: Array, parameters: Array) -> Array:
-        """The images as uint8 (N, 3, size, size), given as many, and a row of parameters for each."""
+        """Return the views of uint8 images (N, 3, size, size), given parameters (N, P)."""
         ...
 
 
 def to_tensor(image: Image.Image) -> Tensor:
-    """An RGB picture as uint8 (3, H, W)."""
+    """Convert an RGB image to uint8 (3, H, W)."""
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
 def fitted(image: Image.Image, size: int, resize: int) -> Image.Image:
-    """The central square of `size`, after the shorter side was made `resize`; rounded as
-    torchvision's Resize and CenterCrop do.
+    """Resize the shorter side to `resize`, then crop the central square of `size` pixels.
+
+    Sizes are rounded as in torchvision's Resize and CenterCrop.
     """
     width, height = image.size
-    # A ribbon: all of it, enlarged, would not fit into memory
+    # A very long image is cropped first: enlarged, it would not fit into memory
     if max(width, height) > 32 * min(width, height):
         side = min(width, height)
         left, top = (width - side) // 2, (height - side) // 2
@@ -78,17 +75,17 @@ def fitted(image: Image.Image, size: int, resize: int) -> Image.Image:
 
 
 def check_size(size: int) -> None:
-    """Refuse a side without pixels."""
+    """Raise unless the side has at least one pixel."""
     if size < 1:
         raise LongtailError(f"size must be at least 1 pixel, got {size}")
 
 
 @dataclass(frozen=True)
 class CenterCrop:
-    """The image as it is evaluated: its central square, of which the share `crop` is seen, resized.
+    """Evaluation view: resize, then keep the share `crop` of the central square.
 
-    An image that already has the size passes untouched. ImageNet's usual evaluation is
-    `CenterCrop(224, crop=0.875)`: the shorter side becomes 256, then 224 pixels are cut out."""
+    An image that already has the size is unchanged. The usual evaluation on ImageNet is
+    `CenterCrop(224, crop=0.875)`: the shorter side becomes 256, then 224 pixels are cropped."""
 
     size: int
     crop: float = 1.0
@@ -99,15 +96,15 @@ class CenterCrop:
             raise LongtailError(f"crop must be a share of the image in (0, 1], got {self.crop}")
 
     def parameters(self, rng: np.random.Generator, rows: int) -> Array:
-        """Nothing is drawn."""
+        """Return no parameters: (rows, 0)."""
         return np.zeros((rows, 0), dtype=np.int64)
 
     def __call__(self, image: Image.Image, parameters: Array | None = None) -> Tensor:
-        """The image as uint8 (3, size, size)."""
+        """Return the centre crop as uint8 (3, size, size)."""
         return to_tensor(fitted(image, self.size, int(self.size / self.crop)))
 
     def batch(self, pixels: Array, parameters: Array) -> Array:
-        """The images as they are, unless a part of them was asked for."""
+        """Return the centre crops of images (N, 3, size, size)."""
         if self.crop == 1:
             return pixels
         return np.stack(
@@ -117,12 +114,11 @@ class CenterCrop:
 
 @dataclass(frozen=True)
 class CropFlip:
-    """Crop after reflecting `pad` pixels at each side, flip left-right, cut out a square: the usual
-    view of CIFAR.
+    """Random crop after reflection padding, horizontal flip, Cutout: as usual for CIFAR.
 
-    The square (DeVries & Taylor, 2017) has a side of `cutout` pixels, a centre anywhere in the
-    image, and the colour `fill`: 128 is about what they use, zero after normalisation. Digits and
-    everything else that has a handedness need `flip=False`."""
+    Cutout (DeVries & Taylor, 2017) fills a square of `cutout` pixels, whose centre is anywhere in
+    the image, with `fill`; 128 is close to their zero after normalisation. Use `flip=False` for
+    digits, text and other images whose class changes when mirrored."""
 
     size: int
     pad: int = 4
@@ -143,31 +139,29 @@ class CropFlip:
             )
 
     def parameters(self, rng: np.random.Generator, rows: int) -> Array:
-        """Columns: top and left of the crop, flipped or not, row and column of the cut-out square's
-        centre.
-        """
+        """Sample (rows, 5): top and left of the crop, flip, row and column of Cutout's centre."""
         shift = rng.integers(2 * self.pad + 1, size=(rows, 2))
         flipped = rng.integers(2, size=(rows, 1)) * self.flip
         centre = rng.integers(self.size, size=(rows, 2))
         return np.hstack([shift, flipped, centre])
 
     def __call__(self, image: Image.Image, parameters: Array) -> Tensor:
-        """The image as uint8 (3, size, size), given its row of parameters."""
+        """Return the view as uint8 (3, size, size), given the image's parameters (P,)."""
         pixels = to_tensor(fitted(image, self.size, self.size)).numpy()
         return torch.from_numpy(self.batch(pixels[None], parameters[None])[0])
 
     def batch(self, pixels: Array, parameters: Array) -> Array:
-        """The same for many images at once, a few microseconds each."""
+        """Augment images (N, 3, size, size) at once, in a few microseconds each."""
         top, left, flipped, row, column = parameters.T
         edges = (self.pad, self.pad)
         padded = np.pad(pixels, ((0, 0), (0, 0), edges, edges), mode="reflect")
-        # Windows are a view without a copy, and taking one of them for each image copies whole
-        # lines: 5 times faster than torch's indexing.
+        # Windows are views, and indexing one per image copies contiguous lines: 5 times faster
+        # than torch's indexing.
         image: Array = sliding_window_view(padded, (self.size, self.size), axis=(2, 3))[
             np.arange(len(pixels)), :, top, left
         ]
-        mirrored = flipped.astype(bool)
-        image[mirrored] = image[mirrored][..., ::-1]
+        flip = flipped.astype(bool)
+        image[flip] = image[flip][..., ::-1]
         if self.cutout:
             line = np.arange(self.size)
             rows, columns = (
@@ -183,8 +177,9 @@ class CropFlip:
 
 @dataclass(frozen=True)
 class TwoViews:
-    """Two views of each image, for contrastive work: (2, 3, size, size), which the loader splits
-    into `view1` and `view2`.
+    """Two views of each image, for contrastive learning.
+
+    The result is (2, 3, size, size), which the loader splits into `view1` and `view2`.
     """
 
     first: View
@@ -193,21 +188,21 @@ class TwoViews:
     def __post_init__(self) -> None:
         if self.first.size != self.second.size:
             raise LongtailError(
-                f"both views must have one size, got {self.first.size} and {self.second.size}"
+                f"both views must have the same size, got {self.first.size} and {self.second.size}"
             )
 
     @property
     def size(self) -> int:
-        """The side of both squares, in pixels."""
+        """The side of both outputs, in pixels."""
         return self.first.size
 
     def parameters(self, rng: np.random.Generator, rows: int) -> Array:
-        """The columns of the first view, then those of the second, then how many the first has."""
+        """Sample the first view's columns, then the second's, then the number of the first's."""
         first, second = self.first.parameters(rng, rows), self.second.parameters(rng, rows)
         return np.hstack([first, second, np.full((rows, 1), first.shape[1])])
 
     def __call__(self, image: Image.Image, parameters: Array) -> Tensor:
-        """Both views as uint8 (2, 3, size, size), given their row of parameters."""
+        """Return both views as uint8 (2, 3, size, size), given their row of parameters."""
         columns = int(parameters[-1])
         return torch.stack(
             [self.first(image, parameters[:columns]), self.second(image, parameters[columns:-1])]

@@ -113,7 +113,7 @@ def test_missing_files_are_counted_and_the_first_shown(root: Path, tmp_path: Pat
         ("a.txt", "dogs/000.png", r"a.txt, line 2: expected `path label`, got 'dogs/000.png'"),
         ("a.csv", "dogs/000.png", "a.csv, line 2: expected path,label"),
         ("a.csv", "dogs/000.png,1,tset", "a.csv, line 2: expected path,label"),
-        ("a.txt", "dogs/000.png -1", "expected labels from 0 on, got -1"),
+        ("a.txt", "dogs/000.png -1", "expected labels of 0 or more, got -1"),
         ("a.txt", "dogs/000.png 7", "without gaps"),
     ],
 )
