@@ -96,9 +96,9 @@ def test_from_a_folder_to_a_verdict_and_again(
     )
     assert np.array_equal(first.logits["logits"], second.logits["logits"])
 
-    monkeypatch.setattr(auto, "_chosen", lambda *_, **__: pytest.fail("chose again"))
+    monkeypatch.setattr(auto, "_choose", lambda *_, **__: pytest.fail("chose again"))
     again = longtail(*words)
-    assert "continues with what was chosen for it" in again.out
+    assert "resumes with the settings chosen before" in again.out
     assert "was finished before" in again.out
     (tmp_path / "run" / "row.json").unlink()
     assert "balanced accuracy" in longtail(*words).out
@@ -107,7 +107,7 @@ def test_from_a_folder_to_a_verdict_and_again(
     assert "seed: 0 in the folder, 1 requested" in other.err
     foreign = longtail(*words[:-1], tmp_path / "line")
     assert foreign.code == 2
-    assert "got another run" in foreign.err
+    assert "a run that auto did not start" in foreign.err
     assert "longtail train balanced_softmax" in foreign.err
 
 
@@ -178,7 +178,10 @@ def test_killed_before_training_began_it_goes_on_with_what_was_chosen(
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [(("--minutes", "0"), "expected some minutes, got 0"), (("--minutes", "soon"), "--minutes")],
+    [
+        (("--minutes", "0"), "--minutes must be positive, got 0"),
+        (("--minutes", "soon"), "--minutes"),
+    ],
     ids=["none", "word"],
 )
 def test_mistakes_are_told(
@@ -195,7 +198,7 @@ def test_several_processes_do_not_choose(
     monkeypatch.setenv("WORLD_SIZE", "2")
     said = longtail("train", "auto", "--data", folder)
     assert said.code == 2
-    assert "choose with --dry-run in one" in said.err
+    assert "run it with --dry-run in one process" in said.err
 
 
 def test_weights_are_looked_for_in_the_cache_then_once_at_the_hub(

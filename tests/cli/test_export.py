@@ -12,8 +12,8 @@ def test_an_export_says_that_it_was_checked(longtail: Any, tmp_path: Path) -> No
     run = finished(tmp_path / "run")
     said = longtail("export", run, "--to", "torch", "--images", 20)
     assert said.code == 0
-    assert "agrees with ours on 20 test images" in said.out
-    assert "no other answer" in said.out
+    assert "agrees with the run on 20 test images" in said.out
+    assert "all predictions equal" in said.out
     assert "model.pt2" in said.out
     assert "next: cat" in said.out
     assert (run / "export" / "torch" / "model.pt2").exists()

@@ -53,7 +53,7 @@ def test_flags_of_a_recipe_come_back_as_its_defaults() -> None:
 
 def test_texts_of_set() -> None:
     assert flags.pairs(["lr=0.1,0.2", "batch-size=3"], "X") == {"lr": "0.1,0.2", "batch_size": "3"}
-    for wrong, message in ((["lr"], "expected X, got 'lr'"), (["lr=1", "lr=2"], "got it twice")):
+    for wrong, message in ((["lr"], "expected X, got 'lr'"), (["lr=1", "lr=2"], "given twice")):
         with pytest.raises(ValueError, match=message):
             flags.pairs(wrong, "X")
     assert flags.integers("0,2") == [0, 2]

@@ -52,7 +52,7 @@ def test_digits_have_nothing_to_mend(longtail: Any) -> None:
             "█",
             "imbalance 20.0",
             "Gini 0.47",
-            "as hard to guess as 6.9 equal classes",
+            "entropy of 6.9 equal classes",
             "effective numbers (beta 0.9999): 119 to 6.0",
         ),
         *(
@@ -94,8 +94,8 @@ def test_everything_wrong_is_found_and_written(longtail: Any, make: Make, tmp_pa
             "No training image of d can be read",
         ),
         *(
-            "1 picture is under two labels",
-            "have too few test images to be judged one by one",
+            "1 image is present under two labels",
+            "have too few test images to be evaluated one by one",
             "1 class is without a test image (c)",
         ),
     ):
@@ -185,7 +185,7 @@ def test_a_class_with_one_image_and_no_test_set(longtail: Any, make: Make) -> No
     assert said.code == 0, said.err
     assert "1 classes have a single training image: b" in said.out
     assert "there are no test images" in said.out
-    assert "There are no test images. Nothing can be said" in said.out
+    assert "There are no test images, so accuracy cannot be measured" in said.out
 
 
 def test_many_classes_are_cut_in_the_middle(capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,7 +203,7 @@ def test_many_classes_are_cut_in_the_middle(capsys: pytest.CaptureFixture[str]) 
     ]
     from longtail.cli import tables
 
-    tables.draw(histogram(classes, largest=200))
+    tables.print_table(histogram(classes, largest=200))
     out = capsys.readouterr().out
     assert "class [0]" in out
     assert "class [99]" in out

@@ -62,8 +62,8 @@ def test_a_folder_becomes_a_table_and_bad_images_a_count(
     assert {row["abstain"] for row in rows} == {"false"}
     for kind in odd_images.BAD:
         assert f"{kind}.png: " in said.err
-    assert f"skipped, because they cannot be read: {len(odd_images.BAD)}" in said.err
-    assert "not that of an image: 1" in said.err
+    assert f"skipped unreadable images: {len(odd_images.BAD)}" in said.err
+    assert "without an image suffix: 1" in said.err
 
 
 def test_json_says_the_same_with_the_prediction_set(
@@ -94,9 +94,9 @@ def test_json_says_the_same_with_the_prediction_set(
     [
         (["nothing.png"], "got nothing at"),
         (["empty"], "expected a folder with images"),
-        (["bad"], "expected at least one readable image, got 4"),
-        (["bad/text.png"], "expected at least one readable image, got 1"),
-        (["good", "--out", "empty"], "got a folder"),
+        (["bad"], "none of the 4 images can be read"),
+        (["bad/text.png"], "none of the 1 images can be read"),
+        (["good", "--out", "empty"], "got the folder"),
         (["good", "--abstain-below", "2"], "--abstain-below"),
         (["good", "--top", "0"], "--top"),
         (["good", "--format", "xml"], "xml"),

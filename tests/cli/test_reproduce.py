@@ -35,10 +35,10 @@ assert not {"torch", "numpy", "timm"} & set(sys.modules)
     ("words", "message"),
     [
         (("cifar10-lt-livd",), "did you mean cifar10-lt-livt"),
-        (("digits-lt-balanced-softmax", "--smoke"), "leave it out"),
+        (("digits-lt-balanced-softmax", "--smoke"), "remove --smoke"),
         (("cifar100-lt-paco", "--set", "rate=1"), "unknown keyword of paco 'rate'"),
         (("cifar100-lt-paco", "--seeds", "x"), "expected seeds such as 0,1,2"),
-        (("cifar100-lt-paco", "--jobs", 0), "expected --jobs of at least 1"),
+        (("cifar100-lt-paco", "--jobs", 0), "--jobs must be at least 1"),
     ],
 )
 def test_mistakes_are_named(longtail: Any, words: tuple[Any, ...], message: str) -> None:

@@ -34,7 +34,7 @@ def test_flags_of_a_search_need_one(longtail: Any, flag: tuple[str, Any]) -> Non
 def test_a_search_has_one_recipe_and_its_data(longtail: Any, words: tuple[Any, ...]) -> None:
     said = longtail("sweep", *words, "--search", "tau=0..1")
     assert said.code == 2
-    assert "expected one recipe" in said.err
+    assert "--search needs one recipe" in said.err
 
 
 def test_a_sweep_over_the_data_ends_with_its_table(longtail: Any, tmp_path: Path) -> None:

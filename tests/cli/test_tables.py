@@ -24,7 +24,7 @@ def evaluation(test: Summary | None) -> Evaluation:
 
 def test_nothing_to_evaluate_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     tables.summaries(evaluation(None))
-    assert "no images to evaluate" in capsys.readouterr().out
+    assert "no images for evaluation" in capsys.readouterr().out
 
 
 def test_the_parts_of_a_head_stand_below_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,8 +72,8 @@ def test_details_name_the_worst_class_what_it_is_taken_for_and_the_promise(
     assert "accuracy 99.5 99.0 97.7 95.8 91.7 87.5 83.3 79.2 77.3 76.0 75.5" in [
         " ".join(line) for line in lines
     ]
-    assert "promise 90.0% and hold the class of" in out
-    assert "2 by their own images" in out
+    assert "nominal coverage 90.0%, measured" in out
+    assert "2 classes by class images" in out
     assert "should abstain" in out
 
 

@@ -89,11 +89,11 @@ def test_beside_others_a_run_has_one_thread_unless_it_was_given_more() -> None:
     assert check_flags({"threads": None}, 1) == {"threads": None}
     assert check_flags({"threads": None}, 2) == {"threads": 1}
     assert check_flags({"threads": 4}, 2) == {"threads": 4}
-    with pytest.raises(ValueError, match=r"unknown data or run flag 'tau'.*go into `grid`"):
+    with pytest.raises(ValueError, match=r"unknown data or run flag 'tau'.*in `grid`"):
         check_flags({"tau": 0.5})
     with pytest.raises(ValueError, match="unknown data or run flag 'seed'"):
         check_flags({"seed": 1})  # which would be that of every run
-    with pytest.raises(ValueError, match="expected --jobs of at least 1, got 0"):
+    with pytest.raises(ValueError, match="--jobs must be at least 1, got 0"):
         check_flags({"threads": None}, 0)
 
 
@@ -170,7 +170,7 @@ def test_a_process_of_its_own_says_why_it_could_not(
         with pytest.raises(ChildProcessError, match="killed failed: epoch 37 of 40"):
             run_job(job(tmp_path / "killed"), apart=True)
     fails.write_text(f"#!/bin/sh\nread line\nexit {STOPPED}\n")
-    with pytest.raises(Stopped, match="the same command continues it"):
+    with pytest.raises(Stopped, match="the same command to resume"):
         run_job(job(tmp_path / "stopped"), apart=True)
 
 

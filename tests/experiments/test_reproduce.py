@@ -49,18 +49,18 @@ def test_fewer_epochs_are_a_smoke_and_other_settings_no_reproduction() -> None:
         job = planned(row.name, settings=settings)[0]
         found, remarks = describe(row, job, None)
         assert found == kind
-        assert remarks[0].startswith("This is no reproduction: ")
+        assert remarks[0].startswith("This is not a reproduction: ")
     small = smoke_of(row.name)
     (job,) = planned(row.name, smoke=True)
     kind, remarks = describe(row, job, small)
     assert (kind, job.data, job.seed) == ("smoke", "digits-lt", 0)
-    assert "says nothing about the published number" in remarks[0]
+    assert "does not verify the published number" in remarks[0]
     assert len(remarks) == 1
     (job,) = planned(row.name, smoke=True, settings={"lr": 0.123})
     kind, remarks = describe(row, job, small)
     assert kind == "smoke"
     assert (
-        remarks[1] == "This is not the smoke that the band is of: lr is 0.123 instead of"
+        remarks[1] == "The settings are not those of the band: lr is 0.123 instead of"
         f" {planned(row.name, smoke=True)[0].keywords['lr']}."
     )
 

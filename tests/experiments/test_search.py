@@ -39,34 +39,43 @@ def plan(space: dict[str, str] = SPACE, **options: Any) -> Search:
             "expected lr=LOW..HIGH with LOW below HIGH, got '0.3..0.1'",
         ),
         ({"space": {"lr": "0.1..nan"}}, "LOW below HIGH"),
-        ({"space": {"lr": "log:0..0.1"}}, "zero has no logarithm"),
-        ({"space": {"lr": "log:0.1"}}, "expected lr=LOW..HIGH with two of float, got 'log:0.1'"),
+        ({"space": {"lr": "log:0..0.1"}}, "use LOW..HIGH without log"),
+        (
+            {"space": {"lr": "log:0.1"}},
+            "expected lr=LOW..HIGH with two float numbers, got 'log:0.1'",
+        ),
         (
             {"space": {"epochs": "1.5..3"}},
-            "expected epochs=LOW..HIGH with two of int, got '1.5..3'",
+            "expected epochs=LOW..HIGH with two int numbers, got '1.5..3'",
         ),
         (
             {"space": {"network": "log:a..b"}},
-            "expected values of network, which is str, got the range",
+            "network is str and has no range, got",
         ),
         ({"space": {"augment": "weak,cutoff"}}, "did you mean cutout"),
-        ({"space": {"tau": "1"}}, "fix one value with --set tau=1"),
-        ({"space": {"tau": "1,1"}}, "each once"),
+        ({"space": {"tau": "1"}}, "one value, pass --set tau=1"),
+        ({"space": {"tau": "1,1"}}, "at least two different values"),
         (
             {"space": {"tau": "0..1"}, "settings": {"tau": "1"}},
-            "expected tau in --set or in --search, got it in both",
+            "tau is in both --set and --search",
         ),
         ({"space": {"tau": "0..1"}, "settings": {"lr": "0.1,0.2"}}, "write --search lr=0.1,0.2"),
         (
             {"space": {"tau": "0..1"}, "settings": {"speed": "1"}},
             "unknown keyword of balanced_softmax 'speed'",
         ),
-        ({"space": {"tau": "0..1"}, "protocol": "paper"}, "which has no validation images"),
-        ({"space": {"tau": "0..1"}, "metric": "test/balanced"}, "the test set must not choose"),
-        ({"space": {"tau": "0..1"}, "metric": "accuracy"}, "expected --metric val/top1, val/bal"),
+        ({"space": {"tau": "0..1"}, "protocol": "paper"}, "a search needs validation images"),
+        (
+            {"space": {"tau": "0..1"}, "metric": "test/balanced"},
+            "a search must not use test images",
+        ),
+        (
+            {"space": {"tau": "0..1"}, "metric": "accuracy"},
+            "--metric must be one of val/top1, val/bal",
+        ),
         ({"space": {"tau": "0..1"}, "scoring": "accuracy"}, "unknown score of digits-lt"),
         ({"space": {"tau": "0..1"}, "trials": 0}, "at least 1, got 0"),
-        ({"space": {"tau": "0..1"}, "jobs": 0}, "expected --jobs of at least 1"),
+        ({"space": {"tau": "0..1"}, "jobs": 0}, "--jobs must be at least 1"),
     ],
 )
 def test_mistakes_are_named_before_anything_runs(
@@ -90,9 +99,9 @@ def test_the_score_is_that_of_validation() -> None:
     row: Any = {"val": val, "test": _Sealed(balanced=0.9)}
     assert requested.score(row) == 0.6
     assert plan(metric="val/many").score(row) == 0.8
-    with pytest.raises(ValueError, match="got none that it could be measured on"):
+    with pytest.raises(ValueError, match="cannot be measured on the validation images"):
         plan(metric="val/few").score(row)
-    with pytest.raises(ValueError, match="expected validation images to search on"):
+    with pytest.raises(ValueError, match="a search needs validation images"):
         requested.score(row | {"val": None})
 
 
@@ -169,14 +178,14 @@ def test_a_search_that_was_interrupted_goes_on_as_if_it_was_not(
     capsys.readouterr()
     run(tmp_path / "parts", trials=14, **settings)
     said = capsys.readouterr().out
-    assert "11 of 14 trials were done before, 1 more had begun" in said
+    assert "11 of 14 trials were done before, 1 more were started" in said
     assert [job.keywords for job in parts if job.folder.name not in ("003", "012")] == [
         job.keywords for job in whole if job.folder.name not in ("003", "012")
     ]
     assert [job.folder.name for job in parts].count("012") == 2, (
         "the trial that had begun is continued in its own folder"
     )
-    assert "the test images chose nothing" in said
+    assert "test images were not used" in said
     assert (tmp_path / "parts" / "search.svg").read_text().count("<circle") == 3 * 14
 
     done = trained(near)
@@ -231,7 +240,7 @@ def test_settings_that_were_tried_are_not_trained_again(
     seen = trained(near)
     run(tmp_path, trials=8, space={"tau": "0.5,1.0"})
     assert len(seen) == 2
-    assert "(as trial " in capsys.readouterr().out
+    assert "(same as trial " in capsys.readouterr().out
 
 
 def test_trials_that_diverge_are_counted_and_lose(
@@ -241,7 +250,7 @@ def test_trials_that_diverge_are_counted_and_lose(
     run(tmp_path / "some", trials=6, space={"tau": "0.5..1.5"})
     assert "diverged" in capsys.readouterr().out
     trained(lambda job: None)
-    with pytest.raises(ValueError, match="expected a trial that learns, got 3 that diverged"):
+    with pytest.raises(ValueError, match="all 3 trials diverged"):
         run(tmp_path / "all", trials=3, space={"tau": "0.5..1.5"})
 
 
@@ -274,7 +283,7 @@ def test_a_later_twin_does_not_stand_for_a_trial(tmp_path: Path) -> None:
     same = [searching._new_trial(requested, study) for _ in range(8)]
     later = next(own for own in same[1:] if own.params == same[0].params)
     study.tell(later.number, 0.5)
-    assert searching._twin(requested, study, same[0]) is None, (
+    assert searching._duplicate(requested, study, same[0]) is None, (
         "the first of equal trials has to be there, if it wins"
     )
 
@@ -313,7 +322,7 @@ def test_a_real_search_ends_in_one_comparison(longtail: Any, tmp_path: Path) -> 
     )
     said = longtail(*words, "--seeds", "0,1", "--threads", 1, "--device", "cpu", "--out", out)
     assert said.code == 0, said.err
-    before, _, after = said.out.partition("the test images chose nothing")
+    before, _, after = said.out.partition("test images were not used")
     assert "trial 2 of 2: tau=" in before
     tests = [
         json.loads((out / "trials" / name / "row.json").read_text())["test"]["balanced"]
@@ -333,6 +342,6 @@ def test_a_real_search_ends_in_one_comparison(longtail: Any, tmp_path: Path) -> 
         f"trial-{best}-seed=1",
     ]
     assert "balanced over balanced_softmax tau=1.0" in " ".join(after.split())
-    assert "On validation (seed 0) the settings that the search started from" in after
+    assert "On validation (seed 0) the initial settings" in after
     assert f"next: longtail compare {out}/final {out}/trials/{best}" in after
     assert longtail("compare", out / "final", out / "trials" / best).code == 0

@@ -232,15 +232,15 @@ def test_named_sweeps_can_be_planned(name: str) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"grid": {"tau": "1,1.0"}}, r"expected every run once, got balanced_softmax-tau=1.0"),
-        ({"recipes": "balanced_softmax,logit_adjustment"}, "expected every run once"),
+        ({"grid": {"tau": "1,1.0"}}, r"the sweep contains balanced_softmax-tau=1.0 more than once"),
+        ({"recipes": "balanced_softmax,logit_adjustment"}, "more than once"),
         ({"grid": {"imbalance": "10,x"}}, "expected imbalance to be float"),
         ({"grid": {"imbalances": "10"}}, "unknown keyword of balanced_softmax 'imbalances'"),
-        ({"grid": {"imbalance": "10"}, "imbalance": 50.0}, "got it in both"),
-        ({"seeds": [1, 1]}, "expected each seed once, got 1,1"),
+        ({"grid": {"imbalance": "10"}, "imbalance": 50.0}, "remove one of them"),
+        ({"seeds": [1, 1]}, "seeds must be different, got 1,1"),
         ({"name": "livt-tao"}, "did you mean livt-tau"),
-        ({"data": None}, "expected data to sweep over"),
-        ({"recipes": None}, "expected recipes to sweep over"),
+        ({"data": None}, "a sweep needs data"),
+        ({"recipes": None}, "a sweep needs recipes"),
     ],
 )
 def test_mistakes_are_named_before_anything_runs(values: dict[str, Any], message: str) -> None:
@@ -255,7 +255,7 @@ def test_an_architecture_holds_for_the_runs_that_others_start_from() -> None:
     assert {job.keywords["network"] for job in jobs} == {"vit_tiny"}
     jobs = plan(name="deit-lt-students", grid={"teacher_network": "resnet32"})
     assert {job.keywords["network"] for job in jobs if not job.compared} == {"resnet32"}
-    with pytest.raises(ValueError, match="expected one network for mgp, which all arms start from"):
+    with pytest.raises(ValueError, match="all arms start from mgp, so network can have only one"):
         plan(name="livt-tau", grid={"network": "vit_tiny,vit_mini"})
     probe = {"pretrain_probe_epochs": "1", "pretrain_weight_decay": "0.1"}  # not keywords of livt
     encoder, *_ = plan(name="livt-tau", seeds=[0], grid=probe)

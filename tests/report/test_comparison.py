@@ -13,7 +13,7 @@ import pytest
 from longtail.metrics.intervals import paired
 from longtail.records.predictions import read_predictions
 from longtail.records.row import Row, read_row
-from longtail.report.comparison import Comparison, compare, unlike
+from longtail.report.comparison import Comparison, compare, differing_fields
 from longtail.report.formats import to_csv
 
 Finished = Callable[..., Path]
@@ -281,5 +281,5 @@ def test_mirrored_and_unmirrored_runs_are_two_lines(finished: Finished) -> None:
 def test_what_keywords_changed_becomes_columns(finished: Finished) -> None:
     pair = rows(finished("a"), finished("b", selection="last epoch", keywords={"ema": 0.0}))
     pair[0]["selection"] = "last epoch, ema"
-    assert unlike(pair) == ["selection"]
-    assert len(compare(pair, across=unlike(pair)).lines) == 2
+    assert differing_fields(pair) == ["selection"]
+    assert len(compare(pair, across=differing_fields(pair)).lines) == 2

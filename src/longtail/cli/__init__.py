@@ -1,3 +1,4 @@
-"""The verbs of `longtail`. Torch is imported inside the verbs that compute, so that help answers at
-once.
+"""The commands of `longtail`.
+
+Torch is imported inside the commands that compute, so that `--help` is fast.
 """

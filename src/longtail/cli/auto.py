@@ -1,6 +1,4 @@
-"""`longtail train auto`: look at the data and the machine, choose a recipe and its keywords, say
-why, and train that.
-"""
+"""`longtail train auto`: choose a recipe for the data and the machine, and train it."""
 
 from __future__ import annotations
 
@@ -28,18 +26,18 @@ if TYPE_CHECKING:
     from longtail.records.row import Row
     from longtail.runs.identity import Adjust, RunConfig
 
-FETCHING = 0.1  # of the time may go into fetching weights
+DOWNLOAD_SHARE = 0.1  # of the time budget may be spent on downloading weights
 
 PRETRAINED = {"cpu": ("resnet18.a1_in1k",), "gpu": ("resnet50.a1_in1k", "resnet18.a1_in1k")}
-"""The timm models whose weights are looked for, the preferred one first."""
+"""The timm models whose weights are tried, in order of preference."""
 
 
 def perform(**values: Any) -> None:
-    """Look at data, choose a recipe and its keywords for the time there is, say why, and train
-    that.
+    """Choose a recipe and its keywords for the data, the machine and the time, explain why, train.
 
-    Prints and stores the whole `longtail train ...` line that it chose, which alone gives the same
-    run; the same command again continues with the stored line. `--dry-run` only chooses."""
+    Prints and stores the complete `longtail train ...` command that it chose, which reproduces the
+    run. Running auto again resumes the stored command. `--dry-run` only chooses.
+    """
     from longtail.engine.machine import choose as choose_machine
     from longtail.records.documents import read_document, write_document
     from longtail.records.kinds import CHOICE, read_recipe
@@ -49,12 +47,13 @@ def perform(**values: Any) -> None:
     began, minutes = time.monotonic(), values["minutes"]
     if not minutes > 0:
         raise LongtailError(
-            f"expected some minutes, got {minutes:g}: pass --minutes 45, for instance"
+            f"--minutes must be positive, got {minutes:g}: pass --minutes 45, for instance"
         )
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise LongtailError(
-            "expected one process to choose, got several: choose with --dry-run in one, then train"
-            " the line that it prints"
+            "auto runs in one process, but WORLD_SIZE is larger than 1: run it with --dry-run in"
+            " one"
+            " process, then start the printed command with torchrun"
         )
     shared = {name: values[name] for name in flags.SHARED}
     data, out, wish = shared.pop("data"), shared.pop("out"), shared.pop("adjust")
@@ -70,19 +69,20 @@ def perform(**values: Any) -> None:
             stored["reason"],
             stored["minutes"],
         )
-        tables.say(f"{out} continues with what was chosen for it.")
+        tables.say(f"{out} resumes with the settings chosen before.")
         before = stored.get("requested_minutes", minutes)
         if minutes != before or wish not in (stored["adjust"], flags.AUTO["adjust"].default):
             tables.warn(
-                f"it was chosen for {before:g} minutes and --adjust {stored['adjust']}: for others,"
-                " choose another --out"
+                f"these were chosen for {before:g} minutes and --adjust {stored['adjust']}: for"
+                " other"
+                " values, pass another --out"
             )
         tables.say(stored["command"])
     else:
         if files.recipe.exists():
             raise LongtailError(
-                f"expected an empty folder or a run of auto at {out}, got another run: choose"
-                f" another --out, or continue it with {read_recipe(out)['command']}"
+                f"{out} contains a run that auto did not start: pass another --out, or resume it"
+                f" with {read_recipe(out)['command']}"
             )
         machine = choose_machine(
             **{
@@ -97,40 +97,40 @@ def perform(**values: Any) -> None:
                 )
             }
         )
-        choice, facts, asked = _chosen(
+        choice, facts, config = _choose(
             data, shared, machine, wish, seconds=60 * minutes, began=began
         )
-        command = asked.command(out)
+        command = config.command(out)
         tables.say(f"\n{choice.reason}")
         needed = f"{choice.minutes:.{0 if choice.minutes >= 10 else 1}f}"
         tables.say(
-            f"{choice.keywords['epochs']} epochs, about {needed} of {minutes:g} minutes. The same"
-            " without choosing:\n"
+            f"{choice.keywords['epochs']} epochs, about {needed} of {minutes:g} minutes."
+            " The equivalent command:\n"
         )
         tables.say(f"{command}\n")
         if choice.minutes > minutes:
             tables.warn(
-                f"even a single epoch takes longer than {minutes:g} minutes: give it more, or fewer"
-                " images"
+                f"a single epoch takes longer than {minutes:g} minutes: increase --minutes, or use"
+                " fewer images"
             )
         if shared["dry_run"]:
             tables.say("Dry run: nothing was written.")
             tables.next_step("the same command without --dry-run", command)
             return
-        found = {
+        document = {
             "command": command,
             **asdict(choice),
             "requested_minutes": minutes,
             "facts": asdict(facts),
         }
         out.mkdir(parents=True, exist_ok=True)
-        write_document(files.choice, found)
+        write_document(files.choice, document)
     result = train(choice.recipe, data, out, **shared, adjust=choice.adjust, **choice.keywords)
     if result.row is None:
         tables.next_step("the same command without --dry-run")
         return
     if not result.fresh:
-        tables.say(f"{result.folder} was finished before; this is its row.")
+        tables.say(f"{result.folder} was finished before; its results:")
     tables.row(result.row)
     for line in verdict(result.folder, result.row):
         tables.say(line)
@@ -140,7 +140,7 @@ def perform(**values: Any) -> None:
     tables.next_step(f"longtail predict {quote(str(result.folder))} PATH_OF_IMAGES")
 
 
-def _chosen(
+def _choose(
     data: str,
     shared: Mapping[str, Any],
     machine: Machine,
@@ -155,7 +155,7 @@ def _chosen(
 
     request = DataRequest.from_flags(data, shared)
     before = time.monotonic()
-    # Training will open it once more, and say its warnings.
+    # Training opens the data again and prints its warnings.
     dataset = (
         open_dataset(request, device=machine.device)
         if shared["dry_run"]
@@ -163,7 +163,7 @@ def _chosen(
     )
     if dataset.has_vectors:
         raise LongtailError(
-            f"auto chooses among networks for images, and {dataset.name} has feature vectors: "
+            f"auto chooses networks for images, but {dataset.name} has feature vectors: "
             f"train a head with `longtail train balanced_softmax --data {data} --network vectors`"
         )
     opening = time.monotonic() - before
@@ -177,69 +177,74 @@ def _chosen(
         side=dataset.size,
         device=machine.device.partition(":")[0],
         threads=machine.threads,
-        pretrained=at_hand(machine.device, dataset.size, seconds=FETCHING * seconds),
+        pretrained=at_hand(machine.device, dataset.size, seconds=DOWNLOAD_SHARE * seconds),
     )
 
-    def asked(recipe: str, keywords: Mapping[str, Any], adjust: Adjust = "none") -> RunConfig:
-        own = read(recipe)
+    def configure(name: str, keywords: Mapping[str, Any], adjust: Adjust = "none") -> RunConfig:
+        recipe = read(name)
         view_seed = shared["seed"] if shared["view_seed"] is None else shared["view_seed"]
         return RunConfig(
-            own, own.keywords(keywords), request, shared["seed"], view_seed, shared["tta"], adjust
+            recipe,
+            recipe.keywords(keywords),
+            request,
+            shared["seed"],
+            view_seed,
+            shared["tta"],
+            adjust,
         )
 
     def cost(recipe: str, keywords: Mapping[str, Any]) -> float:
         tables.say(f"timing {keywords.get('network', 'fast_cnn')} at {keywords['size']} pixels ...")
-        return timed(asked(recipe, {**keywords, "epochs": 1000}), dataset, machine)
+        return timed(configure(recipe, {**keywords, "epochs": 1000}), dataset, machine)
 
-    # Training opens the data once more, at the size that is chosen here.
+    # Training opens the data again, at the size chosen here: count that time too.
     choice = choose(facts, cost, seconds=seconds - (time.monotonic() - began) - opening)
     if wish == "none":
         choice = replace(choice, adjust="none")
     spent = (time.monotonic() - began + opening) / 60
     choice = replace(choice, minutes=round(choice.minutes + spent, 1))
-    return choice, facts, asked(choice.recipe, choice.keywords, choice.adjust)
+    return choice, facts, configure(choice.recipe, choice.keywords, choice.adjust)
 
 
 def at_hand(device: str, side: int, *, seconds: float) -> tuple[str, ...]:
-    """The pretrained timm models whose weights are on this machine or can be fetched to it now;
-    none for tiny images.
+    """The pretrained timm models whose weights are cached or can be downloaded now.
+
+    None for images smaller than 32 pixels.
     """
     from longtail.nn import pretrained
 
     names = PRETRAINED["cpu" if device == "cpu" else "gpu"]
     if side < 32:
         return ()
-    found = tuple(name for name in names if pretrained.cached(name))
-    if found:
-        return found
-    tables.say("looking for pretrained weights ...")
+    if cached := tuple(name for name in names if pretrained.cached(name)):
+        return cached
+    tables.say("checking for pretrained weights ...")
     return names[:1] if pretrained.fetched(names[0], seconds=min(120.0, seconds)) else ()
 
 
-def timed(asked: RunConfig, dataset: Dataset, machine: Machine) -> float:
-    """The seconds it takes to learn from one image once: a few steps on some of the images, at the
-    size that is asked for.
-    """
+def timed(config: RunConfig, dataset: Dataset, machine: Machine) -> float:
+    """The training time per image and epoch in seconds, measured over a few steps."""
     from longtail.engine.run import Run
     from longtail.runs.training import call_recipe
 
-    few = sample(dataset, size=asked.keywords["size"], images=4 * asked.keywords["batch"])
+    few = sample(dataset, size=config.keywords["size"], images=4 * config.keywords["batch"])
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
         run = Run(
             Path(folder),
-            seed=asked.seed,
-            view_seed=asked.view_seed,
+            seed=config.seed,
+            view_seed=config.view_seed,
             machine=machine,
             dry="estimate",
         )
-        call_recipe(asked, few, run)
-    epochs: int = asked.keywords["epochs"]
+        call_recipe(config, few, run)
+    epochs: int = config.keywords["epochs"]
     return 60 * float(run.history[-1]["minutes"]) / (epochs * len(few.train))
 
 
 def sample(dataset: Dataset, *, size: int, images: int) -> Dataset:
-    """Some training images of a dataset and nothing else; at another size if they are in memory,
-    else as they are read.
+    """A subset of the training images without validation and test images.
+
+    Images in memory are resized to `size`; others are resized when they are read.
     """
     import numpy as np
 
@@ -250,14 +255,12 @@ def sample(dataset: Dataset, *, size: int, images: int) -> Dataset:
     if dataset.size != size and train.inputs.in_memory(dataset.size) is not None:
         resized = SquareImages(train.inputs, size, "stretch")
         train = replace(train, inputs=ArrayImages.decoded(resized, size))
-    nothing = train.take(np.arange(0))
-    return replace(dataset, train=train, val=nothing, test=nothing, size=size)
+    empty = train.take(np.arange(0))
+    return replace(dataset, train=train, val=empty, test=empty, size=size)
 
 
 def verdict(folder: Path, row: Row) -> list[str]:
-    """What was achieved, with 95% intervals over test images: all classes alike, the rarest third
-    of them, and the worst ones.
-    """
+    """The test accuracy with 95% intervals: all classes, the rarest third, and the worst ones."""
     import numpy as np
 
     from longtail.metrics.intervals import balanced, wilson
@@ -266,28 +269,28 @@ def verdict(folder: Path, row: Row) -> list[str]:
     from longtail.records.predictions import read_predictions
 
     if row["test"] is None:
-        return ["There are no test images, so nothing is known about its accuracy."]
+        return ["The accuracy is unknown: there are no test images."]
     predictions, _ = read_predictions(RunFolder(folder).predictions("test"))
     target = predictions.target
     right = (predictions.logits["logits"].argmax(1) == target).astype(np.float64)
     counts = np.array(row["data"]["counts_after"])
     images = np.bincount(target, minlength=len(counts))
 
-    def said(rows: Any) -> str:
-        found = balanced(right[rows], target[rows])
-        return f"{found.value:.1%} [{found.low:.1%}, {found.high:.1%}]"
+    def with_interval(rows: Any) -> str:
+        result = balanced(right[rows], target[rows])
+        return f"{result.value:.1%} [{result.low:.1%}, {result.high:.1%}]"
 
     order = np.argsort(counts, kind="stable")
     rare = order[: max(1, len(order) // 3)]
     tested = np.isin(target, rare)
     lines = [
-        f"balanced accuracy {said(np.ones(len(target), dtype=bool))}: the mean over classes; over"
-        f" images it is {right.mean():.1%}"
+        f"balanced accuracy {with_interval(np.ones(len(target), dtype=bool))}: the mean over"
+        f" classes; over images it is {right.mean():.1%}"
     ]
     if tested.any():
         known = len(np.unique(target[tested]))
         lines.append(
-            f"rarest third {said(tested)}: {known} tested classes with at most"
+            f"rarest third {with_interval(tested)}: {known} tested classes with at most"
             f" {counts[rare].max():,} training images each"
         )
     if "adjustment" in row and row["adjustment"]["test"] is not None:
@@ -301,11 +304,11 @@ def verdict(folder: Path, row: Row) -> list[str]:
     hits = np.bincount(target, weights=right, minlength=len(counts)).astype(np.int64)
     low, high = wilson(hits, images)
     worst = sorted(
-        (own for own in order.tolist() if images[own]),
-        key=lambda own: (hits[own] / images[own], counts[own]),
+        (label for label in order.tolist() if images[label]),
+        key=lambda label: (hits[label] / images[label], counts[label]),
     )[:5]
-    each = (
-        f"{names[own]} {hits[own]} of {images[own]} [{low[own]:.0%}, {high[own]:.0%}]"
-        for own in worst
+    texts = (
+        f"{names[label]} {hits[label]} of {images[label]} [{low[label]:.0%}, {high[label]:.0%}]"
+        for label in worst
     )
-    return [*lines, f"worst classes: {'; '.join(each)}"]
+    return [*lines, f"worst classes: {'; '.join(texts)}"]

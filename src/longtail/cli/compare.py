@@ -14,8 +14,8 @@ Runs = Annotated[
     list[Path], typer.Argument(help="Folders of finished runs, or folders of such folders.")
 ]
 ACROSS = (
-    "Let a field differ, as a column: split, test, groups, selection, protocol, pretraining, tta, "
-    "resolution or geometry; may be repeated."
+    "Allow a field to differ and show it as a column: split, test, groups, selection, protocol, "
+    "pretraining, tta, resolution or geometry; may be repeated."
 )
 Across = Annotated[list[str] | None, typer.Option(help=ACROSS)]
 
@@ -25,19 +25,18 @@ def compare(
     across: Across = None,
     by: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A data flag such as imbalance: one column for each value; may be repeated."
-        ),
+        typer.Option(help="A data flag such as imbalance: one column per value; may be repeated."),
     ] = None,
     format: Annotated[
-        Literal["table", "markdown", "csv", "latex"], typer.Option(help="How to write it.")
+        Literal["table", "markdown", "csv", "latex"], typer.Option(help="The output format.")
     ] = "table",
     out: Annotated[
-        Path | None, typer.Option(help="Write to this file instead; .md, .csv or .tex says how.")
+        Path | None, typer.Option(help="Write to this file; .md, .csv or .tex sets the format.")
     ] = None,
 ) -> None:
-    """Rank finished runs that can be ranked, or say in what they differ. Differences are over the
-    first.
+    """Rank finished runs that are comparable, or list what differs between them.
+
+    Differences are relative to the first run.
     """
     from longtail.report.formats import FORMATS, write
     from longtail.report.public import compare as compare_runs
@@ -46,14 +45,14 @@ def compare(
     for folder in find_runs(runs)[1]:
         tables.warn(f"{folder} is unfinished and not in the table")
     flags = [name.replace("-", "_") for name in by or []]
-    found = compare_runs(runs, across=across or [], by=flags)
+    table = compare_runs(runs, across=across or [], by=flags)
     if out is not None:
-        write(found, out, format=None if format == "table" else format)
+        write(table, out, format=None if format == "table" else format)
         tables.say(f"written: {out}")
     elif format != "table":
-        print(FORMATS[format](found), end="")
+        print(FORMATS[format](table), end="")
     else:
-        tables.print_comparison(found)
+        tables.print_comparison(table)
         given = join([*map(str, runs), *(f"--across={name}" for name in across or [])])
         columns = "".join(f" --by={name}" for name in flags)
         tables.next_step(

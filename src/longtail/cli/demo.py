@@ -1,4 +1,4 @@
-"""The main job in a minute: a plain and a balanced classifier on long-tailed digits, side by side."""
+"""`longtail demo`: a plain and a balanced classifier on long-tailed digits, side by side."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from longtail.cli import tables
 
 RUNS = {"plain": "cross_entropy", "balanced": "balanced_softmax"}
-# 364 images: the usual 128 would leave two steps in an epoch
+# 364 images: the default of 128 would leave two steps per epoch
 KEYWORDS: Mapping[str, Any] = {"batch": 32}
 
 
@@ -18,8 +18,8 @@ def perform(out: Path, *, threads: int = 1) -> None:
     from longtail.runs import train
 
     tables.say(
-        "digits-lt: real handwritten digits, many of some classes and few of others. Two"
-        " classifiers learn from the same images."
+        "digits-lt: handwritten digits, with many images of some classes and few of others. Two"
+        " classifiers are trained on the same images."
     )
     rows = {}
     for name, recipe in RUNS.items():

@@ -1,4 +1,4 @@
-"""What this machine can do."""
+"""`longtail doctor`: devices, precision, versions and optional dependencies."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ OPTIONAL = {
     "onnxruntime": ("export", "export to ONNX"),
     "fastapi": ("serve", "serve a run"),
 }
-"""Module -> the extra that brings it, and what it is for."""
+"""Module -> (the extra that installs it, what it is for)."""
 
 
 def findings() -> dict[str, dict[str, str]]:
-    """Devices, threads, precision (tried in a child process), versions, and optional parts with how
-    to install them.
-    """
+    """Devices, threads, precision (tested in a child process), versions, optional dependencies."""
     import torch
 
     from longtail.engine.machine import bf16_works, choose, devices
@@ -33,7 +31,7 @@ def findings() -> dict[str, dict[str, str]]:
                 f"{platform.system()} {platform.machine()}, Python {platform.python_version()} at"
                 f" {sys.prefix}"
             ),
-            "devices": ", ".join(_named(device) for device in devices()),
+            "devices": ", ".join(_describe(device) for device in devices()),
             "threads": f"{torch.get_num_threads()} of {os.cpu_count()} cores",
             **{
                 f"bf16 on {device}": (
@@ -44,11 +42,13 @@ def findings() -> dict[str, dict[str, str]]:
             "longtail would use": f"{chosen.device}, {chosen.precision}, {chosen.threads} threads",
         },
         "versions": versions(),
-        "optional parts": {module: _present(module, *own) for module, own in OPTIONAL.items()},
+        "optional dependencies": {
+            module: _status(module, *details) for module, details in OPTIONAL.items()
+        },
     }
 
 
-def _named(device: str) -> str:
+def _describe(device: str) -> str:
     import torch
 
     if device != "cuda":
@@ -59,7 +59,7 @@ def _named(device: str) -> str:
     )
 
 
-def _present(module: str, extra: str, purpose: str) -> str:
+def _status(module: str, extra: str, purpose: str) -> str:
     if importlib.util.find_spec(module) is not None:
-        return f"here: can {purpose}"
+        return f"installed: can {purpose}"
     return f'missing: to {purpose}, run pip install "longtail[{extra}]"'

@@ -1,5 +1,6 @@
-"""Flags: those of the data and the run are the same for every recipe, the rest is the recipe's own
-signature.
+"""Command-line flags.
+
+Data and run flags are the same for every recipe; the others come from the recipe's signature.
 """
 
 from __future__ import annotations
@@ -34,44 +35,50 @@ Data = Annotated[
 ]
 Root = Annotated[Path | None, _flag(data_help()["root"], DATA)]
 OnBadImage = Annotated[Literal["refuse", "skip"], _flag(data_help()["on_bad_image"], DATA)]
-Out = Annotated[
-    Path | None, _flag("The folder of the run; runs/RECIPE-DATA-SEED unless given.", RUN)
-]
-Seed = Annotated[int, _flag("Weights, mixing, dropout, masks.", RUN)]
+Out = Annotated[Path | None, _flag("The run folder; by default runs/RECIPE-DATA-SEED.", RUN)]
+Seed = Annotated[int, _flag("Seed of initial weights, mixing, dropout and masks.", RUN)]
 ViewSeed = Annotated[
-    int | None, _flag("Order and views of the images; the seed unless given.", RUN)
+    int | None, _flag("Seed of the order and the augmentation of images; by default --seed.", RUN)
 ]
-Tta = Annotated[Literal["none", "flip"], _flag("Averaging at test time.", RUN)]
+Tta = Annotated[
+    Literal["none", "flip"],
+    _flag("Test-time augmentation: average over the image and its mirror image, or none.", RUN),
+]
 Adjust = Annotated[
     Literal["none", "validation"],
     _flag(
-        "Shift logits towards rare classes and calibrate them after training, as far as validation"
-        " images ask for it.",
+        "After training, adjust the logits towards rare classes and calibrate them, with the"
+        " strength that is best on validation images.",
         RUN,
     ),
 ]
 Device = Annotated[str, _flag("auto, cpu, cuda or mps.", RUN)]
 Precision = Annotated[
-    Literal["auto", "fp32", "bf16"], _flag("auto is bf16 where that is both safe and fast.", RUN)
+    Literal["auto", "fp32", "bf16"], _flag("auto uses bf16 where it is both safe and fast.", RUN)
 ]
 Threads = Annotated[
-    int | None, _flag("Threads of torch on the CPU; its own choice unless given.", RUN, least=1)
+    int | None, _flag("CPU threads of torch; by default torch decides.", RUN, least=1)
 ]
 Trust = Annotated[
     bool,
     _flag(
-        "Import a network or data of one's own (package.module:function), which runs its code.",
+        "Import your own network or dataset (package.module:function), which executes its code.",
         RUN,
         "--trust",
     ),
 ]
 Jobs = Annotated[
-    int, _flag("Runs at once, each a process with one thread unless --threads is given.", RUN)
+    int,
+    _flag(
+        "Number of parallel runs, each a process with one thread unless --threads is given.", RUN
+    ),
 ]
-Workers = Annotated[int, _flag("Processes that read images.", RUN)]
+Workers = Annotated[int, _flag("Number of processes that load images.", RUN)]
 SaveEvery = Annotated[float, _flag("Minutes between checkpoints within an epoch.", RUN)]
 Compile = Annotated[bool, _flag("Compile the network.", RUN, "--compile")]
-SyncBatchnorm = Annotated[bool, _flag("Batch-norm over all processes.", RUN, "--sync-batchnorm")]
+SyncBatchnorm = Annotated[
+    bool, _flag("Synchronize batch norm over all processes.", RUN, "--sync-batchnorm")
+]
 Tensorboard = Annotated[bool, _flag("Also write TensorBoard files.", RUN, "--tensorboard")]
 DryRun = Annotated[
     bool,
@@ -84,7 +91,7 @@ DryRun = Annotated[
 
 
 def data_option(name: str) -> inspect.Parameter:
-    """The flag of a field of the data request."""
+    """The flag for a field of `DataRequest`."""
     kind, flag = data_types()[name], data_flags()[name]
     switch = (f"--{name}/--no-{name}",) if kind == bool | None else ()
     return inspect.Parameter(
@@ -96,7 +103,7 @@ def data_option(name: str) -> inspect.Parameter:
 
 
 DATA_OPTIONS: Mapping[str, inspect.Parameter] = {name: data_option(name) for name in data_flags()}
-"""The flags of the data, made of the fields of `DataRequest`."""
+"""The data flags, made from the fields of `DataRequest`."""
 
 
 def _shared(
@@ -132,14 +139,14 @@ def _out(text: str) -> inspect.Parameter:
 
 
 def _auto(
-    *, minutes: Annotated[float, _flag("How long it may take, all in all.", RUN)] = 45.0
+    *, minutes: Annotated[float, _flag("Time budget in minutes for everything.", RUN)] = 45.0
 ) -> None:
     """Only its signature is used."""
 
 
 AUTO: Mapping[str, inspect.Parameter] = {
     **SHARED,
-    "out": _out("The folder of the run; runs/auto-DATA-SEED unless given."),
+    "out": _out("The run folder; by default runs/auto-DATA-SEED."),
     "adjust": SHARED["adjust"].replace(default="validation"),
     **inspect.signature(_auto, eval_str=True).parameters,
 }
@@ -147,17 +154,13 @@ AUTO: Mapping[str, inspect.Parameter] = {
 
 
 def _swept(
-    recipes: Annotated[
-        str | None, typer.Argument(help="One recipe or several, separated by commas.")
-    ] = None,
+    recipes: Annotated[str | None, typer.Argument(help="Recipes, separated by commas.")] = None,
     *,
     name: Annotated[
         str | None,
-        _flag("A sweep that has a name, instead of recipes; other flags override it.", SWEPT),
+        _flag("A named sweep, instead of recipes; other flags override it.", SWEPT),
     ] = None,
-    seeds: Annotated[
-        str | None, _flag("Seeds, separated by commas; 0 unless given.", SWEPT)
-    ] = None,
+    seeds: Annotated[str | None, _flag("Seeds, separated by commas; by default 0.", SWEPT)] = None,
     set: Annotated[
         list[str] | None,
         _flag("KEYWORD=VALUE,VALUE,...; may be repeated. Lists: KEYWORD=1,2;3,4.", SWEPT, "--set"),
@@ -165,19 +168,19 @@ def _swept(
     search: Annotated[
         list[str] | None,
         _flag(
-            "KEYWORD=LOW..HIGH, KEYWORD=log:LOW..HIGH or KEYWORD=VALUE,VALUE: search instead, on"
-            " validation; may be repeated.",
+            "KEYWORD=LOW..HIGH, KEYWORD=log:LOW..HIGH or KEYWORD=VALUE,VALUE: search on validation"
+            " images instead; may be repeated.",
             SWEPT,
         ),
     ] = None,
     trials: Annotated[
-        int | None, _flag("How many settings a search tries; 20 unless given.", SWEPT)
+        int | None, _flag("Number of trials of a search; by default 20.", SWEPT)
     ] = None,
     metric: Annotated[
         str | None,
         _flag(
-            "The validation score that a search chooses by, such as val/few; the headline unless"
-            " given.",
+            "The validation score that a search optimizes, such as val/few; by default the"
+            " headline score of the data.",
             SWEPT,
         ),
     ] = None,
@@ -192,13 +195,12 @@ def _swept(
 SWEEP: Mapping[str, inspect.Parameter] = {
     **inspect.signature(_swept, eval_str=True).parameters,
     **{
-        name: own
-        for name, own in SHARED.items()
+        name: parameter
+        for name, parameter in SHARED.items()
         if name not in ("data", "seed", "view_seed", "dry_run")
     },
     "out": _out(
-        "The folder of the runs; runs/NAME, runs/sweep-DATA or runs/search-RECIPE-DATA unless"
-        " given."
+        "The folder of the runs; by default runs/NAME, runs/sweep-DATA or runs/search-RECIPE-DATA."
     ),
 }
 """The flags of `longtail sweep`."""
@@ -207,20 +209,21 @@ SWEEP: Mapping[str, inspect.Parameter] = {
 CONTEXT = inspect.Parameter(
     "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
 )
-"""For a command that asks which of its flags were typed."""
+"""For a command that needs to know which flags were given."""
 
 
 def signed(
     body: Callable[..., None], parameters: Iterable[inspect.Parameter]
 ) -> Callable[..., None]:
-    """Give a function that takes `**values` the signature that typer turns into flags."""
+    """Give a function that takes `**values` a signature, which typer turns into flags."""
     body.__signature__ = inspect.Signature(list(parameters))  # type: ignore[attr-defined]
     return body
 
 
 def option(parameter: Parameter, meaning: str | None = None) -> inspect.Parameter:
-    """The flag of a recipe's keyword. Text, read by `Parameter.parse`: the same words as in Python
-    and in a sweep.
+    """The flag for a keyword of a recipe.
+
+    Its value is text that `Parameter.parse` reads, as in Python and in a sweep.
     """
     name = f"--{parameter.name.replace('_', '-')}"
     shown: dict[str, Any] = {"help": meaning, "rich_help_panel": "Recipe"}
@@ -234,7 +237,7 @@ def option(parameter: Parameter, meaning: str | None = None) -> inspect.Paramete
     else:
         kind, default, info = (
             str,
-            _said(parameter.default),
+            _to_text(parameter.default),
             typer.Option(name, metavar=f"<{parameter.kind}>", **shown),
         )
     default = ... if parameter.required else default
@@ -246,44 +249,42 @@ def option(parameter: Parameter, meaning: str | None = None) -> inspect.Paramete
     )
 
 
-def _said(value: Any) -> str:
-    return (
-        ",".join(map(str, value))
-        if isinstance(value, list)
-        else "none"
-        if value is None
-        else str(value)
-    )
+def _to_text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return "none" if value is None else str(value)
 
 
 def keywords(recipe: Recipe, values: Mapping[str, Any]) -> dict[str, Any]:
-    """What the flags say about a recipe's keywords; an old name gives a warning."""
+    """The keywords of a recipe from the values of flags; a deprecated name prints a warning."""
     values = dict(values)
     for old, new in recipe.old_names.items():
         if values.get(old) is not None:
-            if values[new] != _said(recipe.parameters[new].default):
+            if values[new] != _to_text(recipe.parameters[new].default):
                 raise LongtailError(
-                    f"--{old} is the old name of --{new}: pass one of them".replace("_", "-")
+                    f"--{old} is a deprecated name of --{new}: pass only one of them".replace(
+                        "_", "-"
+                    )
                 )
             values[new] = values[old]
             warn_renamed(old, new)
     return {
-        name: own.parse(values[name]) if isinstance(values[name], str) else values[name]
-        for name, own in recipe.parameters.items()
+        name: parameter.parse(values[name]) if isinstance(values[name], str) else values[name]
+        for name, parameter in recipe.parameters.items()
     }
 
 
 def warn_renamed(old: str, new: str) -> None:
-    """Print one line on stderr about the old name of a keyword."""
+    """Warn on stderr that a keyword was renamed."""
     flags = (f"--{name.replace('_', '-')}" for name in (old, new))
     print(
-        "warning: {} is now {}; the old name goes with the next release".format(*flags),
+        "warning: {} is now {}; the old name will be removed in the next release".format(*flags),
         file=sys.stderr,
     )
 
 
 def _old_option(name: str) -> inspect.Parameter:
-    """A hidden flag for the old name of a keyword."""
+    """A hidden flag for the deprecated name of a keyword."""
     info = typer.Option(f"--{name.replace('_', '-')}", hidden=True)
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[str | None, info], default=None
@@ -291,15 +292,16 @@ def _old_option(name: str) -> inspect.Parameter:
 
 
 def advising(advice: str) -> type[TyperCommand]:
-    """A command that answers a recipe's keyword, which is no flag of its own, with an advice about
-    {name}.
+    """A command class that replies with `advice` to a recipe keyword that is not one of its flags.
+
+    `{name}` in the advice stands for the keyword.
     """
 
     class Advising(TyperCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             try:
                 return super().parse_args(ctx, args)
-            # Typer has its own copy of click in some versions: the type has no one place
+            # Some versions of typer vendor click, so the exception type has no fixed import path
             except Exception as error:
                 name = (
                     str(getattr(error, "option_name", ""))
@@ -317,9 +319,7 @@ def advising(advice: str) -> type[TyperCommand]:
 def recipe_group(
     body: Callable[[Recipe, dict[str, Any]], None], auto: Callable[..., None]
 ) -> type[TyperGroup]:
-    """A group of commands with one command for each recipe, made from its source when it is asked
-    for, and one that chooses.
-    """
+    """A command group with `auto` and one command per recipe, built from its source when needed."""
 
     class Recipes(TyperGroup):
         def list_commands(self, ctx: Any) -> list[str]:
@@ -329,8 +329,8 @@ def recipe_group(
             app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
             if cmd_name == "auto":
                 chosen = (
-                    "expected no --{name}, got it: auto chooses it. --dry-run prints the line that"
-                    " it would train, to change what you like"
+                    "auto chooses --{name} itself: remove it, or run the command that --dry-run"
+                    " prints with your changes"
                 )
                 app.command(cmd_name, cls=advising(chosen))(signed(auto, AUTO.values()))
                 return typer.main.get_command(app)
@@ -342,8 +342,8 @@ def recipe_group(
             parameters = [
                 *SHARED.values(),
                 *(
-                    option(own, meanings(recipe.name).get(name))
-                    for name, own in recipe.parameters.items()
+                    option(parameter, meanings(recipe.name).get(name))
+                    for name, parameter in recipe.parameters.items()
                 ),
                 *map(_old_option, recipe.old_names),
             ]
@@ -357,7 +357,8 @@ def recipe_group(
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             if args and args[0].startswith("-") and args[0] != "--help":
                 raise LongtailError(
-                    f"expected the recipe first, got {args[0]}: write `longtail train RECIPE"
+                    f"expected a recipe before the flags, got {args[0]}: write `longtail train"
+                    " RECIPE"
                     f" {args[0]} ...`"
                 )
             return super().parse_args(ctx, args)
@@ -366,7 +367,7 @@ def recipe_group(
 
 
 def integers(text: str) -> list[int]:
-    """Seeds, separated by commas."""
+    """Parse seeds separated by commas."""
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
@@ -374,7 +375,7 @@ def integers(text: str) -> list[int]:
 
 
 def pairs(given: Sequence[str], expected: str) -> dict[str, str]:
-    """The texts of flags such as --set, by keyword."""
+    """Parse repeated flags such as `--set KEYWORD=VALUE` into a dict."""
     texts: dict[str, str] = {}
     for pair in given:
         name, _, values = pair.partition("=")
@@ -382,8 +383,7 @@ def pairs(given: Sequence[str], expected: str) -> dict[str, str]:
             raise LongtailError(f"expected {expected}, got {pair!r}")
         if name.replace("-", "_") in texts:
             raise LongtailError(
-                f"expected {name} once, got it twice: write all its values in one, "
-                f"{name}=VALUE,VALUE"
+                f"{name} is given twice: write all its values in one flag, {name}=VALUE,VALUE"
             )
         texts[name.replace("-", "_")] = values
     return texts

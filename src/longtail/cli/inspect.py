@@ -1,4 +1,4 @@
-"""`longtail inspect DATA`: what to know, and what to mend, before training."""
+"""`longtail inspect DATA`: what to know and what to fix before training."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 HISTOGRAM = 30  # bars; beyond that, the head and the tail of the classes are shown
 BAR = 36  # characters
-SHOWN = 10  # of a list; files have all
-STEPS = (0.1, 0.2, 0.3)  # how far a recall is known
-# Pictures on the page
+SHOWN = 10  # items of a list on the terminal; the files have all
+STEPS = (0.1, 0.2, 0.3)  # bounds on the half-width of the interval of a recall
+# Numbers of images on the page
 PAGE = {"groups": 48, "copies": 2, "classes": 8, "examples": 6, "unusual": 8}
 
 
@@ -36,53 +36,57 @@ def inspect(
         str, typer.Argument(help="A known name, a folder of class folders, or a list file.")
     ],
     html: Annotated[
-        Path | None, typer.Option(help="Also write a page with pictures to this file.")
+        Path | None, typer.Option(help="Also write a page with images to this file.")
     ] = None,
     json: Annotated[
-        Path | None, typer.Option(help="Also write everything to this file, every image named.")
+        Path | None,
+        typer.Option(help="Also write all results to this file as JSON."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Only count: read no image, look for no duplicates.")
+        bool,
+        typer.Option(
+            "--quick",
+            help="Only count images: do not read them, and skip the search for duplicates.",
+        ),
     ] = False,
     **values: Any,
 ) -> None:
-    """Look at data before training: imbalance, what cannot be evaluated, duplicates, unreadable and
-    odd images, and what to do.
-    """
+    """Inspect data before training: imbalance, duplicates, bad images, test set size, advice."""
     from longtail.data.inspect.survey import survey, unread
     from longtail.data.open import assemble, find
     from longtail.data.request import DataRequest
 
     request = DataRequest.from_flags(data, values)
     source = find(request)
-    seen = None if quick else survey(source)
+    surveyed = None if quick else survey(source)
     dataset = assemble(
-        unread(source) if seen is None else seen.source,
+        unread(source) if surveyed is None else surveyed.source,
         protocol=request.protocol,
         split_seed=request.split_seed,
     )
-    unreadable, emptied = ((), ()) if seen is None else (seen.unreadable, seen.emptied)
+    unreadable, emptied = ((), ()) if surveyed is None else (surveyed.unreadable, surveyed.emptied)
     same = "".join(f" {shlex.quote(word)}" for word in request.words())
-    found = findings(
+    results = findings(
         dataset, f"{shlex.quote(data)}{same}", unreadable=unreadable, emptied=emptied, quick=quick
     )
-    show(found)
+    show(results)
     if json is not None:
-        write(json, to_json(found))
+        write(json, to_json(results))
     if html is not None:
         from longtail.report.inspection import page
 
-        write(html, page(found, {} if quick else pictures(dataset, found)))
+        write(html, page(results, {} if quick else pictures(dataset, results)))
     tables.next_step(
-        *found["commands"],
-        *([] if html or quick else [f"longtail inspect {found['data']} --html inspection.html"]),
+        *results["commands"],
+        *([] if html or quick else [f"longtail inspect {results['data']} --html inspection.html"]),
     )
 
 
 def _signature() -> list[Parameter]:
-    """That of `inspect`, with the flags of the data in the place of `values`."""
-    known = signature(inspect, eval_str=True).parameters
-    return [*(own for name, own in known.items() if name != "values"), *flags.DATA_OPTIONS.values()]
+    """The signature of `inspect` with the data flags in place of `values`."""
+    parameters = dict(signature(inspect, eval_str=True).parameters)
+    del parameters["values"]
+    return [*parameters.values(), *flags.DATA_OPTIONS.values()]
 
 
 flags.signed(inspect, _signature())
@@ -96,14 +100,20 @@ def findings(
     emptied: Sequence[str] = (),
     quick: bool = False,
 ) -> dict[str, Any]:
-    """Everything that is shown and written: the facts, the files, the duplicates, what to do.
-    `data` is how it was asked for.
+    """All results: statistics, files, duplicates and advice.
+
+    Args:
+        dataset: The assembled dataset.
+        data: The name or path with its data flags, as given on the command line.
+        unreadable: Images that cannot be read, with `image` and `reason`.
+        emptied: Classes without any readable training image.
+        quick: Read no image.
     """
     from longtail.data.inspect.duplicates import duplicates
     from longtail.data.inspect.facts import facts
     from longtail.data.inspect.survey import files
 
-    found = {
+    results = {
         "format": 1,
         "data": data,
         **facts(dataset),
@@ -111,98 +121,97 @@ def findings(
         "emptied": list(emptied),
     }
     if quick:
-        found |= {"hash": None, "files": None, "duplicates": None, "examples": {}}
+        results |= {"hash": None, "files": None, "duplicates": None, "examples": {}}
     else:
-        found |= {
+        results |= {
             "files": files(dataset),
             "duplicates": duplicates(dataset),
-            "examples": examples(dataset, found),
+            "examples": examples(dataset, results),
         }
-    found["known"] = _known(found["classes"])
+    results["known"] = _known(results["classes"])
     skip = " --on-bad-image skip" if unreadable else ""
-    second = "balanced_softmax" if found["imbalance"] > MAX_BALANCED_RATIO else "cross_entropy"
-    found["commands"] = [
+    second = "balanced_softmax" if results["imbalance"] > MAX_BALANCED_RATIO else "cross_entropy"
+    results["commands"] = [
         f"longtail train {recipe} --data {data}{skip}" for recipe in ("auto", second)
     ]
     if dataset.has_vectors:
-        found["commands"] = [f"longtail train {second} --data {data} --network vectors"]
-    found["advice"] = advice(found)
-    return found
+        results["commands"] = [f"longtail train {second} --data {data} --network vectors"]
+    results["advice"] = advice(results)
+    return results
 
 
-def advice(found: Mapping[str, Any]) -> list[str]:
-    """What follows from the findings, the gravest first; a sentence each."""
-    said, twice, images = [], found["duplicates"], found["images"]
-    if found["emptied"]:
-        said.append(
-            f"No training image of {_some(found['emptied'])} can be read. Training refuses that:"
-            " repair the images or remove the classes."
+def advice(results: Mapping[str, Any]) -> list[str]:
+    """Advice from the findings, one sentence each, the most serious first."""
+    lines, copies, images = [], results["duplicates"], results["images"]
+    if results["emptied"]:
+        lines.append(
+            f"No training image of {_some(results['emptied'])} can be read. Training stops"
+            " with an error: repair the images or remove the classes."
         )
-    if found["unreadable"]:
-        count = len(found["unreadable"])
-        said.append(
+    if results["unreadable"]:
+        count = len(results["unreadable"])
+        lines.append(
             f"{_images(count)} cannot be read. Repair or remove them, or train without them:"
             " --on-bad-image skip."
         )
-    if twice and twice["conflicts"]:
-        said.append(
-            f"{_are(twice['conflicts'], 'picture')} under two labels: one of them is wrong, and"
-            " there may be more wrong labels that no copy gives away. Correct them first."
+    if copies and copies["conflicts"]:
+        lines.append(
+            f"{_are(copies['conflicts'], 'image')} present under two labels: one of the labels is"
+            " wrong."
+            " There may be more wrong labels, of images without copies. Correct these first."
         )
-    if twice and (leaked := twice["leaked"]):
+    if copies and (leaked := copies["leaked"]):
         share = leaked / images["test"]
-        said.append(
+        lines.append(
             f"{_images(leaked)} of the test set ({share:.2%}) {'is' if leaked == 1 else 'are'} also"
-            " in training or validation, so accuracy will be too high by up to that. Remove the"
-            " copies from one side; of a public benchmark, know it."
+            " in training or validation, so the measured accuracy can be too high by that much."
+            " Remove the copies from one side; with a public benchmark, report them."
         )
-    if twice and twice["surplus"] and not any(twice["across"].values()):
-        said.append(
-            f"{_are(twice['surplus'], 'image')} copies of others within a split. They count more"
-            " than they should; remove them."
+    if copies and copies["surplus"] and not any(copies["across"].values()):
+        lines.append(
+            f"{_are(copies['surplus'], 'image')} copies of others within a split and count more"
+            " than once: remove them."
         )
     if not images["test"]:
-        said.append(
-            "There are no test images. Nothing can be said about how good a classifier is: add"
-            " some."
+        lines.append("There are no test images, so accuracy cannot be measured: add some.")
+    elif results["not_tested"]:
+        names = results["not_tested"]
+        lines.append(
+            f"{_are(len(names), 'class')} without a test image ({_some(names)}): trained but not"
+            " evaluated. Collect more images."
         )
-    elif found["not_tested"]:
-        names = found["not_tested"]
-        said.append(
-            f"{_are(len(names), 'class')} without a test image ({_some(names)}): trained, but never"
-            " evaluated. Collect images."
-        )
-    few = [own for own in found["classes"] if own["test"] and own["known_to"] > STEPS[-1]]
+    few = [row for row in results["classes"] if row["test"] and row["known_to"] > STEPS[-1]]
     if few:
-        least = min(few, key=lambda own: own["test"])
-        said.append(
-            f"{len(few)} of {len(found['classes'])} classes have too few test images to be judged"
+        least = min(few, key=lambda row: row["test"])
+        lines.append(
+            f"{len(few)} of {len(results['classes'])} classes have too few test images to be"
+            " evaluated"
             f" one by one: {least['name']} has {least['test']}, so its recall is known to about"
-            f" ±{least['known_to']:.1f}. Judge groups of classes; collect more if you can."
+            f" ±{least['known_to']:.1f}. Evaluate groups of classes; collect more images if you"
+            " can."
         )
-    if found["known_to"] is not None and images["test"]:
-        said.append(
-            f"Balanced accuracy on this test set is known to about ±{100 * found['known_to']:.1f}"
-            " points: smaller differences between two trainings mean little, unless they are"
+    if results["known_to"] is not None and images["test"]:
+        lines.append(
+            f"Balanced accuracy on this test set is known to about ±{100 * results['known_to']:.1f}"
+            " points: smaller differences between two runs are not significant, unless they are"
             " compared image by image (longtail compare)."
         )
-    if found["imbalance"] <= MAX_BALANCED_RATIO:
-        said.append("The classes are about equally large: plain training is enough.")
-    elif found["smallest"] < 5:
-        said.append(
-            "Some classes have fewer than 5 training images. Networks that were trained before on"
-            " other images help there most."
+    if results["imbalance"] <= MAX_BALANCED_RATIO:
+        lines.append("The classes have similar sizes: plain training is enough.")
+    elif results["smallest"] < 5:
+        lines.append(
+            "Some classes have fewer than 5 training images. Pretrained networks help most there."
         )
-    return said
+    return lines
 
 
-def examples(dataset: Dataset, found: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Some images of each of the smallest classes, the smallest first."""
+def examples(dataset: Dataset, results: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """A few images per class of the smallest classes, the smallest class first."""
     from longtail.data.inspect.survey import image
 
     tail = min(PAGE["classes"], -(-len(dataset.classes) // 3))
     smallest = sorted(
-        range(len(dataset.classes)), key=lambda i: (found["classes"][i]["source"], i)
+        range(len(dataset.classes)), key=lambda i: (results["classes"][i]["source"], i)
     )[:tail]
     return {
         dataset.classes[label]: [
@@ -216,96 +225,95 @@ def examples(dataset: Dataset, found: Mapping[str, Any]) -> dict[str, list[dict[
     }
 
 
-def pictures(dataset: Dataset, found: Mapping[str, Any]) -> dict[str, NDArray[np.uint8]]:
-    """The pictures that the page shows, small, by split and row: copies, odd ones, and examples of
-    the smallest classes.
-    """
+def pictures(dataset: Dataset, results: Mapping[str, Any]) -> dict[str, NDArray[np.uint8]]:
+    """Thumbnails for the page by "split/row": copies, unusual images, examples of small classes."""
     import numpy as np
 
     from longtail.data.inspect.survey import SurveyedImages
 
-    wanted = [
-        one
-        for own in found["duplicates"]["groups"][: PAGE["groups"]]
-        for one in own["images"][: PAGE["copies"]]
+    images = [
+        image
+        for group in results["duplicates"]["groups"][: PAGE["groups"]]
+        for image in group["images"][: PAGE["copies"]]
     ]
-    wanted += [
-        one
-        for own in found["files"]["unusual"].values()
-        for one in own["images"][: PAGE["unusual"]]
+    images += [
+        image
+        for kind in results["files"]["unusual"].values()
+        for image in kind["images"][: PAGE["unusual"]]
     ]
-    wanted += [one for own in found["examples"].values() for one in own]
-    taken: dict[str, NDArray[np.uint8]] = {}
-    for one in wanted:
-        store = getattr(dataset, one["split"]).inputs
+    images += [image for members in results["examples"].values() for image in members]
+    thumbnails: dict[str, NDArray[np.uint8]] = {}
+    for image in images:
+        store = getattr(dataset, image["split"]).inputs
         assert isinstance(store, SurveyedImages)
-        taken[f"{one['split']}/{one['row']}"] = np.asarray(store.small(one["row"], 96))
-    return taken
+        thumbnails[f"{image['split']}/{image['row']}"] = np.asarray(store.small(image["row"], 96))
+    return thumbnails
 
 
-def to_json(found: Mapping[str, Any]) -> str:
-    """Everything as JSON."""
-    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+def to_json(results: Mapping[str, Any]) -> str:
+    """The findings as JSON."""
+    return json.dumps(results, indent=1, ensure_ascii=False) + "\n"
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file, and say so."""
+    """Write a file and print its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8", errors="backslashreplace")
     tables.say(f"written: {path}")
 
 
-def show(found: Mapping[str, Any]) -> None:
+def show(results: Mapping[str, Any]) -> None:
     """Print the findings."""
-    images, effective = found["images"], found["effective"]
-    identity = f", split {found['hash'][:12]}" if found["hash"] else ""
-    tables.say(f"{found['name']}: {len(found['classes'])} classes, {found['size']} px{identity}")
+    images, effective = results["images"], results["effective"]
+    identity = f", split {results['hash'][:12]}" if results["hash"] else ""
     tables.say(
-        f"images: {images['train']:,} train, {images['val']:,} validation, {images['test']:,} test"
-        f" ({found['protocol']} protocol)"
+        f"{results['name']}: {len(results['classes'])} classes, {results['size']} px{identity}"
     )
     tables.say(
-        f"largest class {found['largest']:,}, smallest {found['smallest']:,}: imbalance"
-        f" {found['imbalance']:.1f}, Gini {found['gini']:.2f}, as hard to guess as"
-        f" {found['equal_classes']:.1f} equal classes"
+        f"images: {images['train']:,} train, {images['val']:,} validation, {images['test']:,} test"
+        f" ({results['protocol']} protocol)"
+    )
+    tables.say(
+        f"largest class {results['largest']:,}, smallest {results['smallest']:,}: imbalance"
+        f" {results['imbalance']:.1f}, Gini {results['gini']:.2f}, entropy of"
+        f" {results['equal_classes']:.1f} equal classes"
     )
     tables.say(
         f"effective numbers (beta {effective['beta']:g}): {effective['largest']:,.0f} to"
         f" {effective['smallest']:,.1f}, imbalance {effective['imbalance']:.1f}"
     )
     groups = ", ".join(
-        f"{name} {own['classes']} classes ({own['images']:,} images)"
-        for name, own in found["groups"]["members"].items()
+        f"{name} {group['classes']} classes ({group['images']:,} images)"
+        for name, group in results["groups"]["members"].items()
     )
-    tables.say(f"groups by {found['groups']['rule']}: {groups}\n")
-    tables.draw(histogram(found["classes"], largest=found["largest"]))
-    _show_evaluation(found)
-    if found["files"] is not None:
-        _show_files(found["files"])
-        _show_duplicates(found["duplicates"])
-    if found["unreadable"]:
-        tables.say(f"unreadable: {_images(len(found['unreadable']))}")
-        for own in found["unreadable"][: 2 * SHOWN]:
-            tables.say(f"  {own['image']}: {own['reason']}")
-        _rest(len(found["unreadable"]), 2 * SHOWN)
-    for mark in found["caveats"]:
-        tables.say(f"note: {mark}")
-    for warning in found["warnings"]:
+    tables.say(f"groups by {results['groups']['rule']}: {groups}\n")
+    tables.print_table(histogram(results["classes"], largest=results["largest"]))
+    _show_evaluation(results)
+    if results["files"] is not None:
+        _show_files(results["files"])
+        _show_duplicates(results["duplicates"])
+    if results["unreadable"]:
+        tables.say(f"unreadable: {_images(len(results['unreadable']))}")
+        for image in results["unreadable"][: 2 * SHOWN]:
+            tables.say(f"  {image['image']}: {image['reason']}")
+        _rest(len(results["unreadable"]), 2 * SHOWN)
+    for caveat in results["caveats"]:
+        tables.say(f"note: {caveat}")
+    for warning in results["warnings"]:
         tables.say(f"warning: {warning}")
-    if found["files"] is None:
+    if results["files"] is None:
         tables.say(
-            "no image was read: without --quick, duplicates and unreadable images are looked for as"
-            " well"
+            "no image was read: run without --quick to also find duplicates and unreadable images"
         )
-    tables.say("\nwhat to do")
-    for number, sentence in enumerate(found["advice"] or ["Nothing stands in the way."], start=1):
+    tables.say("\nadvice")
+    for number, sentence in enumerate(results["advice"] or ["No problems found."], start=1):
         tables.say(f"  {number}. {sentence}")
     tables.say("")
 
 
 def histogram(classes: Sequence[Mapping[str, Any]], *, largest: int) -> Table:
-    """Bars of the classes, the largest first."""
-    ordered = sorted(classes, key=lambda own: -own["source"])
+    """A bar per class, the largest class first."""
+    ordered = sorted(classes, key=lambda row: -row["source"])
     half = HISTOGRAM // 2
     shown = ordered if len(ordered) <= HISTOGRAM else [*ordered[:half], None, *ordered[-half:]]
     table = Table(box=None, padding=(0, 1), header_style="dim")
@@ -314,30 +322,30 @@ def histogram(classes: Sequence[Mapping[str, Any]], *, largest: int) -> Table:
             name, justify="left" if name in ("class", "", "group") else "right", no_wrap=True
         )
     colours = {"many": "green", "medium": "yellow", "few": "red"}
-    for own in shown:
-        if own is None:
+    for row in shown:
+        if row is None:
             table.add_row(Text(f"... {len(ordered) - 2 * half} more", style="dim"))
             continue
         bar = Text(
-            "█" * max(round(BAR * own["source"] / largest), 1), style=colours.get(own["group"], "")
+            "█" * max(round(BAR * row["source"] / largest), 1), style=colours.get(row["group"], "")
         )
-        numbers = (f"{own[name]:,}" for name in ("source", "train", "val", "test"))
-        known = "unknown" if own["known_to"] is None else f"±{own['known_to']:.2f}"
-        table.add_row(Text(own["name"], overflow="ellipsis"), bar, *numbers, own["group"], known)
+        numbers = (f"{row[name]:,}" for name in ("source", "train", "val", "test"))
+        known = "unknown" if row["known_to"] is None else f"±{row['known_to']:.2f}"
+        table.add_row(Text(row["name"], overflow="ellipsis"), bar, *numbers, row["group"], known)
     return table
 
 
 def _known(classes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """How many classes have their recall known to which distance."""
+    """The number of classes by the half-width of the interval of their recall."""
     bounds = [0.0, *STEPS, 0.5]
     rows: list[dict[str, Any]] = []
     for low, high in pairwise(bounds):
-        own = [
+        tested = [
             one["test"]
             for one in classes
             if one["known_to"] is not None and low < one["known_to"] <= high
         ]
-        if not own:
+        if not tested:
             continue
         text = (
             f"±{high} or better"
@@ -346,7 +354,9 @@ def _known(classes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             if high < 0.5
             else f"worse than ±{low}"
         )
-        rows.append({"known_to": text, "classes": len(own), "least": min(own), "most": max(own)})
+        rows.append(
+            {"known_to": text, "classes": len(tested), "least": min(tested), "most": max(tested)}
+        )
     unknown = sum(one["known_to"] is None for one in classes)
     return (
         [*rows, {"known_to": "not at all", "classes": unknown, "least": 0, "most": 0}]
@@ -355,27 +365,29 @@ def _known(classes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     )
 
 
-def _show_evaluation(found: Mapping[str, Any]) -> None:
-    if not found["images"]["val"]:
+def _show_evaluation(results: Mapping[str, Any]) -> None:
+    if not results["images"]["val"]:
         tables.say("warning: there are no validation images")
-    if not found["images"]["test"]:
+    if not results["images"]["test"]:
         tables.say("warning: there are no test images")
         return
-    tables.say("\nhow far the recall of a class is known from its test images (95%, at worst)")
-    for own in found["known"]:
+    tables.say(
+        "\nprecision of the recall of a class, from its test images (95% interval, worst case)"
+    )
+    for row in results["known"]:
         span = (
-            f"{own['least']:,}"
-            if own["least"] == own["most"]
-            else f"{own['least']:,} to {own['most']:,}"
+            f"{row['least']:,}"
+            if row["least"] == row["most"]
+            else f"{row['least']:,} to {row['most']:,}"
         )
-        tables.say(f"  {own['known_to']}: {own['classes']} classes, with {span} test images")
-    means = [f"balanced accuracy ±{100 * found['known_to']:.1f}"]
+        tables.say(f"  {row['known_to']}: {row['classes']} classes, with {span} test images")
+    means = [f"balanced accuracy ±{100 * results['known_to']:.1f}"]
     means += [
-        f"{name} ±{100 * own['known_to']:.1f}"
-        for name, own in found["groups"]["members"].items()
-        if own["known_to"] is not None
+        f"{name} ±{100 * group['known_to']:.1f}"
+        for name, group in results["groups"]["members"].items()
+        if group["known_to"] is not None
     ]
-    tables.say(f"  together, in points: {', '.join(means)}")
+    tables.say(f"  over classes, in points: {', '.join(means)}")
 
 
 def _show_files(files: Mapping[str, Any]) -> None:
@@ -386,23 +398,23 @@ def _show_files(files: Mapping[str, Any]) -> None:
         tables.say(f"\nimages: all {files['width']['most']:g} x {files['height']['most']:g}")
     else:
         spans = (
-            f"{name} {own['least']:g} to {own['most']:g}, median {own['median']:g}"
-            for name, own in _quantiles(files)
+            f"{name} {span['least']:g} to {span['most']:g}, median {span['median']:g}"
+            for name, span in _quantiles(files)
         )
         tables.say(f"\nimages: {'; '.join(spans)}")
     if files["smaller_than_the_network"]:
         tables.say(
-            f"  {files['smaller_than_the_network']:,} are smaller than what the network sees"
+            f"  {files['smaller_than_the_network']:,} are smaller than the input of the network"
         )
     if files["converted"]:
         tables.say(
             "  converted:"
             f" {', '.join(f'{count:,} {kind}' for kind, count in files['converted'].items())}"
         )
-    for name, own in files["unusual"].items():
+    for name, unusual in files["unusual"].items():
         tables.say(
-            f"  {name}: {own['count']:,}"
-            f" ({_some([_sized(one) for one in own['images']], count=own['count'], shown=3)})"
+            f"  {name}: {unusual['count']:,}"
+            f" ({_some(list(map(_sized, unusual['images'])), count=unusual['count'], shown=3)})"
         )
 
 
@@ -414,31 +426,31 @@ def _quantiles(files: Mapping[str, Any]) -> list[tuple[str, Mapping[str, float]]
     ]
 
 
-def _show_duplicates(found: Mapping[str, Any]) -> None:
-    if not found["groups"]:
+def _show_duplicates(results: Mapping[str, Any]) -> None:
+    if not results["groups"]:
         tables.say("\nduplicates: none found")
     else:
         across = (
-            ", ".join(f"{count:,} in {pair}" for pair, count in found["across"].items() if count)
+            ", ".join(f"{count:,} in {pair}" for pair, count in results["across"].items() if count)
             or "none across splits"
         )
         tables.say(
-            f"\nduplicates: {found['exact']:,} exact and {found['near']:,} near groups,"
-            f" {_images(found['surplus'])} too many; {across}; {found['conflicts']:,} under two"
+            f"\nduplicates: {results['exact']:,} exact and {results['near']:,} near groups,"
+            f" {_images(results['surplus'])} too many; {across}; {results['conflicts']:,} under two"
             " labels"
         )
-    for own in found["groups"][:SHOWN]:
-        first, *others = own["images"]
-        named = " = ".join(f"{one['split']}: {one['image']}" for one in (first, *others[:2]))
+    for group in results["groups"][:SHOWN]:
+        first, *others = group["images"]
+        named = " = ".join(f"{image['split']}: {image['image']}" for image in (first, *others[:2]))
         labels = (
-            f" [{' / '.join(sorted({one['class'] for one in own['images']}))}]"
-            if own["conflict"]
+            f" [{' / '.join(sorted({image['class'] for image in group['images']}))}]"
+            if group["conflict"]
             else ""
         )
         more = f" and {len(others) - 2} more" if len(others) > 2 else ""
-        tables.say(f"  {'exact' if own['exact'] else 'near'}{labels}: {named}{more}")
-    _rest(len(found["groups"]), SHOWN)
-    for note in found["notes"]:
+        tables.say(f"  {'exact' if group['exact'] else 'near'}{labels}: {named}{more}")
+    _rest(len(results["groups"]), SHOWN)
+    for note in results["notes"]:
         tables.say(f"warning: {note}")
 
 
@@ -454,8 +466,8 @@ def _some(names: Sequence[str], *, count: int | None = None, shown: int = 5) -> 
     return ", ".join(names[:shown]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
-def _sized(one: Mapping[str, Any]) -> str:
-    return f"{one['image']} {one['width']} x {one['height']}"
+def _sized(image: Mapping[str, Any]) -> str:
+    return f"{image['image']} {image['width']} x {image['height']}"
 
 
 def _images(count: int) -> str:

@@ -1,5 +1,6 @@
-"""`longtail VERB`: look at data, train, evaluate, compare. Every verb ends with the next thing to
-do.
+"""The command `longtail`: inspect data, train, evaluate, compare.
+
+Every subcommand ends by printing the next command to try.
 """
 
 from __future__ import annotations
@@ -50,21 +51,20 @@ VERBS = (
     ),
     *("list", "show", "doctor"),
 )
-"""As they are listed: in the order in which people need them."""
+"""The subcommands in the order of `longtail --help`."""
 
 
-class _InOrder(TyperGroup):
+class _Ordered(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=VERBS.index)
 
 
 app = typer.Typer(
     name="longtail",
-    cls=_InOrder,
+    cls=_Ordered,
     help="Train image classifiers that also work on the rare classes.",
     epilog=(
-        "Begin with `longtail demo`, or with `longtail inspect` and the path of a folder of class"
-        " folders."
+        "Start with `longtail demo`, or with `longtail inspect PATH` on a folder of class folders."
     ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -73,13 +73,11 @@ app = typer.Typer(
 
 
 def run() -> None:
-    """The command `longtail`. What a person can mend is said in a sentence; --debug shows where it
-    came from.
-    """
+    """Run the command line. User errors print one sentence; --debug shows the traceback."""
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A bar or a name that the terminal has no letters for is no reason to stop
+            # Do not fail on characters that the terminal cannot encode
             stream.reconfigure(errors="replace")
     try:
         app(arguments)
@@ -91,8 +89,8 @@ def run() -> None:
         sys.exit(message[1])
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         print(__version__)
         raise typer.Exit
 
@@ -100,23 +98,25 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     pass
 
 
 @app.command("list")
 def list_() -> None:
-    """List recipes, data sets and networks."""
+    """List recipes, datasets and networks."""
     from longtail.data.names import KNOWN
 
     recipes = {}
     for name, target in RECIPES.items():
-        own = read(name)
+        recipe = read(name)
         recipes[name] = (
-            own.headline if own.name == name else f"another name of {target.partition(':')[2]}"
+            recipe.headline
+            if recipe.name == name
+            else f"another name of {target.partition(':')[2]}"
         )
     tables.pairs("recipes", recipes)
     tables.pairs(
@@ -131,7 +131,7 @@ def list_() -> None:
 
 
 def networks() -> list[str]:
-    """The names of our networks, read from the source: importing it would import torch."""
+    """The names of the built-in networks, parsed from the source to avoid importing torch."""
     source = (Path(__file__).parents[1] / "nn" / "networks.py").read_text(encoding="utf-8")
     for node in ast.parse(source).body:
         if (
@@ -153,20 +153,22 @@ def show(
     recipe: Annotated[
         str, typer.Argument(help="A name from `longtail list`, or package.module:function.")
     ],
-    cite: Annotated[bool, typer.Option("--cite", help="Only what to cite, as BibTeX.")] = False,
+    cite: Annotated[
+        bool, typer.Option("--cite", help="Print only the citation, as BibTeX.")
+    ] = False,
 ) -> None:
-    """Show a recipe: what it says about itself, its keywords, its source."""
-    own = read(recipe)
+    """Show a recipe: its description, keywords and source."""
+    found = read(recipe)
     if cite:
         from longtail.experiments.spec import citations
 
         print(
-            "\n\n".join(citations().get(own.name, ()))
-            or f"{own.name} names nothing to cite: cite what its docstring names."
+            "\n\n".join(citations().get(found.name, ()))
+            or f"{found.name} has no citation: see the references in its docstring."
         )
         return
-    tables.recipe(own)
-    tables.next_step(f"longtail train {own.name} --data digits-lt")
+    tables.recipe(found)
+    tables.next_step(f"longtail train {found.name} --data digits-lt")
 
 
 app.command("inspect")(inspect)
@@ -176,16 +178,16 @@ def _train(recipe: Recipe, values: dict[str, Any]) -> None:
     from longtail.runs import train
 
     shared = {name: values[name] for name in flags.SHARED}
-    own = flags.keywords(recipe, values)
+    keywords = flags.keywords(recipe, values)
     data, out = shared.pop("data"), shared.pop("out")
     out = out or default_folder(recipe.name.rpartition(":")[2], data, shared["seed"])
-    result = train(recipe.target, data, out, **shared, **own)
+    result = train(recipe.target, data, out, **shared, **keywords)
     if result.row is None:
         tables.say("Dry run: nothing was written.")
         tables.next_step("the same command without --dry-run")
         return
     if not result.fresh:
-        tables.say(f"{result.folder} was finished before; this is its row.")
+        tables.say(f"{result.folder} was finished before; its results:")
     tables.row(result.row)
     tables.say(f"run: {result.folder}")
     if (report := RunFolder(result.folder).report).exists():
@@ -199,20 +201,20 @@ def _train(recipe: Recipe, values: dict[str, Any]) -> None:
 
 
 def _to_compare(folder: Path, row: Row) -> Path | None:
-    """A finished run beside this one that `longtail compare` would rank with it."""
+    """A finished run in the same parent folder that is comparable with this one."""
     from longtail.records.row import read_row
     from longtail.report.comparison import compare
 
     beside = [run.path for run in RunFolder(folder.parent).finished_inside()]
-    for other in (own for own in beside if own != folder):
+    for other in (path for path in beside if path != folder):
         try:
-            found = read_row(other)
+            candidate = read_row(other)
             if (
-                found["data"]["hash"] == row["data"]["hash"]
-                and len(compare([found, row]).lines) > 1
+                candidate["data"]["hash"] == row["data"]["hash"]
+                and len(compare([candidate, row]).lines) > 1
             ):
                 return other
-        # It has no test images, is broken, or differs in what would make the ranking unfair
+        # Unreadable, without test images, or not comparable
         except LongtailError:
             continue
     return None
@@ -222,7 +224,8 @@ app.add_typer(
     typer.Typer(cls=flags.recipe_group(_train, auto.perform), no_args_is_help=True),
     name="train",
     help=(
-        "Train a recipe on data; the same command again resumes. `longtail train RECIPE --help`"
+        "Train a recipe on data; run the same command again to resume. `longtail train RECIPE"
+        " --help`"
         " lists all flags."
     ),
     subcommand_metavar="RECIPE [FLAGS]...",
@@ -234,38 +237,34 @@ def eval_(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     data: Annotated[
         str | None,
-        typer.Option(
-            help="Other data with classes that the run knows.", rich_help_panel=flags.DATA
-        ),
+        typer.Option(help="Other data, with classes of the run.", rich_help_panel=flags.DATA),
     ] = None,
     root: flags.Root = None,
     tta: Annotated[
         Literal["none", "flip"] | None,
-        typer.Option(help="Averaging at test time; as in training unless given."),
+        typer.Option(help="Test-time augmentation; by default that of the run."),
     ] = None,
     device: flags.Device = "auto",
     threads: flags.Threads = None,
     workers: flags.Workers = 0,
     on_bad_image: flags.OnBadImage = "refuse",
     rewrite: Annotated[
-        bool, typer.Option("--rewrite", help="Write the row's numbers and predictions anew.")
+        bool, typer.Option("--rewrite", help="Overwrite the stored scores and predictions.")
     ] = False,
     trust: flags.Trust = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print everything as JSON instead.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Evaluate a finished run again: on its own validation and test images, or on other data."""
+    """Evaluate a finished run again, on its validation and test images or on other data."""
     from longtail.records.documents import read_document
     from longtail.records.kinds import MODEL
     from longtail.runs import evaluate
 
     if on_bad_image != "refuse" and data is None:
         raise LongtailError(
-            "expected --on-bad-image with --data, got it alone: the run's own images are read as"
-            " they were in training"
+            "--on-bad-image has no effect without --data: remove it; the images of the run are read"
+            " as they were for training"
         )
-    found = evaluate(
+    result = evaluate(
         run,
         data=data,
         root=root,
@@ -278,18 +277,18 @@ def eval_(
         trust=trust,
     )
     if as_json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(result, indent=1))
         return
-    tables.summaries(found)
-    judged = found["test"] or found["val"]
-    if judged is not None:
-        tables.details(judged, read_document(RunFolder(run).model.spec, MODEL)["classes"])
+    tables.summaries(result)
+    summary = result["test"] or result["val"]
+    if summary is not None:
+        tables.details(summary, read_document(RunFolder(run).model.spec, MODEL)["classes"])
     tables.next_step(f"longtail compare {shlex.quote(str(run))} ANOTHER_RUN")
 
 
 @app.command()
 def doctor() -> None:
-    """Say what this machine can do: devices, threads, precision, versions, optional parts."""
+    """Show devices, threads, precision, versions and optional dependencies of this machine."""
     from longtail.cli.doctor import findings
 
     for title, rows in findings().items():
@@ -302,12 +301,10 @@ def demo(
     out: Annotated[Path, typer.Option(help="The folder of the two runs.")] = Path("runs/demo"),
     threads: Annotated[
         int,
-        typer.Option(help="Threads of torch; images this small gain nothing from more than one."),
+        typer.Option(help="CPU threads of torch; more do not help with images this small."),
     ] = 1,
 ) -> None:
-    """Train a plain and a balanced classifier on long-tailed digits, in about a minute, and compare
-    them.
-    """
+    """Train a plain and a balanced classifier on long-tailed digits in a minute; compare them."""
     from longtail.cli.demo import perform
 
     perform(out, threads=threads)
@@ -320,12 +317,11 @@ def demo(
 app.command(
     "sweep",
     cls=flags.advising(
-        "expected --set {name}=VALUE or --set {name}=VALUE,VALUE in a sweep, got --{name}: write"
-        " it so"
+        "a sweep has no flag --{name}: write --set {name}=VALUE or --set {name}=VALUE,VALUE"
     ),
     help=(
-        "Train every combination of recipes, keywords and seeds, or search on validation; compares;"
-        " resumable."
+        "Train every combination of recipes, keywords and seeds, or search on validation, then"
+        " compare; resumable."
     ),
 )(flags.signed(sweep, [flags.CONTEXT, *flags.SWEEP.values()]))
 app.command("compare")(compare)

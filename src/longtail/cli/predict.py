@@ -1,4 +1,4 @@
-"""`longtail predict`: images in, a table out."""
+"""`longtail predict`: classify images into a CSV or JSON table."""
 
 from __future__ import annotations
 
@@ -23,28 +23,25 @@ def predict(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     paths: Annotated[
         list[Path],
-        typer.Argument(
-            help="Images, or folders of them; folders inside count, too.", metavar="PATH"
-        ),
+        typer.Argument(help="Images, or folders, which are searched recursively.", metavar="PATH"),
     ],
     out: Annotated[
         Path | None, typer.Option(help="Write to this file instead of the terminal.")
     ] = None,
     format: Annotated[
-        Literal["csv", "json"] | None, typer.Option(help="As --out ends, or csv, unless given.")
+        Literal["csv", "json"] | None,
+        typer.Option(help="By default from the suffix of --out, or csv."),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many classes to name for each image.")] = 5,
+    top: Annotated[int, typer.Option(min=1, help="Number of classes per image.")] = 5,
     abstain_below: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Also abstain where the probability is lower."),
+        typer.Option(min=0, max=1, help="Also abstain below this probability."),
     ] = None,
     device: flags.Device = "auto",
     threads: flags.Threads = None,
     trust: flags.Trust = False,
 ) -> None:
-    """Classify images: class, probability, the next best classes, and where not to trust the
-    answer.
-    """
+    """Classify images: class, probability, the next best classes, and whether to abstain."""
     from longtail.runs.images import images_at
 
     found = images_at(paths)
@@ -60,7 +57,7 @@ def predict(
     )
     if found.others:
         console.print(
-            f"left out, because their suffix is not that of an image: {found.others:,}",
+            f"ignored files without an image suffix: {found.others:,}",
             markup=False,
         )
     kind = format or ("json" if out is not None and out.suffix.lower() == ".json" else "csv")
@@ -77,21 +74,17 @@ def predict(
                 write.rows({"path": str(path)} | record for path, record in records)
             advance(len(part.paths) + len(part.bad))
         if not good:
-            raise LongtailError(
-                f"expected at least one readable image, got {bad:,} that cannot be read"
-            )
+            raise LongtailError(f"none of the {bad:,} images can be read: see the reasons above")
         write.end()
     rule = loaded.thresholds is not None or abstain_below is not None
-    told = (
-        f"{unsure:,} better left to a person: abstain"
+    note = (
+        f"{unsure:,} with abstain: leave these to a person"
         if rule
-        else "nothing says when to abstain: pass --abstain-below 0.5, for instance"
+        else "no threshold for abstaining: pass --abstain-below 0.5, for instance"
     )
-    console.print(f"classified: {good:,} ({told})", markup=False)
+    console.print(f"classified: {good:,} ({note})", markup=False)
     if bad:
-        console.print(
-            f"skipped, because they cannot be read: {bad:,}", markup=False, style="yellow"
-        )
+        console.print(f"skipped unreadable images: {bad:,}", markup=False, style="yellow")
     if out is not None:
         tables.say(f"written: {out}")
         tables.next_step(
@@ -100,43 +93,46 @@ def predict(
 
 
 class _Csv:
-    """A line for each image; the second best class is class_2, and so on; the classes of a set are
-    separated by semicolons.
+    """One line per image; class_2 is the second best class, and so on.
+
+    The classes of a prediction set are separated by semicolons.
     """
 
     def __init__(self, file: TextIO) -> None:
-        self.lines, self.begun = csv.writer(file, lineterminator="\n"), False
+        self.lines, self.started = csv.writer(file, lineterminator="\n"), False
 
-    def rows(self, found: Iterator[dict[str, Any]]) -> None:
-        for row in found:
+    def rows(self, records: Iterator[dict[str, Any]]) -> None:
+        for row in records:
             best, _ = row.pop("top"), row.pop("level", None)
             row |= {
                 f"{name}_{place}": value
-                for place, own in enumerate(best[1:], start=2)
-                for name, value in own.items()
+                for place, entry in enumerate(best[1:], start=2)
+                for name, value in entry.items()
             }
-            if not self.begun:
+            if not self.started:
                 self.lines.writerow(row)
             row["abstain"] = str(row["abstain"]).lower()
             self.lines.writerow(
-                ";".join(own) if isinstance(own, list) else own for own in row.values()
+                ";".join(value) if isinstance(value, list) else value for value in row.values()
             )
-            self.begun = True
+            self.started = True
 
     def end(self) -> None:
         pass
 
 
 class _Json:
-    """A list with one object for each image, written as it grows."""
+    """A list with one object per image, written incrementally."""
 
     def __init__(self, file: TextIO) -> None:
-        self.file, self.begun = file, False
+        self.file, self.started = file, False
 
-    def rows(self, found: Iterator[dict[str, Any]]) -> None:
-        for row in found:
-            self.file.write((",\n" if self.begun else "[\n") + json.dumps(row, ensure_ascii=False))
-            self.begun = True
+    def rows(self, records: Iterator[dict[str, Any]]) -> None:
+        for row in records:
+            self.file.write(
+                (",\n" if self.started else "[\n") + json.dumps(row, ensure_ascii=False)
+            )
+            self.started = True
 
     def end(self) -> None:
         self.file.write("\n]\n")
@@ -144,14 +140,15 @@ class _Json:
 
 @contextmanager
 def written(out: Path | None) -> Iterator[TextIO]:
-    """A file that is whole or not there. Pipes, devices and what a link leads to are written in
-    place; without `out` it is the terminal.
+    """Open `out` for an atomic write, or stdout without it.
+
+    Pipes, devices and the targets of links are written in place.
     """
     if out is None:
         yield sys.stdout
         return
     if out.is_dir():
-        raise LongtailError(f"expected a file for --out, got a folder at {out}")
+        raise LongtailError(f"--out must be a file, got the folder {out}")
     if out.exists() and (out.is_symlink() or not out.is_file()):
         with out.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             yield file
@@ -165,7 +162,7 @@ def written(out: Path | None) -> Iterator[TextIO]:
 
 @contextmanager
 def progress(console: Console, images: int) -> Iterator[Any]:
-    """A bar on the error output, where someone is watching."""
+    """A progress bar on stderr, if that is a terminal."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,

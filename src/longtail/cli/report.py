@@ -18,16 +18,14 @@ def report(
         Path | None,
         typer.Option(
             help=(
-                "The file; report.html in the run's folder, or in this one for several, unless"
-                " given."
+                "The HTML file; by default report.html in the run folder, or in the current folder"
+                " for several runs."
             )
         ),
     ] = None,
     across: Across = None,
 ) -> None:
-    """Write one HTML file about a run, or about several beside each other; it needs no network and
-    no server.
-    """
+    """Write a self-contained HTML report about one run, or about several side by side."""
     from longtail.report.public import write_report
 
     path, folders, warnings = write_report(runs, out, across=across or [])

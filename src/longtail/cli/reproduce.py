@@ -1,4 +1,4 @@
-"""`longtail reproduce`: a published row, run again."""
+"""`longtail reproduce`: run a published result again."""
 
 from __future__ import annotations
 
@@ -14,23 +14,27 @@ from longtail.cli import flags, tables
 
 def reproduce(
     name: Annotated[
-        str | None, typer.Argument(help="A published row; without it, all are listed.")
+        str | None, typer.Argument(help="A published row; lists all if omitted.")
     ] = None,
     smoke: Annotated[
         bool,
-        typer.Option("--smoke", help="The same recipe on long-tailed digits: minutes on a CPU."),
+        typer.Option(
+            "--smoke", help="Train the same recipe on long-tailed digits: minutes on a CPU."
+        ),
     ] = False,
     seeds: Annotated[
-        str | None, typer.Option(help="Seeds, separated by commas; those of the row unless given.")
+        str | None, typer.Option(help="Seeds, separated by commas; by default those of the row.")
     ] = None,
     set: Annotated[
         list[str] | None,
-        typer.Option("--set", help="KEYWORD=VALUE, for what a row needs; may be repeated."),
+        typer.Option(
+            "--set", help="KEYWORD=VALUE, such as a file that the row needs; may be repeated."
+        ),
     ] = None,
     jobs: flags.Jobs = 1,
     root: flags.Root = None,
     out: Annotated[
-        Path | None, typer.Option(help="The folder of its runs; runs/reproduce/NAME unless given.")
+        Path | None, typer.Option(help="The folder of the runs; by default runs/reproduce/NAME.")
     ] = None,
     device: flags.Device = "auto",
     precision: flags.Precision = "auto",
@@ -39,7 +43,7 @@ def reproduce(
     save_every: flags.SaveEvery = 10.0,
     dry_run: flags.DryRun = False,
 ) -> None:
-    """Run a published row again with its settings: is the result inside the published band?"""
+    """Train a published row again and check whether the result is in the published range."""
     from longtail.experiments import reproduce as experiment
 
     if name is None:
@@ -64,39 +68,39 @@ def reproduce(
         tables.say("Dry run of one seed: nothing was written.")
         tables.next_step("the same command without --dry-run")
         return
-    found = experiment.reproduce(name, smoke=smoke, out=out, jobs=jobs, progress=tables, **options)
-    _print_verdict(found)
-    runs, folder = found["runs"], experiment.folder_of(name, smoke=smoke, out=out)
+    result = experiment.reproduce(name, smoke=smoke, out=out, jobs=jobs, progress=tables, **options)
+    _print_verdict(result)
+    runs, folder = result["runs"], experiment.folder_of(name, smoke=smoke, out=out)
     steps = [f"longtail report {quote(runs[0])}"] if runs else []
     tables.next_step(*steps, *[f"longtail compare {quote(str(folder))}"] * (len(runs) > 1))
-    if found["verdict"] != "inside":
+    if result["verdict"] != "inside":
         raise typer.Exit(1)
 
 
 def _print_rows() -> None:
     from longtail.recipes.published import listed
 
-    tables.say("Percent of test images, with the band in which a reproduction lies.\n")
+    tables.say("Accuracy on test images in percent, with the range expected of a reproduction.\n")
     for source, rows in listed().items():
         tables.pairs(source, rows)
     tables.say(
-        "Costs are what the authors state; --dry-run estimates yours. What a row needs is given"
-        " with --set, images with --root. --smoke runs the same recipe on long-tailed digits in"
-        " minutes."
+        "Costs are those stated by the authors; --dry-run estimates the cost on this machine. Pass"
+        " files that a row needs with --set, and images with --root. --smoke trains the same recipe"
+        " on long-tailed digits in minutes."
     )
 
 
-def _print_verdict(found: Mapping[str, Any]) -> None:
-    expected, measured = found["expected"], found["measured"]
+def _print_verdict(result: Mapping[str, Any]) -> None:
+    expected, measured = result["expected"], result["measured"]
     deviation = "" if measured["deviation"] is None else f" ± {100 * measured['deviation']:.1f}"
     mean = "-" if measured["mean"] is None else f"{100 * measured['mean']:.1f}{deviation}"
     value, low, high = (f"{100 * expected[name]:.1f}" for name in ("value", "low", "high"))
     seeds, band = ", ".join(measured["seeds"]), f"{low} to {high}"
-    cells = [found["name"], found["kind"], mean, seeds, value, band, found["verdict"]]
+    cells = [result["name"], result["kind"], mean, seeds, value, band, result["verdict"]]
     columns = ["row", "what", "measured", "seeds", "expected", "band", "verdict"]
     tables.grid(columns, [cells], left=2)
     tables.say(
-        f"{found['metric']} in percent; expected: {expected['source']}; band: {expected['band']}"
+        f"{result['metric']} in percent; expected: {expected['source']}; band: {expected['band']}"
     )
-    for remark in found["remarks"]:
+    for remark in result["remarks"]:
         tables.say(f"note: {remark}")

@@ -1,4 +1,4 @@
-"""`longtail serve`: a page where a run can be tried, and a JSON interface for programs."""
+"""`longtail serve`: a web page to try a run, and a JSON API."""
 
 from __future__ import annotations
 
@@ -18,17 +18,21 @@ from longtail.errors import LongtailError, MissingExtra
 def serve(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     host: Annotated[
-        str, typer.Option(help="The address to listen on; only this machine reaches the usual one.")
+        str,
+        typer.Option(help="The address to listen on; by default only this machine can connect."),
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")
+        int, typer.Option(min=0, max=65535, help="The port; 0 picks a free one.")
     ] = 8000,
-    max_megabytes: Annotated[float, typer.Option(help="The largest upload.")] = 10.0,
+    max_megabytes: Annotated[
+        float, typer.Option(help="The largest accepted upload in megabytes.")
+    ] = 10.0,
     device: flags.Device = "auto",
     trust: flags.Trust = False,
 ) -> None:
-    """Try a finished run in the browser: upload a picture, see its classes and where the network
-    looked. Stop it with Ctrl-C.
+    """Try a finished run in the browser: upload an image, see its classes and a saliency map.
+
+    Stop it with Ctrl-C.
     """
     missing = [
         name
@@ -36,9 +40,7 @@ def serve(
         if importlib.util.find_spec(name) is None
     ]
     if missing:
-        raise MissingExtra(
-            f"expected {', '.join(missing)} to serve, got none: run pip install 'longtail[serve]'"
-        )
+        raise MissingExtra(f"serving needs {', '.join(missing)}: run pip install 'longtail[serve]'")
     listening = _socket(host, port)
     with listening:
         import uvicorn
@@ -50,12 +52,11 @@ def serve(
         address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         if not _is_loopback(host):
             tables.warn(
-                f"everyone who can reach {host} can ask this network, and nobody is asked for a"
-                " password"
+                f"anyone who can connect to {host} can use this network: there is no authentication"
             )
         tables.say(f"serving {run} at {address} (stop with Ctrl-C)")
         tables.next_step(f"open {address}", f"curl -F image=@photo.jpg {address}/predict")
-        # A queue of more requests than these is refused: each may hold an upload.
+        # Refuse more requests than this: each may hold an upload in memory.
         settings = uvicorn.Config(
             app, log_level="warning", limit_concurrency=32, server_header=False
         )
@@ -64,14 +65,14 @@ def serve(
 
 
 def _socket(host: str, port: int) -> socket.socket:
-    """Take the port before the network is loaded, so that a taken one is said at once and in words."""
+    """Bind the port before loading the network, so that a port in use fails at once."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        # Already listening: whoever is early waits, and is not refused
+        # It listens already, so early requests wait instead of failing
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise LongtailError(
-            f"expected a free port at {host}, got {port} ({error.strerror}): pass another --port"
+            f"cannot listen on {host}, port {port} ({error.strerror}): pass another --port"
         ) from error
 
 

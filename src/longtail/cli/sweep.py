@@ -1,4 +1,4 @@
-"""`longtail sweep`: every combination, or a search."""
+"""`longtail sweep`: train every combination, or search on validation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOT_FLAGS = ("data", "out")
 
 
 def sweep(context: typer.Context, **values: Any) -> None:
-    """Train every combination of recipes, keywords and seeds, or search on validation, and compare."""
+    """Train every combination of recipes, keywords and seeds, or search on validation; compare."""
     typed = [
         name
         for name in values
@@ -32,11 +32,11 @@ def sweep(context: typer.Context, **values: Any) -> None:
         if values[name] is not None:
             raise LongtailError(
                 f"--{name} has no effect without --search: add --search KEYWORD=LOW..HIGH, "
-                "or leave it out"
+                "or remove it"
             )
     from longtail.experiments.sweeps import sweep as run
 
-    found = run(
+    result = run(
         values["recipes"],
         values["data"],
         name=values["name"],
@@ -45,17 +45,19 @@ def sweep(context: typer.Context, **values: Any) -> None:
         progress=tables,
         **arguments,
     )
-    if found.table is not None:
-        tables.print_comparison(found.table)
-    for path in found.plots:
+    if result.table is not None:
+        tables.print_comparison(result.table)
+    for path in result.plots:
         tables.say(f"plot: {path}")
-    _stop_if_diverged(found.diverged, len(found.runs) + len(found.diverged))
-    # Differences are over the first, as in the table above.
-    is_first = found.by or found.runs[0] == min(found.runs)
-    first = [] if is_first else [found.runs[0]]
-    options = [f"--across={name}" for name in found.across] + [f"--by={name}" for name in found.by]
-    words = ["longtail", "compare", *map(str, [*first, found.folder]), *options]
-    tables.next_step(join([*words, "--out", f"{found.folder}/comparison.csv"]))
+    _stop_if_diverged(result.diverged, len(result.runs) + len(result.diverged))
+    # The first run is the baseline, as in the table above.
+    is_first = result.by or result.runs[0] == min(result.runs)
+    first = [] if is_first else [result.runs[0]]
+    options = [f"--across={name}" for name in result.across] + [
+        f"--by={name}" for name in result.by
+    ]
+    words = ["longtail", "compare", *map(str, [*first, result.folder]), *options]
+    tables.next_step(join([*words, "--out", f"{result.folder}/comparison.csv"]))
 
 
 def _search(values: Mapping[str, Any], arguments: dict[str, Any]) -> None:
@@ -64,20 +66,20 @@ def _search(values: Mapping[str, Any], arguments: dict[str, Any]) -> None:
     names = (values["recipes"] or "").split(",")
     if values["name"] is not None or len(names) != 1 or not names[0] or not values["data"]:
         raise LongtailError(
-            "expected one recipe and its data to search, got others: "
+            "--search needs one recipe and --data, and no --name: "
             "write `longtail sweep RECIPE --data DATA --search ...`"
         )
     space = flags.pairs(values["search"], "--search KEYWORD=LOW..HIGH or KEYWORD=VALUE,VALUE")
     chosen = {name: values[name] for name in ("trials", "metric") if values[name] is not None}
-    found = search(names[0], values["data"], space, progress=tables, **chosen, **arguments)
-    tables.print_comparison(found.table)
-    tables.say(f"the winner: {found.command}")
-    _stop_if_diverged(found.diverged, len(found.runs) + len(found.diverged))
-    final = [str(SearchFolder(found.folder).final)] if len(found.runs) > 1 else []
-    options = [f"--across={name}" for name in found.across]
+    result = search(names[0], values["data"], space, progress=tables, **chosen, **arguments)
+    tables.print_comparison(result.table)
+    tables.say(f"best settings: {result.command}")
+    _stop_if_diverged(result.diverged, len(result.runs) + len(result.diverged))
+    final = [str(SearchFolder(result.folder).final)] if len(result.runs) > 1 else []
+    options = [f"--across={name}" for name in result.across]
     tables.next_step(
-        join(["longtail", "compare", *final, str(found.best), *options]),
-        join(["longtail", "report", str(found.best)]),
+        join(["longtail", "compare", *final, str(result.best), *options]),
+        join(["longtail", "report", str(result.best)]),
     )
 
 
@@ -88,7 +90,7 @@ def _stop_if_diverged(diverged: Sequence[object], runs: int) -> None:
 
 
 def given_flags(values: Mapping[str, Any], typed: Collection[str] = ()) -> dict[str, Any]:
-    """The data and run flags that were given: these hold against those of a named sweep."""
+    """The data and run flags that were given; they override those of a named sweep."""
     return {
         name: values[name]
         for name in flags.SWEEP

@@ -1,4 +1,4 @@
-"""What the terminal shows: tables, bars, and the next thing to do."""
+"""Terminal output: tables, messages and the next command to try."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 
 def _console(*, stderr: bool = False) -> Console:
-    """Made anew each time, so that it follows a redirected stdout; silent in all processes but the
-    first.
-    """
+    """Created on every call to follow a redirected stdout; silent except in the first process."""
     console = Console(
         highlight=False, soft_wrap=False, quiet=os.environ.get("RANK", "0") != "0", stderr=stderr
     )
@@ -44,12 +42,12 @@ def say(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """Print a warning, beside what may be piped."""
+    """Print a warning to stderr."""
     _console(stderr=True).print(f"warning: {text}", style="yellow", markup=False, soft_wrap=True)
 
 
 def next_step(*commands: str) -> None:
-    """End with what to do next."""
+    """Print the next commands to try."""
     for position, command in enumerate(commands):
         line = Text.assemble(
             ("next: " if position == 0 else "  or: ", "dim"), (command, "bold cyan")
@@ -58,7 +56,7 @@ def next_step(*commands: str) -> None:
 
 
 def pairs(title: str, rows: Mapping[str, str]) -> None:
-    """Print names and what they mean."""
+    """Print names with their descriptions."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
     table.add_column(no_wrap=True, style="bold")
     table.add_column()
@@ -88,13 +86,13 @@ def _table(
         show_edge=False,
     )
     for position, column in enumerate(columns):
-        # May be broken where the terminal is narrow; numbers may not
-        words = position < left or len(column) > 12
+        # Text may wrap on a narrow terminal; numbers may not
+        wraps = position < left or len(column) > 12
         heading = Text(column, style="bold" if column == bold else "")
         table.add_column(
             heading,
             justify="left" if position < left else "right",
-            no_wrap=not words,
+            no_wrap=not wraps,
             overflow="fold",
         )
     for row in rows:
@@ -109,9 +107,7 @@ def grid(
     left: int = 1,
     title: str | None = None,
 ) -> None:
-    """Print rows of text under their headings; the first `left` columns are words, the others
-    numbers.
-    """
+    """Print a table; the first `left` columns are text, the others numbers."""
     console = _console()
     console.print()
     console.print(_table(columns, rows, left=left, title=title))
@@ -123,23 +119,23 @@ def _percent(value: float | None) -> str:
 
 
 def scores(
-    found: Mapping[str, Summary | None],
+    summaries: Mapping[str, Summary | None],
     labels: Mapping[str, Label],
     *,
     headline: str,
     title: str | None = None,
 ) -> None:
-    """Print the scores of summaries side by side, such as overall, balanced and the groups."""
+    """Print the scores of several summaries, such as overall, balanced and per group."""
     from longtail.records.scores import columns, format_score
 
-    present = {name: own for name, own in found.items() if own is not None}
+    present = {name: summary for name, summary in summaries.items() if summary is not None}
     if not present:
-        say("There are no images to evaluate on.")
+        say("There are no images for evaluation.")
         return
-    shown = columns(labels, [score for own in present.values() for score in own["scores"]])
+    shown = columns(labels, [score for one in present.values() for score in one["scores"]])
     rows = [
-        [name, *(format_score(own["scores"].get(score), labels[score]) for score in shown)]
-        for name, own in present.items()
+        [name, *(format_score(summary["scores"].get(score), labels[score]) for score in shown)]
+        for name, summary in present.items()
     ]
     titles = [labels[score]["title"] for score in shown]
     console = _console()
@@ -149,54 +145,58 @@ def scores(
 
 
 def summaries(evaluation: Evaluation | Row) -> None:
-    """Print the scores on validation and test, for each part of a head that has several, with what
-    the numbers mean.
-    """
-    found = {"val": evaluation["val"], "test": evaluation["test"]}
-    whole: dict[str, Summary | None] = {}
-    for name, own in found.items():
-        whole[name] = own
-        whole |= {
+    """Print the scores on validation and test, also per head if there are several, with notes."""
+    splits = {"val": evaluation["val"], "test": evaluation["test"]}
+    lines: dict[str, Summary | None] = {}
+    for name, summary in splits.items():
+        lines[name] = summary
+        lines |= {
             f"{name}, {head} alone": part
-            for head, part in (own.get("heads", {}) if own else {}).items()
+            for head, part in (summary.get("heads", {}) if summary else {}).items()
         }
     scores(
-        whole,
+        lines,
         evaluation["labels"],
         headline=evaluation["headline"]["name"],
         title="accuracy in percent",
     )
-    for name, own in found.items():
-        if own is None:
+    for name, summary in splits.items():
+        if summary is None:
             say(f"{name}: no images")
             continue
-        without = own["classes_without_images"]["count"]
-        top5 = "" if own["top5"] is None else f", top-5 {_percent(own['top5'])}"
-        missing = f", {without} classes without images are not in `balanced`" if without else ""
+        without = summary["classes_without_images"]["count"]
+        top5 = "" if summary["top5"] is None else f", top-5 {_percent(summary['top5'])}"
+        missing = (
+            f", {without} classes without images are excluded from `balanced`" if without else ""
+        )
         means = ""
-        if "h_mean" in own:  # not in rows of earlier versions
+        if "h_mean" in summary:  # absent in rows of earlier versions
             never = (
-                f" ({own['zero_recall']} of its classes never recognised)"
-                if own["zero_recall"]
+                f" ({summary['zero_recall']} classes have recall 0)"
+                if summary["zero_recall"]
                 else ""
             )
             means = (
-                f", macro F1 {_percent(own['macro_f1'])}, G-mean {_percent(own['g_mean'])}, H-mean"
-                f" {_percent(own['h_mean'])}{never}"
+                f", macro F1 {_percent(summary['macro_f1'])}, G-mean {_percent(summary['g_mean'])},"
+                " H-mean"
+                f" {_percent(summary['h_mean'])}{never}"
             )
         say(
-            f"{name}: {own['images']:,} images, groups by {own['group_rule']}{top5}{means}, ECE"
-            f" {own['ece']:.3f}, MCE {own['mce']:.3f} ({own['confidence']}, {own['bins']}"
+            f"{name}: {summary['images']:,} images, groups by {summary['group_rule']}{top5}{means},"
+            " ECE"
+            f" {summary['ece']:.3f}, MCE {summary['mce']:.3f} ({summary['confidence']},"
+            f" {summary['bins']}"
             f" bins){missing}"
         )
 
 
-def details(own: Summary, names: Sequence[str]) -> None:
-    """Print what stands behind the headline: the worst classes, calibration, other priors,
-    prediction sets; `names` are the classes'.
+def details(summary: Summary, names: Sequence[str]) -> None:
+    """Print the worst classes, confusion by group, calibration, other priors and prediction sets.
+
+    `names` are the class names.
     """
-    if "worst" not in own:
-        say("The row has the headline only: it was written by an earlier version.")
+    if "worst" not in summary:
+        say("The run has only the main scores: it was written by an earlier version.")
         return
     console = _console()
     worst = [
@@ -212,17 +212,17 @@ def details(own: Summary, names: Sequence[str]) -> None:
                 f" {_percent(one['confused_share'])}"
             ),
         ]
-        for one in own["worst"]
+        for one in summary["worst"]
         if one["confused_with"] is not None
     ]
     columns = [
         "class",
         "group",
-        "trained",
-        "tested",
+        "train",
+        "test",
         "recall",
         "95% interval",
-        "most often taken for",
+        "most confused with",
     ]
     console.print()
     if worst:
@@ -237,49 +237,51 @@ def details(own: Summary, names: Sequence[str]) -> None:
         console.print()
     console.print(
         _table(
-            *_by_group(own), title="by group: whose images go where, in percent, and calibration"
+            *_by_group(summary),
+            title="by group: predicted group in percent of images, and calibration",
         )
     )
     console.print()
-    priors = own["priors"]
+    priors = summary["priors"]
     ratios = {"forward": "{}:1", "uniform": "even", "backward": "1:{}"}
     headings = [ratios[prior["direction"]].format(prior["k"]) for prior in priors]
     lines = [
         ["accuracy", *(_percent(prior["accuracy"]) for prior in priors)],
-        ["told the prior", *(_percent(prior["known_prior"]) for prior in priors)],
+        ["known prior", *(_percent(prior["known_prior"]) for prior in priors)],
     ]
     most = max(prior["k"] for prior in priors)
     title = (
-        f"accuracy in percent where the most frequent class of training is {most} times as frequent"
-        " as the rarest, to the reverse"
+        f"accuracy in percent under test priors from {most}:1 (most frequent training class :"
+        " rarest)"
+        f" to 1:{most}"
     )
     console.print(_table(["", *headings], lines, title=title))
     console.print()
-    _conformal(own, names)
+    _conformal(summary, names)
 
 
-def _by_group(own: Summary) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows: right, taken by each group, mean confidence, calibration errors."""
-    confusions, rows = own["confusions"], []
+def _by_group(summary: Summary) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows: correct, errors by predicted group, confidence, calibration errors."""
+    confusions, rows = summary["confusions"], []
     for position, name in enumerate(confusions["groups"]):
-        taken, right, found = (
+        taken, right, bins = (
             confusions["matrix"][position],
             confusions["correct"][position],
-            own["reliability"][name],
+            summary["reliability"][name],
         )
         images = sum(taken)
-        if not images or found is None:
+        if not images or bins is None:
             continue
         lost = [number - right * (to == position) for to, number in enumerate(taken)]
         sure = (
             sum(
                 (mean or 0.0) * number
-                for mean, number in zip(found["confidence"], found["images"], strict=True)
+                for mean, number in zip(bins["confidence"], bins["images"], strict=True)
             )
             / images
         )
-        by_class = own["classwise_ece"]["groups"][name]
-        errors = [f"{found['ece']:.3f}", "-" if by_class is None else f"{by_class:.4f}"]
+        by_class = summary["classwise_ece"]["groups"][name]
+        errors = [f"{bins['ece']:.3f}", "-" if by_class is None else f"{by_class:.4f}"]
         rows.append(
             [
                 name,
@@ -290,7 +292,7 @@ def _by_group(own: Summary) -> tuple[list[str], list[list[str]]]:
         )
     return [
         "",
-        "right",
+        "correct",
         *(f"to {name}" for name in confusions["groups"]),
         "confidence",
         "ECE",
@@ -298,43 +300,43 @@ def _by_group(own: Summary) -> tuple[list[str], list[list[str]]]:
     ], rows
 
 
-def _conformal(own: Summary, names: Sequence[str]) -> None:
-    if "conformal" not in own:
-        say("Prediction sets: none, because there are no validation images to calibrate them on.")
+def _conformal(summary: Summary, names: Sequence[str]) -> None:
+    if "conformal" not in summary:
+        say("No prediction sets: there are no validation images to calibrate them on.")
         return
-    found = own["conformal"]
+    sets = summary["conformal"]
     groups = ", ".join(
-        f"{name} {_percent(value)}" for name, value in found["groups"].items() if value is not None
+        f"{name} {_percent(value)}" for name, value in sets["groups"].items() if value is not None
     )
     sizes = ", ".join(
-        f"{name} {value:.1f}" for name, value in found["size_groups"].items() if value is not None
+        f"{name} {value:.1f}" for name, value in sets["size_groups"].items() if value is not None
     )
-    words = {"class": "their own", "group": "their group's", "all": "all", "nothing": "no"}
-    sources = [
-        f"{number:,} by {words[name]} images"
-        for name, number in found["calibrated_on"].items()
+    sources = {"class": "class", "group": "group", "all": "all", "nothing": "no"}
+    calibrated = [
+        f"{number:,} classes by {sources[name]} images"
+        for name, number in sets["calibrated_on"].items()
         if number
     ]
     say(
-        f"Prediction sets promise {_percent(found['level'])}% and hold the class of"
-        f" {_percent(found['coverage'])}% of the images ({groups}; worst class"
-        f" {names[found['worst']['index']]} {_percent(found['worst']['coverage'])}), calibrated on"
-        f" {found['images']:,} validation images ({', '.join(sources)})."
+        f"Prediction sets: nominal coverage {_percent(sets['level'])}%, measured"
+        f" {_percent(sets['coverage'])}% of the images ({groups}; worst class"
+        f" {names[sets['worst']['index']]} {_percent(sets['worst']['coverage'])}), calibrated on"
+        f" {sets['images']:,} validation images ({', '.join(calibrated)})."
     )
     single = (
-        f"; single classes are right in {_percent(found['single_correct'])}%"
-        if found["single_correct"] is not None
+        f"; sets of one class are correct in {_percent(sets['single_correct'])}%"
+        if sets["single_correct"] is not None
         else ""
     )
     say(
-        f"They have {found['size']:.1f} classes on average ({sizes}):"
-        f" {_percent(found['multiple'])}% of the images have more than one,"
-        f" {_percent(found['empty'])}% none, and there the network should abstain{single}."
+        f"They contain {sets['size']:.1f} classes on average ({sizes}):"
+        f" {_percent(sets['multiple'])}% of the sets have more than one,"
+        f" {_percent(sets['empty'])}% are empty, where the network should abstain{single}."
     )
 
 
 def row(finished: Row) -> None:
-    """Print a finished run's numbers."""
+    """Print the results of a finished run."""
     from longtail.records.scores import format_score
 
     summaries(finished)
@@ -352,16 +354,14 @@ def row(finished: Row) -> None:
     )
     caveats = f"; {'; '.join(finished['data']['caveats'])}" if finished["data"]["caveats"] else ""
     say(
-        f"weights: {finished['selection']}{beside}; test-time averaging: {finished['tta']};"
+        f"weights: {finished['selection']}{beside}; test-time augmentation: {finished['tta']};"
         f" {finished['parameters']:,} parameters; {finished['minutes']:.1f} minutes{before}; split"
         f" {finished['data']['hash'][:12]}{caveats}"
     )
 
 
 def unwrapped(doc: str) -> str:
-    """A docstring for a terminal of any width: one line for each paragraph, indented line, or note
-    such as `Cost: ...`.
-    """
+    """Unwrap a docstring: one line per paragraph, indented line, or note such as `Cost: ...`."""
     paragraphs = []
     for paragraph in doc.split("\n\n"):
         lines: list[str] = []
@@ -374,44 +374,44 @@ def unwrapped(doc: str) -> str:
     return "\n\n".join(paragraphs)
 
 
-def recipe(own: Recipe) -> None:
-    """Print a recipe: docstring, keywords, source."""
+def recipe(shown: Recipe) -> None:
+    """Print the docstring, keywords and source of a recipe."""
     from rich.syntax import Syntax
 
     console = _console()
-    console.print(Text(own.name, style="bold"), Text(f"({own.target})", style="dim"))
-    console.print(Text(unwrapped(own.doc) + "\n"))
+    console.print(Text(shown.name, style="bold"), Text(f"({shown.target})", style="dim"))
+    console.print(Text(unwrapped(shown.doc) + "\n"))
     rows = [
         [
             f"--{name.replace('_', '-')}",
-            one.kind,
-            "required" if one.required else str(one.default),
-            meanings(own.name).get(name, ""),
+            parameter.kind,
+            "required" if parameter.required else str(parameter.default),
+            meanings(shown.name).get(name, ""),
         ]
-        for name, one in own.parameters.items()
+        for name, parameter in shown.parameters.items()
     ]
     console.print(_table(["keyword", "type", "default", "meaning"], rows, left=4))
     console.print()
-    console.print(Syntax(own.source, "python", background_color="default", word_wrap=True))
+    console.print(Syntax(shown.source, "python", background_color="default", word_wrap=True))
 
 
-def draw(drawing: Table) -> None:
-    """Print a table that a verb made itself."""
-    _console().print(drawing)
+def print_table(table: Table) -> None:
+    """Print a table of rich."""
+    _console().print(table)
 
 
-def print_comparison(found: Comparison | ColumnTable) -> None:
-    """Print a comparison: in two parts where the terminal is too narrow for one."""
-    console, columns, cells = _console(), found.columns(), found.cells()
-    left = 1 + len(found.lines[0].across)
-    ranked = found.labels[found.headline["name"]]["title"]
+def print_comparison(comparison: Comparison | ColumnTable) -> None:
+    """Print a comparison, as two tables if the terminal is too narrow for one."""
+    console, columns, cells = _console(), comparison.columns(), comparison.cells()
+    left = 1 + len(comparison.lines[0].across)
+    ranked = comparison.labels[comparison.headline["name"]]["title"]
     table = _table(columns, cells, left=left, bold=ranked)
     console.print()
     width = Measurement.get(console, console.options.update(max_width=10_000), table).maximum
     if width <= console.width:
         console.print(table)
     else:  # the scores, then the rest
-        cut = left + len(found.labels)
+        cut = left + len(comparison.labels)
         scores = [line[:cut] for line in cells]
         console.print(_table(columns[:cut], scores, left=left, bold=ranked))
         console.print()
@@ -420,7 +420,8 @@ def print_comparison(found: Comparison | ColumnTable) -> None:
     console.print()
     say("percent; mean ± sample standard deviation over seeds")
     say(
-        "the same for all: " + "; ".join(f"{name}: {value}" for name, value in found.agreed.items())
+        "equal in all runs: "
+        + "; ".join(f"{name}: {value}" for name, value in comparison.agreed.items())
     )
-    for note in found.notes:
+    for note in comparison.notes:
         say(f"note: {note}")

@@ -1,6 +1,6 @@
-"""Run the arms of an experiment, one after another or side by side.
+"""Run the arms of an experiment, sequentially or in parallel.
 
-Finished runs are not run again; those that stopped continue.
+Finished runs are skipped; interrupted runs are resumed.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from longtail.records.layout import RunFolder
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-DIVERGED, REFUSED, STOPPED = 3, 4, 130  # exit codes of a run in its own process
+DIVERGED, REFUSED, STOPPED = 3, 4, 130  # exit codes of a run in a child process
 
 
 class Progress(Protocol):
-    """Where an experiment tells what it does; the command line passes its tables."""
+    """Receives the progress of an experiment; the command line passes its `tables` module."""
 
     def say(self, text: str) -> None:
-        """Tell what is done."""
+        """Report progress."""
 
     def warn(self, text: str) -> None:
-        """Tell what went wrong, where the rest goes on."""
+        """Report a problem that does not stop the experiment."""
 
     def grid(
         self,
@@ -50,7 +50,7 @@ class Progress(Protocol):
 
 
 class Printed:
-    """Progress as plain lines, of the first process alone."""
+    """Prints progress as plain lines, in the first process only."""
 
     def say(self, text: str) -> None:
         """Print a line."""
@@ -76,21 +76,21 @@ class Printed:
 
 
 def is_first_process() -> bool:
-    """Whether this process prints and writes for all that `torchrun` started."""
+    """Whether this is the process that prints and writes, of those that `torchrun` started."""
     return os.environ.get("RANK", "0") == "0"
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run of many."""
+    """A run of an experiment."""
 
     recipe: Recipe
     data: str
     seed: int
     folder: Path
     keywords: Mapping[str, Any]
-    flags: Mapping[str, Any]  # of the data and the machine
-    compared: bool = True  # False: others start from it
+    flags: Mapping[str, Any]  # data and run flags of `longtail.train`
+    compared: bool = True  # False: a prerequisite of other runs
 
     def call(self) -> dict[str, Any]:
         """The arguments of `longtail.train`."""
@@ -104,36 +104,36 @@ class Job:
 
     @property
     def finished(self) -> bool:
-        """Whether its row was written."""
+        """Whether the run is complete."""
         return RunFolder(self.folder).is_finished
 
 
 def default_folder(what: str, data: str | Path = "", *more: object) -> Path:
-    """Where runs go unless a folder is given: runs/WHAT-DATA-MORE."""
+    """The default folder of runs: runs/WHAT-DATA-MORE."""
     names = [Path(data).resolve().name] if data else []
     return Path("runs") / "-".join([what, *names, *map(str, more)])
 
 
 def check_flags(flags: Mapping[str, Any], at_once: int = 1) -> dict[str, Any]:
-    """Flags that all runs share; beside others, a run has one thread unless given more."""
+    """Check the flags of all runs; parallel runs get one thread unless `threads` is given."""
     known = RESERVED - {"recipe", "data", "out", "seed", "view_seed", "dry_run", "debug", "help"}
     for name in flags:
         if name not in known:
-            more = "; keywords of a recipe go into `grid` or `settings`"
+            more = "; pass keywords of a recipe in `grid` or `settings`"
             raise unknown("data or run flag", name, known, more=more)
     if at_once < 1:
-        raise LongtailError(f"expected --jobs of at least 1, got {at_once}")
-    alone = at_once == 1 or flags.get("threads") is not None
-    return {**flags} if alone else {**flags, "threads": 1}
+        raise LongtailError(f"--jobs must be at least 1, got {at_once}")
+    one_thread = at_once > 1 and flags.get("threads") is None
+    return {**flags, "threads": 1} if one_thread else {**flags}
 
 
 def run_folder(arm: Arm, seed: int, folder: Path) -> Path:
-    """The folder of an arm's run, in that of its experiment."""
+    """The run folder of an arm, inside the folder of its experiment."""
     return folder / arm.folder.replace("{seed}", str(seed if arm.seed is None else arm.seed))
 
 
 def settings_of(experiment: Experiment, arm: Arm, seed: int, folder: Path) -> dict[str, Any]:
-    """The settings of an arm's run, with the folders of its prerequisites and its seed filled in."""
+    """The settings of an arm, with the folders of its prerequisites and the seed filled in."""
     settings = {}
     for name, value in arm.settings.items():
         if isinstance(value, str) and value[1:-1] in experiment.prerequisites:
@@ -143,8 +143,9 @@ def settings_of(experiment: Experiment, arm: Arm, seed: int, folder: Path) -> di
 
 
 def jobs_of(experiment: Experiment, folder: Path) -> list[Job]:
-    """The runs of an experiment: prerequisites, then every arm with every seed. Checks all
-    settings.
+    """The runs of an experiment: prerequisites, then every arm with every seed.
+
+    All settings are checked.
     """
 
     def job(arm: Arm, seed: int, *, compared: bool) -> Job:
@@ -181,19 +182,19 @@ def run_jobs(
     progress: Progress | None = None,
     finished: Callable[[Job], object] = lambda job: None,
 ) -> list[Path]:
-    """Train every job, those that others start from first.
+    """Train every job, prerequisites first.
 
     Args:
         jobs: What to train.
-        at_once: How many side by side.
-        apart: Whether each run has its own process, with its output in a log file beside its
-            folder; only where there are several at once unless given.
-        progress: Where to tell what is done; printed unless given.
-        finished: Called with each job that has reached its end.
+        at_once: Number of parallel runs.
+        apart: Run every job in a child process that writes its output to a log file; by default
+            only if `at_once` is larger than 1.
+        progress: Receives messages; printed by default.
+        finished: Called with every job that has finished.
 
     Returns:
-        The folders of the runs that diverged, and of those that would have started from them. They
-        did not keep the others from running.
+        The folders of the runs that diverged, and of those that depend on them. All other runs
+        are finished.
     """
     progress, apart = progress or Printed(), at_once > 1 if apart is None else apart
     diverged: list[Path] = []
@@ -209,7 +210,9 @@ def run_jobs(
         for number, job in enumerate(jobs, start=1):
             lost = {*map(str, job.keywords.values())} & {*map(str, diverged)} if compared else set()
             if lost:
-                progress.warn(f"{job.folder}: it starts from {', '.join(lost)}, which diverged")
+                progress.warn(
+                    f"{job.folder} was skipped: it starts from {', '.join(lost)}, which diverged"
+                )
                 diverged.append(job.folder)
             elif job.compared is compared:
                 wave.append((number, job))
@@ -227,9 +230,9 @@ def run_jobs(
 def run_all(
     work: Callable[[Item], Result], items: Sequence[Item], *, at_once: int
 ) -> Iterator[Result]:
-    """Do some work for every item, for so many at once.
+    """Apply `work` to every item, `at_once` of them in parallel threads.
 
-    An error or Ctrl-C stops what runs; all of it has saved when this ends.
+    An error or Ctrl-C terminates the child processes, which save a checkpoint before they exit.
     """
     if at_once == 1:
         yield from map(work, items)
@@ -238,13 +241,13 @@ def run_all(
         with ThreadPoolExecutor(at_once) as pool:
             futures = [pool.submit(work, item) for item in items]
             try:
-                # As they end: an error is raised when it happens, not when all before have ended.
+                # In order of completion, so that an error is raised as soon as it happens
                 for future in as_completed(futures):
                     yield future.result()
             except BaseException as error:
                 for future in futures:
                     future.cancel()
-                with _starting:  # no thread of the pool begins another process from here on
+                with _starting:  # no thread starts another process after this
                     _stopping.set()
                 for child in list(_children):
                     child.terminate()
@@ -252,17 +255,17 @@ def run_all(
                     from longtail.engine.stopping import Stopped
 
                     raise Stopped(
-                        "stopped; everything is saved. The same command continues"
+                        "stopped; everything is saved. Run the same command to resume"
                     ) from None
                 raise
     finally:
-        _stopping.clear()  # every thread of the pool has ended
+        _stopping.clear()  # all threads of the pool have ended
 
 
 def run_job(job: Job, *, apart: bool = False) -> str | None:
-    """Train a job to its end, here or in its own process. Gives the reason if it diverged."""
+    """Train a job, in this process or a child process. Returns the reason if it diverged."""
     if apart and not job.finished:
-        return _apart(job)
+        return _run_in_child(job)
     from longtail.core import NonFinite
     from longtail.engine.stopping import Stopped
     from longtail.runs import train
@@ -272,36 +275,34 @@ def run_job(job: Job, *, apart: bool = False) -> str | None:
             train(**job.call())
         except NonFinite as error:
             return str(error)
-        except Stopped:  # whose message is how to continue one run
-            raise Stopped(_continue(job)) from None
+        except Stopped:  # its message explains how to resume a single run
+            raise Stopped(_stopped_message(job)) from None
     return None
 
 
-_here = threading.Lock()  # torch's threads and generators belong to the process
+_here = threading.Lock()  # torch's threads and random generators are global to the process
 _children: set[subprocess.Popen[bytes]] = set()
 _starting, _stopping = threading.Lock(), threading.Event()
 
 
-def _continue(job: Job) -> str:
-    return (
-        f"{job.folder} was stopped and has saved; the same command continues it and does the rest"
-    )
+def _stopped_message(job: Job) -> str:
+    return f"{job.folder} was stopped and is saved; run the same command to resume"
 
 
 def _log(job: Job) -> Path:
     return RunFolder(job.folder).log
 
 
-def _apart(job: Job) -> str | None:
+def _run_in_child(job: Job) -> str | None:
     log = _log(job)
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file, _starting:
         if _stopping.is_set():
             raise ChildProcessError(
-                f"{job.folder} was not started, for another run has failed: "
-                "the same command does the rest"
+                f"{job.folder} was not started because another run failed: "
+                "run the same command to resume"
             )
-        # In a new session Ctrl-C reaches this process alone, which then makes its children save.
+        # In a new session Ctrl-C reaches only this process, which then terminates its children.
         child = subprocess.Popen(
             [sys.executable, "-m", "longtail.experiments.jobs"],
             stdin=subprocess.PIPE,
@@ -312,7 +313,7 @@ def _apart(job: Job) -> str | None:
         _children.add(child)
     try:
         assert child.stdin is not None
-        with child.stdin as line:  # closed when this process ends, which tells the child so
+        with child.stdin as line:  # its end tells the child that this process is gone
             line.write(json.dumps(job.call(), default=str).encode() + b"\n")
             line.flush()
             code = child.wait()
@@ -321,24 +322,25 @@ def _apart(job: Job) -> str | None:
     if code == 0:
         return None
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    last = lines[-1] if lines else f"it ended with code {code}"
+    last = lines[-1] if lines else f"exit code {code}"
     if code == DIVERGED:
         return last
     if code in (STOPPED, -signal.SIGTERM):
         from longtail.engine.stopping import Stopped
 
-        raise Stopped(_continue(job))
+        raise Stopped(_stopped_message(job))
     message = f"{job.folder} failed: {last.removeprefix('error: ')} (its output is in {log})"
-    # Anything else, such as no memory, no disk or a kill, is no fault of its keywords.
+    # Other failures, such as lack of memory or disk, do not depend on the keywords.
     raise LongtailError(message) if code == REFUSED else ChildProcessError(message)
 
 
 def _child() -> None:
-    """The process of a run: one line of JSON says what to train. It saves and stops when its parent
-    is gone.
+    """Entry point of a child process: train what one line of JSON on stdin describes.
+
+    It saves and stops when its parent is gone.
     """
     request = json.loads(sys.stdin.buffer.readline())
-    threading.Thread(target=_watch, daemon=True).start()
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
     from longtail.core import NonFinite
     from longtail.runs import train
 
@@ -358,8 +360,8 @@ def _child() -> None:
         )
 
 
-def _watch() -> None:
-    os.read(0, 1)  # nothing more is ever sent: it returns when the other end is closed
+def _stop_with_parent() -> None:
+    os.read(0, 1)  # nothing more is sent: returns when the parent closes its end
     os.kill(os.getpid(), signal.SIGTERM)
 
 

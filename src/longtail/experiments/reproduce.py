@@ -1,4 +1,4 @@
-"""A published row, run again: inside its band or outside."""
+"""Run a published result again and check whether it is inside the expected band."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def reproduce(
     progress: Progress | None = None,
     **flags: Any,
 ) -> dict[str, Any]:
-    """Train a published row again with its settings; is the result inside the published band?
+    """Train a published row again and check whether the result is in the expected band.
 
     Args:
-        name: A published row, as `longtail reproduce` lists them.
+        name: A published row, as listed by `longtail reproduce`.
         smoke: Train the same recipe on long-tailed digits instead: minutes on a CPU.
-        seeds: Those of the row unless given.
-        settings: Keywords that only you have, such as `{"pretrained": PATH}`, or others.
-        out: The folder of the runs; runs/reproduce/NAME unless given.
-        jobs: Runs at once, each a process with one thread unless `threads` is given.
-        progress: Where to tell what is done; printed unless given.
+        seeds: By default those of the row.
+        settings: Keywords to change or to add, such as `{"pretrained": PATH}`.
+        out: The folder of the runs; by default runs/reproduce/NAME.
+        jobs: Number of parallel runs, each a process with one thread unless `threads` is given.
+        progress: Receives messages; printed by default.
         flags: Run flags of `longtail.train`, and `root`.
 
     Returns:
-        The content of reproduce.json: the verdict, and all it rests on.
+        The content of reproduce.json: the verdict with the measured and expected values.
     """
     from longtail.records.documents import write_document
 
@@ -61,12 +61,12 @@ def reproduce(
     progress = progress or Printed()
     progress.say(f"{name}: {describe(row, planned[0], small)[0]}")
     diverged = run_jobs(planned, at_once=jobs, progress=progress)
-    found = evaluate(row, small, planned, diverged=diverged)
+    result = evaluate(row, small, planned, diverged=diverged)
     if is_first_process():
         path = SearchFolder(folder).reproduction
-        write_document(path, found)
+        write_document(path, result)
         progress.say(f"written: {path}")
-    return found
+    return result
 
 
 def dry_run(
@@ -98,22 +98,20 @@ def row_of(name: str) -> Published:
 
 
 def smoke_of(name: str) -> Smoke:
-    """The smoke of a published row."""
+    """The smoke test of a published row."""
     row = row_of(name)
     if row.smoke is None:
-        why = (
-            f"which is small itself ({row.cost})"
+        reason = (
+            f"it is small itself ({row.cost})"
             if row.data == "digits-lt"
-            else "which has none: its recipe learns too slowly for one"
+            else "its recipe learns too slowly for one"
         )
-        raise LongtailError(
-            f"expected --smoke with a row that has one, got {name}, {why}: leave it out"
-        )
+        raise LongtailError(f"{name} has no smoke test, because {reason}: remove --smoke")
     return smokes()[row.smoke]
 
 
 def folder_of(name: str, *, smoke: bool = False, out: str | Path | None = None) -> Path:
-    """Where the runs of a row go."""
+    """The folder of the runs of a published row."""
     return Path(out) if out else Path("runs") / "reproduce" / (f"{name}-smoke" if smoke else name)
 
 
@@ -126,10 +124,19 @@ def plan(
     settings: Mapping[str, Any] | None = None,
     flags: Mapping[str, Any] | None = None,
 ) -> list[Job]:
-    """The runs of a published row or of its smoke, checked before any of them runs."""
+    """The runs of a published row or of its smoke test; all settings are checked.
+
+    Args:
+        row: The published row.
+        folder: The folder of the runs.
+        smoke: Run this smoke test instead of the row.
+        seeds: By default those of the row, or 0 for a smoke test.
+        settings: Keywords to change or to add.
+        flags: Data and run flags.
+    """
     recipe, changed = read(row.recipe), dict(settings or {})
     for name in changed:
-        recipe.parameter(name)  # refuses an unknown one
+        recipe.parameter(name)  # raises for an unknown keyword
     missing = [name for name in row.needs if changed.get(name) is None and smoke is None]
     if missing:
         raise LongtailError(
@@ -138,7 +145,7 @@ def plan(
         )
     others = dict(flags or {})
     root = {"root": others.pop("root")} if "root" in others else {}
-    data, keywords, usual, fixed = (
+    data, keywords, default_seeds, fixed = (
         ("digits-lt", smoke.keywords, (0,), {})
         if smoke is not None
         else (row.data, row.keywords, row.seeds, {**row.flags(), **root})
@@ -146,27 +153,27 @@ def plan(
     experiment = Experiment(
         data=data,
         arms=[Arm(recipe=row.recipe, settings={**keywords, **changed})],
-        seeds=check_seeds(seeds) if seeds else usual,
+        seeds=check_seeds(seeds) if seeds else default_seeds,
         flags={**fixed, **others},
     )
     return jobs_of(experiment, folder)
 
 
 def describe(row: Published, job: Job, smoke: Smoke | None) -> tuple[str, list[str]]:
-    """What these runs are called, and the remarks that belong to them.
+    """The kind of these runs, and remarks about them.
 
-    Fewer epochs than published are a smoke, whoever asked for them.
+    Runs with fewer epochs than published count as a smoke test.
     """
     recipe = read(row.recipe)
     if smoke is not None:
         remarks = [
-            "A smoke on digits-lt, with the band of our own three seeds"
+            "A smoke test on digits-lt, with the band of three reference seeds"
             f" (benchmarks/results/digits_lt_smokes/{smoke.arm}): it shows that the recipe runs"
-            " here and learns, and says nothing about the published number."
+            " and learns on this machine, and does not verify the published number."
         ]
         changed = _changed(recipe.keywords(smoke.keywords), job)
         if changed:
-            remarks.append(f"This is not the smoke that the band is of: {'; '.join(changed)}.")
+            remarks.append(f"The settings are not those of the band: {'; '.join(changed)}.")
         return "smoke", remarks
     needed = {name: job.keywords[name] for name in row.needs}
     expected = recipe.keywords({**row.keywords, **needed})
@@ -177,7 +184,7 @@ def describe(row: Published, job: Job, smoke: Smoke | None) -> tuple[str, list[s
         if name.endswith("epochs") and (job.keywords[name] or 0) < (expected[name] or 0)
     ]
     kind = "smoke" if fewer else "with other settings" if changed else "reproduction"
-    remarks = [f"This is no reproduction: {'; '.join(changed)}."] if changed else []
+    remarks = [f"This is not a reproduction: {'; '.join(changed)}."] if changed else []
     return kind, remarks + [f"{text[0].upper()}{text[1:]}." for text in row.differs]
 
 
@@ -192,7 +199,7 @@ def _changed(expected: Mapping[str, Any], job: Job) -> list[str]:
 def evaluate(
     row: Published, smoke: Smoke | None, jobs: Sequence[Job], *, diverged: Sequence[Path] = ()
 ) -> dict[str, Any]:
-    """The verdict on finished runs, and all it rests on: the content of reproduce.json."""
+    """The verdict on finished runs with all values: the content of reproduce.json."""
     from longtail.records.row import read_row
 
     kind, remarks = describe(row, jobs[0], smoke)
@@ -209,7 +216,7 @@ def evaluate(
     mean = statistics.fmean(values.values()) if values else None
     band, source = row.band, row.source
     if smoke is not None:
-        band = "three deviations of a seed around our mean over three seeds"
+        band = "three standard deviations around the mean of three reference seeds"
         source = f"our own: benchmarks/results/digits_lt_smokes/{smoke.arm}"
     target = smoke or row
     return {

@@ -1,9 +1,9 @@
-"""Search on validation: keywords drawn by Optuna, every trial a run. The test images choose
-nothing.
+"""Search keywords on validation images with Optuna; test images are never used to choose.
 
-In the folder of a search, `search.json` is the request, `search.jsonl` Optuna's journal, `trials`
-has a run for each trial and `final` the runs of the table at the end, but for the winner with the
-first seed, which is its trial."""
+In the folder of a search, `search.json` is the request and `search.jsonl` Optuna's journal.
+`trials` has one run per trial. `final` has the runs of the final table, except the best settings
+with the first seed, which are a trial.
+"""
 
 from __future__ import annotations
 
@@ -47,31 +47,31 @@ SHOWN = 10  # trials in the table
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The winner of a search, and its comparison with the settings that the search started from."""
+    """The best settings of a search, and their comparison with the initial settings."""
 
     folder: Path
-    best: Path  # the run of the winner with the first seed
-    keywords: Mapping[str, Any]  # that the search chose
-    value: float  # of the winner on validation
-    runs: tuple[Path, ...]  # that are compared
+    best: Path  # the run with the best settings and the first seed
+    keywords: Mapping[str, Any]  # chosen by the search
+    value: float  # the validation score of the best run
+    runs: tuple[Path, ...]  # in the comparison
     diverged: tuple[Path, ...]
     table: Comparison | ColumnTable
     across: tuple[str, ...]  # the fields of the comparison that differ
-    command: str  # that trains the winner
+    command: str  # trains the best settings
 
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched, by what, and where."""
+    """A search: recipe, data, search space, metric and folder."""
 
     recipe: Recipe
     data: str
     folder: Path
-    keywords: Mapping[str, Any]  # before the search changes some
+    keywords: Mapping[str, Any]  # the initial ones
     space: Space
-    texts: Mapping[str, str]  # the space as it was typed
+    texts: Mapping[str, str]  # the space as text
     metric: str  # "val/" and the name of a score
-    label: Label  # how that score is shown, and its direction
+    label: Label  # format and direction of that score
     trials: int
     seeds: Sequence[int]
     flags: Mapping[str, Any]
@@ -89,31 +89,29 @@ class Search:
             self.flags,
         )
 
-    def drawn(self, trial: FrozenTrial) -> dict[str, Any]:
+    def sampled(self, trial: FrozenTrial) -> dict[str, Any]:
         """The keywords of a trial."""
-        return {name: own.value(trial.params[name]) for name, own in self.space.items()}
+        return {name: space.value(trial.params[name]) for name, space in self.space.items()}
 
     def trial_job(self, trial: FrozenTrial) -> Job:
         """The run of a trial."""
         return self.job(
-            SearchFolder(self.folder).trial(trial.number + 1).path, self.drawn(trial), self.seeds[0]
+            SearchFolder(self.folder).trial(trial.number + 1).path,
+            self.sampled(trial),
+            self.seeds[0],
         )
 
     def score(self, row: Row) -> float:
-        """What is maximised: a score of which less is better has its sign changed. Reads validation
-        and nothing else.
-        """
+        """The value to maximise, from validation only; negated if a lower score is better."""
         summary, name = row["val"], self.metric.partition("/")[2]
         if summary is None:
             raise LongtailError(
-                f"expected validation images to search on, got none in {self.data}: "
-                "it is too small, or has no room for any"
+                f"a search needs validation images, and {self.data} has none: use more images"
             )
         value = summary["scores"].get(name)
         if value is None:
             raise LongtailError(
-                f"expected validation images for {self.metric}, got none that it could be measured"
-                " on: use another --metric"
+                f"{self.metric} cannot be measured on the validation images: pass another --metric"
             )
         return self.sign * value
 
@@ -123,7 +121,7 @@ class Search:
         return 1 if self.label["higher_is_better"] else -1
 
     def text(self, value: float) -> str:
-        """A value of `score` as people read it."""
+        """Format a value of `score`."""
         return format_score(self.sign * value, self.label)
 
 
@@ -141,20 +139,19 @@ def search(
     progress: Progress | None = None,
     **flags: Any,
 ) -> SearchResult:
-    """Search keywords on validation, train the winner with every seed, compare it with the
-    defaults.
+    """Search keywords on validation, train the best with every seed, compare with the defaults.
 
     Args:
-        recipe: Its name, or package.module:function.
+        recipe: A name, or package.module:function.
         data: A known name, or a path.
         space: Keyword -> "LOW..HIGH", "log:LOW..HIGH" or "VALUE,VALUE".
-        trials: How many settings are tried; those of earlier calls count.
-        metric: "val/" and the name of a score, which chooses; the headline of the data unless given.
-        seeds: Trials have the first; the runs at the end have all.
-        settings: Keywords that are fixed.
-        out: The folder of the runs; runs/search-RECIPE-DATA unless given.
-        jobs: Runs at once, each a process with one thread unless `threads` is given.
-        progress: Where to tell what is done; printed unless given.
+        trials: Number of trials, including those of earlier calls.
+        metric: The score to optimize, "val/NAME"; by default the headline of the data.
+        seeds: Trials use the first; the final runs use all.
+        settings: Fixed keywords.
+        out: The folder of the runs; by default runs/search-RECIPE-DATA.
+        jobs: Number of parallel runs, each a process with one thread unless `threads` is given.
+        progress: Receives messages; printed by default.
         flags: Data and run flags of `longtail.train`, for every run.
     """
     wanted = plan(
@@ -190,29 +187,26 @@ def plan(
     progress: Progress | None = None,
     **flags: Any,
 ) -> Search:
-    """What the arguments of `search` ask for; everything is checked before anything runs."""
+    """Build a `Search` from the arguments of `search`, and check all of them."""
     from longtail.data.open import open_data
     from longtail.runs.identity import check_outside
     from longtail.scoring.scorer import scorer_for
 
     if flags.get("protocol") == "paper":
         raise LongtailError(
-            "expected --protocol holdout to search, got paper, which has no validation images: "
-            "what would choose is the test set. "
-            "Search with holdout, then train what it finds with paper"
+            "a search needs validation images, and --protocol paper has none: "
+            "search with --protocol holdout, then train the best settings with paper"
         )
     if trials < 1:
-        raise LongtailError(f"expected --trials of at least 1, got {trials}")
+        raise LongtailError(f"--trials must be at least 1, got {trials}")
     known, fixed = read(recipe), {}
     for name, value in (settings or {}).items():
         parameter = known.parameter(name)
         if name in space:
-            raise LongtailError(
-                f"expected {name} in --set or in --search, got it in both: leave one out"
-            )
+            raise LongtailError(f"{name} is in both --set and --search: remove one of them")
         if isinstance(value, str) and not parameter.many and "," in value:
             raise LongtailError(
-                f"expected one value in --set {name}={value} beside --search, got several: "
+                f"--set {name}={value} has several values, but a search takes one: "
                 f"write --search {name}={value}"
             )
         fixed[name] = parameter.parse(value) if isinstance(value, str) else value
@@ -224,8 +218,8 @@ def plan(
     metric = metric or f"val/{scorer.headline}"
     if metric not in scores:
         raise LongtailError(
-            f"expected --metric {', '.join(scores)}, got {metric!r}"
-            + ": the test set must not choose" * ("test" in metric)
+            f"--metric must be one of {', '.join(scores)}, got {metric!r}"
+            + ": a search must not use test images" * ("test" in metric)
         )
     return Search(
         known,
@@ -245,9 +239,7 @@ def plan(
 
 
 def open_study(search: Search) -> Study:
-    """The study in the folder of a search, new or continued; a folder with another search is
-    refused.
-    """
+    """Create or resume the study in the folder of a search; raises if it has another search."""
     try:
         import optuna
     except ModuleNotFoundError:
@@ -260,10 +252,10 @@ def open_study(search: Search) -> Study:
     from longtail.records.documents import read_document, write_document
     from longtail.records.kinds import SEARCH
 
-    # What tells one search from another; the machine may change.
-    usual = {name: field.default for name, field in data_flags().items()}
-    usual |= {"tta": "none", "adjust": "none"}
-    flags = {name: search.flags.get(name, default) for name, default in usual.items()}
+    # The identity of a search; flags of the machine may change.
+    defaults = {name: field.default for name, field in data_flags().items()}
+    defaults |= {"tta": "none", "adjust": "none"}
+    flags = {name: search.flags.get(name, default) for name, default in defaults.items()}
     texts = {name: None if value is None else str(value) for name, value in flags.items()}
     record = {
         "recipe": search.recipe.name,
@@ -275,18 +267,21 @@ def open_study(search: Search) -> Study:
     files = SearchFolder(search.folder)
     path = files.request
     if path.exists():
-        there = read_document(path, SEARCH)
-        there["flags"] = {**dict.fromkeys(usual), **there["flags"]}  # newer flags had no value
+        stored = read_document(path, SEARCH)
+        stored["flags"] = {
+            **dict.fromkeys(defaults),
+            **stored["flags"],
+        }  # flags added later have no value
         changed = [
-            f"{name}: {there.get(name)} in the folder, {value} requested"
+            f"{name}: {stored.get(name)} in the folder, {value} requested"
             for name, value in record.items()
-            if there.get(name) != value
+            if stored.get(name) != value
         ]
         if changed:
             raise LongtailError(
-                f"expected the search that {search.folder} holds, got another:\n  "
+                f"{search.folder} contains another search:\n  "
                 + "\n  ".join(changed)
-                + "\nchoose another --out"
+                + "\npass another --out"
             )
     elif is_first_process():
         search.folder.mkdir(parents=True, exist_ok=True)
@@ -299,14 +294,14 @@ def open_study(search: Search) -> Study:
 
 
 def _run_trials(search: Search, study: Study) -> FrozenTrial:
-    """Do what is missing of the trials; the best of all."""
+    """Run the missing trials and return the best of all."""
     from optuna.trial import TrialState
 
     from longtail.records.row import read_row
 
     lock, refused = threading.Lock(), list[LongtailError]()
     before = study.get_trials(deepcopy=False)
-    for trial in before:  # killed between two draws: there is no run to continue
+    for trial in before:  # killed while it was sampled: there is no run to resume
         if trial.state == TrialState.RUNNING and set(trial.params) != set(search.space):
             study.tell(trial.number, state=TrialState.FAIL)
     running = [
@@ -318,28 +313,28 @@ def _run_trials(search: Search, study: Study) -> FrozenTrial:
     if done or running:
         search.progress.say(
             f"{search.folder}: {len(done)} of {search.trials} trials were done before"
-            + f", {len(running)} more had begun" * bool(running)
+            + f", {len(running)} more were started" * bool(running)
         )
     missing: list[FrozenTrial | None] = [
         *running,
         *[None] * (search.trials - len(done) - len(running)),
     ]
 
-    def one(begun: FrozenTrial | None) -> None:
+    def run_trial(started: FrozenTrial | None) -> None:
         with lock:
-            trial = _new_trial(search, study) if begun is None else begun
-            twin = _twin(search, study, trial)
+            trial = _new_trial(search, study) if started is None else started
+            twin = _duplicate(search, study, trial)
         job = search.trial_job(trial)
-        again = f" (as trial {twin.number + 1})" if twin else ""
+        note = f" (same as trial {twin.number + 1})" if twin else ""
         search.progress.say(
-            f"trial {trial.number + 1} of {search.trials}: {_words(search.drawn(trial))}{again}"
+            f"trial {trial.number + 1} of {search.trials}: {_to_text(search.sampled(trial))}{note}"
         )
         try:
             reason = None if twin else run_job(job, apart=search.jobs > 1)
         except LongtailError as error:
             if RunFolder(job.folder).has_started():
-                raise  # it has learnt something: an image that cannot be read any more, say
-            with lock:  # keywords that do not go together: another trial may do better
+                raise  # training had started, so the keywords are valid
+            with lock:  # an invalid combination of keywords: try others
                 search.progress.warn(f"{job.folder}: {error}")
                 study.tell(trial.number, state=TrialState.FAIL)
             refused.append(error)
@@ -347,75 +342,82 @@ def _run_trials(search: Search, study: Study) -> FrozenTrial:
         with lock:
             if reason is not None:
                 search.progress.warn(f"{job.folder}: {reason}")
-                study.tell(trial.number, state=TrialState.PRUNED)  # for the sampler: worse than any
+                study.tell(
+                    trial.number, state=TrialState.PRUNED
+                )  # the sampler treats it as worse than all others
                 return
             value = _value(twin) if twin else search.score(read_row(job.folder))
             study.tell(trial.number, value)
             best = winner(study)
-            own = f"trial {trial.number + 1}: {search.metric} {search.text(value)}"
             search.progress.say(
-                f"{own}; best so far {search.text(_value(best))} (trial {best.number + 1})"
+                f"trial {trial.number + 1}: {search.metric} {search.text(value)}; "
+                f"best so far {search.text(_value(best))} (trial {best.number + 1})"
             )
 
-    for _ in run_all(one, missing, at_once=search.jobs):
+    for _ in run_all(run_trial, missing, at_once=search.jobs):
         pass
     if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
         if refused:
             raise refused[-1]
-        raise LongtailError(
-            f"expected a trial that learns, got {search.trials} that diverged: search lower rates"
-        )
+        raise LongtailError(f"all {search.trials} trials diverged: search smaller learning rates")
     return winner(study)
 
 
 def _new_trial(search: Search, study: Study) -> FrozenTrial:
-    """A new trial. Its draws depend on the trials before and on its number, so a search that was
-    interrupted goes on as if it was not.
+    """Sample a new trial.
+
+    The sample depends only on the earlier trials and on its number, so a resumed search continues
+    exactly like one that was not interrupted.
     """
     import numpy as np
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
     from optuna.samplers import TPESampler
 
-    # Hashed, because the first draws of numpy's old generator are alike for some small seeds: 0 and
-    # 3 agree to two digits, twice.
+    # Hashed, because the first samples of numpy's legacy generator are similar for some small
+    # seeds: those of 0 and 3 agree to two digits, twice.
     study.sampler = TPESampler(
         seed=int(np.random.SeedSequence(len(study.get_trials(deepcopy=False))).generate_state(1)[0])
     )
-    drawn: dict[str, Any] = {}
-    for name, own in search.space.items():
-        if isinstance(own, Choices):
-            drawn[name] = CategoricalDistribution(own.texts)
-        elif own.integer:
-            drawn[name] = IntDistribution(int(own.low), int(own.high), log=own.log)
+    distributions: dict[str, Any] = {}
+    for name, space in search.space.items():
+        if isinstance(space, Choices):
+            distributions[name] = CategoricalDistribution(space.texts)
+        elif space.integer:
+            distributions[name] = IntDistribution(int(space.low), int(space.high), log=space.log)
         else:
-            drawn[name] = FloatDistribution(own.low, own.high, log=own.log)
-    number = study.ask(drawn).number
+            distributions[name] = FloatDistribution(space.low, space.high, log=space.log)
+    number = study.ask(distributions).number
     return study.get_trials(deepcopy=False)[number]
 
 
-def _twin(search: Search, study: Study, trial: FrozenTrial) -> FrozenTrial | None:
-    """An earlier trial with the same keywords: its value is known."""
+def _duplicate(search: Search, study: Study, trial: FrozenTrial) -> FrozenTrial | None:
+    """An earlier finished trial with the same keywords."""
     from optuna.trial import TrialState
 
-    wanted = search.drawn(trial)
-    known = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    keywords = search.sampled(trial)
+    finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     return next(
-        (own for own in known if own.number < trial.number and search.drawn(own) == wanted), None
+        (
+            other
+            for other in finished
+            if other.number < trial.number and search.sampled(other) == keywords
+        ),
+        None,
     )
 
 
 def winner(study: Study) -> FrozenTrial:
-    """The best trial, and of equal ones the first."""
+    """The best trial; the first of equal ones."""
     from optuna.trial import TrialState
 
     return max(
         study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)),
-        key=lambda own: (_value(own), -own.number),
+        key=lambda trial: (_value(trial), -trial.number),
     )
 
 
 def _show_trials(search: Search, study: Study, best: FrozenTrial) -> None:
-    """Print the best trials, and draw all."""
+    """Print the best trials, and plot all."""
     from optuna.trial import TrialState
 
     from longtail.records.files import write_text
@@ -425,11 +427,12 @@ def _show_trials(search: Search, study: Study, best: FrozenTrial) -> None:
 
     trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
     done = sorted(
-        (own for own in trials if own.value is not None), key=lambda own: (-_value(own), own.number)
+        (trial for trial in trials if trial.value is not None),
+        key=lambda trial: (-_value(trial), trial.number),
     )
     rows = [
-        [str(own.number + 1), _words(search.drawn(own)), search.text(_value(own))]
-        for own in done[:SHOWN]
+        [str(trial.number + 1), _to_text(search.sampled(trial)), search.text(_value(trial))]
+        for trial in done[:SHOWN]
     ]
     more = f"; {len(trials) - len(done)} diverged" if len(done) < len(trials) else ""
     search.progress.grid(
@@ -440,18 +443,18 @@ def _show_trials(search: Search, study: Study, best: FrozenTrial) -> None:
     )
     images = (read_row(search.trial_job(best).folder)["val"] or {"images": 0})["images"]
     search.progress.say(
-        f"Chosen on {images:,} validation images of seed {search.seeds[0]}; the test images chose"
-        " nothing."
+        f"Chosen on {images:,} validation images with seed {search.seeds[0]}; test images were not"
+        " used."
     )
     percent = search.label["format"] == "percent"
     scale = search.sign * (100 if percent else 1)
     panels = [
         Panel(
             name,
-            [(search.drawn(own)[name], scale * _value(own)) for own in done],
-            log=isinstance(own_space, Range) and own_space.log,
+            [(search.sampled(trial)[name], scale * _value(trial)) for trial in done],
+            log=isinstance(space, Range) and space.log,
         )
-        for name, own_space in search.space.items()
+        for name, space in search.space.items()
     ]
     figure = SearchFolder(search.folder).figure
     y = f"{search.metric}{', %' if percent else ''}"
@@ -461,45 +464,46 @@ def _show_trials(search: Search, study: Study, best: FrozenTrial) -> None:
 
 
 def _compare(search: Search, best: FrozenTrial) -> SearchResult:
-    """The winner and the settings that the search started from, each with every seed, in one table."""
+    """Compare the best settings with the initial ones, both with every seed."""
     from longtail.records.kinds import read_recipe
     from longtail.records.row import read_row
-    from longtail.report.comparison import unlike
+    from longtail.report.comparison import differing_fields
     from longtail.report.public import compare
 
-    found, final = search.trial_job(best), SearchFolder(search.folder).final
+    winner_job, final = search.trial_job(best), SearchFolder(search.folder).final
     winners = [
-        search.job(final / f"trial-{found.folder.name}-seed={seed}", search.drawn(best), seed)
+        search.job(
+            final / f"trial-{winner_job.folder.name}-seed={seed}", search.sampled(best), seed
+        )
         for seed in search.seeds[1:]
     ]
     defaults = [search.job(final / f"defaults-seed={seed}", {}, seed) for seed in search.seeds]
-    if defaults[0].keywords == found.keywords:
-        search.progress.say(
-            "The winner has the settings that the search started from: "
-            "there is nothing to compare it with."
-        )
+    if defaults[0].keywords == winner_job.keywords:
+        search.progress.say("The best settings are the initial ones: there is nothing to compare.")
         defaults = []
     diverged = run_jobs([*defaults, *winners], at_once=search.jobs, progress=search.progress)
-    folders = [job.folder for job in (*defaults, found, *winners) if job.folder not in diverged]
+    folders = [
+        job.folder for job in (*defaults, winner_job, *winners) if job.folder not in diverged
+    ]
     rows = [read_row(folder) for folder in folders]
-    across = unlike(rows)
+    across = differing_fields(rows)
     if defaults and defaults[0].folder not in diverged:
         before = search.score(rows[0])
-        verdict = "as good or better: keep them" if before >= _value(best) else "worse"
+        verdict = "as good or better: keep those" if before >= _value(best) else "worse"
         search.progress.say(
-            f"On validation (seed {search.seeds[0]}) the settings that the search started from have"
+            f"On validation (seed {search.seeds[0]}) the initial settings reach"
             f" {search.text(before)}, which is {verdict}."
         )
     return SearchResult(
         search.folder,
-        found.folder,
-        search.drawn(best),
+        winner_job.folder,
+        search.sampled(best),
         search.sign * _value(best),
         tuple(folders),
         tuple(diverged),
         compare(folders, across=across),
         tuple(across),
-        str(read_recipe(found.folder)["command"]),
+        str(read_recipe(winner_job.folder)["command"]),
     )
 
 
@@ -508,7 +512,7 @@ def _value(trial: FrozenTrial) -> float:
     return trial.value
 
 
-def _words(keywords: Mapping[str, Any]) -> str:
+def _to_text(keywords: Mapping[str, Any]) -> str:
     return " ".join(
         f"{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
         for name, value in keywords.items()

@@ -1,4 +1,4 @@
-"""Where a keyword of a recipe is searched: a range or some values, as they are typed."""
+"""Search spaces of keywords, parsed from text: a range or a list of values."""
 
 from __future__ import annotations
 
@@ -13,37 +13,39 @@ from longtail.recipes.signatures import Parameter, Recipe
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers between two ends; `log` draws their logarithm."""
+    """Numbers from `low` to `high`, sampled on a log scale if `log`."""
 
     low: float
     high: float
     log: bool
     integer: bool
 
-    def value(self, drawn: float) -> float:
-        """What a run is given: three digits say enough, and can be typed."""
-        return int(drawn) if self.integer else min(max(float(f"{drawn:.3g}"), self.low), self.high)
+    def value(self, sample: float) -> float:
+        """The value for a run, rounded to three digits to keep commands short."""
+        return (
+            int(sample) if self.integer else min(max(float(f"{sample:.3g}"), self.low), self.high)
+        )
 
 
 @dataclass(frozen=True)
 class Choices:
-    """Some values, as they are typed."""
+    """A list of values as text."""
 
     texts: tuple[str, ...]
     parameter: Parameter
 
-    def value(self, drawn: str) -> Any:
-        """What a run is given."""
-        return self.parameter.parse(drawn)
+    def value(self, sample: str) -> Any:
+        """The value for a run."""
+        return self.parameter.parse(sample)
 
 
 Space = Mapping[str, Range | Choices]
 
 
 def parse_space(recipe: Recipe, name: str, text: str) -> Range | Choices:
-    """Read where a keyword is searched: LOW..HIGH, log:LOW..HIGH, or VALUE,VALUE (lists: 1,2;3,4);
-    `|`
-    separates values too.
+    """Parse the search space of a keyword: LOW..HIGH, log:LOW..HIGH, or VALUE,VALUE.
+
+    Lists are separated by semicolons, as in 1,2;3,4; `|` separates values, too.
 
     >>> from longtail.recipes.signatures import read
     >>> parse_space(read("balanced_softmax"), "tau", "0.5..1.5")
@@ -61,11 +63,11 @@ def parse_space(recipe: Recipe, name: str, text: str) -> Range | Choices:
     )
     if len(set(texts)) < 2 or len(set(texts)) < len(texts):
         raise LongtailError(
-            f"expected LOW..HIGH or two values or more for {name}, each once, got {text!r}: fix one"
-            f" value with --set {name}={text}"
+            f"expected LOW..HIGH or at least two different values for {name}, got {text!r}: to use"
+            f" one value, pass --set {name}={text}"
         )
     for part in texts:
-        parameter.parse(part)  # refuses
+        parameter.parse(part)  # raises for an invalid value
     return Choices(texts, parameter)
 
 
@@ -73,19 +75,20 @@ def _range(parameter: Parameter, text: str, ends: Sequence[str]) -> Range:
     name, log, integer = parameter.name, text.startswith("log:"), parameter.scalar == "int"
     if parameter.many or parameter.scalar not in ("int", "float"):
         raise LongtailError(
-            f"expected values of {name}, which is {parameter.kind}, got the range {text!r}: write"
+            f"{name} is {parameter.kind} and has no range, got {text!r}: write"
             f" --search {name}=VALUE,VALUE"
         )
     try:
         low, high = (int(end) if integer else float(end) for end in ends)
     except ValueError:
         raise LongtailError(
-            f"expected {name}=LOW..HIGH with two of {parameter.scalar}, got {text!r}"
+            f"expected {name}=LOW..HIGH with two {parameter.scalar} numbers, got {text!r}"
         ) from None
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise LongtailError(f"expected {name}=LOW..HIGH with LOW below HIGH, got {text!r}")
     if log and low <= 0:
         raise LongtailError(
-            f"expected a positive LOW in {name}=log:LOW..HIGH, got {text!r}: zero has no logarithm"
+            f"expected a positive LOW in {name}=log:LOW..HIGH, got {text!r}: use LOW..HIGH without"
+            " log"
         )
     return Range(low, high, log, integer)

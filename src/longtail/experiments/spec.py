@@ -1,4 +1,4 @@
-"""What an experiment is: arms, each trained with every seed, and the runs that they start from.
+"""Experiments: arms, each trained with every seed, and their prerequisites.
 
 Named sweeps (`data/sweeps.toml`), committed plans (`benchmarks/plans`) and published rows are all
 read into an `Experiment`, and `jobs.run_jobs` runs any of them."""
@@ -31,16 +31,15 @@ _SHARED_WITH_ENCODER = ("network", "patch", "size")
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """A recipe with settings, trained once for each seed.
+    """A recipe with settings, trained once per seed.
 
     Args:
-        recipe: Its name, or package.module:function.
-        settings: Keywords of the recipe and flags of the data; the rest has its default. A text
-            is read as on the command line; "{NAME}" is the folder of a prerequisite, "{seed}" the
-            seed.
-        data: That of the experiment unless given.
-        seed: One seed whatever the experiment's are, for a run that all of them share.
-        folder: Where its runs go, relative to the experiment; "{seed}" is the seed.
+        recipe: A name, or package.module:function.
+        settings: Keywords of the recipe and data flags; others keep their defaults. Text is parsed
+            as on the command line; "{NAME}" is the folder of a prerequisite, "{seed}" the seed.
+        data: By default that of the experiment.
+        seed: A fixed seed, for a run that all seeds of the experiment share.
+        folder: The run folder, relative to the experiment; "{seed}" is the seed.
     """
 
     recipe: str
@@ -52,13 +51,13 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """Arms on data, each with every seed.
+    """Arms on a dataset, each trained with every seed.
 
     Args:
         data: A known name, or a path.
-        arms: What is compared.
-        seeds: Of every arm.
-        flags: Data and run flags of all runs; settings of an arm hold against them.
+        arms: The runs to compare.
+        seeds: Seeds of every arm.
+        flags: Data and run flags of all runs; settings of an arm override them.
         prerequisites: Runs that arms start from, such as a teacher, by name.
     """
 
@@ -71,21 +70,21 @@ class Experiment:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Recipes x settings x seeds; `expand` makes the experiment.
+    """Recipes x settings x seeds; `expand` turns it into an experiment.
 
     Args:
         data: A known name, or a path.
-        recipes: Their names.
-        seeds: Of every run.
-        grid: Keyword or data flag -> values, in every combination. One value needs no list; a text
-            is read as on the command line, where commas separate values.
+        recipes: Names of recipes.
+        seeds: Seeds of every combination.
+        grid: Keyword or data flag -> values, in every combination. One value needs no list; text is
+            parsed as on the command line, where commas separate values.
         zip: Settings that change together, in every combination with the grid.
-        per_recipe: Keywords of one recipe alone.
+        per_recipe: Recipe -> keywords for that recipe only.
         flags: Data and run flags of all runs.
-        prerequisites: Runs that others start from, one for each seed: a keyword of the value
-            "{NAME}" is the folder of that run.
+        prerequisites: Runs that others start from, one per seed: the keyword value
+            "{NAME}" stands for the folder of that run.
         across: Fields of the comparison that may differ.
-        plot: {"x": KEYWORD}, or {"x": "epoch", "lines": KEYWORD}: what to draw at the end.
+        plot: {"x": KEYWORD}, or {"x": "epoch", "lines": KEYWORD}: what to plot at the end.
     """
 
     data: str = ""
@@ -143,8 +142,8 @@ def _published(name: str, *, where: str) -> Published:
 
 def _flags(row: Published) -> dict[str, Any]:
     """The flags of a published row that are not the defaults."""
-    usual = {"imbalance": None, "protocol": "holdout", "tta": "none"}
-    return {name: value for name, value in row.flags().items() if value != usual[name]}
+    defaults = {"imbalance": None, "protocol": "holdout", "tta": "none"}
+    return {name: value for name, value in row.flags().items() if value != defaults[name]}
 
 
 @cache
@@ -158,11 +157,11 @@ def citations() -> dict[str, tuple[str, ...]]:
 
 
 def upgrade_plan(path: Path, *, root: Path | None = None) -> Experiment:
-    """Read a committed plan of `benchmarks/plans`; `root` is where images are.
+    """Read a committed plan of `benchmarks/plans`; `root` is the folder of images.
 
     The runs of an arm go to PLAN/ARM-seedN. A setting "{work}/PLAN/ARM-seedN" is the run of that
-    arm, of this or another plan beside it; null takes a setting of the plan away. Data that is
-    "{root}" is a folder of images.
+    arm, of this plan or of another in the same folder; null removes a setting of the plan. The
+    data "{root}" is the folder of images.
     """
     prerequisites, arms = {}, []
     plan = _read_plan(path)
@@ -205,17 +204,17 @@ def _planned(plan: Mapping[str, Any], name: str, arm: str, *, root: Path | None)
 
 
 def expand(sweep: Sweep) -> Experiment:
-    """Every combination that a sweep asks for, with the prerequisites that they use."""
+    """All combinations of a sweep, with the prerequisites that they use."""
     used = _used_prerequisites(sweep)
     addressed = {key for name in used for key in _addressed(sweep.prerequisites[name].recipe)}
     recipes = [read(name) for name in sweep.recipes]
     labels = [recipe.name.rpartition(":")[2] for recipe in recipes]
-    if len({*labels}) < len(labels):  # two modules may have a recipe of one name each
+    if len({*labels}) < len(labels):  # two modules may have recipes of the same name
         labels = [recipe.name.replace(":", ".") for recipe in recipes]
     prerequisites: dict[str, dict[str, Arm]] = {name: {} for name in used}
     arms = []
     for recipe, label in zip(recipes, labels, strict=True):
-        # Where recipes have keywords of their own, a keyword in the grid may be for another one.
+        # With `per_recipe`, a keyword in the grid may belong to another recipe only.
         others = [other for other in recipes if other is not recipe and sweep.per_recipe]
         elsewhere = addressed | {key for other in others for key in other.parameters}
         for settings, varied in _combinations(sweep, recipe, elsewhere):
@@ -228,32 +227,34 @@ def expand(sweep: Sweep) -> Experiment:
                 start_label, start = _prerequisite(sweep, name, settings, varied)
                 prerequisites[name][start_label] = start
                 settings[key] = f"{{{start_label}}}"
-            # What was set for the run that this one starts from holds for that run alone
+            # Settings of the prerequisite apply only to it
             if starts:
                 settings = {key: value for key, value in settings.items() if key not in addressed}
             text = "-".join([label, *varied.values()])
             arms.append(
                 Arm(recipe=recipe.target, settings=settings, folder=f"{text}-seed={{seed}}")
             )
-    twice = [name for name, number in Counter(arm.folder for arm in arms).items() if number > 1]
-    if twice:
-        names = ", ".join(name.removesuffix("-seed={seed}") for name in twice[:3])
-        raise LongtailError(
-            f"expected every run once, got {names} more than once: leave out what is the same"
-        )
+    duplicates = [
+        name for name, number in Counter(arm.folder for arm in arms).items() if number > 1
+    ]
+    if duplicates:
+        names = ", ".join(name.removesuffix("-seed={seed}") for name in duplicates[:3])
+        raise LongtailError(f"the sweep contains {names} more than once: remove equal values")
     return Experiment(
         data=sweep.data,
         arms=arms,
         seeds=sweep.seeds,
         flags=sweep.flags,
-        prerequisites={label: arm for own in prerequisites.values() for label, arm in own.items()},
+        prerequisites={
+            label: arm for starts in prerequisites.values() for label, arm in starts.items()
+        },
     )
 
 
 def _combinations(
     sweep: Sweep, recipe: Recipe, elsewhere: set[str]
 ) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
-    """The settings of each arm of a recipe, and the words in its folder's name for those that vary."""
+    """The settings of every arm of a recipe, and the parts of its folder name that vary."""
     names = [
         name
         for name in sweep.grid
@@ -265,7 +266,7 @@ def _combinations(
         for choice in itertools.product(*values.values()):
             settings = {**fixed, **dict(zip(names, choice, strict=True))}
             varied = [*together, *(name for name in names if len(values[name]) > 1)]
-            # Refuses here, not after an hour
+            # Raises now, not after an hour
             checked = recipe.keywords(
                 {name: value for name, value in settings.items() if name not in data_flags()}
             )
@@ -274,7 +275,7 @@ def _combinations(
 
 
 def _used_prerequisites(sweep: Sweep) -> list[str]:
-    """The prerequisites that some value names, unless it was set to something else."""
+    """The prerequisites that some value refers to."""
     values = [value for given in sweep.grid.values() for value in _listed(given)]
     values += [
         value
@@ -288,10 +289,10 @@ def _used_prerequisites(sweep: Sweep) -> list[str]:
 def _prerequisite(
     sweep: Sweep, name: str, settings: Mapping[str, Any], varied: Mapping[str, str]
 ) -> tuple[str, Arm]:
-    """The run that an arm starts from, on the same data: its label and its settings.
+    """The prerequisite of an arm, on the same data: its label and its settings.
 
-    What the grid sets for it holds for it: of a teacher `teacher_KEYWORD`, of an encoder
-    `pretrain_KEYWORD` and its architecture.
+    The grid can set its keywords: `teacher_KEYWORD` for a teacher, `pretrain_KEYWORD` and the
+    architecture for an encoder.
     """
     start = sweep.prerequisites[name]
     recipe = read(start.recipe)
@@ -303,8 +304,8 @@ def _prerequisite(
             values = _values(recipe, keyword, sweep.grid[key])
             if len(values) > 1:
                 raise LongtailError(
-                    f"expected one {keyword} for {name}, which all arms start from, got several: "
-                    "sweep them apart"
+                    f"all arms start from {name}, so {keyword} can have only one value: "
+                    "run one sweep per value"
                 )
             chosen[keyword] = values[0]
     flags = {
@@ -313,7 +314,7 @@ def _prerequisite(
         if key in data_flags() and key not in start.settings and start.data is None
     }
     label = "-".join([name, *(varied[key] for key in flags if key in varied)])
-    # Its own settings hold against the grid's: else a sharp and a flat teacher would become one.
+    # Its settings override the grid: otherwise a sharp and a flat teacher would become one.
     return label, Arm(
         recipe=start.recipe,
         settings={**flags, **chosen, **start.settings},
@@ -324,13 +325,13 @@ def _prerequisite(
 
 @cache
 def _addressed(recipe: str) -> dict[str, str]:
-    """Keywords of an arm that are meant for the recipe it starts from -> that recipe's names."""
+    """Keywords of an arm that set the prerequisite -> the keywords of its recipe."""
     names = {f"{_PREFIX[recipe]}{name}": name for name in read(recipe).parameters}
     return names | ({name: name for name in _ENCODER} if recipe == "masked_autoencoder" else {})
 
 
 def _listed(given: Any) -> Sequence[Any]:
-    """The values of a grid's entry: a text is split at commas, one value is a list of one."""
+    """The values of a grid entry: text is split at commas, one value becomes a list."""
     if isinstance(given, str):
         return given.split(",")
     return given if isinstance(given, Sequence) else [given]
@@ -344,7 +345,7 @@ def _values(recipe: Recipe, name: str, given: Any) -> list[Any]:
 
 
 def parse_setting(recipe: Recipe, name: str, value: Any) -> Any:
-    """Check a data flag or a keyword of a recipe; a text is read as on the command line."""
+    """Check a data flag or a keyword of a recipe; text is parsed as on the command line."""
     if name in data_flags():
         return parse_field(name, str(value))
     parameter = recipe.parameter(name)

@@ -1,4 +1,4 @@
-"""Many runs of one question: recipes x settings x seeds, then one table."""
+"""Sweeps: recipes x settings x seeds, compared in one table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SweepResult:
     """The runs of a sweep, and their comparison."""
 
     folder: Path
-    runs: tuple[Path, ...]  # finished ones, in the order of the sweep
+    runs: tuple[Path, ...]  # the finished ones, in the order of the sweep
     diverged: tuple[Path, ...]
     table: Comparison | ColumnTable | None  # None: no run has finished
     across: tuple[str, ...]  # the fields of the comparison that differ
@@ -47,24 +47,24 @@ def sweep(
     Args:
         recipes: Names, as a sequence or separated by commas.
         data: A known name, or a path.
-        name: A sweep that has a name, instead of recipes; other arguments override it.
-        seeds: Seeds of every combination; 0 unless given.
-        grid: Keyword of the recipes or flag of the data -> values, in every combination, such as
-            `{"tau": [0.5, 1.0], "imbalance": [10, 100]}`. A text is read as on the command line.
-        out: The folder of the runs; runs/NAME or runs/sweep-DATA unless given.
-        jobs: Runs at once, each a process with one thread unless `threads` is given.
-        progress: Where to tell what is done; printed unless given.
+        name: A named sweep, instead of recipes; other arguments override it.
+        seeds: Seeds of every combination; by default 0.
+        grid: Keyword of the recipes or data flag -> values, in every combination, such as
+            `{"tau": [0.5, 1.0], "imbalance": [10, 100]}`. Text is parsed as on the command line.
+        out: The folder of the runs; by default runs/NAME or runs/sweep-DATA.
+        jobs: Number of parallel runs, each a process with one thread unless `threads` is given.
+        progress: Receives messages; printed by default.
         flags: Data and run flags of `longtail.train`, for every run.
 
     Example:
         >>> import longtail
-        >>> found = longtail.sweep(
+        >>> result = longtail.sweep(
         ...     "cross_entropy,balanced_softmax", "digits-lt", grid={"imbalance": [10, 50]}
         ... )  # doctest: +SKIP
-        >>> found.table.cells()  # doctest: +SKIP
+        >>> result.table.cells()  # doctest: +SKIP
     """
     from longtail.records.row import read_row
-    from longtail.report.comparison import unlike
+    from longtail.report.comparison import differing_fields
     from longtail.report.figures import write_sweep_figures
     from longtail.report.public import compare
 
@@ -73,7 +73,7 @@ def sweep(
     planned = plan_jobs(plan, folder, at_once=jobs)
     diverged = run_jobs(planned, at_once=jobs, progress=progress)
     finished = [job.folder for job in planned if job.compared and job.folder not in diverged]
-    across = sorted({*plan.across, *unlike([read_row(run) for run in finished])})
+    across = sorted({*plan.across, *differing_fields([read_row(run) for run in finished])})
     plots = (
         write_sweep_figures(plan.plot, finished, folder / str(name))
         if finished and plan.plot
@@ -99,7 +99,7 @@ def describe(
     grid: Mapping[str, Any] | None = None,
     **flags: Any,
 ) -> Sweep:
-    """The sweep that the arguments of `sweep` ask for."""
+    """Build a `Sweep` from the arguments of `sweep`."""
     plan = Sweep()
     if name is not None:
         if name not in named_sweeps():
@@ -114,14 +114,11 @@ def describe(
     if not plan.recipes or not plan.data:
         missing = "data" if plan.recipes else "recipes"
         raise LongtailError(
-            f"expected {missing} to sweep over, got none: "
-            "write `longtail sweep RECIPE,RECIPE --data DATA`"
+            f"a sweep needs {missing}: write `longtail sweep RECIPE,RECIPE --data DATA`"
         )
     for flag in flags:
         if flag in (grid or {}):
-            raise LongtailError(
-                f"expected {flag} as a flag or in --set, got it in both: leave one out"
-            )
+            raise LongtailError(f"{flag} is given as a flag and in --set: remove one of them")
     return replace(
         plan,
         seeds=check_seeds(seeds) if seeds else plan.seeds,
@@ -131,7 +128,7 @@ def describe(
 
 
 def plan_jobs(plan: Sweep, folder: Path, *, at_once: int = 1) -> list[Job]:
-    """The runs of a sweep; everything is checked before anything runs."""
+    """The runs of a sweep; all settings are checked."""
     from longtail.runs.identity import check_outside
 
     check_outside(folder, plan.data)
@@ -139,7 +136,7 @@ def plan_jobs(plan: Sweep, folder: Path, *, at_once: int = 1) -> list[Job]:
 
 
 def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
-    """Refuse a seed that is given twice."""
+    """Raise if a seed is given twice."""
     if len(set(seeds)) < len(seeds):
-        raise LongtailError(f"expected each seed once, got {','.join(map(str, seeds))}")
+        raise LongtailError(f"seeds must be different, got {','.join(map(str, seeds))}")
     return tuple(seeds)

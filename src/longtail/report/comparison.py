@@ -181,7 +181,7 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
     )
 
 
-def unlike(rows: Sequence[Row]) -> list[str]:
+def differing_fields(rows: Sequence[Row]) -> list[str]:
     """What keywords may change that a comparison would refuse, and what they did change: give it as
     `across`.
     """
