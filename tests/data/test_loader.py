@@ -242,9 +242,7 @@ def test_mistakes_are_named(process: Any) -> None:
             Split(ArrayImages(PIXELS[:0]), TARGET[:0], ()), view=CropFlip(SIZE), batch=10, seed=0
         )
     process(0, 3)
-    with pytest.raises(
-        ValueError, match="a multiple of the number of processes, 3, got 10: try 9"
-    ):
+    with pytest.raises(ValueError, match="a multiple of the number of processes, 3, got 10: try 9"):
         TrainLoader(MEMORY, view=CropFlip(SIZE), batch=10, seed=0)
     process(0, 50)
     with pytest.raises(ValueError, match="start fewer processes"):

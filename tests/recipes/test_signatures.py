@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -273,3 +274,19 @@ def test_a_type_may_be_taken_from_a_neighbour() -> None:
 
 def test_a_folder_may_be_given_as_a_path_wherever_its_name_may() -> None:
     assert read("deit_lt").keywords({"teacher": Path("runs/t")})["teacher"] == str(Path("runs/t"))
+
+
+def test_the_current_folder_is_searched_only_for_recipes_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "ours.py").write_text(
+        "def plain(run, data, *, epochs: int = 1) -> None:\n    'A recipe.'\n"
+    )
+    code = (
+        "import sys; from longtail.recipes.signatures import read\n"
+        "sys.path[:] = [folder for folder in sys.path if folder]\n"
+        "read('cross_entropy'); before = len(sys.path)\n"
+        "read('ours:plain'); print(len(sys.path) - before)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert ran.stdout.strip() == "1"
