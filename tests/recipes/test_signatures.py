@@ -6,6 +6,7 @@ import importlib
 import inspect
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
