@@ -304,3 +304,18 @@ def test_eval_shows_what_stands_behind_the_headline_or_all_of_it_as_json(
         assert words in said.out
     found = json.loads(longtail("eval", run, "--device", "cpu", "--threads", 1, "--json").out)
     assert found["test"] == json.loads((run / "row.json").read_text())["test"]
+
+
+@pytest.mark.parametrize("broken", ['{"format": 2, "data": null}', "[]", "{", None])
+def test_a_broken_neighbour_does_not_fail_a_training(
+    broken: str | None, longtail: Any, tmp_path: Path
+) -> None:
+    neighbour = tmp_path / "neighbour"
+    neighbour.mkdir()
+    if broken is None:
+        (neighbour / "row.json").mkdir()
+    else:
+        (neighbour / "row.json").write_text(broken)
+    printed = longtail("train", "cross_entropy", *SMALL, "--out", tmp_path / "run")
+    assert printed.code == 0, printed.err
+    assert "next: longtail predict" in printed.out

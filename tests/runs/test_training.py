@@ -24,6 +24,7 @@ from longtail.engine.run import Run
 from longtail.posthoc import adjustment
 from longtail.recipes import signatures
 from longtail.recipes.supervised import cross_entropy
+from longtail.records.layout import RunFolder
 from longtail.records.lock import locked
 from longtail.records.predictions import read_predictions
 from longtail.records.scores import Headline
@@ -419,3 +420,14 @@ def test_answers_that_are_not_finite_end_a_run_as_a_diverged_one(
     with pytest.raises(NonFinite, match="training diverged"):
         train("our_silent_recipes:silent", "digits-lt", tmp_path / "run", device="cpu", threads=1)
     assert not (tmp_path / "run" / "row.json").exists()
+
+
+def test_the_same_call_again_writes_a_missing_report(tmp_path: Path) -> None:
+    keywords: dict[str, Any] = {"epochs": 1, "batch": 128, "threads": 1, "device": "cpu"}
+    train("cross_entropy", "digits-lt", tmp_path / "run", **keywords)
+    report = RunFolder(tmp_path / "run").report
+    text = report.read_text(encoding="utf-8")
+    report.unlink()
+    again = train("cross_entropy", "digits-lt", tmp_path / "run", **keywords)
+    assert not again.fresh
+    assert report.read_text(encoding="utf-8") == text

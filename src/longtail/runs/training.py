@@ -209,7 +209,10 @@ def train(
         if first and files.has_checkpoint():
             _warn_of_edits(out, known)
         if files.is_finished:
-            return Result(out, read_row(out), fresh=False)
+            row = read_row(out)
+            if first and not files.report.exists():  # killed between the row and the report
+                _write_report(out)
+            return Result(out, row, fresh=False)
         if not files.has_checkpoint():
             rehearsal = Run(
                 out, seed=seed, view_seed=config.view_seed, machine=machine, dry="rehearse"
@@ -239,9 +242,13 @@ def train(
         row = _evaluate_and_save(config, dataset, machine, call_recipe(config, dataset, run), run)
         if first:
             write_document(files.row, row)
-            with warn_on_error("no report was written", f"longtail report {out}"):
-                write_report([out], files.report)
+            _write_report(out)
         return Result(out, row | {"folder": str(out)})
+
+
+def _write_report(out: Path) -> None:
+    with warn_on_error("no report was written", f"longtail report {out}"):
+        write_report([out], RunFolder(out).report)
 
 
 def check_inputs(config: RunConfig, dataset: Dataset) -> None:
