@@ -30,10 +30,10 @@ def test_files_stream_pickle_and_say_what_is_wrong(tmp_path: Path) -> None:
     assert files.image(1).size == (8, 8)
     assert files.take(np.array([1])).paths == (str(tmp_path / "b.png"),)
     (tmp_path / "a.png").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"a\.png cannot be read"):
+    with pytest.raises(ValueError, match=r"a\.png can no longer be read"):
         files.image(0)
     (tmp_path / "a.png").unlink()
-    with pytest.raises(ValueError, match=r"a\.png cannot be read"):
+    with pytest.raises(ValueError, match=r"a\.png can no longer be read"):
         files.image(0)
 
 

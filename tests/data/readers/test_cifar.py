@@ -13,7 +13,7 @@ from PIL import Image
 from longtail.data.images.stores import ArrayImages
 from longtail.data.open import open_data
 from longtail.data.readers import cifar as module
-from longtail.data.readers.cifar import KINDS, MARK, cifar
+from longtail.data.readers.cifar import CAVEAT, KINDS, cifar
 from longtail.data.splits import tail_counts, tail_rows
 
 EACH = 40  # training images per class: enough for a cut at imbalance 10
@@ -81,7 +81,7 @@ def test_a_cut_from_parquet_has_the_conventional_rows_and_its_mark(tmp_path: Pat
     assert data.train.target.tolist() == LABELS[rows].tolist()
     assert data.test.target.tolist() == LABELS[10 * EACH :].tolist()
     assert (data.caveats, data.size, data.groups.rule, data.classes[3]) == (
-        (MARK,),
+        (CAVEAT,),
         32,
         "ranks: 3/4/3",
         "cat",
@@ -106,9 +106,9 @@ def test_torchvisions_files_come_first_and_give_the_same_hash(
     hub = open_data("cifar10-lt", root=tmp_path / "hub", imbalance=10)
     tv = open_data("cifar10-lt", root=tmp_path / "tv", imbalance=10)
     assert hub.hash == tv.hash
-    assert (hub.caveats, tv.caveats) == ((MARK,), ())
+    assert (hub.caveats, tv.caveats) == ((CAVEAT,), ())
     (tmp_path / "tv" / "cifar-10-batches-py" / "data_batch_2").write_bytes(b"altered")
-    with pytest.raises(ValueError, match="incomplete or altered"):
+    with pytest.raises(ValueError, match="incomplete or changed"):
         cifar("cifar10", root=tmp_path / "tv")
 
 
@@ -124,7 +124,7 @@ def test_no_copy_and_no_network_says_what_to_put_where(
     with pytest.raises(
         ValueError,
         match=(
-            r"got no copy there and no download .*no network.* Put torchvision's folder"
+            r"could not be downloaded .*no network.* Put torchvision's folder"
             r" cifar-100-python or .* --root"
         ),
     ):

@@ -39,7 +39,7 @@ def test_a_function_is_data_with_the_hash_of_its_content() -> None:
     [
         ("our_reader:nothing", "no attribute 'nothing'"),
         ("no_such_module:ours", "No module named 'no_such_module'"),
-        ("our_reader:wrong", "to give a longtail.data.source.Source, got a int"),
+        ("our_reader:wrong", "must return a longtail.data.source.Source, got a int"),
     ],
 )
 def test_what_gives_no_data_is_refused(name: str, words: str) -> None:

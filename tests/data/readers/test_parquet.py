@@ -93,16 +93,14 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
         pa.struct([("bytes", pa.binary()), ("path", pa.string())]),
     )
     pq.write_table(pa.table({"image": structs, "label": pa.array([0])}), tmp_path / "empty.parquet")
-    with pytest.raises(
-        ValueError, match="expected image bytes in column 'image', got none in row 0"
-    ):
+    with pytest.raises(ValueError, match="column 'image' has no image bytes in row 0"):
         parquet(tmp_path / "empty.parquet")
     for name in ("train-0", "dev-0", "eval-0", "test-0"):
         shard(tmp_path / "e" / f"{name}.parquet", [0, 1])
     with pytest.raises(
         ValueError,
         match=(
-            r"its split .* got dev-0.parquet, eval-0.parquet beside test-0.parquet, train-0.parquet"
+            r"start with a split .* got dev-0.parquet, eval-0.parquet beside test-0.parquet, train-0.parquet"
         ),
     ):
         parquet(tmp_path / "e")

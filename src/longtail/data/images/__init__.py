@@ -1,1 +1,1 @@
-"""Image files become pixels: decoding, reading, caches of their digests."""
+"""Decoding, reading and storing images, and a cache of their digests."""

@@ -1,8 +1,9 @@
-"""Image files of any kind become upright RGB pictures.
+"""Decode image files of any format to upright RGB images.
 
-Grey, palette and CMYK are converted; transparency is laid on white; 16 bits are scaled to 8, not
-clipped; EXIF rotation is applied; of an animation the first frame counts. What cannot be read, is
-cut short, or would unpack to more pixels than `PIL.Image.MAX_IMAGE_PIXELS` raises ValueError."""
+Grey, palette and CMYK images are converted; transparent images are composited on white; 16 bits are
+scaled to 8, not clipped; EXIF rotation is applied; an animation gives its first frame. A file that
+is unreadable, truncated or larger than `PIL.Image.MAX_IMAGE_PIXELS` pixels raises `LongtailError`.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from longtail.errors import LongtailError
 
-LONGEST = 8192  # pixels of a side that is padded to a square
+LONGEST = 8192  # pixels: longer images are reduced before padding
 
 
 def decode(content: bytes) -> Image.Image:
-    """Decode an image file's bytes: upright, RGB."""
+    """Decode the bytes of an image file to an upright RGB image."""
     try:
         return upright(open_image(content))
     # Decoders fail with many types: OSError, SyntaxError, struct.error, EOFError, ...
@@ -28,12 +29,10 @@ def decode(content: bytes) -> Image.Image:
 
 
 def check(content: bytes) -> None:
-    """Read an image file to its end, as cheaply as its format allows; raises ValueError as `decode`
-    would.
-    """
+    """Raise `LongtailError` if `decode` would, at the lowest cost that the format allows."""
     try:
         image = open_image(content)
-        # A JPEG is then decoded at an eighth of its size, but still to its last byte
+        # Decodes a JPEG at an eighth of its size, but still to its last byte
         image.draft("RGB", (1, 1))
         upright(image)
     except Exception as error:
@@ -41,14 +40,14 @@ def check(content: bytes) -> None:
 
 
 def why_not(error: Exception) -> str:
-    """Why an image could not be decoded, in words."""
-    if isinstance(error, UnidentifiedImageError):  # its own words name an object in memory
+    """The reason why an image could not be decoded."""
+    if isinstance(error, UnidentifiedImageError):  # its message contains a memory address
         return "not an image of a known kind"
     return str(error) or type(error).__name__
 
 
 def to_square(image: Image.Image, size: int, geometry: Literal["pad", "stretch"]) -> Image.Image:
-    """An image as a square of `size` pixels, padded or stretched, then resized (bilinear)."""
+    """Pad or stretch an image to a square of `size` pixels (bilinear)."""
     if geometry == "pad":
         image = padded(image)
     return (
@@ -59,13 +58,11 @@ def to_square(image: Image.Image, size: int, geometry: Literal["pad", "stretch"]
 
 
 def padded(image: Image.Image) -> Image.Image:
-    """An image in the middle of a square that has the median colour of its border; nothing is cut
-    off.
-    """
+    """Centre an image on a square in the median colour of its border; nothing is cut off."""
     if image.width == image.height:
         return image
     longest = max(image.size)
-    if longest > LONGEST:  # the square of a ribbon would not fit into memory
+    if longest > LONGEST:  # the square of a very long image would not fit into memory
         width, height = (max(1, side * LONGEST // longest) for side in image.size)
         image, longest = image.resize((width, height)), LONGEST
     pixels = np.asarray(image)
@@ -77,23 +74,24 @@ def padded(image: Image.Image) -> Image.Image:
 
 
 def open_image(content: bytes) -> Image.Image:
-    """An image file's header: kind, size, mode. Its pixels are not unpacked, and refused if they
-    are too many.
+    """Read the header of an image file (format, size, mode) without decoding its pixels.
+
+    Raises `LongtailError` if it has more than `PIL.Image.MAX_IMAGE_PIXELS` pixels.
     """
     image = Image.open(io.BytesIO(content))
     limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and image.width * image.height > limit:
         raise LongtailError(
-            f"{image.width} x {image.height} pixels are more than the {limit:,} that are safe to"
-            " unpack"
+            f"{image.width} x {image.height} pixels are more than the limit of {limit:,}: reduce"
+            " the image"
         )
     return image
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """The pixels of an opened image: upright, RGB, 8 bits."""
+    """Decode an opened image: upright, RGB, 8 bits."""
     image.load()
-    # A PNG that says nothing but its pixels is upright, and asking takes as long as decoding it
+    # A PNG without metadata is upright; exif_transpose would take as long as decoding it
     if image.format != "PNG" or image.info:
         image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):
@@ -102,8 +100,8 @@ def upright(image: Image.Image) -> Image.Image:
         values = np.asarray(image)
         if not (values.min() >= 0 and values.max() <= 1):
             raise LongtailError(
-                f"pixels are real numbers from {values.min():g} to {values.max():g}: save them as 8"
-                " or 16 bits, or in [0, 1]"
+                f"pixels are floats from {values.min():g} to {values.max():g}: save them as 8 or 16"
+                " bits, or scale them to [0, 1]"
             )
         image = Image.fromarray(np.round(values * 255).astype(np.uint8))
     elif image.has_transparency_data:
@@ -114,13 +112,13 @@ def upright(image: Image.Image) -> Image.Image:
 
 
 def _eight_bits(values: NDArray[Any], mode: str) -> Image.Image:
-    # Pillow opens some 16-bit files as 32-bit integers: only larger values show that a file really
-    # has 32 bits.
+    # Pillow opens some 16-bit files as 32-bit integers: only values above 65,535 show that a file
+    # really has 32 bits.
     if values.min() < 0:
         raise LongtailError(
-            f"pixels of mode {mode} are negative: save them as 8 or 16 bits without sign"
+            f"pixels of mode {mode} are negative: save them as unsigned 8 or 16 bits"
         )
     top = 65535.0 if values.max() <= 65535 else 2.0**31 - 1
-    scaled = values.astype(np.float32)  # and in place: of a large picture every copy counts
+    scaled = values.astype(np.float32)  # then in place: a copy of a large image takes much memory
     scaled *= 255 / top
     return Image.fromarray(np.round(scaled, out=scaled).astype(np.uint8))

@@ -1,8 +1,7 @@
-"""What streamed files were found to hold: read once, then remembered by path, size and time of
-change.
+"""A cache of the digests of streamed files, by path, size and modification time.
 
-Kept in `longtail/files.sqlite` under `$XDG_CACHE_HOME` (else `~/.cache`). It saves time and nothing
-else: it may be deleted, and where it cannot be written every opening reads all files."""
+It is `longtail/files.sqlite` under `$XDG_CACHE_HOME` (else `~/.cache`). It only saves time and may
+be deleted. If it cannot be written, all files are read whenever the data is opened."""
 
 from __future__ import annotations
 
@@ -13,18 +12,18 @@ from contextlib import closing
 
 from longtail.records.files import cache_folder
 
-Stamp = tuple[int, int]  # size in bytes, time of change in nanoseconds
+Stamp = tuple[int, int]  # size in bytes, modification time in nanoseconds
 
 
 def fingerprint(path: str) -> Stamp:
-    """What changes when a file's content does."""
+    """Size and modification time of a file, which change with its content."""
     stat = os.stat(path)
     return stat.st_size, stat.st_mtime_ns
 
 
 def get(stamps: Mapping[str, Stamp]) -> dict[str, bytes]:
-    """The digests of those files that were read before and have not changed since."""
-    found = {}
+    """Return the cached digests of the files that have not changed."""
+    result = {}
     try:
         with closing(_connect()) as database:
             for path, expected in stamps.items():
@@ -32,15 +31,15 @@ def get(stamps: Mapping[str, Stamp]) -> dict[str, bytes]:
                     "SELECT size, changed, digest FROM files WHERE path = ?", (_key(path),)
                 ).fetchone()
                 if row is not None and (row[0], row[1]) == expected:
-                    found[path] = row[2]
+                    result[path] = row[2]
     except (OSError, sqlite3.Error):
         return {}
-    return found
+    return result
 
 
 def put(files: Iterable[tuple[str, Stamp, bytes]]) -> None:
-    """Keep the digests of files that are good images."""
-    rows = [(_key(path), *mark, digest) for path, mark, digest in files]
+    """Cache the digests of readable image files."""
+    rows = [(_key(path), *stamp, digest) for path, stamp, digest in files]
     try:
         with closing(_connect()) as database, database:
             database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", rows)
@@ -49,7 +48,7 @@ def put(files: Iterable[tuple[str, Stamp, bytes]]) -> None:
 
 
 def _key(path: str) -> bytes:
-    # Names of files may be anything, also what is no text
+    # File names may not be valid UTF-8
     return os.fsencode(os.path.abspath(path))
 
 

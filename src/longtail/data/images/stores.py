@@ -1,8 +1,6 @@
-"""Where the images of a split are kept: in memory as pixels, as encoded files, or on disk. Or
-feature
-vectors in their place.
+"""Stores for the inputs of a split: images in memory, encoded or on disk, or feature vectors.
 
-A store only keeps and decodes. What the images look like is decided by the data request: see
+A store only keeps and decodes images. The data request determines how they become squares: see
 `decoding.to_square`."""
 
 from __future__ import annotations
@@ -26,39 +24,37 @@ T = TypeVar("T")
 
 
 class ImageStore(ABC):
-    """The images of a split. A kind of store has its own constructor; everything else is asked of
-    it here.
-    """
+    """Base class of stores. Other code uses only these methods, never the type of a store."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
     def image(self, index: int) -> Image.Image:
-        """One image, decoded, upright, RGB."""
+        """Decode one image: upright, RGB."""
 
     @abstractmethod
     def take(self, rows: NDArray[np.int64]) -> Self:
-        """The images of these rows, in this order."""
+        """Select rows, in the given order."""
 
     def in_memory(self, size: int) -> Tensor | None:
-        """All images as uint8 (N, 3, size, size) where they are in memory at this size, else None."""
+        """All images as uint8 (N, 3, size, size) if they are in memory at this size, else None."""
         return None
 
     def content(self, index: int) -> bytes | None:
-        """The encoded bytes of one image, where the store has them."""
+        """The encoded bytes of one image, or None if the store has none."""
         return None
 
     def file(self, index: int) -> str | None:
-        """The path of one image's file, where it has one."""
+        """The path of one image's file, or None if it has none."""
         return None
 
     def vectors(self) -> Tensor | None:
-        """All rows as float32 (N, D) where they are feature vectors, None where they are images."""
+        """All rows as float32 (N, D) if they are feature vectors, else None."""
         return None
 
     def at_native_resolution(self) -> ImageStore:
-        """The same images at the size they had before another one was requested."""
+        """The same images at their native resolution, where another size was requested."""
         return self
 
 
@@ -67,7 +63,7 @@ class ArrayImages(ImageStore):
     """Images of one size, in memory as uint8 (N, 3, H, W)."""
 
     pixels: Tensor
-    original: ImageStore | None = None  # the same at their native resolution
+    original: ImageStore | None = None  # the same at native resolution
 
     def __post_init__(self) -> None:
         if self.pixels.dtype != torch.uint8 or self.pixels.ndim != 4 or self.pixels.shape[1] != 3:
@@ -78,7 +74,7 @@ class ArrayImages(ImageStore):
 
     @staticmethod
     def decoded(images: ImageStore, size: int) -> ArrayImages:
-        """Decode all images of a store, which are squares of this size, into memory."""
+        """Decode all images of a store, which are squares of `size`, into memory."""
         pixels = np.empty((len(images), 3, size, size), dtype=np.uint8)
         for index in range(len(images)):
             pixels[index] = np.asarray(images.image(index)).transpose(2, 0, 1)
@@ -121,17 +117,17 @@ class FileImages(ImageStore):
             return decode(self.content(index))
         except (OSError, ValueError) as error:
             raise LongtailError(
-                f"expected an image, but {self.paths[index]} cannot be read ({error}). It was good"
-                " when the data was opened: restore it, or start again with --on-bad-image skip."
+                f"{self.paths[index]} can no longer be read ({error}), but could when the data was"
+                " opened: restore it, or start again with --on-bad-image skip."
             ) from error
 
     def take(self, rows: NDArray[np.int64]) -> FileImages:
-        return FileImages(_taken(self.paths, rows))
+        return FileImages(_select(self.paths, rows))
 
 
 @dataclass(frozen=True)
 class EncodedImages(ImageStore):
-    """Images in memory as encoded files."""
+    """Images in memory as the bytes of encoded files."""
 
     blobs: tuple[bytes, ...]
 
@@ -146,24 +142,22 @@ class EncodedImages(ImageStore):
             return decode(self.blobs[index])
         except ValueError as error:
             raise LongtailError(
-                f"expected an image in row {index}, but it cannot be read ({error}). Get the file"
+                f"the image in row {index} cannot be read ({error}): download or write the file"
                 " again."
             ) from error
 
     def take(self, rows: NDArray[np.int64]) -> EncodedImages:
-        return EncodedImages(_taken(self.blobs, rows))
+        return EncodedImages(_select(self.blobs, rows))
 
 
 @dataclass(frozen=True)
 class SquareImages(ImageStore):
-    """Images of another store, made squares of `size` pixels when they are loaded."""
+    """Images of another store as squares of `size` pixels, resized when they are loaded."""
 
     images: ImageStore
     size: int
     geometry: Literal["pad", "stretch"]
-    native: int | None = (
-        None  # the side at native resolution; None: images of that store are squares already
-    )
+    native: int | None = None  # side at native resolution; None: `images` are squares already
 
     def __len__(self) -> int:
         return len(self.images)
@@ -182,9 +176,7 @@ class SquareImages(ImageStore):
 
 @dataclass(frozen=True)
 class VectorRows(ImageStore):
-    """Feature vectors in the place of images, float32 (N, D). Loaders hand them through; views are
-    skipped.
-    """
+    """Feature vectors instead of images, float32 (N, D). Loaders apply no view to them."""
 
     rows: Tensor
 
@@ -199,7 +191,7 @@ class VectorRows(ImageStore):
         return len(self.rows)
 
     def image(self, index: int) -> Image.Image:
-        raise LongtailError("expected images, got feature vectors, which cannot be shown")
+        raise LongtailError("this data has feature vectors, not images: use a dataset of images")
 
     def take(self, rows: NDArray[np.int64]) -> VectorRows:
         return VectorRows(self.rows[torch.from_numpy(rows)])
@@ -208,5 +200,5 @@ class VectorRows(ImageStore):
         return self.rows
 
 
-def _taken(items: Sequence[T], rows: NDArray[np.int64]) -> tuple[T, ...]:
+def _select(items: Sequence[T], rows: NDArray[np.int64]) -> tuple[T, ...]:
     return tuple(items[row] for row in rows.tolist())

@@ -1,1 +1,1 @@
-"""One file for each layout that data comes in."""
+"""Readers: one file for each layout of data."""

@@ -1,10 +1,10 @@
-"""CIFAR-10 and CIFAR-100, whole or cut long-tailed by the field's convention (Cao et al. 2019).
+"""CIFAR-10 and CIFAR-100, complete or as the conventional long-tailed subsets (Cao et al. 2019).
 
-Under `root` (`data` in the current folder unless given) either torchvision's files are found
-(`cifar-10-batches-py`, `cifar-100-python`) or the Hub's parquet files, there or in a sub-folder
-`cifar10`, `cifar100`; else torchvision downloads its files there. The conventional cut depends on
-the order of the images: another order gives the conventional counts with other images, and the data
-is marked so."""
+Under `root` (by default `data` in the current folder), or in its sub-folder `cifar10` or
+`cifar100`, are torchvision's files (`cifar-10-batches-py`, `cifar-100-python`) or the Hugging Face
+Hub's parquet files; otherwise torchvision downloads its files there. The conventional subset
+depends on the order of the images: files in another order give the conventional counts but other
+images, and a caveat of the dataset says so."""
 
 from __future__ import annotations
 
@@ -28,21 +28,23 @@ from longtail.errors import LongtailError
 
 CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
 CIFAR100 = """
-apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle caterpillar cattle chair
-chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant flatfish forest fox girl hamster house kangaroo keyboard
-lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear
-pickup_truck pine_tree plain plate poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper snail
-snake spider squirrel streetcar sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle wardrobe whale
-willow_tree wolf woman worm
+apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly
+camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup
+dinosaur dolphin elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower
+leopard lion lizard lobster man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid
+otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine possum rabbit raccoon ray
+road rocket rose sea seal shark shrew skunk skyscraper snail snake spider squirrel streetcar
+sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle
+wardrobe whale willow_tree wolf woman worm
 """
-MARK = "counts conventional, images not"
+CAVEAT = "counts conventional, images not"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What tells CIFAR-10 from CIFAR-100."""
+    """What differs between CIFAR-10 and CIFAR-100."""
 
-    name: str  # of torchvision's class in small letters, and of the sub-folder
+    name: str  # of torchvision's class in lower case, and of the sub-folder
     folder: str  # of torchvision's files
     classes: tuple[str, ...]
     grouping: Callable[..., Any]
@@ -57,8 +59,8 @@ KINDS = {
         partial(rank_groups, cuts=(3, 4, 3)),
         "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
     ),
-    # We have not seen CIFAR-100 in its original order: only torchvision's own files, which it
-    # checks, are known to be in it.
+    # The hash of CIFAR-100's original order is not known here: only torchvision's files, whose
+    # checksums it verifies, count as being in that order.
     "cifar100": Kind(
         "cifar100", "cifar-100-python", tuple(CIFAR100.split()), threshold_groups, None
     ),
@@ -67,8 +69,9 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Part:
-    """The labels of a split, and a way to get the pixels (N, 3, 32, 32) of some rows: a cut decodes
-    only what it keeps.
+    """The labels of a split, and a function from rows to pixels (N, 3, 32, 32).
+
+    A subset decodes only its rows.
     """
 
     target: NDArray[np.int64]
@@ -78,8 +81,9 @@ class Part:
 def cifar(
     name: str, *, root: Path | None = None, imbalance: float | None = None, profile: Profile = "exp"
 ) -> Source:
-    """CIFAR by name: `cifar10`, `cifar100`, or with `-lt` cut long-tailed (imbalance 100 unless
-    given); the test set is always whole.
+    """CIFAR by name: `cifar10`, `cifar100`, or with `-lt` a long-tailed subset (imbalance 100).
+
+    The test set is always complete.
     """
     kind = KINDS[name.removesuffix("-lt")]
     train, test, original = _find(kind, Path("data") if root is None else root)
@@ -96,7 +100,7 @@ def cifar(
                 profile=profile,
             ),
         )
-        caveats = () if original else (MARK,)
+        caveats = () if original else (CAVEAT,)
     splits = {
         "train": _rows(train, rows, "train"),
         "test": _rows(test, np.arange(len(test.target)), "test"),
@@ -122,11 +126,11 @@ def _find(kind: Kind, root: Path) -> tuple[Part, Part, bool]:
             return train, test, order == kind.order
     try:
         return *_torchvision(kind, root, download=True), True
-    except OSError as error:  # what urllib raises without a network
+    except OSError as error:  # raised by urllib without a network
         raise LongtailError(
-            f"expected {kind.name} under {root.resolve()}, got no copy there and no download"
+            f"{kind.name} is not in {root.resolve()} and could not be downloaded"
             f" ({error}). Put torchvision's folder {kind.folder} or the Hub's train-*.parquet and"
-            f" test-*.parquet into {root / kind.name}, or give their place with --root."
+            f" test-*.parquet into {root / kind.name}, or pass their folder with --root."
         ) from error
 
 
@@ -137,14 +141,16 @@ def _torchvision(kind: Kind, folder: Path, *, download: bool) -> tuple[Part, Par
     for train in (True, False):
         try:
             # torchvision compares the files with their known checksums before it unpickles them
-            whole = getattr(datasets, kind.name.upper())(folder, train=train, download=download)
+            dataset = getattr(datasets, kind.name.upper())(folder, train=train, download=download)
         except RuntimeError as error:
             raise LongtailError(
-                f"expected torchvision's files of {kind.name} in {folder / kind.folder}, but they"
-                f" are incomplete or altered ({error}). Remove this folder to download it again."
+                f"torchvision's files of {kind.name} in {folder / kind.folder} are incomplete or"
+                f" changed ({error}). Remove this folder to download it again."
             ) from error
-        data: NDArray[np.uint8] = whole.data.transpose(0, 3, 1, 2)
-        parts.append(Part(np.array(whole.targets, dtype=np.int64), partial(np.take, data, axis=0)))
+        data: NDArray[np.uint8] = dataset.data.transpose(0, 3, 1, 2)
+        parts.append(
+            Part(np.array(dataset.targets, dtype=np.int64), partial(np.take, data, axis=0))
+        )
     return parts[0], parts[1]
 
 
@@ -156,7 +162,7 @@ def _parquet(kind: Kind, files: list[Path]) -> Part:
         raise LongtailError(
             f"expected {kind.name} with labels 0 to {len(kind.classes) - 1}, equally often, in"
             f" {files[0]}; got {len(labels)} labels with {counts.min()} to {counts.max()} rows in"
-            f" column {shards.label!r}. Give the folder of {kind.name} with --root."
+            f" column {shards.label!r}. Pass the folder of {kind.name} with --root."
         )
     blobs, _ = shards.content()
     return Part(target, partial(_decoded, EncodedImages(tuple(blobs))))

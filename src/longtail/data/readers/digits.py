@@ -1,4 +1,4 @@
-"""Long-tailed digits that come with the package: 1,797 real 8x8 images.
+"""The long-tailed digits of this package: 1,797 real 8x8 images.
 
 The data is the test part of "Optical Recognition of Handwritten Digits" by E. Alpaydin and C.
 Kaynak (UCI Machine Learning Repository, https://doi.org/10.24432/C50P49), licensed CC BY 4.0, as
@@ -18,13 +18,14 @@ from longtail.data.request import Profile
 from longtail.data.source import Rows, Source
 from longtail.data.splits import rank_groups, tail_counts, tail_rows
 
-TEST = 50  # images per class that are always the test set
+TEST = 50  # test images per class
 LARGEST = 120  # training images of the largest class: every class has 174 or more
 
 
 def digits(*, imbalance: float | None = None, profile: Profile = "exp") -> Source:
-    """Digits with 120 training images of the 0 down to 6 of the 9 (imbalance 20), and a balanced
-    test set of 500.
+    """Digits with 120 training images of class 0 down to 6 of class 9 (imbalance 20).
+
+    The test set is balanced and has 500 images.
     """
     with (files("longtail.data") / "digits.npz").open("rb") as stream, np.load(stream) as stored:
         grey, target = stored["image"], stored["target"].astype(np.int64)

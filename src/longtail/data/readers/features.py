@@ -1,17 +1,17 @@
-"""Feature vectors in the place of images: an .npz of what a frozen network computed. Nothing in it
-is
-executed.
+"""Read feature vectors instead of images from an .npz, such as the outputs of a frozen network.
+
+Loading the file executes no code in it (no pickles).
 
 | array | shape | |
 |:--|:--|:--|
 | `features` | (N, D) | floats, or uint8 together with `scale` |
-| `target` | (N,) | classes as integers from 0 on |
-| `split` | (N,) | train, val or test; all rows train unless given |
+| `target` | (N,) | class indices |
+| `split` | (N,) | train, val or test; by default all rows are train |
 | `classes` | (C,) | names of the classes |
-| `ids` | (N,) | a name for each row |
-| `scale` | () | what uint8 features are multiplied with |
-| `column.NAME` | (N, ...) | a column: numbers, or words, which become categories |
-| `attribute.NAME` | (C, ...) | an attribute of classes; a class then needs no training row |
+| `ids` | (N,) | names of the rows |
+| `scale` | () | factor of uint8 features |
+| `column.NAME` | (N, ...) | a column: numbers, or text, which becomes categories |
+| `attribute.NAME` | (C, ...) | a class attribute; with one, classes need no training row |
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COLUMN, ATTRIBUTE = "column.", "attribute."
 
 
 def features(path: Path) -> Source:
-    """Read an .npz of features; `Source.size` is their number D."""
+    """Read an .npz of features (N, D); `Source.size` is D."""
     arrays = _arrays(path)
     vectors = _vectors(arrays, path)
     target = arrays["target"].astype(np.int64)
@@ -44,13 +44,13 @@ def features(path: Path) -> Source:
         per_row = name in ("target", "split", "ids") or name.startswith(COLUMN)
         if per_row and values.shape[:1] != (rows,):
             raise LongtailError(
-                f"{path}: expected {name} with a value for each of {rows} rows, got shape"
+                f"{path}: {name} must have a value for each of {rows} rows, got shape"
                 f" {values.shape}."
             )
     words = [str(word) for word in arrays.get("split", np.full(rows, "train")).tolist()]
-    if strange := sorted({word for word in words if split_named(word) is None}):
+    if unknown := sorted({word for word in words if split_named(word) is None}):
         raise LongtailError(
-            f"{path}: expected the splits train, val and test, got {several(strange)}."
+            f"{path}: expected the splits train, val and test, got {several(unknown)}."
         )
     names = tuple(map(str, arrays["classes"].tolist())) if "classes" in arrays else None
     classes = numbered_classes({"all": target}, names, where=str(path))
@@ -62,17 +62,17 @@ def features(path: Path) -> Source:
     columns, categories = _columns(arrays, where)
     splits = {
         split: Rows(
-            VectorRows(torch.from_numpy(vectors[own])),
-            target[own],
-            tuple(ids[row] for row in own.tolist()),
-            tuple(sha256(row.tobytes()).digest() for row in vectors[own]),
+            VectorRows(torch.from_numpy(vectors[index])),
+            target[index],
+            tuple(ids[row] for row in index.tolist()),
+            tuple(sha256(row.tobytes()).digest() for row in vectors[index]),
             columns[split],
         )
-        for split, own in where.items()
-        if len(own)
+        for split, index in where.items()
+        if len(index)
     }
     if "train" not in splits:
-        raise LongtailError(f"{path}: expected rows to train on, got none whose split is train.")
+        raise LongtailError(f"{path}: no row has the split train: add training rows.")
     attributes = {
         name.removeprefix(ATTRIBUTE): values
         for name, values in arrays.items()
@@ -97,8 +97,8 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
             arrays = {name: archive[name] for name in archive.files}
     except (BadZipFile, ValueError, OSError, EOFError, AttributeError) as error:
         raise LongtailError(
-            f"{path}: expected an .npz with the arrays features and target, got something else"
-            f" ({error})."
+            f"{path} cannot be read ({error}): expected an .npz with the arrays features and"
+            " target."
         ) from error
     missing = [name for name in ("features", "target") if name not in arrays]
     if missing:
@@ -112,7 +112,7 @@ def _vectors(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float32]
     stored = arrays["features"]
     if (stored.dtype == np.uint8) != ("scale" in arrays):
         raise LongtailError(
-            f"{path}: expected scale together with uint8 features and only then, got"
+            f"{path}: uint8 features need the array scale, and other features must not have it; got"
             f" {stored.dtype}."
         )
     vectors = np.ascontiguousarray(stored, dtype=np.float32)
@@ -125,31 +125,33 @@ def _vectors(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float32]
             f"{path}: expected features (N, D) and target (N,) of integers, "
             f"got {vectors.shape} and {target.shape} of {target.dtype}."
         )
-    if broken := int((~np.isfinite(vectors)).any(axis=1).sum()):
-        raise LongtailError(f"{path}: expected finite features, got others in {broken:,} rows.")
+    if nonfinite := int((~np.isfinite(vectors)).any(axis=1).sum()):
+        raise LongtailError(
+            f"{path}: features must be finite, got NaN or infinity in {nonfinite:,} rows."
+        )
     return vectors
 
 
 def _columns(
     arrays: dict[str, NDArray[Any]], where: dict[str, NDArray[np.int64]]
 ) -> tuple[dict[str, dict[str, NDArray[Any]]], dict[str, tuple[str, ...]]]:
-    """Numbers stay as they are, of any shape; words become categories."""
+    """Read the columns: numbers of any shape are unchanged, text becomes categories."""
     given = {
         name.removeprefix(COLUMN): values
         for name, values in arrays.items()
         if name.startswith(COLUMN)
     }
-    words = {name: values for name, values in given.items() if values.dtype.kind in "US"}
-    found, categories = read_columns(
+    text = {name: values for name, values in given.items() if values.dtype.kind in "US"}
+    columns, categories = read_columns(
         {
-            split: {name: values[rows].tolist() for name, values in words.items()}
+            split: {name: values[rows].tolist() for name, values in text.items()}
             for split, rows in where.items()
         }
     )
     for split, rows in where.items():
-        found[split] |= {
+        columns[split] |= {
             name: np.ascontiguousarray(values[rows])
             for name, values in given.items()
-            if name not in words
+            if name not in text
         }
-    return found, categories
+    return columns, categories

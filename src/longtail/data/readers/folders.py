@@ -1,4 +1,4 @@
-"""A folder of class folders, with or without train, val and test above them."""
+"""Read a folder of class folders, with or without train, val and test above them."""
 
 from __future__ import annotations
 
@@ -27,27 +27,26 @@ SUFFIXES = {
     ".pgm",
     ".pbm",
 }
-LITTER = {"thumbs.db", "desktop.ini"}  # left by file browsers, like names that begin with a dot
+IGNORED = {"thumbs.db", "desktop.ini"}  # written by file browsers; hidden files are ignored too
 
 
 def folder(path: Path, *, least: int = 2) -> Source:
-    """Images by class folder, `least` of them or more; classes in code-point order; images may lie
-    deeper inside a class folder.
+    """Images in class folders, at least `least` of them; classes are sorted by code point.
 
-    The folders are splits, not classes, where `train` is among them and all are called train, val
-    (valid, validation) or test."""
-    above = _folders(path)
-    parts, known = {"train": path}, {split_named(name) for name in above}
+    Images may be in sub-folders of a class folder. The folders are splits instead of classes if
+    `train` is among them and all are called train, val (valid, validation) or test."""
+    folders = _folders(path)
+    parts, known = {"train": path}, {split_named(name) for name in folders}
     if "train" in known and len(known - {None}) > 1 and None in known:
-        strangers = several(name for name in above if split_named(name) is None)
+        not_splits = several(name for name in folders if split_named(name) is None)
         raise LongtailError(
-            f"{path}: expected either splits (train, val, test) or classes, got both: {strangers}"
-            f" beside {several(name for name in above if split_named(name))}. Move what is not a"
-            " split elsewhere, or rename classes that are called like splits."
+            f"{path}: expected either splits (train, val, test) or classes, got both: {not_splits}"
+            f" beside {several(name for name in folders if split_named(name))}. Move what is not a"
+            " split elsewhere, or rename classes that have the name of a split."
         )
     if "train" in known and None not in known:
         parts = {}
-        for name in above:
+        for name in folders:
             split = split_named(name)
             assert split is not None
             if split in parts:
@@ -59,8 +58,8 @@ def folder(path: Path, *, least: int = 2) -> Source:
     names = {split: _folders(place) for split, place in parts.items()}
     if not names["train"]:
         raise LongtailError(
-            f"{parts['train']}: expected a folder of class folders, got none in it. Put each"
-            " class's images into a folder of its name."
+            f"{parts['train']}: expected a folder of class folders, got none in it. Put the images"
+            " of each class into a folder with its name."
         )
     classes = tuple(sorted({name for part in names.values() for name in part}))
     index = {name: i for i, name in enumerate(classes)}
@@ -77,7 +76,7 @@ def folder(path: Path, *, least: int = 2) -> Source:
         if split == "train" and empty:
             raise LongtailError(
                 f"{place}: expected at least one training image in every class, got none in"
-                f" {several(empty, shown=20)} (of the kinds {' '.join(sorted(SUFFIXES))}). Add"
+                f" {several(empty, shown=20)} (with the suffixes {' '.join(sorted(SUFFIXES))}). Add"
                 " images or remove the folder."
             )
         if paths:
@@ -115,13 +114,12 @@ def _folders(path: Path) -> list[str]:
         for entry in os.scandir(path)
         if entry.is_dir() and not entry.name.startswith(".")
     )
-    # Bytes that are no UTF-8
-    strange = [name for name in names if any("\udc80" <= letter <= "\udcff" for letter in name)]
-    # Names of files may be anything, but that of a class is written into files and pages
-    if strange:
+    # The name of a class is written into files and pages, so it must be valid UTF-8
+    invalid = [name for name in names if any("\udc80" <= letter <= "\udcff" for letter in name)]
+    if invalid:
         raise LongtailError(
             f"{path}: expected class folders with names in UTF-8, got"
-            f" {several(map(ascii, strange))}. Rename them."
+            f" {several(map(ascii, invalid))}. Rename them."
         )
     return names
 
@@ -131,23 +129,24 @@ def _is_image(name: str) -> bool:
 
 
 def walked(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """A folder and those inside, each with the names of its files; sorted, without hidden ones, and
-    without links that lead back up.
+    """Walk a folder: each folder inside with the names of its files, sorted.
+
+    Hidden names and links to a parent folder are skipped.
     """
-    seen: set[str] = set()
+    visited: set[str] = set()
     for place, folders, files in os.walk(path, followlinks=True):
-        seen.add(os.path.realpath(place))
+        visited.add(os.path.realpath(place))
         visible = (name for name in folders if not name.startswith("."))
         folders[:] = sorted(
-            name for name in visible if not _leads_back(os.path.join(place, name), seen)
+            name for name in visible if not _links_to_parent(os.path.join(place, name), visited)
         )
         yield place, sorted(name for name in files if not name.startswith("."))
 
 
-def _leads_back(place: str, seen: set[str]) -> bool:
+def _links_to_parent(place: str, visited: set[str]) -> bool:
     real = os.path.realpath(place)
     return os.path.islink(place) and any(
-        own == real or own.startswith(os.path.join(real, "")) for own in seen
+        folder == real or folder.startswith(os.path.join(real, "")) for folder in visited
     )
 
 
@@ -156,7 +155,7 @@ def _images(path: Path) -> tuple[list[str], list[str]]:
     others: list[str] = []
     for place, files in walked(path):
         for name in files:
-            if name.lower() in LITTER:
+            if name.lower() in IGNORED:
                 continue
             (images if _is_image(name) else others).append(os.path.join(place, name))
     return images, others

@@ -1,4 +1,4 @@
-"""Data of one's own, from Python: a function that gives a `Source`, named package.module:function."""
+"""Read data from a Python function that returns a `Source`, named package.module:function."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from longtail.naming import import_function
 
 
 def is_function(name: str) -> bool:
-    """Whether data is named as package.module:function.
+    """Whether a name has the form package.module:function.
 
     >>> is_function("our_data:flowers"), is_function("images/flowers")
     (True, False)
@@ -20,13 +20,14 @@ def is_function(name: str) -> bool:
 
 
 def from_function(name: str, *, root: Path | None = None) -> Source:
-    """Import the function and call it, with the root where one is given. It may bring a scorer
-    (`Source.scorer`).
+    """Import the function and call it, with the root if one is given.
+
+    Its result may have a scorer (`Source.scorer`).
     """
     reader = import_function(name)
     source = reader() if root is None else reader(root)
     if not isinstance(source, Source):
         raise LongtailError(
-            f"expected {name} to give a longtail.data.source.Source, got a {type(source).__name__}"
+            f"{name} must return a longtail.data.source.Source, got a {type(source).__name__}"
         )
     return source

@@ -1,6 +1,4 @@
-"""List files: one image per line with its label. ImageNet-LT, Places-LT and iNaturalist 2018 are
-published this way.
-"""
+"""Read list files: one image per line with its label, as ImageNet-LT and others are published."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ NAMES = "classes.txt"
 
 @dataclass(frozen=True)
 class Published:
-    """A dataset known by its list files."""
+    """A published dataset and its list files."""
 
     train: str
     val: str | None
@@ -41,7 +39,7 @@ PUBLISHED = {
     "places-lt": Published(
         "Places_LT_train.txt", "Places_LT_val.txt", "Places_LT_test.txt", 365, 62_500
     ),
-    # the official validation set is what everybody tests on
+    # As in all papers, the official validation set is the test set
     "inaturalist18": Published(
         "iNaturalist18_train.txt", None, "iNaturalist18_val.txt", 8142, 437_513
     ),
@@ -49,16 +47,16 @@ PUBLISHED = {
 
 
 def image_list(path: Path, *, root: Path | None = None) -> Source:
-    """Images from a list: a .txt of `path label` lines, or a .csv of `path,label` with or without
-    header and a column `split`.
+    """Images from a list: a .txt with lines `path label`, or a .csv with `path,label[,split]`.
 
-    Further columns that the header of a .csv names are columns of the data
+    A .csv may have a header; its further columns become columns of the data
     (`columns.read_columns`).
 
-    Paths are relative to `root`, or to the list's folder. Labels are integers from 0 on, or words,
-    whose classes are then in code-point order. A file `classes.txt` beside the list, one name per
-    line, names integer labels and fixes the order of words. A list whose name ends in `train` is
-    read together with those that end in `val` (`valid`, `validation`) and `test` instead."""
+    Paths are relative to `root`, by default to the list's folder. Labels are integers 0, 1, ... or
+    text, whose classes are sorted by code point. A file `classes.txt` beside the list, one name per
+    line, names integer labels and sets the order of text labels. If the list's name ends in
+    `train`, lists of the same name that end in `val` (`valid`, `validation`) or `test` are read
+    too."""
     entries, cells = _csv(path) if path.suffix.lower() == ".csv" else (_text(path), [])
     warnings = []
     if path.stem.lower().endswith("train") and all(split == "train" for *_, split in entries):
@@ -83,7 +81,7 @@ def image_list(path: Path, *, root: Path | None = None) -> Source:
 def _with_columns(
     source: Source, entries: list[Entry], cells: Sequence[Mapping[str, str]]
 ) -> Source:
-    """The source with the columns that a .csv has besides path, label and split."""
+    """Add the columns that a .csv has besides path, label and split."""
     names = [*dict.fromkeys(name for row in cells for name in row)]
     used = [name for name in names if name in RESERVED]
     names = [name for name in names if name and name not in RESERVED]
@@ -94,23 +92,22 @@ def _with_columns(
         for name in names:
             by_split[split][name].append(row.get(name, ""))
     columns, categories = read_columns(by_split)
-    said = f"columns whose names batches use for other things were left out: {several(used)}."
+    warning = f"columns with the names of other keys of a batch were dropped: {several(used)}."
     return replace(
         source,
         splits={
             split: replace(rows, columns=columns[split]) for split, rows in source.splits.items()
         },
         categories=categories,
-        warnings=(*source.warnings, said) if used else source.warnings,
+        warnings=(*source.warnings, warning) if used else source.warnings,
     )
 
 
 def published(name: str, *, root: Path | None = None) -> Source:
-    """ImageNet-LT, Places-LT or iNaturalist 2018: the field's list files in `root`, with paths of
-    images relative to it.
+    """ImageNet-LT, Places-LT or iNaturalist 2018, from the published list files in `root`.
 
-    They are evaluated as everybody does: the shorter side becomes 256, then the central square of
-    224 pixels is taken."""
+    Image paths are relative to `root`. Evaluation is the usual one: the shorter side becomes 256,
+    then the central square of 224 pixels is cropped."""
     known = PUBLISHED[name]
     root = Path("data") / name if root is None else root
     files = {"train": known.train, "val": known.val, "test": known.test}
@@ -119,9 +116,9 @@ def published(name: str, *, root: Path | None = None) -> Source:
     if missing:
         raise LongtailError(
             f"expected the list files {', '.join(file.name for file in lists.values())} of {name}"
-            f" in {root.resolve()}, got no {', '.join(missing)}. Put the field's lists there (lines"
-            " of `path label`) beside the images they name, or give their folder with --root."
-            " Their images are not downloaded for you."
+            f" in {root.resolve()}, got no {', '.join(missing)}. Put the published lists (lines of"
+            " `path label`) and their images there, or pass their folder with --root. They are not"
+            " downloaded automatically."
         )
     entries = [
         (path, label, split) for split, file in lists.items() for path, label, _ in _text(file)
@@ -151,7 +148,7 @@ def published(name: str, *, root: Path | None = None) -> Source:
 
 
 def _names(folder: Path) -> tuple[str, ...] | None:
-    """The names of the classes, one in each line of `classes.txt`, where there is one."""
+    """The class names in `classes.txt`, one per line, if the file exists."""
     path = folder / NAMES
     if not path.is_file():
         return None
@@ -159,14 +156,12 @@ def _names(folder: Path) -> tuple[str, ...] | None:
 
 
 def _named_by_folders(entries: list[Entry], classes: int) -> tuple[str, ...] | None:
-    """The names of the folders that the classes lie in, such as n01440764, where each has one of
-    its own.
-    """
+    """The folder names of the classes, such as n01440764, if each class has a folder."""
     folders: dict[str, set[str]] = {str(label): set() for label in range(classes)}
     for path, label, _ in entries:
         if label in folders:
             folders[label].add(PurePosixPath(path).parent.name)
-    names = tuple(own.pop() for own in folders.values() if len(own) == 1)
+    names = tuple(names.pop() for names in folders.values() if len(names) == 1)
     return names if len({*names}) == classes and all(names) else None
 
 
@@ -181,15 +176,15 @@ def _source(
 ) -> Source:
     if not any(split == "train" for *_, split in entries):
         raise LongtailError(
-            f"{where}: expected training images, got none among {len(entries)} lines. A line is"
-            " `path label`, or path,label in a .csv."
+            f"{where}: no training image in {len(entries)} lines. A line is `path label`, or"
+            " path,label in a .csv."
         )
     missing = [path for path, _, _ in entries if not os.path.isfile(root / path)]
     if missing:
         raise LongtailError(
             f"{where}: expected every listed image under {root.resolve()}, "
             f"got {len(missing):,} of {len(entries):,} missing: {several(missing)}. "
-            "Give the folder that the paths are relative to with --root, or correct the list."
+            "Pass the folder that the paths are relative to with --root, or correct the list."
         )
     labels: dict[str, list[str]] = {}
     paths: dict[str, list[str]] = {}
@@ -209,14 +204,14 @@ def _source(
             if len(numbers) < len(names):
                 same = next(word for number, word in enumerate(names) if numbers[word] != number)
                 raise LongtailError(
-                    f"{where}: expected each label once in classes.txt, got {same!r} twice. Correct"
-                    " it, or use numbers as labels."
+                    f"{where}: classes.txt must name each class once, got {same!r} twice. Correct"
+                    " it, or use integer labels."
                 )
             unnamed = sorted(set(classes) - set(numbers))
             if unnamed:
                 raise LongtailError(
-                    f"{where}: expected labels that classes.txt names, got {several(unnamed)}. Add"
-                    " them there or correct the list."
+                    f"{where}: labels are missing from classes.txt: {several(unnamed)}. Add them"
+                    " there or correct the list."
                 )
             order = np.array([numbers[word] for word in classes], dtype=np.int64)
             classes, targets = names, {split: order[part] for split, part in targets.items()}
@@ -233,7 +228,7 @@ def _source(
 
 def _is_integer(label: str) -> bool:
     digits = label.removeprefix("-")
-    return digits.isdecimal() and str(int(digits)) == digits  # "007" is a word
+    return digits.isdecimal() and str(int(digits)) == digits  # "007" is text
 
 
 def _text(path: Path) -> list[Entry]:
@@ -252,7 +247,7 @@ def _text(path: Path) -> list[Entry]:
 
 
 def _csv(path: Path) -> tuple[list[Entry], list[dict[str, str]]]:
-    """The entries, and the cells of each in further columns, which a first line names."""
+    """The entries, and their cells in the further columns of the header."""
     with path.open(newline="", encoding="utf-8-sig") as stream:
         rows = [
             (number, [cell.strip() for cell in row])
@@ -273,8 +268,8 @@ def _csv(path: Path) -> tuple[list[Entry], list[dict[str, str]]]:
         if not known.get("path") or not known.get("label") or split is None:
             raise LongtailError(
                 f"{path}, line {number}: expected path,label or path,label,split (train, val or"
-                f" test), got {','.join(row)!r}. Name the columns in a first line `path,label` if"
-                " there are others."
+                f" test), got {','.join(row)!r}. If there are other columns, name all in a header"
+                " such as `path,label`."
             )
         entries.append((known["path"], known["label"], split))
         cells.append({name: row[column] for name, column in others.items() if column < len(row)})

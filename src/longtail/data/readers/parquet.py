@@ -1,5 +1,6 @@
-"""Images in parquet files as the Hub stores them: a struct<bytes, path> column `img` or `image`,
-and a column `label` or `fine_label`.
+"""Read images in parquet files as the Hugging Face Hub stores them.
+
+The column `img` or `image` is a struct<bytes, path>; labels are in `label` or `fine_label`.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from longtail.data.splits import natural_groups
 from longtail.errors import LongtailError
 
 SCALARS = {"int8", "int16", "int32", "int64", "float", "double", "string", "large_string"}
-LARGEST = 4 << 30  # bytes of shards: they are held in memory as encoded images
+LARGEST = 4 << 30  # bytes of shards, whose encoded images are kept in memory
 
 
 @dataclass(frozen=True)
 class Shards:
-    """The parquet files of one split, with the columns that hold the images and the labels."""
+    """The parquet files of one split, and the names of their image and label columns."""
 
     files: tuple[Path, ...]
     image: str
     label: str
-    names: tuple[str, ...] | None  # of the classes, where the schema has them
+    names: tuple[str, ...] | None  # of the classes, if the schema has them
 
     def labels(self) -> list[Any]:
         """The label of every row."""
@@ -42,7 +43,7 @@ class Shards:
         ]
 
     def content(self) -> tuple[list[bytes], list[str | None]]:
-        """The encoded image of every row, and its path where the file has one."""
+        """The encoded image of every row, and its path if the file has one."""
         columns = [table.flatten() for table in self._tables(self.image)]
         blobs = [
             blob for table in columns for blob in table.column(f"{self.image}.bytes").to_pylist()
@@ -50,15 +51,15 @@ class Shards:
         empty = [row for row, blob in enumerate(blobs) if not blob]
         if empty:
             raise LongtailError(
-                f"{self.files[0].parent}: expected image bytes in column {self.image!r}, got none"
-                f" in row {several(empty)}."
+                f"{self.files[0].parent}: column {self.image!r} has no image bytes in row"
+                f" {several(empty)}: remove these rows."
             )
         return blobs, [
             path for table in columns for path in table.column(f"{self.image}.path").to_pylist()
         ]
 
     def columns(self) -> dict[str, list[Any]]:
-        """Every further column of numbers or words."""
+        """All further columns of numbers or text."""
         schema = _pyarrow().read_schema(self.files[0])
         names = [
             name
@@ -78,34 +79,33 @@ class Shards:
 
 
 def parquet_files(path: Path) -> dict[str, list[Path]]:
-    """The parquet files in a folder (or its sub-folder `data`), by the split their names begin
-    with; all training where none says one.
+    """The parquet files in a folder or its sub-folder `data`, by the split their names start with.
+
+    If no name starts with a split, all are training.
     """
     if path.is_file():
         return {"train": [path]}
     for folder in (path, path / "data"):
-        found: dict[str | None, list[Path]] = {}
+        by_split: dict[str | None, list[Path]] = {}
         for file in sorted(folder.glob("*.parquet")):
-            found.setdefault(split_named(re.split(r"[^A-Za-z]", file.name)[0]), []).append(file)
-        unnamed = found.pop(None, [])
-        if unnamed and found:
-            named = several(file.name for own in found.values() for file in own)
+            by_split.setdefault(split_named(re.split(r"[^A-Za-z]", file.name)[0]), []).append(file)
+        unnamed = by_split.pop(None, [])
+        if unnamed and by_split:
+            named = several(file.name for part in by_split.values() for file in part)
             raise LongtailError(
-                f"{folder}: expected every parquet file to begin with its split (train, val, test)"
-                f" or none, got {several(file.name for file in unnamed)} beside {named}. Rename"
-                " them."
+                f"{folder}: either all names of parquet files must start with a split (train, val,"
+                f" test) or none, got {several(file.name for file in unnamed)} beside {named}."
+                " Rename them."
             )
-        if unnamed or found:
-            return {split: own for split, own in found.items() if split is not None} or {
+        if unnamed or by_split:
+            return {split: part for split, part in by_split.items() if split is not None} or {
                 "train": unnamed
             }
     return {}
 
 
 def open_shards(files: Sequence[Path]) -> Shards:
-    """Look at the schema of a split's files: where the images are, where the labels, what the
-    classes are called.
-    """
+    """Read the schema of a split's files: the image and label columns and the class names."""
     schema = _pyarrow().read_schema(files[0])
     image = next((name for name in ("img", "image") if name in schema.names), None)
     label = next((name for name in ("label", "fine_label") if name in schema.names), None)
@@ -121,9 +121,7 @@ def open_shards(files: Sequence[Path]) -> Shards:
 
 
 def parquet(path: Path) -> Source:
-    """Images from a parquet file, or from a folder of shards such as
-    `train-00000-of-00001.parquet`.
-    """
+    """Images from a parquet file, or a folder of shards such as `train-00000-of-00001.parquet`."""
     files = parquet_files(path)
     if "train" not in files:
         raise LongtailError(
@@ -133,14 +131,14 @@ def parquet(path: Path) -> Source:
     bytes_ = sum(file.stat().st_size for part in files.values() for file in part)
     if bytes_ > LARGEST:
         raise LongtailError(
-            f"{path}: expected at most {LARGEST >> 30} GB of parquet files, which are held in"
+            f"{path}: expected at most {LARGEST >> 30} GB of parquet files, which are kept in"
             f" memory, got {bytes_ / 2**30:.1f} GB. Unpack the images into a folder of class"
             " folders, which is streamed."
         )
     shards = {split: open_shards(part) for split, part in files.items()}
     labels = {split: part.labels() for split, part in shards.items()}
-    for split, own in labels.items():
-        if missing := [row for row, label in enumerate(own) if label is None]:
+    for split, values in labels.items():
+        if missing := [row for row, label in enumerate(values) if label is None]:
             raise LongtailError(
                 f"{path}: expected a label for every image, got none in row {several(missing)} of"
                 f" {split}. Label or remove them."
@@ -164,7 +162,7 @@ def parquet(path: Path) -> Source:
 def named_targets(
     labels: dict[str, list[Any]],
 ) -> tuple[tuple[str, ...], dict[str, NDArray[np.int64]]]:
-    """Classes from labels that are words, in code-point order, and each row's class index."""
+    """Classes from text labels, sorted by code point, and the class index of each row."""
     classes = tuple(sorted({str(label) for part in labels.values() for label in part}))
     index = {name: i for i, name in enumerate(classes)}
     return classes, {
@@ -178,7 +176,6 @@ def _pyarrow() -> Any:
         import pyarrow.parquet
     except ImportError as error:
         raise LongtailError(
-            "expected pyarrow, which reads parquet files, got none. Do: pip install"
-            " 'longtail[data]'"
+            "reading parquet files needs pyarrow: run pip install 'longtail[data]'"
         ) from error
     return pyarrow.parquet
