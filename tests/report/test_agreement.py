@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from longtail.records.row import Row, geometry_of, read_row
-from longtail.report.agreement import MUST_AGREE, judged, where
+from longtail.report.agreement import MUST_AGREE, read_test_predictions, where
 from longtail.report.comparison import compare
 
 Finished = Callable[..., Path]
@@ -34,7 +34,7 @@ UNLIKE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("field", UNLIKE)
-def test_unlike_rows_are_refused_or_become_a_column(finished: Finished, field: str) -> None:
+def test_rows_that_differ_are_refused_or_become_a_column(finished: Finished, field: str) -> None:
     pair = rows(
         finished("a"), finished("b", recipe="balanced_softmax", right=GOOD, draw=1, **UNLIKE[field])
     )
@@ -122,15 +122,15 @@ def test_predictions_of_another_length_are_refused(finished: Finished) -> None:
         compare(rows(finished("a", test={"images": 61})))
 
 
-def test_what_a_run_answered_is_sorted_by_image_and_has_a_digest(finished: Finished) -> None:
+def test_predictions_are_sorted_by_image_and_have_a_digest(finished: Finished) -> None:
     first, second, other = (
-        judged(row)
+        read_test_predictions(row)
         for row in rows(finished("a"), finished("b", draw=1), finished("c", predictions=False))
     )
     assert first is not None
     assert second is not None
     assert first.ids.tolist() == sorted(first.ids.tolist())
-    assert first.digest() == second.digest()  # of the images, not of the answers
+    assert first.digest() == second.digest()  # of the images, not of the predictions
     assert other is None
 
 

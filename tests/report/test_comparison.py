@@ -25,10 +25,10 @@ def rows(*folders: Path) -> list[Row]:
 
 
 def correct(folders: Sequence[Path]) -> Any:
-    answers = [read_predictions(folder / "predictions" / "test.npz")[0] for folder in folders]
+    predictions = [read_predictions(folder / "predictions" / "test.npz")[0] for folder in folders]
     return (
-        np.mean([each.logits["logits"].argmax(1) == each.target for each in answers], axis=0),
-        answers[0].target,
+        np.mean([each.logits["logits"].argmax(1) == each.target for each in predictions], axis=0),
+        predictions[0].target,
     )
 
 
@@ -199,7 +199,8 @@ def test_missing_predictions_cost_the_difference_and_say_so(finished: Finished) 
     table = compare(pair)
     assert [line.difference for line in table.lines] == [None, None]
     assert any(
-        "for want of predictions" in note and pair[1]["folder"] in note for note in table.notes
+        "their predictions are missing" in note and pair[1]["folder"] in note
+        for note in table.notes
     )
 
 

@@ -26,8 +26,8 @@ def test_a_folder_says_everything_it_has(finished: Finished) -> None:
     assert (run.group(2), run.group(7)) == ("few", "")
     assert [line["epoch"] for line in run.journals["train"]] == [1, 2, 2, 3, 4]
     assert run.split == "test"
-    assert run.answers is not None
-    assert len(run.answers.target) == 60
+    assert run.predictions is not None
+    assert len(run.predictions.target) == 60
     assert run.examples is not None
     assert [path.name for path in run.analyses] == ["more.npz"]
     assert run.missing == ()
@@ -42,9 +42,12 @@ def test_the_row_of_an_earlier_version_is_completed_from_the_predictions(
         row["test"].pop(new, None)
     (folder / "row.json").write_text(json.dumps(row))
     run = read_folder(folder)
-    found, _ = read_predictions(folder / "predictions" / "test.npz")
+    predictions, _ = read_predictions(folder / "predictions" / "test.npz")
     whole = detailed(
-        found.logits["logits"], found.target, groups=GROUPS, counts=np.array([90, 18, 9])
+        predictions.logits["logits"],
+        predictions.target,
+        groups=GROUPS,
+        counts=np.array([90, 18, 9]),
     )
     assert run.summary == {**whole, **row["test"]}
     assert run.summary["confusions"]["groups"] == ["many", "medium", "few"]
@@ -65,8 +68,8 @@ def test_what_is_missing_is_named_with_what_to_do(finished: Finished) -> None:
 
 def test_examples_are_not_missed_where_the_tail_has_no_mistakes(finished: Finished) -> None:
     run = read_folder(finished("a", right=(0.5, 0.5, 1.0)))
-    assert run.answers is not None
-    assert (run.answers.answer != run.answers.target).any()
+    assert run.predictions is not None
+    assert (run.predictions.predicted != run.predictions.target).any()
     assert run.missing == ()
 
 

@@ -1,4 +1,4 @@
-"""One file for one run or several: what it holds, what it refuses, and what a browser makes of it."""
+"""The HTML report of one run or several: its content, its errors and its look in a browser."""
 
 from __future__ import annotations
 

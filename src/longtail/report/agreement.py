@@ -1,6 +1,4 @@
-"""What runs have to agree on before they may be ranked, and the refusal that names where they do
-not.
-"""
+"""What runs must agree on to be ranked, and the errors that name where they differ."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ MUST_AGREE: Mapping[str, str] = {
     "groups": "the rule that makes the groups of classes, such as many, medium and few",
     "selection": "which epoch's weights were tested",
     "protocol": "whether validation was held out of training",
-    "pretraining": "the data seen before",
+    "pretraining": "the pretraining data",
     "tta": "averaging at test time",
     "resolution": "the side of the images in pixels",
     "geometry": "how images that are not square become squares",
@@ -34,7 +32,7 @@ MUST_AGREE: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class TestPredictions:
     """A run's test predictions, reduced to what pairing needs and sorted by image."""
 
     ids: NDArray[np.str_]
@@ -42,14 +40,14 @@ class Judged:
     correct: NDArray[np.bool_]
 
     def digest(self) -> str:
-        """The names and classes of the images in a few letters."""
+        """A short hash of the ids and classes of the images."""
         content = hashlib.sha256(self.target.astype("<i8").tobytes())
         content.update("\0".join(self.ids.tolist()).encode(errors="surrogateescape"))
         return content.hexdigest()[:12]
 
 
-def judged(row: Row) -> Judged | None:
-    """What a run answered on its test images; None where its folder has no predictions."""
+def read_test_predictions(row: Row) -> TestPredictions | None:
+    """A run's predictions on its test images; None if its folder has none."""
     path = RunFolder(Path(row["folder"])).predictions("test") if "folder" in row else None
     if path is None or not path.exists():
         return None
@@ -61,7 +59,7 @@ def judged(row: Row) -> Judged | None:
             " the run again"
         )
     order = np.argsort(ids, kind="stable")
-    return Judged(
+    return TestPredictions(
         ids[order],
         predictions.target[order],
         (predictions.logits["logits"].argmax(axis=1) == predictions.target)[order],
@@ -69,20 +67,20 @@ def judged(row: Row) -> Judged | None:
 
 
 def fields_of(
-    rows: Sequence[Row], answers: Sequence[Judged | None]
+    rows: Sequence[Row], predictions: Sequence[TestPredictions | None]
 ) -> dict[str, list[tuple[str, str]]]:
-    """For every field and row: what must be equal, and how it is shown."""
+    """For every field and row: the value that must be equal, and its text."""
     one_split = len({row["data"]["hash"] for row in rows}) == 1
-    known = all(own is not None for own in answers)
+    known = all(run is not None for run in predictions)
 
-    def test(row: Row, own: Judged | None) -> tuple[str, str]:
+    def test(row: Row, run: TestPredictions | None) -> tuple[str, str]:
         images = tested(row)["images"]
-        if own is None or not known:
+        if run is None or not known:
             return f"{row['data']['name']} {images}", f"{images} images"
-        # Two folders may use the same file names for other images: names alone identify a test set
+        # Two datasets may use the same file names for different images: names identify a test set
         # only within one dataset.
-        identity = own.digest() if one_split else f"{row['data']['name']} {own.digest()}"
-        return identity, f"{images} images ({own.digest()[:8]})"
+        identity = run.digest() if one_split else f"{row['data']['name']} {run.digest()}"
+        return identity, f"{images} images ({run.digest()[:8]})"
 
     def plain(value: object) -> tuple[str, str]:
         return str(value), str(value)
@@ -93,7 +91,7 @@ def fields_of(
 
     return {
         "split": [(row["data"]["hash"], _split(row)) for row in rows],
-        "test": [test(row, own) for row, own in zip(rows, answers, strict=True)],
+        "test": [test(row, run) for row, run in zip(rows, predictions, strict=True)],
         "groups": [plain(tested(row)["group_rule"]) for row in rows],
         "selection": [plain(row["selection"]) for row in rows],
         "protocol": [plain(row["data"]["protocol"]) for row in rows],
@@ -107,7 +105,7 @@ def fields_of(
 def check_comparable(
     rows: Sequence[Row], fields: Mapping[str, Sequence[tuple[str, str]]], across: Sequence[str]
 ) -> None:
-    """Name every field in which rows differ and may not, who has what, and how to let it differ."""
+    """Raise an error that names every field in which rows differ but must not, with the values."""
     problems = []
     for name, values in fields.items():
         if name in across or len({identity for identity, _ in values}) == 1:
@@ -115,9 +113,12 @@ def check_comparable(
         holders: dict[str, tuple[str, list[str]]] = {}
         for row, (identity, text) in zip(rows, values, strict=True):
             holders.setdefault(identity, (text, []))[1].append(where(row))
-        found = "; ".join(f"{text!r} in {', '.join(folders)}" for text, folders in holders.values())
+        values_by_run = "; ".join(
+            f"{text!r} in {', '.join(folders)}" for text, folders in holders.values()
+        )
         problems.append(
-            f"  {name} ({MUST_AGREE[name]}): {found}\n    show it as a column with --across {name}"
+            f"  {name} ({MUST_AGREE[name]}): {values_by_run}\n"
+            f"    show it as a column with --across {name}"
         )
     if problems:
         raise LongtailError(
@@ -127,7 +128,7 @@ def check_comparable(
 
 
 def check_headline(rows: Sequence[Row]) -> Headline:
-    """The score that ranks all rows, with its direction; refused where there are several."""
+    """The score that ranks all rows, with its direction; an error if there are several."""
     headlines = {(row["headline"]["name"], row["headline"]["higher_is_better"]) for row in rows}
     if len(headlines) > 1:
         names = " and ".join(
@@ -141,10 +142,10 @@ def check_headline(rows: Sequence[Row]) -> Headline:
 
 
 def check_unique_seeds(rows: Sequence[Row]) -> None:
-    """The same seed twice would count one training as two and shrink the deviation."""
-    seen: dict[tuple[int, int], Row] = {}
+    """Refuse repeated seeds: they would count one training twice and shrink the deviation."""
+    by_seed: dict[tuple[int, int], Row] = {}
     for row in rows:
-        twin = seen.setdefault((row["seed"], row["view_seed"]), row)
+        twin = by_seed.setdefault((row["seed"], row["view_seed"]), row)
         if twin is not row:
             raise LongtailError(
                 f"expected each run once, got {where(twin)} and {where(row)}, "
@@ -160,7 +161,7 @@ def check_across(across: Sequence[str]) -> None:
 
 
 def where(row: Row) -> str:
-    """The folder of a run, or what else tells it from others."""
+    """The folder of a run, or its recipe and seed."""
     return row.get("folder", f"{row['recipe']} seed {row['seed']}")
 
 

@@ -1,6 +1,4 @@
-"""Comparable by construction: a table of runs that agree on everything that would make the ranking
-unfair.
-"""
+"""Comparison of runs that agree on everything that would make a ranking unfair."""
 
 from __future__ import annotations
 
@@ -23,13 +21,13 @@ from longtail.records.scores import Headline, Label, columns, format_score
 from longtail.records.scores import label as label_of
 from longtail.report.agreement import (
     MUST_AGREE,
-    Judged,
+    TestPredictions,
     check_across,
     check_comparable,
     check_headline,
     check_unique_seeds,
     fields_of,
-    judged,
+    read_test_predictions,
     tested,
     where,
 )
@@ -51,14 +49,14 @@ class Line:
     """One method in the table: all its seeds."""
 
     label: str
-    across: Mapping[str, str]  # the columns that `across` asked for
+    across: Mapping[str, str]  # the columns requested with `across`
     scores: Mapping[str, Score | None]  # None: nothing to measure, such as an empty group
-    # In the headline over the reference; None for itself and where there is nothing to pair
+    # Of the headline from the reference; None for the reference and without paired predictions
     difference: Interval | None
     parameters: tuple[int, ...]  # distinct values; normally one
     epochs: tuple[str, ...]  # distinct values; normally one
     minutes: float  # the mean
-    minutes_before: float  # the same of the runs that these began with, such as a teacher's
+    minutes_before: float  # the mean of the runs that these started from, such as a teacher's
     seeds: tuple[int, ...]
     folders: tuple[str, ...]
 
@@ -70,8 +68,8 @@ class Comparison:
     """
 
     lines: tuple[Line, ...]
-    reference: str  # the line of the first row given: differences are over it
-    agreed: Mapping[str, str]  # what all rows share, and so belongs under the table
+    reference: str  # the line of the first row, which differences are measured against
+    agreed: Mapping[str, str]  # what all rows share, shown under the table
     notes: tuple[str, ...]
     headline: Headline  # the score that the table is sorted by
     labels: Mapping[str, Label]  # of the measured columns, in their order
@@ -110,11 +108,12 @@ class Comparison:
 
 
 def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
-    """Rank finished runs, or refuse and name what is unlike between them.
+    """Rank finished runs, or raise an error that names how they differ.
 
-    Rows that differ only in their seeds are one line: mean and deviation. Each line is also tested
-    against the line of the first row on the same test images (`metrics.intervals.paired`). A field
-    in `across` may differ, and becomes a column."""
+    Rows that differ only in their seeds become one line: mean and standard deviation. Each line is
+    also compared with the line of the first row on the same test images
+    (`metrics.intervals.paired`). A field in `across` may differ, and becomes a column.
+    """
     if not rows:
         raise LongtailError("expected at least one run to compare, got none")
     check_across(across)
@@ -123,13 +122,13 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
         raise LongtailError(
             f"expected runs with test results, got none in {', '.join(untested)}: leave them out"
         )
-    answers = [judged(row) for row in rows]
-    fields = fields_of(rows, answers)
+    predictions = [read_test_predictions(row) for row in rows]
+    fields = fields_of(rows, predictions)
     check_comparable(rows, fields, across)
     headline = check_headline(rows)
     measured = [{**tested(row)["scores"], "ece": tested(row)["ece"]} for row in rows]
     known = {name: shown for row in rows for name, shown in row["labels"].items()} | {"ece": ECE}
-    scores = columns(known, [name for own in measured for name in own])
+    scores = columns(known, [name for scores in measured for name in scores])
 
     members: dict[str, list[int]] = {}
     for position, row in enumerate(rows):
@@ -148,7 +147,7 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
     shown = [name for name in MUST_AGREE if name in across]
     lines = []
     for label, group in zip(labels, groups, strict=True):
-        own = [rows[position] for position in group]
+        group_rows = [rows[position] for position in group]
         lines.append(
             Line(
                 label=label,
@@ -160,14 +159,16 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
                 difference=(
                     None
                     if group is groups[0]
-                    else _difference(groups[0], group, rows=rows, answers=answers)
+                    else _difference(groups[0], group, rows=rows, predictions=predictions)
                 ),
-                parameters=tuple(sorted({row["parameters"] for row in own})),
-                epochs=tuple(sorted({_epochs(row["epochs"]) for row in own})),
-                minutes=statistics.fmean(row["minutes"] for row in own),
-                minutes_before=statistics.fmean(row.get("minutes_before", 0.0) for row in own),
-                seeds=tuple(sorted(row["seed"] for row in own)),
-                folders=tuple(where(row) for row in own),
+                parameters=tuple(sorted({row["parameters"] for row in group_rows})),
+                epochs=tuple(sorted({_epochs(row["epochs"]) for row in group_rows})),
+                minutes=statistics.fmean(row["minutes"] for row in group_rows),
+                minutes_before=statistics.fmean(
+                    row.get("minutes_before", 0.0) for row in group_rows
+                ),
+                seeds=tuple(sorted(row["seed"] for row in group_rows)),
+                folders=tuple(where(row) for row in group_rows),
             )
         )
     lines.sort(key=lambda line: (_rank(line, headline), line.label, tuple(line.across.values())))
@@ -175,22 +176,22 @@ def compare(rows: Sequence[Row], *, across: Sequence[str] = ()) -> Comparison:
         lines=tuple(lines),
         reference=", ".join([labels[0], *(fields[name][0][1] for name in shown)]),
         agreed={name: values[0][1] for name, values in fields.items() if name not in across},
-        notes=tuple(_notes(rows, groups, answers)),
+        notes=tuple(_notes(rows, groups, predictions)),
         headline=headline,
         labels={name: known[name] for name in scores},
     )
 
 
 def differing_fields(rows: Sequence[Row]) -> list[str]:
-    """What keywords may change that a comparison would refuse, and what they did change: give it as
-    `across`.
+    """The fields that keywords can change and that differ between the rows: pass them as `across`
+    to compare the rows.
     """
     fields = {"selection": "selection", "resolution": "size", "pretraining": "pretraining"}
     return [name for name, field in fields.items() if len({str(row[field]) for row in rows}) > 1]  # type: ignore[literal-required]
 
 
 def _rank(line: Line, headline: Headline) -> float:
-    """The lower the better; a line without a headline comes last."""
+    """A sort key, lower is better; a line without a headline comes last."""
     score = line.scores[headline["name"]]
     return (
         math.inf if score is None else -score.mean if headline["higher_is_better"] else score.mean
@@ -202,12 +203,13 @@ def _epochs(epochs: Mapping[str, int]) -> str:
 
 
 def keywords_of(row: Row) -> dict[str, Any]:
-    """A run's keywords, but for its own seed in the folder of another run, `flat-seed=0` or
-    `mgp-seed0`: each begins with its own.
+    """A run's keywords, with the run's seed masked in the paths of other runs, such as
+    `flat-seed=0` or `mgp-seed0`: every seed starts from the run of the same seed.
 
-    Keywords that are newer than the run had their defaults, and those that had no effect are left
-    out; whether images were mirrored counts as one."""
-    own = re.compile(rf"(?<![a-z])(seed[=_-]?){row['seed']}(?=[/\\]|$)")
+    Keywords newer than the run get their defaults, and those that had no effect are left out;
+    whether images were mirrored counts as a keyword.
+    """
+    own_seed = re.compile(rf"(?<![a-z])(seed[=_-]?){row['seed']}(?=[/\\]|$)")
     defaults = {
         name: value
         for name, value in _defaults(row["recipe"]).items()
@@ -215,14 +217,14 @@ def keywords_of(row: Row) -> dict[str, Any]:
     }
     keywords = {**defaults, **row["keywords"], "mirror": mirrored(row)}
     return {
-        name: own.sub(r"\1*", value) if isinstance(value, str) else value
+        name: own_seed.sub(r"\1*", value) if isinstance(value, str) else value
         for name, value in keywords.items()
     }
 
 
 @cache
 def _defaults(recipe: str) -> Mapping[str, Any]:
-    """What the keywords of a recipe are unless given; nothing for a recipe that is not here."""
+    """The default of each keyword of a recipe; empty for an unknown recipe."""
     try:
         return {
             name: known.default
@@ -234,23 +236,23 @@ def _defaults(recipe: str) -> Mapping[str, Any]:
 
 
 def labels_of(rows: Sequence[Row], keywords: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The recipe of each row, and those of its keywords that tell the lines apart."""
-    texts = [{name: _word(value) for name, value in own.items()} for own in keywords]
-    telling = []
+    """The recipe of each row, and those of its keywords that distinguish the lines."""
+    texts = [{name: _word(value) for name, value in values.items()} for values in keywords]
+    distinguishing = []
     for name in dict.fromkeys(name for text in texts for name in text):
         recipes = {row["recipe"] for row, text in zip(rows, texts, strict=True) if name in text}
-        # A keyword that another recipe does not have, or that had no effect, tells nothing; one
-        # that was not given was left at its default.
-        asked = [
+        # A keyword that another recipe does not have, or that had no effect, does not distinguish
+        # lines; one that was not given has its default.
+        used = [
             (row, text)
             for row, text in zip(rows, texts, strict=True)
             if name not in row.get("unused", ())
         ]
-        values = {text.get(name) for row, text in asked if row["recipe"] in recipes}
+        values = {text.get(name) for row, text in used if row["recipe"] in recipes}
         if len(values) > 1:
-            telling.append(name)
-    words = [[f"{name}={text[name]}" for name in telling if name in text] for text in texts]
-    return [" ".join([row["recipe"], *own]) for row, own in zip(rows, words, strict=True)]
+            distinguishing.append(name)
+    words = [[f"{name}={text[name]}" for name in distinguishing if name in text] for text in texts]
+    return [" ".join([row["recipe"], *parts]) for row, parts in zip(rows, words, strict=True)]
 
 
 def _word(value: Any) -> str:
@@ -264,7 +266,7 @@ def _word(value: Any) -> str:
 
 
 def score_of(values: Sequence[float | None]) -> Score | None:
-    """Mean and deviation over seeds; None where one of them has nothing to measure."""
+    """Mean and deviation over seeds; None if a value is missing."""
     numbers = [value for value in values if value is not None]
     if len(numbers) < len(values):
         return None
@@ -292,7 +294,7 @@ def _difference(
     second: Sequence[int],
     *,
     rows: Sequence[Row],
-    answers: Sequence[Judged | None],
+    predictions: Sequence[TestPredictions | None],
 ) -> Interval | None:
     name = rows[first[0]]["headline"]["name"]
     if name not in ("balanced", "top1") or any(
@@ -301,24 +303,26 @@ def _difference(
     ):
         return None  # only a mean over images or classes can be paired image by image
     before, after = (
-        [answers[position] for position in group] for group in _pairs(first, second, rows)
+        [predictions[position] for position in group] for group in _pairs(first, second, rows)
     )
     left, right = (
-        [own for own in before if own is not None],
-        [own for own in after if own is not None],
+        [run for run in before if run is not None],
+        [run for run in after if run is not None],
     )
-    whole = len(left) == len(before) and len(right) == len(after)
-    if not whole or len({own.digest() for own in (*left, *right)}) > 1:
+    complete = len(left) == len(before) and len(right) == len(after)
+    if not complete or len({run.digest() for run in (*left, *right)}) > 1:
         return None
     return paired(
-        np.mean([own.correct for own in left], axis=0),
-        np.mean([own.correct for own in right], axis=0),
+        np.mean([run.correct for run in left], axis=0),
+        np.mean([run.correct for run in right], axis=0),
         left[0].target if name == "balanced" else np.zeros_like(left[0].target),
     )
 
 
 def _notes(
-    rows: Sequence[Row], groups: Sequence[Sequence[int]], answers: Sequence[Judged | None]
+    rows: Sequence[Row],
+    groups: Sequence[Sequence[int]],
+    predictions: Sequence[TestPredictions | None],
 ) -> list[str]:
     notes = []
     for mark in dict.fromkeys(mark for row in rows for mark in row["data"]["caveats"]):
@@ -327,27 +331,26 @@ def _notes(
     without = sorted({tested(row)["classes_without_images"]["count"] for row in rows} - {0})
     if without:
         notes.append(
-            "Classes without test images, on which no number speaks:"
-            f" {' / '.join(map(str, without))}."
+            f"Classes without test images, which no score covers: {' / '.join(map(str, without))}."
         )
-    lonely = sorted(
-        {int((np.bincount(own.target) == 1).sum()) for own in answers if own is not None} - {0}
+    single = sorted(
+        {int((np.bincount(run.target) == 1).sum()) for run in predictions if run is not None} - {0}
     )
-    if len(groups) > 1 and lonely:
+    if len(groups) > 1 and single:
         notes.append(
-            "Classes with a single test image, about which intervals know little:"
-            f" {' / '.join(map(str, lonely))}."
+            "Classes with a single test image, for which intervals are unreliable:"
+            f" {' / '.join(map(str, single))}."
         )
     calibrations = sorted(
         {f"{tested(row)['confidence']}, {tested(row)['bins']} bins" for row in rows}
     )
     if len(calibrations) > 1:
         notes.append(f"ece is not comparable between {' and '.join(calibrations)}.")
-    lost = [where(row) for row, own in zip(rows, answers, strict=True) if own is None]
-    if len(groups) > 1 and lost:
+    missing = [where(row) for row, run in zip(rows, predictions, strict=True) if run is None]
+    if len(groups) > 1 and missing:
         notes.append(
-            "No paired difference and no check of the test images, for want of predictions on"
-            f" them: {', '.join(lost)}."
+            "No paired difference and no check of the test images, because their predictions are"
+            f" missing: {', '.join(missing)}."
         )
     seeds = {
         tuple(sorted((rows[position]["seed"], rows[position]["view_seed"]) for position in group))
@@ -362,7 +365,7 @@ def _notes(
 
 
 def text_of(score: Score | None, shown: Label) -> str:
-    """Mean ± deviation, as the label says."""
+    """Mean ± deviation, in the format of the label."""
     if score is None:
         return "-"
     deviation = "" if score.deviation is None else f" ± {format_score(score.deviation, shown)}"

@@ -1,4 +1,4 @@
-"""Everything that a run's folder says, in memory: row, request, journals, answers and analyses."""
+"""Everything in a run's folder, in memory: row, request, journals, predictions and analyses."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Answers:
-    """What the network said about each image of a split."""
+class Predictions:
+    """The class and the predicted class of each image of a split."""
 
     target: NDArray[np.int64]
-    answer: NDArray[np.int64]
+    predicted: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished run, as its folder tells it."""
+    """A finished run, as read from its folder."""
 
     folder: Path
     row: Row
@@ -45,23 +45,23 @@ class Finished:
     journals: Mapping[str, list[dict[str, Any]]]  # the lines of each stage
     split: str  # "test", or "val" where there are no test images
     summary: Summary | None  # of that split
-    answers: Answers | None
+    predictions: Predictions | None
     examples: Arrays | None
     analyses: tuple[Path, ...]
-    missing: tuple[str, ...]  # what is not here, and how to get it
+    missing: tuple[str, ...]  # what is missing, and how to get it
 
-    def group(self, own: int) -> str:
+    def group(self, index: int) -> str:
         """The group of a class."""
-        return self._groups.get(own, "")
+        return self._groups.get(index, "")
 
     @cached_property
     def _groups(self) -> dict[int, str]:
-        return {own: name for name, members in self.members.items() for own in members}
+        return {index: name for name, members in self.members.items() for index in members}
 
 
 def read_folder(folder: Path) -> Finished:
-    """Read a finished run. What an older version did not write is named in `missing`; what is
-    broken is refused.
+    """Read a finished run. What an older version did not write is listed in `missing`; a
+    broken file is an error.
     """
     row = read_row(folder)
     split = "test" if row["test"] is not None or row["val"] is None else "val"
@@ -78,17 +78,17 @@ def read_folder(folder: Path) -> Finished:
             " classes are numbered."
         )
     again = f"longtail eval {folder} --rewrite"
-    answers = None
+    predictions = None
     if summary is not None and files.predictions(split).exists():
-        found, _ = read_predictions(files.predictions(split))
-        logits = found.logits["logits"]
-        answers = Answers(found.target, logits.argmax(axis=1))
-        # The row of an earlier version: all of it follows from the predictions
+        stored_predictions, _ = read_predictions(files.predictions(split))
+        logits = stored_predictions.logits["logits"]
+        predictions = Predictions(stored_predictions.target, logits.argmax(axis=1))
+        # A row of an earlier version: the missing scores are computed from the predictions
         if "reliability" not in summary and members:
             counts = np.array(row["data"]["counts_after"])
             fuller = detailed(
                 logits,
-                found.target,
+                stored_predictions.target,
                 groups=groups,
                 counts=counts,
                 confidence=summary["confidence"],
@@ -102,9 +102,9 @@ def read_folder(folder: Path) -> Finished:
         )
     path = files.analysis.arrays("examples")
     examples = read_arrays(path) if path.exists() else None
-    if examples is None and answers is not None and _wrong_in_the_tail(answers, members):
+    if examples is None and predictions is not None and _wrong_in_the_tail(predictions, members):
         missing.append(
-            f"Example images and where the network looks: {_inside(files, path)} is not in the"
+            f"Example images and saliency maps: {_inside(files, path)} is not in the"
             f" folder. `{again}` writes it."
         )
     paths = {stage: files.stage(stage).journal for stage in row["epochs"]}
@@ -125,7 +125,7 @@ def read_folder(folder: Path) -> Finished:
         journals=journals,
         split=split,
         summary=summary,
-        answers=answers,
+        predictions=predictions,
         examples=examples,
         analyses=tuple(files.analysis.files()),
         missing=tuple(missing),
@@ -137,15 +137,21 @@ def _inside(run: RunFolder, path: Path) -> str:
     return path.relative_to(run.path).as_posix()
 
 
-def _wrong_in_the_tail(answers: Answers, members: Mapping[str, Sequence[int]]) -> bool:
-    """Whether there is a mistake to show among the rarest classes that have images, or anywhere
-    where groups are not known.
+def _wrong_in_the_tail(predictions: Predictions, members: Mapping[str, Sequence[int]]) -> bool:
+    """Whether there is a mistake to show among the rarest classes that have images, or among
+    all classes if groups are not known.
     """
     tail = next(
-        (own for own in reversed([*members.values()]) if np.isin(own, answers.target).any()),
-        answers.target,
+        (
+            group
+            for group in reversed([*members.values()])
+            if np.isin(group, predictions.target).any()
+        ),
+        predictions.target,
     )
-    return bool((answers.answer != answers.target)[np.isin(answers.target, tail)].any())
+    return bool(
+        (predictions.predicted != predictions.target)[np.isin(predictions.target, tail)].any()
+    )
 
 
 def read_arrays(path: Path) -> Arrays:

@@ -1,4 +1,4 @@
-"""`longtail report`: one run, or several beside each other, in one file that needs nothing else."""
+"""`longtail report`: one run, or several compared, as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write(folders: Sequence[Path], out: Path, *, across: Sequence[str] = ()) -> list[str]:
-    """Write the report of finished runs to `out`; gives what the reader should be warned of, such
-    as runs that cannot be ranked.
+    """Write the report of finished runs to `out`; returns warnings, such as runs that cannot be
+    ranked.
     """
     page, warnings = build(folders, across=across)
     with atomic_write(out) as part:
@@ -38,7 +38,7 @@ def write(folders: Sequence[Path], out: Path, *, across: Sequence[str] = ()) -> 
 
 
 def build(folders: Sequence[Path], *, across: Sequence[str] = ()) -> tuple[str, list[str]]:
-    """The report of finished runs as HTML, with warnings. Runs that cannot be ranked still have
+    """The report of finished runs as HTML, with warnings. Runs that cannot be ranked still get
     their sections.
     """
     if not folders:
@@ -52,7 +52,7 @@ def build(folders: Sequence[Path], *, across: Sequence[str] = ()) -> tuple[str, 
     if problems:
         raise LongtailError("\n".join(problems))
     sections = [section(run) for run in runs]
-    missing = [f"{run.folder}: {own}" for run in runs for own in run.missing]
+    missing = [f"{run.folder}: {message}" for run in runs for message in run.missing]
     if len(runs) == 1:
         return (
             render(
@@ -65,7 +65,7 @@ def build(folders: Sequence[Path], *, across: Sequence[str] = ()) -> tuple[str, 
             missing,
         )
     try:
-        found = compare([run.row for run in runs], across=across)
+        comparison = compare([run.row for run in runs], across=across)
     except LongtailError as error:
         page = render(
             "runs.html", runs=sections, title=_title(runs), comparison=None, refused=str(error)
@@ -73,17 +73,17 @@ def build(folders: Sequence[Path], *, across: Sequence[str] = ()) -> tuple[str, 
         return page, [*missing, str(error)]
     letters = {
         folder: letter
-        for line, letter in zip(found.lines, _letters(), strict=False)
+        for line, letter in zip(comparison.lines, _letters(), strict=False)
         for folder in line.folders
     }
-    for run, own in zip(runs, sections, strict=True):
-        own["letter"] = letters[str(run.folder)]
-    order = sorted(range(len(runs)), key=lambda own: [*letters].index(str(runs[own].folder)))
+    for run, values in zip(runs, sections, strict=True):
+        values["letter"] = letters[str(run.folder)]
+    order = sorted(range(len(runs)), key=lambda index: [*letters].index(str(runs[index].folder)))
     page = render(
         "runs.html",
-        runs=[sections[own] for own in order],
+        runs=[sections[index] for index in order],
         title=_title(runs),
-        comparison=_comparison(found, {str(run.folder): run for run in runs}),
+        comparison=_comparison(comparison, {str(run.folder): run for run in runs}),
         refused=None,
     )
     return page, missing
@@ -105,23 +105,23 @@ def _letters() -> list[str]:
     ]
 
 
-def _comparison(found: Comparison, runs: Mapping[str, Finished]) -> dict[str, Any]:
-    styles = [series(number) for number in range(len(found.lines))]
-    letters = _letters()[: len(found.lines)]
+def _comparison(comparison: Comparison, runs: Mapping[str, Finished]) -> dict[str, Any]:
+    styles = [series(number) for number in range(len(comparison.lines))]
+    letters = _letters()[: len(comparison.lines)]
     bars: list[Markup] = []
-    headline = found.headline["name"]
-    for name in dict.fromkeys([headline, *found.labels]):
-        if name in {"top1", "ece"} - {headline} or found.labels[name]["format"] != "percent":
+    headline = comparison.headline["name"]
+    for name in dict.fromkeys([headline, *comparison.labels]):
+        if name in {"top1", "ece"} - {headline} or comparison.labels[name]["format"] != "percent":
             continue  # they are in the table; bars are for accuracies of classes and groups
-        own = []
-        for letter, style, line in zip(letters, styles, found.lines, strict=True):
+        score_bars = []
+        for letter, style, line in zip(letters, styles, comparison.lines, strict=True):
             score = line.scores[name]
             if score is None:
-                own.append(Bar(letter, None, "no images"))
+                score_bars.append(Bar(letter, None, "no images"))
                 continue
             mean, spread = 100 * score.mean, 100 * (score.deviation or 0.0)
             text = f"{mean:.1f}" + (f" ± {spread:.1f}" if score.deviation is not None else "")
-            own.append(
+            score_bars.append(
                 Bar(
                     letter,
                     mean,
@@ -131,61 +131,64 @@ def _comparison(found: Comparison, runs: Mapping[str, Finished]) -> dict[str, An
                     style,
                 )
             )
-        title = f"{found.labels[name]['title']}, % of test images"
-        bars.append(bar_chart(own, title=title, unit="percent", width=240))
+        title = f"{comparison.labels[name]['title']}, % of test images"
+        bars.append(bar_chart(score_bars, title=title, unit="percent", width=240))
     return {
-        "sentence": _sentence(found),
-        "tables": _tables(found, letters),
-        "agreed": list(found.agreed.items()),
-        "notes": found.notes,
+        "sentence": _sentence(comparison),
+        "tables": _tables(comparison, letters),
+        "agreed": list(comparison.agreed.items()),
+        "notes": comparison.notes,
         "bars": bars,
-        "legend": list(zip(letters, styles, _labels(found), strict=True)),
+        "legend": list(zip(letters, styles, _labels(comparison), strict=True)),
         "full": [
             (letter, line.label)
-            for letter, line in zip(letters, found.lines, strict=True)
+            for letter, line in zip(letters, comparison.lines, strict=True)
             if " " in line.label
         ],
-        "curves": _overlaid(found, runs, dict(zip(letters, styles, strict=True))),
+        "curves": _curves(comparison, runs, dict(zip(letters, styles, strict=True))),
     }
 
 
-def _methods(found: Comparison) -> list[str]:
-    """What the lines are called on the page: the recipe alone where no other line has it, for
-    keywords are many and pages narrow.
+def _methods(comparison: Comparison) -> list[str]:
+    """The label of each line on the page: the recipe alone if no other line uses it, because
+    keywords take much space.
     """
-    recipes = [line.label.partition(" ")[0] for line in found.lines]
+    recipes = [line.label.partition(" ")[0] for line in comparison.lines]
     return [
         recipe if recipes.count(recipe) == 1 else line.label
-        for recipe, line in zip(recipes, found.lines, strict=True)
+        for recipe, line in zip(recipes, comparison.lines, strict=True)
     ]
 
 
-def _labels(found: Comparison) -> list[str]:
+def _labels(comparison: Comparison) -> list[str]:
     return [
         ", ".join([method, *line.across.values()])
-        for method, line in zip(_methods(found), found.lines, strict=True)
+        for method, line in zip(_methods(comparison), comparison.lines, strict=True)
     ]
 
 
-def _reference(found: Comparison) -> int:
-    """The line that differences are over."""
-    return [", ".join([line.label, *line.across.values()]) for line in found.lines].index(
-        found.reference
+def _reference(comparison: Comparison) -> int:
+    """The index of the line that differences are measured against."""
+    return [", ".join([line.label, *line.across.values()]) for line in comparison.lines].index(
+        comparison.reference
     )
 
 
-def _sentence(found: Comparison) -> str:
-    best, labels, reference = found.lines[0], _labels(found), _reference(found)
-    score, shown = best.scores[found.headline["name"]], found.labels[found.headline["name"]]
+def _sentence(comparison: Comparison) -> str:
+    best, labels, reference = comparison.lines[0], _labels(comparison), _reference(comparison)
+    score, shown = (
+        best.scores[comparison.headline["name"]],
+        comparison.labels[comparison.headline["name"]],
+    )
     name = shown["description"]
     if score is None:
         return f"There is nothing to measure {name} on."
     value = with_unit(score.mean, shown)
-    if len(found.lines) == 1:
+    if len(comparison.lines) == 1:
         return f"{labels[0]} has a {name} of {value} over {len(best.seeds)} seeds."
-    most = "highest" if found.headline["higher_is_better"] else "lowest"
+    most = "highest" if comparison.headline["higher_is_better"] else "lowest"
     words = f"{labels[0]} has the {most} {name}, {value}"
-    interval = best.difference if reference else found.lines[1].difference
+    interval = best.difference if reference else comparison.lines[1].difference
     if interval is None:
         return f"{words}."
     points, low, high = (
@@ -205,28 +208,34 @@ def _sentence(found: Comparison) -> str:
     )
 
 
-def _tables(found: Comparison, letters: Sequence[str]) -> list[dict[str, Any]]:
-    """The comparison as two tables, for a page is not as wide as all its columns: what was reached,
-    and what it cost.
+def _tables(comparison: Comparison, letters: Sequence[str]) -> list[dict[str, Any]]:
+    """The comparison as two tables, because one would be too wide for the page: scores, and
+    training cost.
     """
-    across, reached = len(found.lines[0].across), len(found.labels) + (len(found.lines) > 1)
+    across, reached = (
+        len(comparison.lines[0].across),
+        len(comparison.labels) + (len(comparison.lines) > 1),
+    )
     columns = [
-        name.replace(found.reference, _labels(found)[_reference(found)]) for name in found.columns()
+        name.replace(comparison.reference, _labels(comparison)[_reference(comparison)])
+        for name in comparison.columns()
     ]
     first: list[list[Cell]] = []
     second: list[list[Cell]] = []
     for letter, method, line, cells in zip(
-        letters, _methods(found), found.lines, found.cells(), strict=True
+        letters, _methods(comparison), comparison.lines, comparison.cells(), strict=True
     ):
         values: list[float | None] = [
-            score.mean if score else None for score in map(line.scores.get, found.labels)
+            score.mean if score else None for score in map(line.scores.get, comparison.labels)
         ]
         values += (
-            [line.difference.value if line.difference else None] if len(found.lines) > 1 else []
+            [line.difference.value if line.difference else None]
+            if len(comparison.lines) > 1
+            else []
         )
         values += [
             line.parameters[0],
-            float(sum(int(own) for own in line.epochs[0].split(" + ") if own)),
+            float(sum(int(count) for count in line.epochs[0].split(" + ") if count)),
         ]
         values += [line.minutes + line.minutes_before, len(line.seeds)]
         numbers = list(zip(cells[1 + across :], values, strict=True))
@@ -239,8 +248,8 @@ def _tables(found: Comparison, letters: Sequence[str]) -> list[dict[str, Any]]:
             "columns": columns[:cut],
             "rows": first,
             "numbers": [*range(1 + across, cut)],
-            "ascending": not found.headline["higher_is_better"],
-            "sorted": columns.index(found.labels[found.headline["name"]]["title"]),
+            "ascending": not comparison.headline["higher_is_better"],
+            "sorted": columns.index(comparison.labels[comparison.headline["name"]]["title"]),
         },
         {
             "columns": [columns[0], *columns[cut:]],
@@ -250,18 +259,18 @@ def _tables(found: Comparison, letters: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _overlaid(
-    found: Comparison, runs: Mapping[str, Finished], styles: Mapping[str, str]
+def _curves(
+    comparison: Comparison, runs: Mapping[str, Finished], styles: Mapping[str, str]
 ) -> list[Markup]:
-    """Validation accuracy and training loss over the epochs of the last stage: a line for each
-    method, the mean over its seeds.
+    """Validation accuracy and training loss over the epochs of the last stage: one line for
+    each method, the mean over its seeds.
     """
     shown = []
-    headline = found.labels[found.headline["name"]]
+    headline = comparison.labels[comparison.headline["name"]]
     name, percent = headline["description"], headline["format"] == "percent"
     for key, title, y, scale in (
         (
-            f"val/{found.headline['name']}",
+            f"val/{comparison.headline['name']}",
             f"Validation: {name}",
             f"{name} on validation{', %' if percent else ''}",
             100.0 if percent else 1.0,
@@ -270,38 +279,37 @@ def _overlaid(
         ("loss", "Training loss", "training loss", 1.0),
     ):
         curves = {}
-        for letter, line in zip(styles, found.lines, strict=True):
+        for letter, line in zip(styles, comparison.lines, strict=True):
             curves[letter] = _mean([metric_by_epoch(runs[folder], key) for folder in line.folders])
-        drawn = {
+        plotted = {
             letter: [(x, scale * value) for x, value in line]
             for letter, line in curves.items()
             if line
         }
-        if drawn:
+        if plotted:
             shown.append(
-                line_plot(drawn, title=title, x="epoch of the last stage", y=y, styles=styles)
+                line_plot(plotted, title=title, x="epoch of the last stage", y=y, styles=styles)
             )
     return shown
 
 
 def _mean(curves: Sequence[Mapping[float, float]]) -> list[tuple[float, float]]:
-    shared = set.intersection(*(set(own) for own in curves))
-    return [(epoch, float(np.mean([own[epoch] for own in curves]))) for epoch in sorted(shared)]
+    shared = set.intersection(*(set(curve) for curve in curves))
+    return [(epoch, float(np.mean([curve[epoch] for curve in curves]))) for epoch in sorted(shared)]
 
 
 # ------------------------------------------------------------------------------------- templates
 
 
 def render(template: str, **values: Any) -> str:
-    """Fill a template that extends `page.html`. Text is escaped; only `Markup`, such as a drawing
-    of
-    ours, is taken as it is.
+    """Fill a template that extends `page.html`. Text is escaped; only `Markup`, such as one of
+    our charts, is inserted unchanged.
 
-    The page's policy lets a browser load nothing and run nothing but the script of the shell.
+    The page's content security policy blocks all loading and every script but `page.js`.
     """
     script = _read("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # An import would stand for all that the package offers, torch included
+    # `import longtail` here would import torch too
     shell = {
         "style": Markup(_read("svg.css") + _read("page.css")),
         "script": Markup(script),

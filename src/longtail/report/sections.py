@@ -131,7 +131,7 @@ def _headline(run: Finished, summary: Summary) -> list[tuple[str, str, str]]:
 
 
 def _score_parts(run: Finished, summary: Summary) -> list[dict[str, Any]]:
-    """A table for each score that has parts, such as "domain" of "domain/art" and "domain/photo"."""
+    """A table for each score that has parts, such as "domain/art" and "domain/photo"."""
     parts: dict[str, dict[str, float | None]] = {}
     for name, value in summary["scores"].items():
         whole, _, part = name.partition("/")
@@ -153,9 +153,9 @@ def _score_parts(run: Finished, summary: Summary) -> list[dict[str, Any]]:
 
 
 def _interval(run: Finished) -> str:
-    if run.answers is None:
+    if run.predictions is None:
         return ""
-    found = balanced(run.answers.answer == run.answers.target, run.answers.target)
+    found = balanced(run.predictions.predicted == run.predictions.target, run.predictions.target)
     return f"95% interval {100 * found.low:.1f} to {100 * found.high:.1f}"
 
 
@@ -174,7 +174,11 @@ def _sentences(run: Finished, summary: Summary) -> list[str]:
         f"When every class counts the same, it recognises {percent(summary['balanced'])} of the"
         f" {summary['images']:,} {of} images: that is the balanced accuracy, the mean over classes"
         " of the share that is recognised."
-        + (f" The interval is over other {of} images of the same classes." if run.answers else "")
+        + (
+            f" The interval is over other {of} images of the same classes."
+            if run.predictions
+            else ""
+        )
     ]
     known = {name: value for name, value in summary["groups"].items() if value is not None}
     if {"many", "few"} <= known.keys() and run.members:
@@ -371,9 +375,9 @@ def _worst(run: Finished, summary: Summary) -> list[dict[str, Any]]:
 
 
 def _confusions(run: Finished, own: int) -> str:
-    if run.answers is None:
+    if run.predictions is None:
         return ""
-    answers = run.answers.answer[run.answers.target == own]
+    answers = run.predictions.predicted[run.predictions.target == own]
     wrong = np.bincount(answers[answers != own], minlength=len(run.classes))
     takers = [
         int(taker) for taker in np.argsort(-wrong, kind="stable")[:CONFUSIONS] if wrong[taker]
