@@ -72,6 +72,8 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "longtail.engine.averaging": {"lent": "temporary_weights", "overlay": "load_partial"},
     "longtail.losses": {"effective_number": "class_balanced_weights"},
     "longtail.losses.weights": {"effective_number": "class_balanced_weights"},
+    "longtail.metrics.conformal": {"judge": "evaluate_sets"},
+    "longtail.metrics.priors": {"told": "known_prior_recall"},
     "longtail.recipes.batchformer": {
         "Use": "Mode",
         "neck": "batchformer_neck",

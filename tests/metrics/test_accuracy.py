@@ -123,9 +123,9 @@ def test_means_of_recalls_equal_their_formulas(seed: int) -> None:
     rng = np.random.default_rng(seed)
     recalls = rng.uniform(0.01, 1, size=9)
     recalls[rng.integers(9)] = math.nan
-    seen = [value for value in recalls.tolist() if not math.isnan(value)]
-    assert h_mean(recalls) == pytest.approx(statistics.harmonic_mean(seen))
-    assert g_mean(recalls) == pytest.approx(math.prod(seen) ** (1 / len(seen)))
+    defined = [value for value in recalls.tolist() if not math.isnan(value)]
+    assert h_mean(recalls) == pytest.approx(statistics.harmonic_mean(defined))
+    assert g_mean(recalls) == pytest.approx(math.prod(defined) ** (1 / len(defined)))
     assert h_mean(recalls) <= g_mean(recalls) <= balanced(recalls)  # as of all positive numbers
     assert zero_recall(recalls) == 0
 
@@ -138,14 +138,17 @@ def test_a_class_that_is_never_recognised_makes_means_zero_and_is_counted() -> N
 @pytest.mark.parametrize("seed", range(3))
 def test_macro_f1_by_hand_and_by_torchmetrics(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    # Class 7 is answered but has no images
+    # Class 7 is predicted but has no images
     logits, target = (rng.normal(size=(300, 8)), rng.integers(0, 7, size=300))
-    answer = logits.argmax(1).tolist()
+    predicted = logits.argmax(1).tolist()
     scores = []
     for index in range(7):
-        right = sum(a == t == index for a, t in zip(answer, target.tolist(), strict=True))
-        precision, own = right / max(answer.count(index), 1), right / target.tolist().count(index)
-        scores.append(2 * precision * own / (precision + own) if right else 0.0)
+        right = sum(a == t == index for a, t in zip(predicted, target.tolist(), strict=True))
+        precision, share = (
+            right / max(predicted.count(index), 1),
+            right / target.tolist().count(index),
+        )
+        scores.append(2 * precision * share / (precision + share) if right else 0.0)
     assert macro_f1(logits, target) == pytest.approx(sum(scores) / 7)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of its imports
@@ -161,8 +164,8 @@ def test_groups_and_blocks() -> None:
     logits = np.arange(70).reshape(10, 7)
     parts = list(blocks(logits, 21))
     assert len(parts) == 4
-    assert np.array_equal(np.concatenate([own for _, own in parts]), logits)
-    assert all(np.array_equal(logits[rows], own) for rows, own in parts)
+    assert np.array_equal(np.concatenate([block for _, block in parts]), logits)
+    assert all(np.array_equal(logits[rows], block) for rows, block in parts)
     assert broken(np.array([[0.0, -math.inf], [-math.inf, -math.inf]])) == 1
 
 

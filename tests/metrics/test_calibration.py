@@ -111,20 +111,20 @@ def test_a_reliability_diagram_equals_looking_into_each_bin(seed: int) -> None:
     rng = np.random.default_rng(seed)
     sure = np.concatenate([rng.uniform(0.3, 1, size=200), np.linspace(0, 1, 11)])
     correct = rng.uniform(size=len(sure)) < sure
-    found = reliability(sure, correct, bins=10)
+    diagram = reliability(sure, correct, bins=10)
     for index, (low, high) in enumerate(itertools.pairwise(np.linspace(0, 1, 11))):
         inside = [
             i for i, value in enumerate(sure) if low < value <= high or (index == 0 and value == 0)
         ]
-        assert found["images"][index] == len(inside)
+        assert diagram["images"][index] == len(inside)
         if inside:
-            assert found["confidence"][index] == pytest.approx(
+            assert diagram["confidence"][index] == pytest.approx(
                 sum(sure[i] for i in inside) / len(inside)
             )
-            assert found["accuracy"][index] == pytest.approx(
+            assert diagram["accuracy"][index] == pytest.approx(
                 sum(bool(correct[i]) for i in inside) / len(inside)
             )
-    assert (found["ece"], found["mce"]) == (ece(sure, correct, 10), mce(sure, correct, 10))
+    assert (diagram["ece"], diagram["mce"]) == (ece(sure, correct, 10), mce(sure, correct, 10))
     alone = reliability(np.array([0.95]), np.array([True]), bins=10)
     assert alone["confidence"][:9] == alone["accuracy"][:9] == [None] * 9
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from longtail.metrics import conformal
 from longtail.metrics.accuracy import blocks
 from longtail.metrics.calibration import softmax
-from longtail.metrics.conformal import Thresholds, calibrate, from_json, judge, rank, sets
+from longtail.metrics.conformal import Thresholds, calibrate, evaluate_sets, from_json, rank, sets
 from longtail.records.groups import Groups
 
 GROUPS = Groups("ranks: 1/2/2", {"many": (0,), "medium": (1, 2), "few": (3, 4)})
@@ -39,7 +39,7 @@ def probabilities(row: list[float]) -> list[float]:
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.9])
 def test_thresholds_equal_sorting_by_hand_with_every_fallback(level: float) -> None:
     logits, target = drawn(np.random.default_rng(0), [40, 12, 9, 3, 0])
-    found = calibrate(logits, target, groups=GROUPS, level=level)
+    thresholds = calibrate(logits, target, groups=GROUPS, level=level)
     scores = [
         1 - probabilities(row)[t] for row, t in zip(logits.tolist(), target.tolist(), strict=True)
     ]
@@ -50,24 +50,24 @@ def test_thresholds_equal_sorting_by_hand_with_every_fallback(level: float) -> N
             "group": [*map(set, GROUPS.members.values())],
         }.get(name, [set(range(5))])
         served = set()
-        for inside in (own & without for own in kinds):  # of classes that have none yet
-            own = sorted(
+        for inside in (kind & without for kind in kinds):  # of classes without a threshold
+            sorted_scores = sorted(
                 score for score, t in zip(scores, target.tolist(), strict=True) if t in inside
             )
-            place = math.ceil(round((len(own) + 1) * level, 6))
-            if name == "nothing" or place <= len(own):
+            place = math.ceil(round((len(sorted_scores) + 1) * level, 6))
+            if name == "nothing" or place <= len(sorted_scores):
                 assert all(
-                    found.values[index]
-                    == pytest.approx(1.0 if name == "nothing" else own[place - 1])
+                    thresholds.values[index]
+                    == pytest.approx(1.0 if name == "nothing" else sorted_scores[place - 1])
                     for index in inside
                 )
                 served |= inside
         sources += [name] * len(served)
         without -= served
-    assert found.calibrated_on == {
+    assert thresholds.calibrated_on == {
         name: sources.count(name) for name in ("class", "group", "all", "nothing")
     }
-    assert found.images == 64
+    assert thresholds.images == 64
 
 
 def test_the_image_that_gave_the_threshold_is_inside() -> None:
@@ -87,7 +87,7 @@ def test_classes_that_share_a_threshold_are_covered_together() -> None:
     """One frequent class and ten rare, harder ones in a group: with the frequent one's images,
     their threshold would be too low.
     """
-    groups = Groups("own", {"one": tuple(range(11))})
+    groups = Groups("one group", {"one": tuple(range(11))})
     rng, images = np.random.default_rng(0), [100] + [5] * 10
 
     def some() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -110,11 +110,11 @@ def test_classes_that_share_a_threshold_are_covered_together() -> None:
 
 def test_too_few_images_of_anything_put_every_class_into_every_set() -> None:
     logits, target = drawn(np.random.default_rng(0), [2, 2, 2, 1, 1])
-    found = calibrate(logits, target, groups=GROUPS)
-    assert found.values.tolist() == [1.0] * 5
-    assert found.calibrated_on["nothing"] == 5
-    judged = judge(logits, target, groups=GROUPS, thresholds=found)
-    assert (judged["coverage"], judged["size"], judged["multiple"], judged["single_correct"]) == (
+    thresholds = calibrate(logits, target, groups=GROUPS)
+    assert thresholds.values.tolist() == [1.0] * 5
+    assert thresholds.calibrated_on["nothing"] == 5
+    result = evaluate_sets(logits, target, groups=GROUPS, thresholds=thresholds)
+    assert (result["coverage"], result["size"], result["multiple"], result["single_correct"]) == (
         1.0,
         5.0,
         1.0,
@@ -128,15 +128,15 @@ def test_the_rank_is_the_exact_one(images: int, level: float) -> None:
     assert rank(images, level) == -(-(images + 1) * hundredths // 100)  # in whole numbers
 
 
-def test_the_promise_is_kept_for_every_class_and_a_pooled_threshold_would_not() -> None:
+def test_every_class_is_covered_and_a_pooled_threshold_would_not_cover_all() -> None:
     rng, level = np.random.default_rng(0), 0.9
-    found, pooled = [], []
+    by_class, pooled = [], []
     alone = Groups("ranks: 0/0/5", {"many": (), "medium": (), "few": (0, 1, 2, 3, 4)})
     for _ in range(60):
         calibration, test = drawn(rng, [200, 60, 30, 19, 19]), drawn(rng, [200] * 5)
         thresholds = calibrate(*calibration, groups=alone, level=level)
         assert thresholds.calibrated_on["class"] == 5
-        found.append(
+        by_class.append(
             [
                 sets(test[0], thresholds.values)[test[1] == index][:, index].mean()
                 for index in range(5)
@@ -147,68 +147,68 @@ def test_the_promise_is_kept_for_every_class_and_a_pooled_threshold_would_not() 
         pooled.append(
             [sets(test[0], same)[test[1] == index][:, index].mean() for index in range(5)]
         )
-    coverage, deviation = np.mean(found, axis=0), np.std(found, axis=0) / math.sqrt(60)
+    coverage, deviation = np.mean(by_class, axis=0), np.std(by_class, axis=0) / math.sqrt(60)
     assert (coverage >= level - 3 * deviation).all()
     assert (coverage <= level + 1 / 20 + 3 * deviation).all()  # at most 1 / (n + 1) too many
     assert np.mean(pooled, axis=0)[4] < level - 0.1
 
 
-def test_judging_equals_looking_at_every_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluating_sets_equals_counting_set_by_set(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
     thresholds = calibrate(*drawn(rng, [40, 20, 20, 9, 3]), groups=GROUPS)
     logits, target = drawn(rng, [30, 20, 10, 10, 0])
     inside = [
-        [c for c, own in enumerate(probabilities(row)) if 1 - own <= thresholds.values[c]]
+        [c for c, value in enumerate(probabilities(row)) if 1 - value <= thresholds.values[c]]
         for row in logits.tolist()
     ]
-    found, again = (
-        judge(logits, target, groups=GROUPS, thresholds=thresholds),
+    result, again = (
+        evaluate_sets(logits, target, groups=GROUPS, thresholds=thresholds),
         calibrate(logits, target, groups=GROUPS).values.tolist(),
     )
-    covered = [t in own for t, own in zip(target.tolist(), inside, strict=True)]
+    covered = [t in members for t, members in zip(target.tolist(), inside, strict=True)]
     by_class = [
         np.mean([c for c, t in zip(covered, target, strict=True) if t == index])
         for index in range(4)
     ]
     sizes = [
-        np.mean([len(own) for own, t in zip(inside, target, strict=True) if t == index])
+        np.mean([len(members) for members, t in zip(inside, target, strict=True) if t == index])
         for index in range(4)
     ]
-    single = [c for c, own in zip(covered, inside, strict=True) if len(own) == 1]
-    assert found["coverage"] == pytest.approx(np.mean(covered))
-    assert found["balanced"] == pytest.approx(np.mean(by_class))
-    assert found["groups"] == pytest.approx(
+    single = [c for c, members in zip(covered, inside, strict=True) if len(members) == 1]
+    assert result["coverage"] == pytest.approx(np.mean(covered))
+    assert result["balanced"] == pytest.approx(np.mean(by_class))
+    assert result["groups"] == pytest.approx(
         {"many": by_class[0], "medium": np.mean(by_class[1:3]), "few": by_class[3]}
     )
-    assert found["worst"]["coverage"] == min(by_class) == by_class[found["worst"]["index"]]
-    assert found["worst"]["images"] == [30, 20, 10, 10][found["worst"]["index"]]
-    assert found["size"] == pytest.approx(np.mean([len(own) for own in inside]))
-    assert found["size_groups"] == pytest.approx(
+    assert result["worst"]["coverage"] == min(by_class) == by_class[result["worst"]["index"]]
+    assert result["worst"]["images"] == [30, 20, 10, 10][result["worst"]["index"]]
+    assert result["size"] == pytest.approx(np.mean([len(members) for members in inside]))
+    assert result["size_groups"] == pytest.approx(
         {"many": sizes[0], "medium": np.mean(sizes[1:3]), "few": sizes[3]}
     )
-    assert found["multiple"] == pytest.approx(np.mean([len(own) > 1 for own in inside]))
-    assert found["empty"] == pytest.approx(np.mean([not own for own in inside]))
-    assert found["single_correct"] == pytest.approx(np.mean(single))
-    assert (found["level"], found["images"]) == (0.9, 92)
+    assert result["multiple"] == pytest.approx(np.mean([len(members) > 1 for members in inside]))
+    assert result["empty"] == pytest.approx(np.mean([not members for members in inside]))
+    assert result["single_correct"] == pytest.approx(np.mean(single))
+    assert (result["level"], result["images"]) == (0.9, 92)
     monkeypatch.setattr(conformal, "blocks", partial(blocks, entries=12))
-    assert judge(logits, target, groups=GROUPS, thresholds=thresholds) == found
+    assert evaluate_sets(logits, target, groups=GROUPS, thresholds=thresholds) == result
     assert calibrate(logits, target, groups=GROUPS).values.tolist() == again
 
 
 def test_thresholds_come_back_from_json() -> None:
-    own = calibrate(*drawn(np.random.default_rng(0), [40, 12, 9, 3, 0]), groups=GROUPS)
-    content = json.loads(json.dumps(own.to_json(), allow_nan=False))
+    thresholds = calibrate(*drawn(np.random.default_rng(0), [40, 12, 9, 3, 0]), groups=GROUPS)
+    content = json.loads(json.dumps(thresholds.to_json(), allow_nan=False))
     assert (content["level"], content["score"], len(content["thresholds"])) == (
         0.9,
         "1 - softmax probability",
         5,
     )
     again = from_json(content)
-    assert again.values.tolist() == own.values.tolist()
+    assert again.values.tolist() == thresholds.values.tolist()
     assert (again.level, again.images, again.calibrated_on) == (
-        own.level,
-        own.images,
-        own.calibrated_on,
+        thresholds.level,
+        thresholds.images,
+        thresholds.calibrated_on,
     )
     bare = from_json({name: content[name] for name in ("level", "score", "thresholds")})
     assert (bare.images, bare.calibrated_on) == (0, {})
@@ -223,6 +223,6 @@ def test_mistakes_are_refused() -> None:
     with pytest.raises(ValueError, match="a threshold for each class"):
         sets(logits, np.zeros(4))
     with pytest.raises(ValueError, match="a threshold for each class"):
-        judge(logits, target, groups=GROUPS, thresholds=Thresholds(0.9, np.zeros(4), {}, 1))
+        evaluate_sets(logits, target, groups=GROUPS, thresholds=Thresholds(0.9, np.zeros(4), {}, 1))
     with pytest.raises(ValueError, match="expected thresholds for the score"):
         from_json({"level": 0.9, "score": "aps", "thresholds": []})

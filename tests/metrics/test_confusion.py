@@ -23,35 +23,39 @@ def drawn(seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 @pytest.mark.parametrize("seed", range(5))
 def test_confused_classes_equal_counting_by_hand(seed: int) -> None:
     logits, target = drawn(seed)
-    answer = [row.index(max(row)) for row in logits.tolist()]
+    predicted = [row.index(max(row)) for row in logits.tolist()]
     by, share = most_confused(logits, target)
     for index in range(6):
-        own = [a for a, t in zip(answer, target.tolist(), strict=True) if t == index]
-        lost = {other: own.count(other) for other in range(6) if other != index and other in own}
-        if not own:
+        predictions = [a for a, t in zip(predicted, target.tolist(), strict=True) if t == index]
+        lost = {
+            other: predictions.count(other)
+            for other in range(6)
+            if other != index and other in predictions
+        }
+        if not predictions:
             assert (by[index], np.isnan(share[index])) == (-1, True)
         elif not lost:
             assert (by[index], share[index]) == (-1, 0)
         else:
             most = max(lost.values())
             assert by[index] == min(other for other, number in lost.items() if number == most)
-            assert share[index] == pytest.approx(most / len(own))
+            assert share[index] == pytest.approx(most / len(predictions))
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_groups_take_images_as_counted_by_hand(seed: int) -> None:
     logits, target = drawn(seed)
-    found = between_groups(logits, target, groups=GROUPS)
-    answer = [row.index(max(row)) for row in logits.tolist()]
-    pairs = list(zip(target.tolist(), answer, strict=True))
+    confusions = between_groups(logits, target, groups=GROUPS)
+    predicted = [row.index(max(row)) for row in logits.tolist()]
+    pairs = list(zip(target.tolist(), predicted, strict=True))
     for row, members in enumerate(GROUPS.members.values()):
-        assert found["correct"][row] == sum(t == a and t in members for t, a in pairs)
+        assert confusions["correct"][row] == sum(t == a and t in members for t, a in pairs)
         for column, others in enumerate(GROUPS.members.values()):
-            assert found["matrix"][row][column] == sum(
+            assert confusions["matrix"][row][column] == sum(
                 t in members and a in others for t, a in pairs
             )
-    assert sum(map(sum, found["matrix"])) == 60
-    assert found["groups"] == ["many", "medium", "few"]
+    assert sum(map(sum, confusions["matrix"])) == 60
+    assert confusions["groups"] == ["many", "medium", "few"]
 
 
 def test_the_head_that_eats_the_tail_is_named() -> None:

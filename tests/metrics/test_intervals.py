@@ -39,14 +39,14 @@ def test_equals_drawing_images(seeds: int) -> None:
     target = rng.permutation(np.repeat(np.arange(4), [40, 20, 10, 5]))
     first = (rng.uniform(size=(seeds, 75)) < 0.5).mean(axis=0)
     second = (rng.uniform(size=(seeds, 75)) < 0.7).mean(axis=0)
-    found = paired(first, second, target, resamples=4000)
+    interval = paired(first, second, target, resamples=4000)
     classes = [target == index for index in range(4)]
-    assert found.value == pytest.approx(
-        np.mean([second[own].mean() - first[own].mean() for own in classes])
+    assert interval.value == pytest.approx(
+        np.mean([second[rows].mean() - first[rows].mean() for rows in classes])
     )
     low, high = drawn_by_hand(first, second, target, 4000)
-    assert (found.low, found.high) == pytest.approx((low, high), abs=0.02)
-    assert found.low < found.value < found.high
+    assert (interval.low, interval.high) == pytest.approx((low, high), abs=0.02)
+    assert interval.low < interval.value < interval.high
 
 
 def test_pairing_makes_the_interval_narrow() -> None:
@@ -62,14 +62,14 @@ def test_pairing_makes_the_interval_narrow() -> None:
 
 def test_a_balanced_accuracy_is_known_as_well_as_its_classes() -> None:
     right, target = np.array([1, 1, 0, 1, 0]), np.array([7, 7, 7, 2, 2])
-    found = balanced(right, target)
-    assert found.value == pytest.approx((2 / 3 + 1 / 2) / 2)
+    interval = balanced(right, target)
+    assert interval.value == pytest.approx((2 / 3 + 1 / 2) / 2)
     spread = 1.959964 * math.sqrt(0.6 * 0.4 / 3 + 0.5 * 0.5 / 2) / 2
-    assert (found.low, found.high) == pytest.approx(
-        (found.value - spread, min(1.0, found.value + spread)), abs=1e-5
+    assert (interval.low, interval.high) == pytest.approx(
+        (interval.value - spread, min(1.0, interval.value + spread)), abs=1e-5
     )
     assert balanced(np.zeros(4), np.arange(4)).low == 0
-    with pytest.raises(ValueError, match="expected an answer for each image"):
+    with pytest.raises(ValueError, match="expected one value of `right` for each image"):
         balanced(np.zeros(3), np.zeros(2))
 
 
@@ -78,8 +78,10 @@ def test_it_covers_the_truth_also_where_classes_have_one_image(group: str) -> No
     rng = np.random.default_rng(0)
     recall = np.repeat([0.8, 0.5, 0.3], 10) if group == "all" else np.full(10, 0.3)
     target = np.repeat(np.arange(len(recall)), np.repeat([20, 3, 1], 10) if group == "all" else 1)
-    found = [balanced(rng.uniform(size=len(target)) < recall[target], target) for _ in range(400)]
-    covered = np.mean([own.low <= recall.mean() <= own.high for own in found])
+    intervals = [
+        balanced(rng.uniform(size=len(target)) < recall[target], target) for _ in range(400)
+    ]
+    covered = np.mean([interval.low <= recall.mean() <= interval.high for interval in intervals])
     assert 0.9 <= covered <= 0.98  # drawing n of n images has no doubt about a class with one
 
 
@@ -89,13 +91,13 @@ def test_the_interval_covers_about_95_of_100(images: int) -> None:
     target = np.repeat(np.arange(max(3, 60 // images)), images)
     covered = 0
     for _ in range(200):
-        found = paired(
+        interval = paired(
             rng.uniform(size=len(target)) < 0.5,
             rng.uniform(size=len(target)) < 0.6,
             target,
             resamples=400,
         )
-        covered += found.low <= 0.1 <= found.high
+        covered += interval.low <= 0.1 <= interval.high
     assert 180 <= covered <= 198  # 95 of 100, give or take three binomial deviations
 
 
@@ -104,16 +106,20 @@ def test_the_same_twice_and_mirrored_in_value() -> None:
     target = np.repeat(np.arange(3), 20)
     first, second = rng.uniform(size=60) < 0.5, rng.uniform(size=60) < 0.6
     assert paired(first, second, target) == paired(first, second, target)
-    found, turned = paired(first, second, target), paired(second, first, target)
-    assert (turned.value, turned.low, turned.high) == (-found.value, -found.high, -found.low)
+    interval, turned = paired(first, second, target), paired(second, first, target)
+    assert (turned.value, turned.low, turned.high) == (
+        -interval.value,
+        -interval.high,
+        -interval.low,
+    )
     order = rng.permutation(60)
     assert paired(first[order], second[order], target[order]) == paired(first, second, target)
 
 
 def test_equal_classifiers_do_not_differ() -> None:
     same = np.array([True, False, True])
-    found = paired(same, same, np.array([0, 1, 1]))
-    assert (found.value, found.low, found.high) == (0, 0, 0)
+    interval = paired(same, same, np.array([0, 1, 1]))
+    assert (interval.value, interval.low, interval.high) == (0, 0, 0)
 
 
 def test_mistakes_are_refused() -> None:
@@ -131,7 +137,7 @@ def test_wilson_solves_its_equation_and_holds_the_share(images: int, part: float
     (low,), (high,) = wilson(np.array([right]), np.array([images]))
     share = right / images
     assert 0 <= low <= share <= high <= 1
-    # The shares from which the found one is just 1.96 of their own deviations away
+    # The shares whose distance to the measured one is 1.96 of their standard deviations
     for bound in (low, high):
         assert abs(share - bound) == pytest.approx(
             1.959964 * math.sqrt(bound * (1 - bound) / images), abs=1e-6

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtail.metrics.accuracy import balanced, hits, recall
-from longtail.metrics.priors import IMBALANCES, accuracy_under, shifted, sweep, told
+from longtail.metrics.priors import IMBALANCES, accuracy_under, known_prior_recall, shifted, sweep
 
 
 def test_priors_are_those_of_sade() -> None:
@@ -17,7 +17,7 @@ def test_priors_are_those_of_sade() -> None:
     counts = np.array([int(500 * 0.01 ** (index / 99)) for index in range(100)])
     for k, total in zip(IMBALANCES, (7166, 4932, 3876, 2956, 2486), strict=True):
         prior = shifted(counts, k)
-        assert sum(int(100 * own / prior.max() + 1e-9) for own in prior) == total
+        assert sum(int(100 * share / prior.max() + 1e-9) for share in prior) == total
         assert prior[0] / prior[99] == pytest.approx(k)
         assert shifted(counts, k, "backward").tolist() == pytest.approx(prior[::-1].tolist())
 
@@ -55,7 +55,7 @@ def test_reweighting_is_what_drawing_test_sets_gives() -> None:
 
 @given(
     st.lists(st.one_of(st.floats(0, 1), st.just(math.nan)), min_size=1, max_size=10).filter(
-        lambda own: not all(map(math.isnan, own))
+        lambda recalls: not all(map(math.isnan, recalls))
     )
 )
 def test_towards_k_of_one_it_is_balanced_accuracy(recalls: list[float]) -> None:
@@ -70,16 +70,16 @@ def test_told_the_prior_by_hand() -> None:
     rng = np.random.default_rng(0)
     target = rng.integers(0, 3, size=90)
     logits, prior = rng.normal(size=(90, 4)), np.array([0.5, 0.3, 0.15, 0.05])
-    found = told(logits, target, prior)
+    recalls = known_prior_recall(logits, target, prior)
     for index in range(3):
         rows = [
             [value + math.log(q) for value, q in zip(row, prior, strict=True)]
             for row in logits[target == index].tolist()
         ]
-        assert found[index] == pytest.approx(
+        assert recalls[index] == pytest.approx(
             sum(row.index(max(row)) == index for row in rows) / len(rows)
         )
-    assert math.isnan(found[3])
+    assert math.isnan(recalls[3])
 
 
 def test_being_told_helps_logits_that_stand_for_a_uniform_prior() -> None:
@@ -87,17 +87,17 @@ def test_being_told_helps_logits_that_stand_for_a_uniform_prior() -> None:
     target = np.repeat(np.arange(5), 2000)
     # Of unit normals around unit vectors, these are the log-likelihoods
     logits = rng.normal(size=(10_000, 5)) + np.eye(5)[target]
-    found = sweep(logits, target, counts=np.array([1000, 300, 100, 30, 10]))
-    assert [(own["direction"], own["k"]) for own in found] == [
+    results = sweep(logits, target, counts=np.array([1000, 300, 100, 30, 10]))
+    assert [(result["direction"], result["k"]) for result in results] == [
         *(("forward", k) for k in IMBALANCES[::-1]),
         ("uniform", 1),
         *(("backward", k) for k in IMBALANCES),
     ]
-    assert all(own["known_prior"] >= own["accuracy"] - 0.005 for own in found)
-    assert found[0]["known_prior"] > found[0]["accuracy"] + 0.1
+    assert all(result["known_prior"] >= result["accuracy"] - 0.005 for result in results)
+    assert results[0]["known_prior"] > results[0]["accuracy"] + 0.1
     assert (
-        found[5]["known_prior"]
-        == found[5]["accuracy"]
+        results[5]["known_prior"]
+        == results[5]["accuracy"]
         == pytest.approx(balanced(recall(logits, target, 5)))
     )
 
@@ -122,6 +122,6 @@ def test_mistakes_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one class"):
         accuracy_under(np.array([1.0, math.nan]), np.array([0.0, 1.0]))
     with pytest.raises(ValueError, match="positive probability for each of 2"):
-        told(np.zeros((1, 2)), np.array([0]), np.array([1.0, 0.0]))
+        known_prior_recall(np.zeros((1, 2)), np.array([0]), np.array([1.0, 0.0]))
     with pytest.raises(ValueError, match="training images of 2 classes"):
         sweep(np.zeros((1, 2)), np.array([0]), counts=np.array([1, 2, 3]))

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from longtail.metrics.conformal import calibrate, judge
+from longtail.metrics.conformal import calibrate, evaluate_sets
 from longtail.metrics.confusion import between_groups
 from longtail.metrics.priors import sweep
 from longtail.records.groups import Groups
@@ -47,8 +47,8 @@ def test_every_number_by_hand() -> None:
         "softmax": {"ece": numbers["ece"], "mce": numbers["mce"]},
         "sigmoid": pytest.approx({"ece": 0.5, "mce": 0.5}),
     }
-    # Certain answers leave two bins for each class: what it was wrongly answered for in the last,
-    # what it missed in the first.
+    # Certain predictions leave two bins for each class: in the last what is wrongly predicted as
+    # it, in the first what it missed.
     assert numbers["classwise_ece"] == {
         "mean": pytest.approx((2 / 6 + 1 / 6 + 0 + 1 / 6 + 1 / 6 + 1 / 6) / 6),
         "groups": {
@@ -64,8 +64,8 @@ def test_details_are_what_the_parts_say() -> None:
     target = np.repeat(np.arange(5), [8, 6, 5, 3, 1])  # class 5 has no images
     logits = rng.normal(size=(len(target), 6)) + 2 * np.eye(6)[target]
     counts = np.array([90, 40, 20, 20, 3, 1])
-    own = calibrate(logits, target, groups=GROUPS)
-    numbers = detailed(logits, target, groups=GROUPS, counts=counts, thresholds=own)
+    thresholds = calibrate(logits, target, groups=GROUPS)
+    numbers = detailed(logits, target, groups=GROUPS, counts=counts, thresholds=thresholds)
     # Of methods with several heads only
     assert set(numbers) == set(Summary.__annotations__) - {"heads"}
     brief = summarise(logits, target, classes=6, groups=GROUPS)
@@ -76,7 +76,9 @@ def test_details_are_what_the_parts_say() -> None:
     assert numbers["recall_high"][5] is None
     assert numbers["priors"] == sweep(logits, target, counts=counts)
     assert numbers["confusions"] == between_groups(logits, target, groups=GROUPS)
-    assert numbers["conformal"] == judge(logits, target, groups=GROUPS, thresholds=own)
+    assert numbers["conformal"] == evaluate_sets(
+        logits, target, groups=GROUPS, thresholds=thresholds
+    )
     whole, few = numbers["reliability"]["all"], numbers["reliability"]["few"]
     assert whole is not None
     assert few is not None
@@ -90,7 +92,13 @@ def test_worst_classes_come_by_recall_then_training_images_then_index() -> None:
     target = np.repeat(np.arange(5), 2)
     logits = np.eye(6)[[0, 0, 1, 0, 0, 3, 3, 0, 4, 0]]  # recalls 1, 1/2, 0, 1/2, 1/2
     numbers = detailed(logits, target, groups=GROUPS, counts=np.array([50, 9, 40, 3, 9, 1]))
-    assert [own["index"] for own in numbers["worst"]] == [2, 3, 1, 4, 0]  # class 5 has no images
+    assert [worst["index"] for worst in numbers["worst"]] == [
+        2,
+        3,
+        1,
+        4,
+        0,
+    ]  # class 5 has no images
     first = numbers["worst"][0]
     assert (first["group"], first["recall"], first["train_images"], first["images"]) == (
         "medium",
@@ -128,8 +136,10 @@ def test_a_thousand_classes_fit_into_a_row() -> None:
             "few": tuple(range(800, 1000)),
         },
     )
-    own = calibrate(logits, target, groups=groups)
-    numbers = detailed(logits, target, groups=groups, counts=np.arange(1000, 0, -1), thresholds=own)
+    thresholds = calibrate(logits, target, groups=groups)
+    numbers = detailed(
+        logits, target, groups=groups, counts=np.arange(1000, 0, -1), thresholds=thresholds
+    )
     assert len(numbers["worst"]) == 10
     assert len(json.dumps(numbers, indent=1)) < 150_000
 

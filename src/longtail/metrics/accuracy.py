@@ -1,4 +1,4 @@
-"""How often the answer is right: overall, per class, and by group of classes."""
+"""How often predictions are correct: overall, per class, and by group of classes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from longtail.records.groups import Groups
 
 
 def check(logits: NDArray[Any], target: NDArray[Any]) -> None:
-    """Refuse what no number can be made of: shapes that do not match, no images, targets that are
-    not
-    classes, broken logits.
+    """Refuse logits and targets that cannot be scored: shapes that do not match, no images, targets
+    that are not classes, or logits that are not finite.
 
-    >>> check(np.array([[0.0, np.nan]]), np.array([1]))
+    >>> check(np.array([[0.0, 1.0]]), np.array([2]))
     Traceback (most recent call last):
-    longtail.errors.LongtailError: expected numbers, got NaN or infinity in 1 of 1 rows of logits: training diverged, lower the rate
+    longtail.errors.LongtailError: expected targets in 0..1, got 2..2: pass targets of these classes
     """
     if logits.ndim != 2 or target.shape != logits.shape[:1]:
         raise LongtailError(
@@ -38,20 +37,21 @@ def check(logits: NDArray[Any], target: NDArray[Any]) -> None:
     if target.min() < 0 or target.max() >= logits.shape[1]:
         got = f"{target.min()}..{target.max()}"
         raise LongtailError(
-            f"expected targets in 0..{logits.shape[1] - 1}, got {got}: logits and target must speak"
-            " of the same classes"
+            f"expected targets in 0..{logits.shape[1] - 1}, got {got}: pass targets of these"
+            " classes"
         )
     amount = broken(logits)
     if amount:
         raise LongtailError(
             f"expected numbers, got NaN or infinity in {amount} of {len(logits)} rows of logits:"
-            " training diverged, lower the rate"
+            " training diverged, lower the learning rate"
         )
 
 
 def broken(logits: NDArray[Any]) -> int:
-    """Count the rows of logits that are no answers. -inf is one: a class that is ruled out; but not
-    for every class.
+    """Count the rows of logits that predict no class: those with NaN or +inf, or with -inf alone.
+
+    A single -inf is allowed: it rules out a class.
 
     >>> broken(np.array([[0.0, np.nan], [0.0, np.inf], [0.0, -np.inf], [-np.inf, -np.inf]]))
     3
@@ -60,8 +60,7 @@ def broken(logits: NDArray[Any]) -> int:
 
 
 def blocks(logits: NDArray[Any], entries: int = 4_000_000) -> Iterator[tuple[slice, NDArray[Any]]]:
-    """Cut logits into blocks of rows, so that what is computed from each stays small however many
-    classes there are.
+    """Cut logits into blocks of rows, which limits the memory of what is computed from each.
 
     >>> [rows for rows, _ in blocks(np.zeros((5, 10)), entries=20)]
     [slice(0, 2, None), slice(2, 4, None), slice(4, 6, None)]
@@ -72,9 +71,9 @@ def blocks(logits: NDArray[Any], entries: int = 4_000_000) -> Iterator[tuple[sli
 
 
 def hits(logits: NDArray[Any], target: NDArray[Any], *, k: int = 1) -> NDArray[np.bool_]:
-    """Tell for each image whether its class is among the `k` highest logits; of equal logits the
-    lower
-    class index wins.
+    """Whether the class of each image is among its `k` highest logits.
+
+    Of equal logits, the lower class index wins.
 
     >>> hits(np.array([[2.0, 1.0, 0.0], [1.0, 1.0, 0.0]]), np.array([1, 1])).tolist()
     [False, False]
@@ -84,19 +83,17 @@ def hits(logits: NDArray[Any], target: NDArray[Any], *, k: int = 1) -> NDArray[n
     check(logits, target)
     if k < 1:
         raise LongtailError(f"expected k of at least 1, got {k}")
-    found = np.empty(len(target), dtype=bool)
-    for rows, some in blocks(logits):
-        wanted = target[rows, None]
-        own = np.take_along_axis(some, wanted, 1)
-        found[rows] = ((some > own) | ((some == own) & (np.arange(some.shape[1]) < wanted))).sum(
-            1
-        ) < k
-    return found
+    correct = np.empty(len(target), dtype=bool)
+    for rows, block in blocks(logits):
+        label = target[rows, None]
+        value = np.take_along_axis(block, label, 1)
+        lower = np.arange(block.shape[1]) < label
+        correct[rows] = ((block > value) | ((block == value) & lower)).sum(1) < k
+    return correct
 
 
 def top(logits: NDArray[Any], target: NDArray[Any], k: int = 1) -> float:
-    """Give the share of images whose class is among the `k` highest logits (all of them, when k
-    reaches the number of classes).
+    """The share of images whose class is among the `k` highest logits.
 
     >>> top(np.array([[2.0, 1.0], [0.0, 1.0], [3.0, 0.0]]), np.array([0, 1, 1]))
     0.6666666666666666
@@ -105,11 +102,10 @@ def top(logits: NDArray[Any], target: NDArray[Any], k: int = 1) -> float:
 
 
 def recall(logits: NDArray[Any], target: NDArray[Any], classes: int) -> NDArray[np.float64]:
-    """Give the share of each class's images that are recognised; nan for a class without images,
-    which
-    has no recall.
+    """The share of each class's images that are recognised; nan for a class without images.
 
-    >>> recall(np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 0.0], [3.0, 0.0, 0.0]]), np.array([0, 1, 1]), 3).tolist()
+    >>> logits = np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 0.0], [3.0, 0.0, 0.0]])
+    >>> recall(logits, np.array([0, 1, 1]), 3).tolist()
     [1.0, 0.5, nan]
     """
     if logits.ndim == 2 and logits.shape[1] != classes:
@@ -140,11 +136,11 @@ def balanced(recalls: NDArray[Any]) -> float:
     >>> balanced(np.array([1.0, 0.5, np.nan]))
     0.75
     """
-    return float(_seen(recalls).mean())
+    return float(_defined(recalls).mean())
 
 
 def group_of(groups: Groups, classes: int) -> NDArray[np.int64]:
-    """Give for each class the position of its group in `groups.members`; -1 for a class of none.
+    """The position of each class's group in `groups.members`; -1 for a class of no group.
 
     >>> from longtail.records.groups import Groups
     >>> group_of(Groups("ranks: 1/0/2", {"many": (1,), "medium": (), "few": (0, 2)}), 3).tolist()
@@ -168,46 +164,45 @@ def group_of(groups: Groups, classes: int) -> NDArray[np.int64]:
 
 
 def by_group(recalls: NDArray[Any], groups: Groups) -> dict[str, float | None]:
-    """Average the recalls over the classes of each group; None, never 0, for a group in which no
-    class
-    has images.
+    """Average the recalls over the classes of each group; None for a group without images.
 
     The mean is unweighted over classes, as in OLTR (Liu et al. 2019) and all that follow it.
 
     >>> from longtail.records.groups import Groups
-    >>> by_group(np.array([1.0, 0.5, np.nan]), Groups("ranks: 2/1/0", {"many": (0, 1), "medium": (2,), "few": ()}))
+    >>> groups = Groups("ranks: 2/1/0", {"many": (0, 1), "medium": (2,), "few": ()})
+    >>> by_group(np.array([1.0, 0.5, np.nan]), groups)
     {'many': 0.75, 'medium': None, 'few': None}
     """
     group_of(groups, len(recalls))
-    answer: dict[str, float | None] = {}
+    means: dict[str, float | None] = {}
     for name, members in groups.members.items():
-        own = recalls[np.asarray(members, dtype=np.int64)]
-        answer[name] = None if np.isnan(own).all() else balanced(own)
-    return answer
+        group_recalls = recalls[np.asarray(members, dtype=np.int64)]
+        means[name] = None if np.isnan(group_recalls).all() else balanced(group_recalls)
+    return means
 
 
 def h_mean(recalls: NDArray[Any]) -> float:
-    """Give the harmonic mean of the recalls, over the classes that have images: C / sum(1 /
-    recall).
+    """The harmonic mean of the recalls, C / sum(1 / recall), over the classes that have images.
 
     It is 0 as soon as one class is never recognised: read it with `zero_recall` beside it.
 
     >>> h_mean(np.array([1.0, 0.5, np.nan])), h_mean(np.array([1.0, 0.0]))
     (0.6666666666666666, 0.0)
     """
-    seen = _seen(recalls)
-    return 0.0 if (seen == 0).any() else float(len(seen) / (1 / seen).sum())
+    values = _defined(recalls)
+    return 0.0 if (values == 0).any() else float(len(values) / (1 / values).sum())
 
 
 def g_mean(recalls: NDArray[Any]) -> float:
-    """Give the geometric mean of the recalls, over the classes that have images; 0 as soon as one
-    class is never recognised.
+    """The geometric mean of the recalls, over the classes that have images.
+
+    It is 0 as soon as one class is never recognised.
 
     >>> round(g_mean(np.array([1.0, 0.25, np.nan])), 6), g_mean(np.array([1.0, 0.0]))
     (0.5, 0.0)
     """
-    seen = _seen(recalls)
-    return 0.0 if (seen == 0).any() else float(np.exp(np.log(seen).mean()))
+    values = _defined(recalls)
+    return 0.0 if (values == 0).any() else float(np.exp(np.log(values).mean()))
 
 
 def zero_recall(recalls: NDArray[Any]) -> int:
@@ -216,33 +211,32 @@ def zero_recall(recalls: NDArray[Any]) -> int:
     >>> zero_recall(np.array([1.0, 0.0, np.nan]))
     1
     """
-    return int((_seen(recalls) == 0).sum())
+    return int((_defined(recalls) == 0).sum())
 
 
 def macro_f1(logits: NDArray[Any], target: NDArray[Any]) -> float:
-    """Average F1 = 2 TP / (2 TP + FP + FN) over the classes that have images; a class that is
-    answered
-    too often loses, too.
+    """Average F1 = 2 TP / (2 TP + FP + FN) over the classes that have images.
+
+    Unlike recall, it also falls where a class is predicted too often.
 
     >>> round(macro_f1(np.eye(3)[[0, 0, 1]], np.array([0, 1, 1])), 4)
     0.6667
     """
     check(logits, target)
     classes = logits.shape[1]
-    answer = logits.argmax(axis=1)
-    images, answered = (
-        np.bincount(target, minlength=classes),
-        np.bincount(answer, minlength=classes),
-    )
-    right = np.bincount(target[answer == target], minlength=classes)
-    seen = images > 0
-    return float((2 * right[seen] / (images[seen] + answered[seen])).mean())
+    predicted = logits.argmax(axis=1)
+    images = np.bincount(target, minlength=classes)
+    predictions = np.bincount(predicted, minlength=classes)
+    correct = np.bincount(target[predicted == target], minlength=classes)
+    present = images > 0
+    return float((2 * correct[present] / (images[present] + predictions[present])).mean())
 
 
-def _seen(recalls: NDArray[Any]) -> NDArray[np.float64]:
-    seen = recalls[~np.isnan(recalls)]
-    if not len(seen):
+def _defined(recalls: NDArray[Any]) -> NDArray[np.float64]:
+    """The recalls of the classes that have images."""
+    values = recalls[~np.isnan(recalls)]
+    if not len(values):
         raise LongtailError(
             "expected at least one class with images, got none: a mean over no class is not defined"
         )
-    return np.asarray(seen, dtype=np.float64)
+    return np.asarray(values, dtype=np.float64)

@@ -25,8 +25,7 @@ def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def sigmoid(logits: NDArray[Any]) -> NDArray[np.float64]:
-    """Turn each logit into a probability of its own, as networks trained with binary losses mean
-    them.
+    """Turn each logit into a separate probability, as binary losses do.
 
     >>> sigmoid(np.array([[0.0, np.log(3.0)]])).round(2).tolist()
     [[0.5, 0.75]]
@@ -42,12 +41,12 @@ CONFIDENCES: dict[str, Callable[[NDArray[Any]], NDArray[np.float64]]] = {
 
 
 def confidence(logits: NDArray[Any], name: str) -> NDArray[np.float64]:
-    """Give the probability of the predicted class, by "softmax" or "sigmoid".
+    """The probability of the predicted class, by "softmax" or "sigmoid".
 
     >>> confidence(np.array([[0.0, np.log(3.0)]]), "softmax").round(2).tolist()
     [0.75]
     """
-    return np.concatenate([_probabilities(own, name).max(axis=1) for _, own in blocks(logits)])
+    return np.concatenate([_probabilities(block, name).max(axis=1) for _, block in blocks(logits)])
 
 
 def _probabilities(logits: NDArray[Any], name: str) -> NDArray[np.float64]:
@@ -58,13 +57,12 @@ def _probabilities(logits: NDArray[Any], name: str) -> NDArray[np.float64]:
 
 
 def reliability(confidence: NDArray[Any], correct: NDArray[Any], bins: int = 15) -> Reliability:
-    """Give what a reliability diagram shows: mean confidence, accuracy and images of each of `bins`
-    equal bins (lo, hi].
+    """A reliability diagram: mean confidence, accuracy and images of each of `bins` equal bins.
 
-    Guo et al. 2017, section 2. A bin without images has None.
+    Guo et al. 2017, section 2, with bins (lo, hi]. A bin without images has None.
 
-    >>> found = reliability(np.array([0.9, 0.9, 0.3]), np.array([True, False, True]), bins=2)
-    >>> found["confidence"], found["accuracy"], found["images"]
+    >>> diagram = reliability(np.array([0.9, 0.9, 0.3]), np.array([True, False, True]), bins=2)
+    >>> diagram["confidence"], diagram["accuracy"], diagram["images"]
     ([0.3, 0.9], [1.0, 0.5], [1, 2])
     """
     images, sure, right = _binned(confidence, correct, bins)
@@ -84,15 +82,14 @@ def reliability(confidence: NDArray[Any], correct: NDArray[Any], bins: int = 15)
 def classwise_ece(
     logits: NDArray[Any], target: NDArray[Any], *, confidence: str = "softmax", bins: int = 15
 ) -> NDArray[np.float64]:
-    """Give each class's calibration error: of all images to which it gives a probability near p, is
-    a
-    share p of this class?
+    """The calibration error of each class: of the images given a probability near p for this class,
+    is a share p of this class?
 
     Class-wise ECE is the mean of these (Kull et al. 2019, section 2; Nixon et al. 2019 call it
-    static calibration error). Each class is judged over all images, so that with many classes,
-    which most images rightly give almost nothing, the numbers are small: compare them between
-    groups and runs with the same classes, not with ECE. A class without images is judged, too: it
-    should get nothing.
+    static calibration error). Each class is evaluated over all images. With many classes, most
+    images rightly give a class almost no probability and the numbers are small: compare them
+    between groups and runs with the same classes, not with ECE. A class without images counts, too:
+    it should get no probability.
 
     >>> classwise_ece(np.log([[0.8, 0.2], [0.8, 0.2]]), np.array([0, 1]), bins=2).round(2).tolist()
     [0.3, 0.3]
@@ -103,8 +100,8 @@ def classwise_ece(
     edges, classes = np.linspace(0, 1, bins + 1), logits.shape[1]
     images, sure, right = (np.zeros(classes * bins) for _ in range(3))
     total = np.zeros(classes)
-    for rows, own in blocks(logits):
-        probability = _probabilities(own, confidence)
+    for rows, block in blocks(logits):
+        probability = _probabilities(block, confidence)
         total += probability.sum(axis=0)
         # Nearly all probabilities are in the first bin: it gets what the others leave, which is
         # many times faster.
@@ -114,7 +111,7 @@ def classwise_ece(
         images += np.bincount(place, minlength=len(images))
         sure += np.bincount(place, weights=value, minlength=len(images))
         right += np.bincount(place[target[rows][row] == column], minlength=len(images))
-    images, sure, right = (own.reshape(classes, bins) for own in (images, sure, right))
+    images, sure, right = (sums.reshape(classes, bins) for sums in (images, sure, right))
     gaps = np.abs(right - sure)[:, 1:].sum(axis=1)
     first = np.bincount(target, minlength=classes) - right.sum(axis=1) - (total - sure.sum(axis=1))
     return np.asarray((gaps + np.abs(first)) / len(target))
@@ -123,7 +120,7 @@ def classwise_ece(
 def _binned(
     confidence: NDArray[Any], correct: NDArray[Any], bins: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """For each bin: its images, the sum of their confidences, and how many of them are right."""
+    """For each bin: its images, the sum of their confidences, and how many of them are correct."""
     if bins < 1:
         raise LongtailError(f"expected at least 1 bin, got {bins}")
     if confidence.ndim != 1 or confidence.shape != correct.shape or not len(confidence):
@@ -139,13 +136,13 @@ def _binned(
         )
     edges = np.linspace(0, 1, bins + 1)
     # A confidence of exactly 0 joins the first bin
-    own = np.maximum(np.searchsorted(edges, confidence, side="left") - 1, 0)
+    bin_index = np.maximum(np.searchsorted(edges, confidence, side="left") - 1, 0)
     sure, right = (
-        np.bincount(own, weights=values.astype(np.float64), minlength=bins)
+        np.bincount(bin_index, weights=values.astype(np.float64), minlength=bins)
         for values in (confidence, correct)
     )
     return (
-        np.bincount(own, minlength=bins),
+        np.bincount(bin_index, minlength=bins),
         np.asarray(sure, dtype=np.float64),
         np.asarray(right, dtype=np.float64),
     )
@@ -154,9 +151,7 @@ def _binned(
 def _gaps(
     confidence: NDArray[Any], correct: NDArray[Any], bins: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """For each bin that is not empty: its share of the images, and |accuracy - mean confidence| in
-    it.
-    """
+    """For each bin with images: its share of the images, and |accuracy - mean confidence|."""
     images, sure, right = _binned(confidence, correct, bins)
     filled = images > 0
     return images[filled] / len(confidence), np.abs(right - sure)[filled] / images[filled]

@@ -1,6 +1,4 @@
-"""How accurate the same network would be where classes are as frequent as some other prior says: no
-new test set is needed.
-"""
+"""The accuracy that a network would have under another class prior, without a new test set."""
 
 from __future__ import annotations
 
@@ -20,13 +18,11 @@ IMBALANCES = (2, 5, 10, 25, 50)
 def shifted(
     counts: NDArray[Any], k: float, direction: Literal["forward", "backward"] = "forward"
 ) -> NDArray[np.float64]:
-    """Give the prior under which the class with most training images is k times as frequent as the
-    one
-    with fewest.
+    """The prior that makes the class with most training images k times as frequent as the rarest.
 
     q_c is proportional to (1/k) ** (r_c / (C - 1)), where r_c is the rank of class c by training
     images, largest first, or for "backward" smallest first (SADE, Zhang et al. 2022). Of classes
-    with equally many, the lower index ranks first.
+    with the same number, the lower index ranks first.
 
     >>> shifted(np.array([10, 1000, 100]), 4.0).round(3).tolist()
     [0.143, 0.571, 0.286]
@@ -51,9 +47,9 @@ def shifted(
 
 
 def accuracy_under(recalls: NDArray[Any], prior: NDArray[Any]) -> float:
-    """Give the accuracy that is to be expected where classes have this prior: sum(q_c recall_c).
+    """The expected accuracy where classes have this prior: sum(q_c recall_c).
 
-    Exact in expectation over test sets that are drawn with this prior from the same images. Classes
+    It is exact in expectation over test sets sampled with this prior from the same images. Classes
     without images have no recall; they are left out, and q is renormalised over the others.
 
     >>> round(accuracy_under(np.array([1.0, 0.5, np.nan]), np.array([0.6, 0.2, 0.2])), 6)
@@ -67,23 +63,25 @@ def accuracy_under(recalls: NDArray[Any], prior: NDArray[Any]) -> float:
         raise LongtailError(
             f"expected a prior that sums to 1, got a sum of {prior.sum():g}: divide by it"
         )
-    seen = ~np.isnan(recalls)
-    if not prior[seen].sum():
+    present = ~np.isnan(recalls)
+    if not prior[present].sum():
         raise LongtailError(
             "expected images in at least one class that this prior allows, got none"
         )
-    return float(recalls[seen] @ prior[seen] / prior[seen].sum())
+    return float(recalls[present] @ prior[present] / prior[present].sum())
 
 
-def told(logits: NDArray[Any], target: NDArray[Any], prior: NDArray[Any]) -> NDArray[np.float64]:
-    """Give the recall of each class when the network is told the test prior: log q is added to its
-    logits.
+def known_prior_recall(
+    logits: NDArray[Any], target: NDArray[Any], prior: NDArray[Any]
+) -> NDArray[np.float64]:
+    """The recall of each class when the test prior q is known: log q is added to the logits.
 
-    As in LADE (Hong et al. 2021) and BalPoE (Aimar et al. 2023). It supposes logits that stand for
-    a uniform prior: those of balanced softmax and its kin do, those of plain cross entropy already
-    lean to the head.
+    As in LADE (Hong et al. 2021) and BalPoE (Aimar et al. 2023). It assumes logits for a uniform
+    prior: balanced softmax and similar losses give such logits, plain cross entropy already favours
+    the head.
 
-    >>> told(np.array([[0.0, 0.1], [0.0, 3.0]]), np.array([0, 1]), np.array([0.9, 0.1])).tolist()
+    >>> logits, target = np.array([[0.0, 0.1], [0.0, 3.0]]), np.array([0, 1])
+    >>> known_prior_recall(logits, target, np.array([0.9, 0.1])).tolist()
     [1.0, 1.0]
     """
     check(logits, target)
@@ -93,16 +91,17 @@ def told(logits: NDArray[Any], target: NDArray[Any], prior: NDArray[Any]) -> NDA
             f" {prior.shape}"
         )
     bias = np.log(prior)
-    answer = np.concatenate([(own + bias).argmax(axis=1) for _, own in blocks(logits)])
-    return recall_of(answer == target, target, len(prior))
+    predicted = np.concatenate([(block + bias).argmax(axis=1) for _, block in blocks(logits)])
+    return recall_of(predicted == target, target, len(prior))
 
 
 def sweep(logits: NDArray[Any], target: NDArray[Any], *, counts: NDArray[Any]) -> list[Prior]:
-    """Sum up accuracy from a long-tailed test prior (forward 50) over uniform, where it is the
-    balanced one, to a reversed one.
+    """Accuracy under test priors from long-tailed (forward 50) to reversed (backward 50).
 
-    >>> found = sweep(np.eye(2)[[0, 0]], np.array([0, 1]), counts=np.array([100, 1]))
-    >>> [(own["direction"], own["k"], round(own["accuracy"], 3)) for own in found[::5]]
+    Under the uniform prior it is the balanced accuracy.
+
+    >>> results = sweep(np.eye(2)[[0, 0]], np.array([0, 1]), counts=np.array([100, 1]))
+    >>> [(prior["direction"], prior["k"], round(prior["accuracy"], 3)) for prior in results[::5]]
     [('forward', 50, 0.98), ('uniform', 1, 0.5), ('backward', 50, 0.02)]
     """
     if counts.shape != logits.shape[1:]:
@@ -110,20 +109,22 @@ def sweep(logits: NDArray[Any], target: NDArray[Any], *, counts: NDArray[Any]) -
             f"expected the training images of {logits.shape[1]} classes, got shape {counts.shape}"
         )
     recalls = recall(logits, target, logits.shape[1])
-    even = accuracy_under(recalls, shifted(counts, 1))
-    found: list[Prior] = [{"direction": "uniform", "k": 1, "accuracy": even, "known_prior": even}]
+    uniform = accuracy_under(recalls, shifted(counts, 1))
+    results: list[Prior] = [
+        {"direction": "uniform", "k": 1, "accuracy": uniform, "known_prior": uniform}
+    ]
     for k in IMBALANCES:
         ends: list[Prior] = []
         for direction in ("forward", "backward"):
             prior = shifted(counts, k, direction)
-            informed = accuracy_under(told(logits, target, prior), prior)
+            known_prior = accuracy_under(known_prior_recall(logits, target, prior), prior)
             ends.append(
                 {
                     "direction": direction,
                     "k": k,
                     "accuracy": accuracy_under(recalls, prior),
-                    "known_prior": informed,
+                    "known_prior": known_prior,
                 }
             )
-        found = [ends[0], *found, ends[1]]
-    return found
+        results = [ends[0], *results, ends[1]]
+    return results

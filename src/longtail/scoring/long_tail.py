@@ -26,7 +26,7 @@ from longtail.metrics.accuracy import (
 )
 from longtail.metrics.calibration import CONFIDENCES, classwise_ece, ece, mce, reliability
 from longtail.metrics.calibration import confidence as confidence_of
-from longtail.metrics.conformal import Thresholds, judge
+from longtail.metrics.conformal import Thresholds, evaluate_sets
 from longtail.metrics.confusion import between_groups, most_confused
 from longtail.metrics.intervals import wilson
 from longtail.records.groups import Groups
@@ -184,7 +184,7 @@ def detailed(
     }
     numbers["worst"] = _worst(numbers, groups=groups, counts=counts)
     if thresholds is not None:
-        numbers["conformal"] = judge(
+        numbers["conformal"] = evaluate_sets(
             logits if once is None else once, target, groups=groups, thresholds=thresholds
         )
     return numbers
