@@ -177,7 +177,7 @@ def test_what_is_not_there_or_makes_no_sense_is_refused(longtail: Any, make: Mak
         file.write_bytes(b"")
     said = longtail("inspect", path)
     assert said.code == 2
-    assert "got none among 4 files" in said.err
+    assert "4 files are unreadable" in said.err
 
 
 def test_a_class_with_one_image_and_no_test_set(longtail: Any, make: Make) -> None:

@@ -42,17 +42,17 @@ def test_large_sets_are_streamed_with_the_same_digests_and_read_once(
 ) -> None:
     inside = read(folder(path)).splits["train"]
     monkeypatch.setattr(reading, "MEMORY", 100)
-    looks: list[bytes] = []
-    monkeypatch.setattr(reading, "check", looks.append)
+    checked: list[bytes] = []
+    monkeypatch.setattr(reading, "check", checked.append)
     outside = read(folder(path)).splits["train"]
     assert isinstance(outside.inputs, SquareImages)
     assert outside.digests == inside.digests
-    assert len(looks) == 5
+    assert len(checked) == 5
     assert read(folder(path)).splits["train"].digests == inside.digests
-    assert len(looks) == 5
+    assert len(checked) == 5
     Image.new("RGB", (9, 9)).save(path / "b" / "000.png")
     assert read(folder(path)).splits["train"].digests[3] != inside.digests[3]
-    assert len(looks) == 6
+    assert len(checked) == 6
 
 
 @pytest.mark.parametrize("memory", [1 << 30, 100])
@@ -115,20 +115,20 @@ def test_what_was_read_before_an_interruption_is_not_read_again(
 ) -> None:
     path = make_folder(tmp_path / "many", {"a": 200, "b": 100}, side=8)
     monkeypatch.setattr(reading, "MEMORY", 100)
-    looks: list[bytes] = []
+    checked: list[bytes] = []
 
     def tired(content: bytes) -> None:
-        looks.append(content)
-        if len(looks) == 150:
+        checked.append(content)
+        if len(checked) == 150:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(reading, "check", tired)
     with pytest.raises(KeyboardInterrupt):
         read(folder(path))
-    before = len(looks)
+    before = len(checked)
     source = read(folder(path))
     assert len(source.splits["train"]) == 300
-    assert len(looks) - before == 300 - (before - 1), (
+    assert len(checked) - before == 300 - (before - 1), (
         "all is known but the one that was interrupted"
     )
 

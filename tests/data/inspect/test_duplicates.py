@@ -250,12 +250,12 @@ def test_too_much_work_is_left_out_and_said(folder: Path, monkeypatch: pytest.Mo
     result = found(folder)
     assert (result["exact"], result["near"]) == (1, 0)
     assert "not searched" in result["notes"][0]
-    hashes = np.stack(list({bytes(own["digest"]): own["hash"] for own in looks(folder)}.values()))
+    hashes = np.stack(list({bytes(own["digest"]): own["hash"] for own in stats(folder)}.values()))
     assert work(hashes) > work(hashes, (0,))
     monkeypatch.setattr(module, "COMPARED", work(hashes, (0,)))
     result = found(folder)
     assert result["near"] > 0
-    assert "less closely" in result["notes"][0]
+    assert "for a complete search" in result["notes"][0]
     monkeypatch.undo()
     monkeypatch.setattr(module, "CHECKED", 2)
     result = found(folder)
@@ -263,9 +263,9 @@ def test_too_much_work_is_left_out_and_said(folder: Path, monkeypatch: pytest.Mo
     assert "more than 2 pairs" in result["notes"][0]
 
 
-def looks(path: Path) -> list[Any]:
+def stats(path: Path) -> list[Any]:
     rows = survey(find(str(path))).source.splits
-    return [own for part in rows.values() for own in part.inputs.looks]  # type: ignore[attr-defined]
+    return [own for part in rows.values() for own in part.inputs.stats]  # type: ignore[attr-defined]
 
 
 def test_likeness_is_a_correlation_in_colour() -> None:

@@ -40,7 +40,7 @@ def test_surveyed_data_is_what_training_sees(tmp_path: Path, make_folder: MakeFo
             grey = (
                 Image.open(tmp_path / name).convert("L").resize((32, 32), Image.Resampling.BILINEAR)
             )
-            assert np.array_equal(seen.looks[row]["hash"], perceptual_hash(np.asarray(grey)))
+            assert np.array_equal(seen.stats[row]["hash"], perceptual_hash(np.asarray(grey)))
 
 
 def test_sets_in_memory_are_surveyed_too() -> None:
@@ -89,7 +89,7 @@ def test_nothing_that_can_be_read_is_refused(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / "x.png").write_bytes(b"no image")
-    with pytest.raises(ValueError, match=r"got none among 2 files: a/x.png \(not an image"):
+    with pytest.raises(ValueError, match=r"2 files are unreadable: a/x.png \(not an image"):
         survey(find(str(tmp_path)))
 
 

@@ -1,1 +1,1 @@
-"""What `longtail inspect` finds out about data before training."""
+"""The checks of `longtail inspect`: statistics, unusual images and duplicates."""

@@ -1,4 +1,4 @@
-"""What there is to know about a dataset before training on it."""
+"""Statistics of a dataset before training: class counts, imbalance, precision of evaluation."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from torch import Tensor
 
 from longtail.data.dataset import Dataset, Split
 
-BETA = 0.9999  # of the effective numbers; as in our class-balanced losses
-Z = 1.959963984540054  # 95% of a normal distribution lies within so many deviations
+BETA = 0.9999  # of the effective numbers, as in the class-balanced losses
+Z = 1.959963984540054  # a 95% interval of a normal distribution is +- Z standard deviations
 
 
 def facts(data: Dataset) -> dict[str, Any]:
-    """The class histogram, imbalance, groups, and how well each class can be evaluated; ready for
-    JSON.
+    """Class histogram, imbalance, groups, and how precisely each class can be evaluated, for JSON.
 
     Imbalance, Gini and effective numbers are of the training images before holdout; `classes` are
-    in the dataset's class order. `known_to` is how far a 95% interval reaches to either side at
-    worst, for a recall (Wilson's) or for a mean of recalls."""
+    in the dataset's class order. `known_to` is the largest half-width of a 95% interval, for a
+    recall (Wilson's) or for a mean of recalls."""
     per_split = {
         name: _counts(data, part)
         for name, part in (("train", data.train), ("val", data.val), ("test", data.test))
@@ -77,7 +76,7 @@ def facts(data: Dataset) -> dict[str, Any]:
 
 
 def gini(counts: Tensor) -> float:
-    """How unequal class counts are: 0 when all are equal, near 1 when one class has everything.
+    """Gini coefficient of class counts: 0 if all are equal, near 1 if one class has everything.
 
     >>> import torch
     >>> gini(torch.tensor([5, 5, 5])), gini(torch.tensor([0, 0, 0, 8]))
@@ -91,9 +90,7 @@ def gini(counts: Tensor) -> float:
 
 
 def equal_classes(counts: Sequence[int]) -> float:
-    """How many classes of equal size would be as hard to guess: the perplexity of the prior, e to
-    its
-    entropy.
+    """The perplexity of the class prior: the number of equal classes with the same entropy.
 
     >>> equal_classes([5, 5, 5]), round(equal_classes([98, 1, 1]), 2)
     (3.0, 1.12)
@@ -103,9 +100,7 @@ def equal_classes(counts: Sequence[int]) -> float:
 
 
 def effective_number(count: int, *, beta: float = BETA) -> float:
-    """How many images a class is worth when each new one repeats the others a little: (1 - beta^n)
-    /
-    (1 - beta), Cui et al. 2019, eq. 2.
+    """Effective number of images of a class, (1 - beta^n) / (1 - beta) (Cui et al. 2019, eq. 2).
 
     >>> round(effective_number(2, beta=0.5), 10), round(effective_number(10_000), 1)
     (1.5, 6321.4)
@@ -114,9 +109,9 @@ def effective_number(count: int, *, beta: float = BETA) -> float:
 
 
 def recall_known_to(images: int) -> float | None:
-    """How far a recall measured on so many test images may be off: half of Wilson's 95% interval
-    where
-    it is widest, at one half.
+    """Half-width of Wilson's 95% interval of a recall on `images` test images, at its widest.
+
+    The interval is widest at a recall of one half. None without test images.
 
     >>> [round(recall_known_to(n), 2) for n in (1, 3, 20, 100)]
     [0.45, 0.37, 0.2, 0.1]
@@ -125,11 +120,9 @@ def recall_known_to(images: int) -> float | None:
 
 
 def mean_known_to(images: Sequence[int]) -> float | None:
-    """How far the mean of the recalls of classes with so many test images may be off, 95%, at
-    worst;
-    classes without any are not in it.
+    """Largest half-width of the 95% interval of a mean recall, given test images per class.
 
-    Of a single class it is `recall_known_to`.
+    Classes without test images are ignored. For a single class it is `recall_known_to`.
 
     >>> round(mean_known_to([3]), 2), round(mean_known_to([3, 3, 0]), 2)
     (0.37, 0.26)

@@ -1,6 +1,4 @@
-"""A close look at every image of a source: what can be read, how large it is, what had to be
-converted, and what it looks like in short.
-"""
+"""Read every image of a source: which are unreadable, their sizes, conversions and thumbnails."""
 
 from __future__ import annotations
 
@@ -23,36 +21,36 @@ from longtail.data.source import Rows, Source, several
 from longtail.errors import LongtailError
 
 KINDS = ("grey", "palette", "CMYK", "16 bits", "transparent", "rotated by EXIF", "animated")
-LOOK = np.dtype(
+STATS = np.dtype(
     [
         ("digest", "S32"),  # of the content, as in `Rows`
-        ("width", "i4"),  # upright, as the file has it
+        ("width", "i4"),  # of the upright image
         ("height", "i4"),
         ("kinds", "u2"),  # bit k: `KINDS[k]`
         ("hash", "u2", (4,)),  # see `perceptual_hash`
-        ("thumb", "u1", (16, 16)),  # grey, squeezed into a square
+        ("thumb", "u1", (16, 16)),  # grey, stretched to a square
     ]
 )
-NAMED = 100  # of each kind of unusual image
-BLANK = 0.75  # grey levels of standard deviation: below, there is nothing to see
+NAMED = 100  # images at most, of each kind of unusual image
+BLANK = 0.75  # standard deviation in grey levels below which an image is blank
 
 
 @dataclass(frozen=True)
 class SurveyedImages(ImageStore):
-    """Pictures with what was seen of each; both go together through every split."""
+    """Images with their statistics, which are split together."""
 
     images: ImageStore
-    looks: NDArray[np.void]  # (N,) of `LOOK`
+    stats: NDArray[np.void]  # (N,) of `STATS`
 
     def __len__(self) -> int:
-        return len(self.looks)
+        return len(self.stats)
 
     def image(self, index: int) -> Image.Image:
-        """One picture, decoded, upright, RGB."""
+        """Decode one image: upright, RGB."""
         return self.images.image(index)
 
     def small(self, index: int, side: int) -> Image.Image:
-        """One picture, upright, RGB, fitted into a square of this side if it is larger."""
+        """Decode one image, upright, RGB, reduced to fit into a square of `side` pixels."""
         content = self.images.content(index)
         if content is None:
             image = self.images.image(index)
@@ -64,32 +62,29 @@ class SurveyedImages(ImageStore):
         return image
 
     def take(self, rows: NDArray[np.int64]) -> SurveyedImages:
-        """The pictures of these rows, in this order."""
-        return SurveyedImages(self.images.take(rows), self.looks[rows])
+        """Select rows, in the given order."""
+        return SurveyedImages(self.images.take(rows), self.stats[rows])
 
 
 @dataclass(frozen=True)
 class Survey:
-    """A source of which everything was looked at."""
+    """The result of `survey`."""
 
-    source: Source  # what can be read: its pictures are `SurveyedImages`, with digests
+    source: Source  # its readable rows, as `SurveyedImages` with digests
     unreadable: tuple[dict[str, str], ...]  # image, split, class and reason of each
-    # Classes of which no training image can be read: training refuses them
-    emptied: tuple[str, ...]
+    emptied: tuple[str, ...]  # classes without a readable training image; training raises
 
 
 def survey(source: Source) -> Survey:
-    """Look at every image once. Those that cannot be read are left out and named, whole classes
-    too; the rest is as training sees it.
-    """
+    """Read every image once; unreadable images and classes without images are named and dropped."""
     splits: dict[str, Rows] = {}
     unreadable: list[dict[str, str]] = []
     if source.splits["train"].inputs.vectors() is not None:
         raise LongtailError(
-            f"expected images, got the feature vectors of {source.name}: pass --quick to count them"
+            f"{source.name} has feature vectors, not images: pass --quick to count them"
         )
     for split, rows in source.splits.items():
-        looks, reasons = _looked_at(rows, split)
+        stats, reasons = _image_stats(rows, split)
         for index, reason in sorted(reasons.items()):
             unreadable.append(
                 {
@@ -100,18 +95,20 @@ def survey(source: Source) -> Survey:
                 }
             )
         digests = rows.digests or tuple(
-            digest.ljust(32, b"\0") for digest in looks["digest"].tolist()
+            digest.ljust(32, b"\0") for digest in stats["digest"].tolist()
         )
-        whole = replace(rows, inputs=SurveyedImages(rows.inputs, looks), digests=digests)
+        complete = replace(rows, inputs=SurveyedImages(rows.inputs, stats), digests=digests)
         splits[split] = (
-            whole.take(np.array([i for i in range(len(rows)) if i not in reasons], dtype=np.int64))
+            complete.take(
+                np.array([i for i in range(len(rows)) if i not in reasons], dtype=np.int64)
+            )
             if reasons
-            else whole
+            else complete
         )
     if not len(splits["train"]):
-        shown = several(f"{own['image']} ({own['reason']})" for own in unreadable)
+        shown = several(f"{image['image']} ({image['reason']})" for image in unreadable)
         raise LongtailError(
-            f"expected training images that can be read, got none among {len(unreadable):,} files:"
+            f"no training image can be read; {len(unreadable):,} files are unreadable:"
             f" {shown}. Repair them."
         )
     trained = set(splits["train"].target.tolist())
@@ -128,8 +125,9 @@ def survey(source: Source) -> Survey:
 
 
 def unread(source: Source) -> Source:
-    """The source with names in place of contents: enough to count, without reading a file. Other
-    images are held out than in training.
+    """The source with digests of names instead of contents: enough to count, no file is read.
+
+    The images held out differ from those in training.
     """
     splits = {
         split: replace(
@@ -143,86 +141,82 @@ def unread(source: Source) -> Source:
 
 
 def files(data: Dataset) -> dict[str, Any]:
-    """Sizes and shapes of the surveyed images, those far from the others, what was converted, and
-    what
-    is blank; ready for JSON.
+    """Sizes and aspect ratios of surveyed images, outliers, conversions and blank images, for JSON.
 
-    Far away is a longest side below a quarter or above four times the median's, or an aspect ratio
-    three times off the median's. The first hundred of each kind are named."""
-    looks = np.concatenate([part.looks for _, _, part in parts(data)])
-    where = [(split, row) for split, own, _ in parts(data) for row in range(len(own))]
-    width, height = looks["width"].astype(np.int64), looks["height"].astype(np.int64)
-    longest, shape = np.maximum(width, height), width / height
-    typical, usual = float(np.median(longest)), float(np.median(shape))
-    far = {
-        "tiny": longest < typical / 4,
-        "huge": longest > typical * 4,
-        "narrow or wide": np.abs(np.log(shape / usual)) > np.log(3),
-        "blank": blank(looks),
+    An image is an outlier if its longest side is below a quarter or above four times the median, or
+    if its aspect ratio differs from the median by a factor above three. The first hundred of each
+    kind are named."""
+    stats = np.concatenate([part.stats for _, _, part in parts(data)])
+    where = [(split, row) for split, rows, _ in parts(data) for row in range(len(rows))]
+    width, height = stats["width"].astype(np.int64), stats["height"].astype(np.int64)
+    longest, aspect = np.maximum(width, height), width / height
+    median_longest, median_aspect = float(np.median(longest)), float(np.median(aspect))
+    unusual = {
+        "tiny": longest < median_longest / 4,
+        "huge": longest > median_longest * 4,
+        "narrow or wide": np.abs(np.log(aspect / median_aspect)) > np.log(3),
+        "blank": blank(stats),
     }
     return {
-        "images": len(looks),
+        "images": len(stats),
         "width": _quantiles(width),
         "height": _quantiles(height),
-        "aspect": _quantiles(shape),
+        "aspect": _quantiles(aspect),
         "smaller_than_the_network": int((longest < data.size).sum()),
         "converted": {
             name: count
             for bit, name in enumerate(KINDS)
-            if (count := int((looks["kinds"] >> bit & 1).sum()))
+            if (count := int((stats["kinds"] >> bit & 1).sum()))
         },
         "unusual": {
             name: {
                 "count": int(mask.sum()),
                 "images": [image(data, *where[i]) for i in np.flatnonzero(mask)[:NAMED].tolist()],
             }
-            for name, mask in far.items()
+            for name, mask in unusual.items()
             if mask.any()
         },
     }
 
 
 def parts(data: Dataset) -> Iterator[tuple[str, Split, SurveyedImages]]:
-    """The splits of surveyed data with what was seen of them."""
+    """The name, split and surveyed images of each split."""
     for name, split in (("train", data.train), ("val", data.val), ("test", data.test)):
         assert isinstance(split.inputs, SurveyedImages), "expected surveyed data"
         yield name, split, split.inputs
 
 
 def image(data: Dataset, split: str, row: int) -> dict[str, Any]:
-    """What a person needs to find an image again."""
+    """Identify an image: id, split, row, class and size."""
     part: Split = getattr(data, split)
     assert isinstance(part.inputs, SurveyedImages)
-    look = part.inputs.looks[row]
+    stats = part.inputs.stats[row]
     return {
         "image": part.ids[row],
         "split": split,
         "row": row,
         "class": data.classes[int(part.target[row])],
-        "width": int(look["width"]),
-        "height": int(look["height"]),
+        "width": int(stats["width"]),
+        "height": int(stats["height"]),
     }
 
 
-def blank(looks: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Which images show nothing: almost one colour."""
-    found = np.zeros(len(looks), dtype=bool)
-    for start in range(0, len(looks), 1 << 16):
-        found[start : start + (1 << 16)] = (
-            looks["thumb"][start : start + (1 << 16)].astype(np.float32).std((1, 2)) < BLANK
-        )
-    return found
+def blank(stats: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Which images are almost of one colour, (N,)."""
+    result = np.zeros(len(stats), dtype=bool)
+    for start in range(0, len(stats), 1 << 16):
+        rows = slice(start, start + (1 << 16))
+        result[rows] = stats["thumb"][rows].astype(np.float32).std((1, 2)) < BLANK
+    return result
 
 
 def perceptual_hash(grey: NDArray[Any]) -> NDArray[np.uint16]:
-    """64 bits that hardly change when a picture is resized, recompressed or brightened: the signs
-    of
-    its 64 lowest frequencies.
+    """64 bits that hardly change when an image is resized, recompressed or brightened, uint16 (4,).
 
-    After the pHash of Zauner 2010 ("Implementation and Benchmarking of Perceptual Image Hash
-    Functions"), with the sign in place of the median and the frequencies in the order of their sum,
-    dealt out to four words of 16 bits so that each word has low and high ones. `grey` is 32 x 32;
-    the mean is not among the frequencies."""
+    The signs of the 64 lowest frequencies of `grey` (32, 32), without the mean. It is the pHash of
+    Zauner 2010 ("Implementation and Benchmarking of Perceptual Image Hash Functions") with two
+    changes: a bit is a sign, not a comparison with the median, and frequencies, sorted by their
+    sum, alternate between four words of 16 bits, so that each word has low and high ones."""
     rows, columns, basis = _frequencies()
     waves = basis @ np.asarray(grey, dtype=np.float32) @ basis.T
     return np.packbits(waves[rows, columns] > 0).view(np.uint16)
@@ -237,35 +231,37 @@ def _frequencies() -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.flo
     return order[:, 1], order[:, 2], basis
 
 
-def _looked_at(rows: Rows, split: str) -> tuple[NDArray[np.void], dict[int, str]]:
-    looks, reasons, images = np.zeros(len(rows), dtype=LOOK), dict[int, str](), rows.inputs
+def _image_stats(rows: Rows, split: str) -> tuple[NDArray[np.void], dict[int, str]]:
+    """The statistics of each row, and why rows are unreadable."""
+    stats, reasons, images = np.zeros(len(rows), dtype=STATS), dict[int, str](), rows.inputs
 
-    def look(index: int) -> None:
-        own = looks[index]
+    def read_one(index: int) -> None:
+        row = stats[index]
         try:
             content = images.content(index)
-            small = images.image(index) if content is None else _opened_small(content, own)
+            small = images.image(index) if content is None else _decode_small(content, row)
         except Exception as error:  # decoders fail with many types
             reasons[index] = why_not(error)
             return
         if content is None:
-            own["width"], own["height"] = small.size
-        own["digest"] = rows.digests[index] if content is None else sha256(content).digest()
+            row["width"], row["height"] = small.size
+        row["digest"] = rows.digests[index] if content is None else sha256(content).digest()
         grey = small.convert("L").resize((32, 32), Image.Resampling.BILINEAR)
-        own["hash"] = perceptual_hash(np.asarray(grey))
-        own["thumb"] = np.asarray(grey.resize((16, 16), Image.Resampling.BOX))
+        row["hash"] = perceptual_hash(np.asarray(grey))
+        row["thumb"] = np.asarray(grey.resize((16, 16), Image.Resampling.BOX))
 
-    map_threaded(look, range(len(rows)), what=f"looking at {split} images")
-    return looks, reasons
+    map_threaded(read_one, range(len(rows)), what=f"reading {split} images")
+    return stats, reasons
 
 
-def _opened_small(content: bytes, own: Any) -> Image.Image:
+def _decode_small(content: bytes, row: Any) -> Image.Image:
+    """Decode an image at a small size, and fill the size and kinds of its row of statistics."""
     image = open_image(content)
     orientation = image.getexif().get(0x0112, 1)
-    # Of which Pillow gives the size as it will be
-    turned = orientation in (5, 6, 7, 8) and image.format != "TIFF"
-    own["width"], own["height"] = image.size[::-1] if turned else image.size
-    seen = (
+    # Pillow gives the size of a TIFF after rotation
+    rotated = orientation in (5, 6, 7, 8) and image.format != "TIFF"
+    row["width"], row["height"] = image.size[::-1] if rotated else image.size
+    kinds = (  # in the order of `KINDS`
         image.mode in ("1", "L", "LA", "La"),
         image.mode in ("P", "PA"),
         image.mode == "CMYK",
@@ -274,18 +270,18 @@ def _opened_small(content: bytes, own: Any) -> Image.Image:
         orientation not in (0, 1),
         getattr(image, "n_frames", 1) > 1,
     )
-    own["kinds"] = sum(1 << bit for bit, one in enumerate(seen) if one)
-    # A JPEG is decoded at a fraction of its size, not below this, but to its last byte
+    row["kinds"] = sum(1 << bit for bit, present in enumerate(kinds) if present)
+    # Decodes a JPEG at a fraction of its size, at least this, but still to its last byte
     image.draft("RGB", (64, 64))
     return upright(image)
 
 
 def _quantiles(values: NDArray[Any]) -> dict[str, float]:
-    found = np.quantile(values, (0, 0.01, 0.5, 0.99, 1))
+    quantiles = np.quantile(values, (0, 0.01, 0.5, 0.99, 1))
     return dict(
         zip(
             ("least", "1%", "median", "99%", "most"),
-            (round(float(value), 3) for value in found),
+            (round(float(value), 3) for value in quantiles),
             strict=True,
         )
     )
