@@ -186,7 +186,7 @@ def test_compare_ranks_by_the_headline_and_shows_all_scores(runs: Path) -> None:
     means = [line.scores["nll"].mean for line in compare(rows).lines if line.scores["nll"]]
     assert means == sorted(means)
     with pytest.raises(
-        longtail.errors.LongtailError, match=r"one score ranks, got nll .* and worst"
+        longtail.errors.LongtailError, match=r"ranked by different scores, nll .* and worst"
     ):
         compare([rows[0], read_row(runs / "balanced")], across=["selection"])
 

@@ -52,7 +52,7 @@ def test_training_leaves_a_report_and_says_where(longtail: Any, runs: Path) -> N
     assert f"report: {runs / 'cross_entropy' / 'report.html'}" in said.out
     text = (runs / "cross_entropy" / "report.html").read_text(encoding="utf-8")
     assert "cross_entropy on digits-lt" in text
-    assert "What is missing here" not in text
+    assert "Missing files" not in text
 
 
 def test_one_run_several_runs_and_a_folder_of_runs(

@@ -110,9 +110,9 @@ def test_equal_file_names_in_another_dataset_are_other_images(finished: Finished
 
 def test_the_same_run_twice_is_refused(finished: Finished) -> None:
     a, b = finished("a"), finished("b")
-    with pytest.raises(ValueError, match="each run once"):
+    with pytest.raises(ValueError, match="remove one of them"):
         compare(rows(a, b))
-    with pytest.raises(ValueError, match="each run once"):
+    with pytest.raises(ValueError, match="remove one of them"):
         compare(rows(a, a))
     assert len(compare(rows(a, finished("c", view_seed=1))).lines) == 1
 

@@ -69,7 +69,7 @@ def test_classes_are_placed_by_recall_and_number_of_images() -> None:
     tops = [float(own.findall("rect")[1].attrib["y"]) for own in (many, medium, few)]
     assert tops[1] - tops[0] == pytest.approx(tops[2] - tops[1], abs=0.02), "logarithmic"
     assert none.findall("rect")[1].attrib["height"] == "0"
-    assert "no images to judge it by; 0 training images, few" in everything(drawn)
+    assert "no images for evaluation; 0 training images, few" in everything(drawn)
 
 
 def test_groups_are_told_apart_without_colour() -> None:

@@ -124,7 +124,7 @@ def test_a_folder_without_arrays_is_refused(tmp_path: Path) -> None:
 def test_maps_are_called_what_they_are_and_mistakes_named() -> None:
     (shown,) = ANALYSES["gradcam.npz"](ARRAYS["gradcam.npz"])
     assert "looks for the true class (Grad-CAM)" in shown.caption
-    assert [own.label for own in shown.images] == ["cat", "taken for <b>", "<b>", ""]
+    assert [own.label for own in shown.images] == ["cat", "predicted <b>", "<b>", ""]
     assert shown.rows == 2
     arrays = {**ARRAYS["gradcam.npz"], "kind": np.array("attention rollout")}
     assert "looks (attention rollout)" in ANALYSES["gradcam.npz"](arrays)[0].caption
@@ -147,7 +147,7 @@ def test_tokens_have_dashes_and_the_start_of_reweighting_a_mark() -> None:
     experts, convergence = ANALYSES["training.npz"](ARRAYS["training.npz"])
     for figure in (experts, convergence):
         assert str(figure.drawing).count('class="mark"') == 1
-        assert "Dashed: where re-weighting begins." in figure.caption
+        assert "Dashed: start of re-weighting." in figure.caption
     drawn = str(convergence.drawing)
     assert "a DIST goes from 20 to 30" in drawn
     assert "a goes from 10 to 10" in drawn

@@ -151,9 +151,7 @@ def test_the_suffix_says_how_to_write(finished: Finished, tmp_path: Path) -> Non
     ):
         write(table, tmp_path / name)
         assert (tmp_path / name).read_text(encoding="utf-8") == FORMATS[form](table)
-    with pytest.raises(
-        ValueError, match=r"ends in .md, .csv, .tex, .txt, got .*t.xlsx: choose one"
-    ):
+    with pytest.raises(ValueError, match=r"t.xlsx: use one of .md, .csv, .tex, .txt"):
         write(table, tmp_path / "t.xlsx")
     assert not (tmp_path / "t.xlsx").exists()
     write(table, tmp_path / "t.txt", format="csv")

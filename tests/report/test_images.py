@@ -58,5 +58,5 @@ def test_files_are_made_smaller_and_broken_ones_refused(tmp_path: Path) -> None:
         == "data:image/svg+xml;base64," + base64.b64encode(b"<svg/>").decode()
     )
     (tmp_path / "broken.png").write_bytes(b"no image")
-    with pytest.raises(ValueError, match=r"broken\.png is not an image"):
+    with pytest.raises(ValueError, match=r"broken\.png is broken or not an image"):
         images.file_uri(tmp_path / "broken.png")

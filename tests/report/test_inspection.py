@@ -156,9 +156,9 @@ def test_the_page_shows_everything_and_loads_nothing(
             "two labels, across splits, exact copy",
         ),
         *(
-            "alike by 0.980",
+            "similarity 0.980",
             "and 1 more",
-            "And 1 groups more",
+            "And 1 more groups",
             "Tiny: 5",
             "cut &lt;short&gt;",
             "300 images cannot be read, the first 200",

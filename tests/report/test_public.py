@@ -42,7 +42,7 @@ def test_a_report_is_written_and_its_path_given(
     (tmp_path / "runs" / "b" / "row.json").unlink()
     path, folders, warnings = write_report([Path("runs")], None)
     assert (path, folders) == (Path("runs/a/report.html"), [Path("runs/a")])
-    assert warnings[0] == "runs/b is unfinished and left out"
+    assert warnings[0] == "runs/b is unfinished and not in the report"
 
 
 def test_the_report_is_a_function_before_and_after_its_module_was_imported() -> None:

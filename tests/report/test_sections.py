@@ -38,7 +38,7 @@ def test_the_headline_says_the_balanced_accuracy_and_the_groups(finished: Finish
     low, high = map(float, small.removeprefix("95% interval ").split(" to "))
     assert low <= 100 * test["balanced"] <= high
     words = " ".join(found["sentences"])
-    assert f"{100 * (test['groups']['many'] - test['groups']['few']):.1f} points behind" in words
+    assert f"{100 * (test['groups']['many'] - test['groups']['few']):.1f} points lower" in words
     assert "60 test images" in words
     assert found["lede"].startswith(
         "3 classes, 111 training images: 90 of the most frequent class, 9 of the rarest."
@@ -48,16 +48,16 @@ def test_the_headline_says_the_balanced_accuracy_and_the_groups(finished: Finish
 def test_what_should_be_known_is_said(finished: Finished) -> None:
     whole = json.loads((finished("w") / "row.json").read_text())["test"]
     ahead = said(finished("a", right=(0.2, 0.5, 0.9)))
-    assert "points ahead" in " ".join(ahead["sentences"])
+    assert "points higher" in " ".join(ahead["sentences"])
     without = said(
         finished(
             "b", test={"classes_without_images": {"count": 1, "indices": [2]}, "zero_recall": 1}
         )
     )
     assert "1 of 3 classes have no test images" in " ".join(without["sentences"])
-    assert "1 class is never recognised." in without["sentences"]
+    assert "1 class has a recall of 0." in without["sentences"]
     validated = said(finished("c", test=None, val=whole, predictions=False))
-    assert "validation images, which may have chosen the weights" in " ".join(
+    assert "validation images, which may have been used to select the weights" in " ".join(
         validated["sentences"]
     )
     assert validated["headline"][0][2] == ""
@@ -72,7 +72,7 @@ def test_what_should_be_known_is_said(finished: Finished) -> None:
             },
         )
     )
-    assert "without that, the balanced accuracy is 12.3%" in " ".join(adjusted["sentences"])
+    assert "without adjustment, the balanced accuracy is 12.3%" in " ".join(adjusted["sentences"])
     assert said(finished("e", test=None, predictions=False))["summary"] is None
 
 
@@ -105,7 +105,7 @@ def test_thousands_of_classes_stay_a_page(finished: Finished) -> None:
     assert len(found["class_table"]["rows"]) == sections.ROWS
     assert found["class_table"]["which"] == "The 500 classes with the lowest recall of 4,000"
     assert {row[3] for row in found["class_table"]["rows"]} == {("0.0", 0.0)}
-    assert found["classes"].count("<title>mean of 1") == sections.MARKS
+    assert found["classes"].count("<title>mean of 1") == sections.MARKERS
     assert len(found["classes"]) < 300_000
 
 
@@ -116,12 +116,12 @@ def test_the_worst_of_the_tail_with_its_confusions_and_examples(finished: Finish
     assert worst["name"] == "axolotl"
     assert worst["confusions"] == "cat (10 of 10; many)"
     assert (
-        "Recognised: 0.0% (95% interval 0% to 28%), judged by 10 test images; learnt from 9."
+        "Recall 0.0% (95% interval 0% to 28%), on 10 test images; 9 training images."
         in worst["words"]
     )
     assert [own["words"] for own in worst["examples"]] == [
-        "taken for cat, 91% sure",
-        "taken for cat, 75% sure",
+        "predicted cat, confidence 91%",
+        "predicted cat, confidence 75%",
     ]
     assert worst["examples"][0]["alt"] == "test image 051.png of class axolotl"
     assert all(
@@ -131,10 +131,7 @@ def test_the_worst_of_the_tail_with_its_confusions_and_examples(finished: Finish
     write_examples(folder, maps=False)
     found = said(folder)
     assert found["worst"][0]["examples"][0]["map"] == ""
-    assert (
-        found["maps"]
-        == "There are no pictures of where the network looks (no maps: expected maps)."
-    )
+    assert found["maps"] == "There are no saliency maps (no maps: expected maps)."
 
 
 def test_confusions_are_counted_as_in_the_predictions(finished: Finished) -> None:
@@ -195,7 +192,7 @@ def test_the_published_number_is_named_with_its_band(
         assert f"{where} the band, {100 * low:.1f}% to {100 * high:.1f}%" in found["words"]
         assert "Doe 2020, table 1" in found["words"]
         assert found["differs"] == ("the moon",)
-        assert found["heading"] == "Against the published number"
+        assert found["heading"] == "Comparison with the published number"
 
 
 def test_a_run_can_be_repeated_from_what_is_said(finished: Finished) -> None:

@@ -1,5 +1,6 @@
-"""Tables and pages about finished runs. `longtail.report(runs)` writes a page: the module is
-callable.
+"""Tables and HTML pages about finished runs.
+
+The module is callable: `longtail.report(runs)` writes a page.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from types import ModuleType
 
 
 class _Report(ModuleType):
-    # A function `longtail.report` would be replaced by this module as soon as anything imports it.
+    # A function named `longtail.report` would be shadowed by this module once it is imported.
     def __call__(
         self,
         runs: str | PathLike[str] | Sequence[str | PathLike[str]],
@@ -20,7 +21,7 @@ class _Report(ModuleType):
         *,
         across: Sequence[str] = (),
     ) -> Path:
-        """Write one HTML file about finished runs; see `longtail.report.public.report`."""
+        """Write an HTML report about finished runs; see `longtail.report.public.report`."""
         from longtail.report.public import report
 
         return report(runs, out, across=across)

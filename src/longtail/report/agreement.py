@@ -136,7 +136,7 @@ def check_headline(rows: Sequence[Row]) -> Headline:
             for name, higher in sorted(headlines)
         )
         raise LongtailError(
-            f"expected runs that one score ranks, got {names}: compare them separately"
+            f"the runs are ranked by different scores, {names}: compare them separately"
         )
     return rows[0]["headline"]
 
@@ -148,8 +148,8 @@ def check_unique_seeds(rows: Sequence[Row]) -> None:
         twin = by_seed.setdefault((row["seed"], row["view_seed"]), row)
         if twin is not row:
             raise LongtailError(
-                f"expected each run once, got {where(twin)} and {where(row)}, "
-                f"which have the same recipe, keywords and seed {row['seed']}: leave one out"
+                f"{where(twin)} and {where(row)} have the same recipe, keywords and seed "
+                f"{row['seed']}: remove one of them"
             )
 
 

@@ -1,4 +1,4 @@
-"""Charts of scores and classes: reliability, recall and training images, a number in its band."""
+"""Charts of scores and classes: reliability, recall, training images, a result in its band."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def reliability_diagram(
     *,
     title: str,
 ) -> Markup:
-    """Accuracy over confidence: on the diagonal confidence is honest, below it is too high.
+    """Accuracy over confidence: calibrated on the diagonal, overconfident below it.
 
     >>> drawn = reliability_diagram([None, 0.9], [None, 0.5], [0, 10], title="few")
-    >>> "of 10 answers with a confidence near 90%, 50% are right" in drawn
+    >>> "of 10 predictions with a confidence near 90%, 50% are correct" in drawn
     True
     """
     side, values = 240, [0, 25, 50, 75, 100]
@@ -41,17 +41,17 @@ def reliability_diagram(
             radius, words = 1.5 + 8 * (count / max(images)) ** 0.5, _bin(sure, correct, count)
             yield svg.disc(*place, radius, svg.element("title", words), style="solid s1 dim")
 
-    words = "; ".join(_bin(*own) for own in sorted(bins, key=lambda own: -own[2])[:4])
-    words = f"Most answers: {words}."
+    words = "; ".join(_bin(*row) for row in sorted(bins, key=lambda row: -row[2])[:4])
+    words = f"Largest bins: {words}."
     return svg.drawing(parts(), title=f"Reliability: {title}", words=words, width=side, height=side)
 
 
 def _bin(sure: float, correct: float, count: int) -> str:
-    return f"of {count:,} answers with a confidence near {sure:.0%}, {correct:.0%} are right"
+    return f"of {count:,} predictions with a confidence near {sure:.0%}, {correct:.0%} are correct"
 
 
 def band_plot(measured: float, published: float, *, low: float, high: float, title: str) -> Markup:
-    """A number in percent on a short axis, with the published one and the band around it.
+    """A result in percent on a short axis, with the published number and its band.
 
     >>> drawn = band_plot(80.5, 80.4, low=79.4, high=81.4, title="accuracy")
     >>> "this run 80.5, published 80.4, band 79.4 to 81.4" in drawn
@@ -76,7 +76,7 @@ def band_plot(measured: float, published: float, *, low: float, high: float, tit
 
 
 class ClassScore(NamedTuple):
-    """A class: its group, its training images, and its recall with an interval."""
+    """A class: group, number of training images, and recall with its interval."""
 
     name: str
     group: str
@@ -87,10 +87,10 @@ class ClassScore(NamedTuple):
 
 
 def class_chart(classes: Sequence[ClassScore], *, title: str) -> Markup:
-    """Two plots over one row of classes, from frequent to rare: recall, and training images.
+    """Recall and number of training images by class, from frequent to rare.
 
     >>> drawn = class_chart([ClassScore("truck", "few", 45, 0.5, 0.3, 0.7)], title="classes")
-    >>> words = "truck: recall 50%, known to lie between 30% and 70%; 45 training images, few"
+    >>> words = "truck: recall 50%, 95% interval 30% to 70%; 45 training images, few"
     >>> words in drawn
     True
     """
@@ -98,22 +98,22 @@ def class_chart(classes: Sequence[ClassScore], *, title: str) -> Markup:
     across = Axis(-0.5, len(classes) - 0.5, left, width - 14)
     step = across.at(1) - across.at(0)
     up = Axis(0, 100, split, svg.TOP)
-    down = count_axis(max(own.images for own in classes), start=bottom, end=split + 34)
+    down = count_axis(max(one.images for one in classes), start=bottom, end=split + 34)
     named = len(classes) <= 24
-    slanted = named and max(len(own.name) for own in classes) > step / 7
+    slanted = named and max(len(one.name) for one in classes) > step / 7
 
     def parts() -> Iterator[Markup]:
         for y, words in (
-            (13, "recall on each class, %, with its 95% interval"),
-            (split + 24, "training images, logarithmic"),
+            (13, "recall per class, %, with its 95% interval"),
+            (split + 24, "training images, log scale"),
         ):
             yield svg.text(2, y, words, anchor="start", style="faint")
         yield from svg.y_grid(up, (0, 25, 50, 75, 100), left=left, right=width - 14)
         yield from svg.y_grid(down, powers(down.high), left=left, right=width - 14)
-        for position, own in enumerate(classes):
-            x, name = across.at(position), svg.cut(own.name, 14)
+        for position, one in enumerate(classes):
+            x, name = across.at(position), svg.cut(one.name, 14)
             yield svg.element(
-                "g", *_class(own, x, step, up, down), class_="s1" if own.group == "few" else "s0"
+                "g", *_class(one, x, step, up, down), class_="s1" if one.group == "few" else "s0"
             )
             if slanted:
                 turned = f"translate({x + 4:.1f} {bottom + 12}) rotate(-40)"
@@ -121,7 +121,7 @@ def class_chart(classes: Sequence[ClassScore], *, title: str) -> Markup:
             elif named:
                 yield svg.text(x, bottom + 16, name)
 
-    known = [own for own in classes if own.recall is not None]
+    known = [one for one in classes if one.recall is not None]
     words = "; ".join(map(_sentence, known if len(known) <= 12 else [*known[:3], *known[-3:]]))
     words = f"From the most frequent class to the rarest. {words}."
     words = f"{words} The table of classes has all the numbers."
@@ -129,38 +129,38 @@ def class_chart(classes: Sequence[ClassScore], *, title: str) -> Markup:
     return svg.drawing(parts(), title=title, words=words, width=width, height=height)
 
 
-def _class(own: ClassScore, x: float, step: float, up: Axis, down: Axis) -> Iterator[Markup]:
-    """The bar and the mark of a class, with its numbers where a pointer rests."""
-    yield svg.element("title", _sentence(own))
+def _class(one: ClassScore, x: float, step: float, up: Axis, down: Axis) -> Iterator[Markup]:
+    """The bar and the marker of a class, with its numbers as a tooltip."""
+    yield svg.element("title", _sentence(one))
     hover = {"x": x - step / 2, "y": up.end, "width": step, "height": down.start - up.end}
     yield svg.element("rect", fill="transparent", **hover)
-    thick, top = min(step * 0.7, 40), down.at(own.images)
-    style = "solid" if own.group == "few" else "bar"
+    thick, top = min(step * 0.7, 40), down.at(one.images)
+    style = "solid" if one.group == "few" else "bar"
     yield svg.rect(x - thick / 2, top, thick, down.start - top, style=style)
-    if own.low is not None and own.high is not None:
-        yield svg.line(x, up.at(100 * own.low), x, up.at(100 * own.high), style="whisker")
-    if own.recall is not None:
-        yield group_mark(own.group, x, up.at(100 * own.recall), min(4.5, 1.5 + step / 4))
+    if one.low is not None and one.high is not None:
+        yield svg.line(x, up.at(100 * one.low), x, up.at(100 * one.high), style="whisker")
+    if one.recall is not None:
+        yield group_mark(one.group, x, up.at(100 * one.recall), min(4.5, 1.5 + step / 4))
 
 
 def group_mark(group: str, x: float, y: float, size: float) -> Markup:
-    """A disc for few, a square for medium, a ring for many: no meaning rests on colour alone."""
+    """A disc for few, a square for medium, a ring for many, to be readable without colour."""
     if group == "medium":
         return svg.rect(x - size * 0.8, y - size * 0.8, size * 1.6, size * 1.6, style="solid")
     return svg.disc(x, y, size, style="whisker" if group == "many" else "solid")
 
 
-def _sentence(own: ClassScore) -> str:
-    recall = "no images to judge it by" if own.recall is None else f"recall {own.recall:.0%}"
-    if own.recall is not None and own.low is not None and own.high is not None:
-        recall += f", known to lie between {own.low:.0%} and {own.high:.0%}"
-    return f"{own.name}: {recall}; {own.images:,} training images, {own.group}"
+def _sentence(one: ClassScore) -> str:
+    recall = "no images for evaluation" if one.recall is None else f"recall {one.recall:.0%}"
+    if one.recall is not None and one.low is not None and one.high is not None:
+        recall += f", 95% interval {one.low:.0%} to {one.high:.0%}"
+    return f"{one.name}: {recall}; {one.images:,} training images, {one.group}"
 
 
 def class_histogram(
     classes: Sequence[Mapping[str, Any]], *, styles: Mapping[str, str], width: float = 700
 ) -> Markup:
-    """Images of each class, given from the largest to the smallest, on a logarithmic scale.
+    """Images per class, given from the largest to the smallest, on a log scale.
 
     >>> classes = [{"name": "a", "source": 90, "group": "many"}]
     >>> class_histogram(classes, styles={"many": "s3"}).count("<rect")
@@ -174,13 +174,13 @@ def class_histogram(
 
     def parts() -> Iterator[Markup]:
         yield from svg.y_grid(up, powers(up.high), left=left, right=width)
-        for rank, own in enumerate(classes):
-            top, style = up.at(own["source"]), styles.get(own["group"], "s1")
+        for rank, one in enumerate(classes):
+            top, style = up.at(one["source"]), styles.get(one["group"], "s1")
             size = across.at(rank), top, step - min(1.0, step / 5), up.start - top
-            words = f"{own['name']}: {own['source']:,} images, {own['group']}"
+            words = f"{one['name']}: {one['source']:,} images, {one['group']}"
             yield svg.rect(*size, svg.element("title", words), style=f"solid {style}")
-        for x, own, anchor in ((left, first, "start"), (width, last, "end")):
-            yield svg.text(x, height - 6, svg.cut(own["name"], 32), anchor=anchor, style="faint")
+        for x, one, anchor in ((left, first, "start"), (width, last, "end")):
+            yield svg.text(x, height - 6, svg.cut(one["name"], 32), anchor=anchor, style="faint")
 
     words = f"From {first['name']} with {first['source']:,} to {last['name']} with"
     words = f"{words} {last['source']:,}."
@@ -188,9 +188,9 @@ def class_histogram(
 
 
 def count_axis(most: int, *, start: float, end: float) -> Axis:
-    """A logarithmic axis for numbers of images, on which the tail does not vanish.
+    """A log axis for numbers of images, so that small classes are visible.
 
-    It begins at a half, so that a class with one image has a bar.
+    It starts at 0.5, so that a class with one image has a bar.
     """
     return Axis(0.5, max(most, 2), start, end, log=True)
 

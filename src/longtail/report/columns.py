@@ -1,4 +1,4 @@
-"""Runs on several cuts of the data in one table: a column for each value of a data flag."""
+"""Compare runs on several versions of the data: one column per value of a data flag."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NOT_FLAGS = (
 
 @dataclass(frozen=True, slots=True)
 class ColumnLine:
-    """One method: the headline in every column, over seeds, and the mean over columns."""
+    """A method: its headline score per column, over seeds, and the mean over columns."""
 
     label: str
     scores: Mapping[str, Score | None]  # None: no run of this method in that column
@@ -53,20 +53,23 @@ class ColumnLine:
 
 @dataclass(frozen=True, slots=True)
 class ColumnTable:
-    """A table, best mean over columns first. Numbers are fractions; `cells` shows percent."""
+    """A table of methods, the best mean over columns first.
+
+    Numbers are fractions; `cells` shows percent.
+    """
 
     lines: tuple[ColumnLine, ...]
-    agreed: Mapping[str, str]  # what all rows share
+    agreed: Mapping[str, str]  # fields that are equal in all rows
     notes: tuple[str, ...]
     headline: Headline  # the column that the table is sorted by
-    labels: Mapping[str, Label]  # of the columns, in their order
+    labels: Mapping[str, Label]  # of the columns, in order
 
     def columns(self) -> tuple[str, ...]:
         """The headings of `cells`."""
         return ("method", *(label["title"] for label in self.labels.values()), "seeds")
 
     def cells(self) -> tuple[tuple[str, ...], ...]:
-        """The table as text, one tuple for each line."""
+        """The table as text, one tuple per line."""
         return tuple(
             (
                 line.label,
@@ -82,11 +85,11 @@ def compare_by(
 ) -> ColumnTable:
     """Compare methods over the values of data flags, such as every `imbalance`.
 
-    Runs of one column have to agree as ever. The mean over columns is made for each seed, and its
-    deviation is that over seeds.
+    Runs of one column must be comparable, as in `compare`. The mean over columns is taken per seed,
+    and its deviation is over seeds.
     """
     if not rows:
-        raise LongtailError("expected at least one run to compare, got none")
+        raise LongtailError("no runs to compare: pass at least one folder of a finished run")
     check_across(across)
     headline = check_headline(rows)
     columns: dict[tuple[Any, ...], list[Row]] = {}
@@ -146,7 +149,7 @@ def _headline(row: Row) -> float | None:
 
 
 def _keywords(row: Row, by: Sequence[str]) -> dict[str, Any]:
-    """A run's keywords, but for the flags in the folder of a run that it starts from."""
+    """The keywords of a run, without the flags in the folder name of a prerequisite."""
     flags = re.compile(rf"({'|'.join(by)})=[^/\\\\]+?(?=-[a-z_]+=|$)")
     return {
         name: flags.sub(r"\1=*", value) if isinstance(value, str) else value
@@ -156,7 +159,7 @@ def _keywords(row: Row, by: Sequence[str]) -> dict[str, Any]:
 
 
 def _value(row: Row, by: Sequence[str]) -> tuple[Any, ...]:
-    """What a run's data was requested with; rows have some of the flags, recipe.json has all."""
+    """The data flags of a run; rows have some of them, recipe.json has all."""
     known: dict[str, Any] = {**row["data"], "split_seed": row["split_seed"]}
     if "folder" in row and RunFolder(Path(row["folder"])).recipe.exists():
         known = {**read_recipe(Path(row["folder"]))["data"], **known}
@@ -183,7 +186,7 @@ def _label(value: tuple[Any, ...]) -> str:
 
 
 def _mean(cells: Sequence[Mapping[int, float | None]]) -> Score | None:
-    """The mean over columns; its deviation where all columns have the same seeds."""
+    """The mean over columns, with a deviation if all columns have the same seeds."""
     columns = [score_of(list(cell.values())) if cell else None for cell in cells]
     means = [score.mean for score in columns if score is not None]
     if len(means) < len(cells):

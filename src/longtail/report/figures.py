@@ -1,4 +1,4 @@
-"""The figures of analyses, trainings, sweeps and searches, from the files of runs alone."""
+"""Figures of analyses, training, sweeps and searches, made from the files of runs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from longtail.report.rows import read_rows
 from longtail.report.svg import Axis, Line, Thumbnail
 
 GROUPS = {"balanced": "s6", "many": "s0 d3", "medium": "s0 d2", "few": "s1"}
-"""The styles of groups: the tail, which matters most, in the accent colour; each with its dash."""
+"""Line styles of groups, with different dashes; the tail has the accent colour."""
 
 _FILES = RunFolder(Path()).analysis
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing, or images in columns of `rows`, and what they mean."""
+    """A chart, or images in columns of `rows`, with a caption."""
 
     name: str
     caption: str
@@ -45,12 +45,14 @@ class Figure:
 
 
 def analysis_figures(files: Sequence[Path]) -> tuple[list[Figure], list[str]]:
-    """Figures of the files in a folder `analysis/`, and the names of files that have none."""
+    """Figures of the files in a folder `analysis/`, and the names of files without a figure."""
     shown = list(chain.from_iterable(_figures(path) for path in files if path.name in ANALYSES))
     written, unknown = {_FILES.figure(figure.name).name for figure in shown}, []
     for path in files:
         if path.suffix.lower() in (".png", ".jpg", ".jpeg", ".svg"):
-            if path.name not in written:  # by write_figures, from arrays that are shown already
+            if (
+                path.name not in written
+            ):  # not a file of write_figures: its arrays are shown already
                 caption = CAPTIONS.get(path.name, (_FILES.path / path.name).as_posix())
                 sheet = Thumbnail(images.file_uri(path), caption)
                 shown.append(Figure(path.stem, caption, images=(sheet,)))
@@ -60,7 +62,7 @@ def analysis_figures(files: Sequence[Path]) -> tuple[list[Figure], list[str]]:
 
 
 def write_figures(folder: str | Path) -> list[Path]:
-    """Write the figures of all arrays in a folder `analysis/` beside them, as SVG files."""
+    """Write figures of all arrays in a folder `analysis/` next to them, as SVG files."""
     files = AnalysisFolder(Path(folder))
     arrays = [files.path / name for name in ANALYSES if (files.path / name).exists()]
     if not arrays:
@@ -92,7 +94,7 @@ def _gradcam(arrays: Arrays) -> list[Figure]:
     names, shown = arrays["classes"], []
     samples = (arrays[name] for name in ("image", "map", "target", "answer"))
     for image, saliency, target, answer in zip(*samples, strict=True):
-        pixels, wrong = _pixels(image), f"taken for {names[answer]}" if target != answer else ""
+        pixels, wrong = _pixels(image), f"predicted {names[answer]}" if target != answer else ""
         lit = images.spotlight(pixels, _bytes(saliency))
         alt = f"an image of {names[target]}"
         shown.append(Thumbnail(images.data_uri(pixels), alt, str(names[target])))
@@ -112,7 +114,7 @@ def _rollout(arrays: Arrays) -> list[Figure]:
         for token, values in zip(tokens, maps, strict=False):
             lit = images.spotlight(pixels, _bytes(values / max(float(values.max()), 1e-12)))
             shown.append(Thumbnail(images.data_uri(lit), f"what reaches the {token} of it", token))
-    caption = "What reaches the tokens that answer (attention rollout): what does not is dark."
+    caption = "Attention rollout to the classification tokens: bright patches contribute most."
     return [Figure("attended", caption, images=tuple(shown), rows=1 + arrays["map"].shape[1])]
 
 
@@ -138,7 +140,7 @@ def _relations(arrays: Arrays) -> list[Figure]:
         Figure(
             "by_pairs",
             "Attention of a row's class to a column's through BatchFormer, both from frequent to"
-            " rare, as a multiple of even attention; grey: no pair was seen.",
+            " rare, as a multiple of even attention; grey: no pairs.",
             _pairs(pairs),
         ),
     ]
@@ -174,8 +176,8 @@ def _attention_distance(arrays: Arrays) -> list[Figure]:
     """DeiT-LT, figure 4b."""
     drawing = svg.line_plot(
         {
-            f"block {block}": _line(np.sort(own))
-            for block, own in enumerate(arrays["distance"], start=1)
+            f"block {block}": _line(np.sort(distances))
+            for block, distances in enumerate(arrays["distance"], start=1)
         },
         title="Mean attention distance of each head",
         x="heads, the most local first",
@@ -220,7 +222,7 @@ def _training(arrays: Arrays) -> list[Figure]:
     runs = [str(run) for run in arrays["runs"]]
     starts = [float(arrays[f"{position}/begin"]) for position, _ in enumerate(runs)]
     marks = sorted({start for start in starts if np.isfinite(start)})
-    dashed = " Dashed: where re-weighting begins." if marks else ""
+    dashed = " Dashed: start of re-weighting." if marks else ""
     heads = {"": "", " CLS": "cls/", " DIST": "dist/"}
     shown = []
     for name, title, y, keys, scale in (
@@ -235,7 +237,7 @@ def _training(arrays: Arrays) -> list[Figure]:
             "convergence",
             "Balanced validation accuracy, of both tokens and of each alone",
             "balanced validation accuracy, %",
-            {head: f"val/{own}balanced" for head, own in heads.items()},
+            {head: f"val/{prefix}balanced" for head, prefix in heads.items()},
             100.0,
         ),
     ):
@@ -282,7 +284,9 @@ def _by_frequency(counts: NDArray[Any]) -> tuple[NDArray[Any], list[tuple[float,
 
 
 def _line(values: NDArray[Any]) -> list[tuple[float, float]]:
-    return [(place, float(own)) for place, own in enumerate(values, start=1) if np.isfinite(own)]
+    return [
+        (place, float(value)) for place, value in enumerate(values, start=1) if np.isfinite(value)
+    ]
 
 
 def _pixels(image: NDArray[Any]) -> NDArray[np.uint8]:
@@ -352,7 +356,7 @@ def training_curves(run: Finished, stage: str) -> list[Markup]:
 
 
 def metric_prefix(run: Finished, stage: str) -> str:
-    """What stands before "val/..." in the journal for the weights that were selected."""
+    """The prefix of "val/..." in the journal for the selected weights."""
     headline, (first, *more) = run.row["headline"]["name"], run.row["selection"].split(", ")
     for average in (first.removeprefix("best ").partition("/")[0], *more):
         if any(f"{average}/val/{headline}" in line for line in run.journals[stage]):
@@ -413,7 +417,7 @@ def write_sweep_figures(plot: Mapping[str, str], folders: Sequence[Path], path: 
 
 
 def accuracy_by_keyword(rows: Sequence[Row], keyword: str) -> dict[str, Line]:
-    """Test accuracy, overall and of each group, in percent over a keyword: the mean over runs."""
+    """Test accuracy in percent, overall and per group, over a keyword: the mean over runs."""
     return _means(
         (name, float(row["keywords"][keyword]), 100 * value)
         for row in rows
@@ -431,7 +435,7 @@ def ece_by_keyword(rows: Sequence[Row], keyword: str) -> dict[str, Line]:
 
 
 def by_epoch(rows: Sequence[Row], keyword: str, key: str, *, scale: float = 1.0) -> dict[str, Line]:
-    """A number over epochs (`metric_by_epoch`), a line for each value of a keyword."""
+    """A number over epochs (`metric_by_epoch`), one line per value of a keyword."""
     return _means(
         (str(row["keywords"][keyword]), epoch, scale * value)
         for row in rows
@@ -446,7 +450,7 @@ def _test(row: Row) -> Summary:
 
 
 def _means(points: Iterable[tuple[str, float, float]]) -> dict[str, Line]:
-    """The mean of all values at each place of each line, from left to right."""
+    """The mean of all values per line and position, sorted by position."""
     lines: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for name, x, value in points:
         lines[name][x].append(value)
@@ -461,7 +465,7 @@ def _means(points: Iterable[tuple[str, float, float]]) -> dict[str, Line]:
 
 @dataclass(frozen=True)
 class Panel:
-    """A keyword of a search: its value and the score of each trial."""
+    """A keyword of a search: its value and score in every trial."""
 
     name: str
     points: Sequence[tuple[Any, float]]
@@ -469,7 +473,7 @@ class Panel:
 
 
 def search_plot(panels: Sequence[Panel], *, y: str, higher_is_better: bool = True) -> Markup:
-    """Panels side by side with one scale upwards; the best trial has another colour.
+    """Panels side by side with a shared y axis; the best trial is highlighted.
 
     >>> panels = [Panel("tau", [(0.5, 60.0), (1.5, 70.0)]), Panel("network", [("a", 60.0)])]
     >>> search_plot(panels, y="accuracy, %").count("<circle")
@@ -506,13 +510,13 @@ def search_plot(panels: Sequence[Panel], *, y: str, higher_is_better: bool = Tru
 
 
 def _across(panel: Panel, left: float, right: float) -> tuple[list[float], dict[float, str]]:
-    """Where the points of a panel lie from left to right, and the labels below."""
+    """The x positions of the points of a panel, and the labels of the axis."""
     values = [value for value, _ in panel.points]
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         names = sorted(set(map(str, values)))
         axis = Axis(-0.5, len(names) - 0.5, left, right)
         places = {name: axis.at(place) for place, name in enumerate(names)}
-        return [places[str(value)] for value in values], {at: own for own, at in places.items()}
+        return [places[str(value)] for value in values], {at: text for text, at in places.items()}
     low, high = min(values), max(values)
     spread = (low, high) if low < high else (low / 2, low * 2) if panel.log else (low - 1, low + 1)
     axis = Axis(*spread, left + 12, right - 12, log=panel.log)

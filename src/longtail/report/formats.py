@@ -22,7 +22,7 @@ CSV_COSTS = (
 
 
 def to_markdown(comparison: Table) -> str:
-    """Write the table as Markdown, with what all rows share and the notes below it."""
+    """Write the table as Markdown, followed by what all rows share and the notes."""
     ranked = comparison.labels[comparison.headline["name"]]["title"]
     columns = [f"**{name}**" if name == ranked else name for name in comparison.columns()]
     left = 1 + len(comparison.lines[0].across)
@@ -31,16 +31,14 @@ def to_markdown(comparison: Table) -> str:
     agreed = "; ".join(f"{name}: {value}" for name, value in comparison.agreed.items())
     notes = [
         "Percent; mean ± sample standard deviation over seeds.",
-        f"The same for all: {agreed or 'nothing'}.",
+        f"Equal in all runs: {agreed or 'nothing'}.",
         *comparison.notes,
     ]
     return "\n".join([*table, "", *(f"- {note}" for note in notes)]) + "\n"
 
 
 def to_csv(comparison: Table) -> str:
-    """Write the table as CSV: fractions at full precision, each deviation and bound in a column of
-    its own.
-    """
+    """Write the table as CSV: fractions at full precision, deviations and bounds as columns."""
     text = io.StringIO()
     write = csv.writer(text, lineterminator="\n").writerow
     titles = [shown["title"] for shown in comparison.labels.values()]
@@ -61,9 +59,13 @@ def to_csv(comparison: Table) -> str:
 
 
 def _costs(comparison: Comparison, line: Line) -> list[Any]:
-    found = line.difference
+    difference = line.difference
     return [
-        *((found.value, found.low, found.high) if found else (None, None, None)),
+        *(
+            (difference.value, difference.low, difference.high)
+            if difference
+            else (None, None, None)
+        ),
         comparison.reference,
         " ".join(map(str, line.parameters)),
         " / ".join(line.epochs),
@@ -73,8 +75,9 @@ def _costs(comparison: Comparison, line: Line) -> list[Any]:
 
 
 def to_latex(comparison: Table) -> str:
-    """Write the table as a LaTeX tabular with booktabs, the best of each score in bold; comments
-    above it say what all rows share.
+    """Write the table as a LaTeX tabular with booktabs and the best scores in bold.
+
+    Comments above it list what all rows share.
     """
     columns, best = comparison.columns(), _best(comparison)
     first = 1 + len(comparison.lines[0].across)
@@ -90,7 +93,7 @@ def to_latex(comparison: Table) -> str:
     agreed = "; ".join(f"{name}: {value}" for name, value in comparison.agreed.items())
     notes = [
         "Percent; mean and sample standard deviation over seeds.",
-        f"The same for all: {agreed or 'nothing'}.",
+        f"Equal in all runs: {agreed or 'nothing'}.",
         *comparison.notes,
     ]
     return "\n".join(
@@ -118,14 +121,11 @@ SUFFIXES = {".md": "markdown", ".csv": "csv", ".tex": "latex", ".txt": "markdown
 
 
 def write(comparison: Table, path: Path, *, format: str | None = None) -> None:
-    """Write a comparison to a file, in the format that its suffix names unless given; Markdown
-    where it names none.
-    """
+    """Write a comparison to a file; by default its suffix sets the format, or Markdown."""
     suffix = path.suffix.lower()
     if format is None and suffix and suffix not in SUFFIXES:
         raise LongtailError(
-            f"expected a file that ends in {', '.join(SUFFIXES)}, got {path}: choose one, or say"
-            " --format"
+            f"unknown suffix of {path}: use one of {', '.join(SUFFIXES)}, or pass --format"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
@@ -134,17 +134,15 @@ def write(comparison: Table, path: Path, *, format: str | None = None) -> None:
 
 
 def _best(comparison: Table) -> dict[str, str]:
-    """The best of each score as it is shown, so that what looks equal is bold alike; nothing where
-    there is nothing to choose.
-    """
-    found = {}
+    """The best of every score as formatted, so that equal texts are all bold."""
+    best = {}
     for name, label in comparison.labels.items():
         means = [
             score.mean for line in comparison.lines if (score := line.scores[name]) is not None
         ]
-        wanted = max if label["higher_is_better"] else min
-        found[name] = format_score(wanted(means), label) if len(means) > 1 else ""
-    return found
+        better = max if label["higher_is_better"] else min
+        best[name] = format_score(better(means), label) if len(means) > 1 else ""
+    return best
 
 
 def _markdown(cells: Sequence[str]) -> str:
@@ -152,7 +150,7 @@ def _markdown(cells: Sequence[str]) -> str:
 
 
 def _latex(text: str) -> str:
-    """Text that LaTeX prints as it is."""
+    """Escape text for LaTeX."""
     special = {
         "\\": r"\textbackslash{}",
         "~": r"\textasciitilde{}",
@@ -160,5 +158,5 @@ def _latex(text: str) -> str:
         "±": r"$\pm$",
     }
     special |= {sign: rf"\{sign}" for sign in "&%$#_{}"}
-    escaped = re.sub(r"[\\~^±&%$#_{}]", lambda found: special[found[0]], text)
+    escaped = re.sub(r"[\\~^±&%$#_{}]", lambda match: special[match[0]], text)
     return re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)  # a minus, not a hyphen

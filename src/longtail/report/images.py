@@ -1,4 +1,4 @@
-"""Pixels for a page: images, maps over them and matrices, as addresses that hold the data."""
+"""Images, saliency maps and matrices as data URIs for a page."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from PIL import Image
 from longtail.errors import LongtailError
 
 WIDEST = 1200
-"""Pixels: an image file that is wider is made smaller, so that a page stays small."""
+"""Pixels: wider image files are shrunk to keep a page small."""
 
 
 def data_uri(pixels: NDArray[Any]) -> str:
-    """An image (H, W, 3) of bytes as an address that holds it: PNG when small, else JPEG.
+    """An image (H, W, 3) of uint8 as a data URI: PNG if small, else JPEG.
 
     >>> data_uri(np.zeros((2, 2, 3), dtype=np.uint8))[:22]
     'data:image/png;base64,'
@@ -28,14 +28,14 @@ def data_uri(pixels: NDArray[Any]) -> str:
 
 
 def shrink(pixels: NDArray[Any], most: int) -> NDArray[Any]:
-    """A square image of bytes (H, W, 3), made smaller if it has more than `most` rows."""
+    """Shrink a square image (H, W, 3) of uint8 to at most `most` pixels per side."""
     if len(pixels) <= most:
         return pixels
     return np.asarray(Image.fromarray(pixels).resize((most, most), Image.Resampling.BOX))
 
 
 def spotlight(pixels: NDArray[Any], saliency: NDArray[Any]) -> NDArray[np.uint8]:
-    """An image, darkened where a map of bytes is low. No colour carries the meaning.
+    """Darken an image (H, W, 3) where a saliency map of uint8 is low.
 
     >>> pixels = np.full((2, 2, 3), 100, dtype=np.uint8)
     >>> spotlight(pixels, np.array([[255, 0], [255, 0]], dtype=np.uint8))[0, :, 0].tolist()
@@ -60,13 +60,12 @@ def heat_map(values: NDArray[Any]) -> str:
     pixels = np.where(
         np.isfinite(values)[..., None], 255 + share * (np.array([18, 62, 120]) - 255), 190
     ).astype(np.uint8)
-    times = max(1, -(-240 // max(values.shape)))  # large enough to be seen
+    times = max(1, -(-240 // max(values.shape)))  # enlarge small matrices
     return _encode(Image.fromarray(pixels.repeat(times, 0).repeat(times, 1)), "PNG")
 
 
 def _coarse(values: NDArray[Any]) -> NDArray[Any]:
-    """A matrix with at most 512 rows and columns, means over neighbours without nan: for small
-    files.
+    """Average neighbours of a matrix, ignoring nan, to at most 512 rows and columns.
 
     >>> _coarse(np.arange(1024.0 * 2).reshape(1024, 2)).shape
     (512, 1)
@@ -86,9 +85,9 @@ def _coarse(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def file_uri(path: Path) -> str:
-    """An image file as an address that holds it.
+    """An image file as a data URI.
 
-    SVG is taken as it is: inside of an image it runs nothing.
+    SVG files are used unchanged: inside an image element they cannot run scripts.
     """
     if path.suffix == ".svg":
         return "data:image/svg+xml;base64," + base64.b64encode(path.read_bytes()).decode()
@@ -96,9 +95,7 @@ def file_uri(path: Path) -> str:
         with Image.open(path) as content:
             image = content.convert("RGB")
     except (OSError, Image.DecompressionBombError) as error:
-        raise LongtailError(
-            f"{path} is not an image, or only a part of one ({error}): delete it"
-        ) from error
+        raise LongtailError(f"{path} is broken or not an image ({error}): delete it") from error
     if image.width > WIDEST:
         image = image.resize(
             (WIDEST, max(1, round(image.height * WIDEST / image.width))), Image.Resampling.LANCZOS

@@ -1,4 +1,4 @@
-"""The page of `longtail inspect`: what was found in data, with pictures."""
+"""The HTML page of `longtail inspect`."""
 
 from __future__ import annotations
 
@@ -13,48 +13,56 @@ from longtail.report.images import data_uri
 from longtail.report.page import render
 
 STYLES = {"many": "s3", "medium": "s5", "few": "s2"}
-NOT_READ = 200  # images named
+NOT_READ = 200  # unreadable images listed
 
 
 def page(found: Mapping[str, Any], pictures: Mapping[str, NDArray[np.uint8]]) -> str:
-    """One HTML file that loads nothing. `found` is what `longtail inspect --json` writes,
-    `pictures` are small ones by split/row.
+    """A self-contained HTML page.
+
+    `found` is what `longtail inspect --json` writes, `pictures` are thumbnails by "split/row".
     """
     shown = {place: data_uri(pixels) for place, pixels in pictures.items()}
-    ordered = sorted(found["classes"], key=lambda own: (-own["source"], own["name"]))
-    files, twice = found["files"], found["duplicates"]
+    ordered = sorted(found["classes"], key=lambda entry: (-entry["source"], entry["name"]))
+    files, copies = found["files"], found["duplicates"]
     return render(
         "inspection.html",
         found=found,
         drawing=class_histogram(ordered, styles=STYLES),
         groups=[
-            (name, own, STYLES.get(name, "s1")) for name, own in found["groups"]["members"].items()
+            (name, entry, STYLES.get(name, "s1"))
+            for name, entry in found["groups"]["members"].items()
         ],
         classes=[
             [
-                own["name"],
-                *((f"{own[split]:,}", own[split]) for split in ("source", "train", "val", "test")),
-                own["group"],
+                entry["name"],
+                *(
+                    (f"{entry[split]:,}", entry[split])
+                    for split in ("source", "train", "val", "test")
+                ),
+                entry["group"],
                 (
                     ("unknown", None)
-                    if own["known_to"] is None
-                    else (f"±{own['known_to']:.2f}", own["known_to"])
+                    if entry["known_to"] is None
+                    else (f"±{entry['known_to']:.2f}", entry["known_to"])
                 ),
             ]
-            for own in ordered
+            for entry in ordered
         ],
         sizes=[] if files is None else _sizes(files),
         duplicates=(
             []
-            if twice is None
-            else [_group(own, shown) for own in twice["groups"] if _shown(own["images"], shown)]
+            if copies is None
+            else [
+                _group(entry, shown) for entry in copies["groups"] if _shown(entry["images"], shown)
+            ]
         ),
         examples=[(name, _shown(images, shown)) for name, images in found["examples"].items()],
         unusual=(
             []
             if files is None
             else [
-                (name, own, _shown(own["images"], shown)) for name, own in files["unusual"].items()
+                (name, entry, _shown(entry["images"], shown))
+                for name, entry in files["unusual"].items()
             ]
         ),
         unreadable=found["unreadable"][:NOT_READ],
@@ -67,26 +75,26 @@ def _sizes(files: Mapping[str, Any]) -> list[list[str]]:
     return [[name, *(f"{files[key][column]:g}" for column in columns)] for name, key in named]
 
 
-def _group(own: Mapping[str, Any], shown: Mapping[str, str]) -> dict[str, Any]:
-    marks = [
+def _group(entry: Mapping[str, Any], shown: Mapping[str, str]) -> dict[str, Any]:
+    labels = [
         text
-        for text, true in (("two labels", own["conflict"]), ("across splits", own["across"]))
+        for text, true in (("two labels", entry["conflict"]), ("across splits", entry["across"]))
         if true
     ]
-    kind = "exact copy" if own["exact"] else f"alike by {own['likeness']:.3f}"
+    kind = "exact copy" if entry["exact"] else f"similarity {entry['likeness']:.3f}"
     return {
-        "title": ", ".join([*marks, kind]),
-        "conflict": own["conflict"],
-        "pictures": _shown(own["images"], shown),
-        "more": len(own["images"]) - len(_shown(own["images"], shown)),
+        "title": ", ".join([*labels, kind]),
+        "conflict": entry["conflict"],
+        "pictures": _shown(entry["images"], shown),
+        "more": len(entry["images"]) - len(_shown(entry["images"], shown)),
     }
 
 
 def _shown(
     images: Sequence[Mapping[str, Any]], shown: Mapping[str, str]
 ) -> list[tuple[str, Mapping[str, Any]]]:
-    return [(shown[_place(one)], one) for one in images if _place(one) in shown]
+    return [(shown[_place(image)], image) for image in images if _place(image) in shown]
 
 
-def _place(one: Mapping[str, Any]) -> str:
-    return f"{one['split']}/{one['row']}"
+def _place(image: Mapping[str, Any]) -> str:
+    return f"{image['split']}/{image['row']}"

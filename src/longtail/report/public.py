@@ -19,13 +19,13 @@ Folders = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 def compare(
     runs: Folders, *, across: Sequence[str] = (), by: str | Sequence[str] = ()
 ) -> Comparison | ColumnTable:
-    """Rank finished runs that can be ranked, or raise an error that names in what they differ.
+    """Rank finished runs that are comparable, or raise an error that lists the differences.
 
     Args:
-        runs: Folders of finished runs, or folders of such folders. Differences are over the first.
-        across: Fields that may differ, each as a column: split, test, groups, selection, protocol,
+        runs: Folders of finished runs, or folders of such folders. The first is the baseline.
+        across: Fields that may differ and become columns: split, test, groups, selection, protocol,
             pretraining, tta, resolution or geometry.
-        by: Data flags such as "imbalance": one column for each value, with the headline alone.
+        by: Data flags such as "imbalance": one column per value, with the headline score only.
 
     Returns:
         A table with `columns()`, `cells()` (text), `lines` (numbers) and `notes`.
@@ -38,12 +38,12 @@ def compare(
 def report(
     runs: Folders, out: str | os.PathLike[str] | None = None, *, across: Sequence[str] = ()
 ) -> Path:
-    """Write one HTML file about a run, or about several beside each other, and give its path.
+    """Write an HTML report about one run, or several side by side, and return its path.
 
     Args:
         runs: Folders of finished runs, or folders of such folders.
-        out: The file; report.html in the run's folder, or in the current one for several runs,
-            unless given.
+        out: The file; by default report.html in the run folder, or in the current folder for
+            several runs.
         across: Fields that may differ, as in `longtail.compare`.
     """
     return write_report(_paths(runs), None if out is None else Path(out), across=across)[0]
@@ -52,12 +52,10 @@ def report(
 def write_report(
     paths: Sequence[Path], out: Path | None, *, across: Sequence[str] = ()
 ) -> tuple[Path, list[Path], list[str]]:
-    """Write a report; gives its path, the runs in it, and warnings such as runs that cannot be
-    ranked.
-    """
+    """Write a report; returns its path, its runs, and warnings, such as runs not ranked."""
     folders, unfinished = find_runs(paths)
     path = out or RunFolder(folders[0] if len(folders) == 1 else Path()).report
-    warnings = [f"{folder} is unfinished and left out" for folder in unfinished]
+    warnings = [f"{folder} is unfinished and not in the report" for folder in unfinished]
     return path, folders, warnings + write(folders, path, across=across)
 
 

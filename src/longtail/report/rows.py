@@ -1,4 +1,4 @@
-"""The rows of several runs."""
+"""Find and read the rows of several runs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from longtail.records.layout import RunFolder, is_trial
 from longtail.records.row import Row, read_row
 
 PREREQUISITES = "first"
-"""The folder, in that of a sweep, of the runs that others start from."""
+"""The subfolder of a sweep for the runs that others start from."""
 
 
 def find_runs(folders: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """The finished and the unfinished runs in these folders, each once: themselves, or those
-    inside.
+    """The finished and the unfinished runs at or inside these folders, without duplicates.
 
-    Left out are runs that others started from, and the trials of a search, which would be chosen by
-    their test images.
+    Prerequisites are excluded, and so are the trials of a search: a comparison would select among
+    them by their test images.
     """
     finished: list[Path] = []
     unfinished: list[Path] = []
@@ -36,7 +35,7 @@ def find_runs(folders: Sequence[Path]) -> tuple[list[Path], list[Path]]:
 
 
 def read_rows(folders: Sequence[Path]) -> list[Row]:
-    """Read the rows of finished runs; every folder that has none is named at once."""
+    """Read the rows of finished runs; one error lists all folders without a row."""
     rows, problems = [], []
     for folder in folders:
         try:

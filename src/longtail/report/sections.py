@@ -1,4 +1,4 @@
-"""A finished run in words, tables and drawings: the values that the page's template shows."""
+"""The sections of a report about a finished run, as values for the HTML template."""
 
 from __future__ import annotations
 
@@ -17,17 +17,15 @@ from longtail.report.folders import Finished
 from longtail.report.svg import Bar, bar_chart
 
 WORST, CONFUSIONS = 5, 3
-MARKS, ROWS = 300, 500
-"""Of the drawing and the table of classes at most: thousands of classes would make a page that no
-phone opens.
-"""
+MARKERS, ROWS = 300, 500
+"""Most markers in the chart and most rows in the table of classes, to keep the page small."""
 Cell = str | tuple[str, float | None]
 
 
 def section(run: Finished) -> dict[str, Any]:
-    """Everything to show about a run."""
+    """All values of the section about a run."""
     shown, unknown = figures.analysis_figures(run.analyses)
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "title": f"{run.row['recipe']} on {run.row['data']['name']}",
         "folder": str(run.folder),
         "lede": _lede(run),
@@ -40,8 +38,8 @@ def section(run: Finished) -> dict[str, Any]:
         "caveats": run.row["data"]["caveats"],
     }
     if run.summary is None:
-        return found | {"summary": None}
-    return found | {
+        return values | {"summary": None}
+    return values | {
         "summary": run.summary,
         "images": "test images" if run.split == "test" else "validation images",
         "headline": _headline(run, run.summary),
@@ -49,7 +47,7 @@ def section(run: Finished) -> dict[str, Any]:
         "score_parts": _score_parts(run, run.summary),
         "sentences": _sentences(run, run.summary),
         "classes": charts.class_chart(
-            _spots(run, run.summary), title="Recall and training images of each class"
+            _markers(run, run.summary), title="Recall and training images per class"
         ),
         "has_tail": {"many", "few"} <= {*run.summary["groups"]},
         "class_table": _class_table(run, run.summary),
@@ -68,7 +66,7 @@ def section(run: Finished) -> dict[str, Any]:
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """A fraction as people read it.
+    """A fraction in percent.
 
     >>> percent(0.8047), percent(None)
     ('80.5%', '-')
@@ -80,7 +78,7 @@ def _lede(run: Finished) -> str:
     row = run.row
     counts = row["data"]["counts_after"]
     epochs = (
-        " + ".join(f"{own} ({name})" for name, own in row["epochs"].items())
+        " + ".join(f"{count} ({name})" for name, count in row["epochs"].items())
         if len(row["epochs"]) > 1
         else ""
     )
@@ -109,7 +107,7 @@ def _duration(minutes: float) -> str:
 
 
 def _headline(run: Finished, summary: Summary) -> list[tuple[str, str, str]]:
-    """The name, the number and what stands small beside it."""
+    """The name, the value and a note for every main score."""
     labels, scores = run.row["labels"], summary["scores"]
     numbers = []
     for name in dict.fromkeys([run.row["headline"]["name"], *columns(labels, scores)]):
@@ -131,15 +129,15 @@ def _headline(run: Finished, summary: Summary) -> list[tuple[str, str, str]]:
 
 
 def _score_parts(run: Finished, summary: Summary) -> list[dict[str, Any]]:
-    """A table for each score that has parts, such as "domain/art" and "domain/photo"."""
+    """A table per score with parts, such as "domain" for "domain/art" and "domain/photo"."""
     parts: dict[str, dict[str, float | None]] = {}
     for name, value in summary["scores"].items():
-        whole, _, part = name.partition("/")
+        score, _, part = name.partition("/")
         if part:
-            parts.setdefault(whole, {})[part] = value
+            parts.setdefault(score, {})[part] = value
     tables = []
-    for whole, values in parts.items():
-        shown = run.row["labels"].get(whole) or label(whole)
+    for score, values in parts.items():
+        shown = run.row["labels"].get(score) or label(score)
         rows = [[part, (with_unit(value, shown), value)] for part, value in values.items()]
         tables.append(
             {
@@ -155,8 +153,9 @@ def _score_parts(run: Finished, summary: Summary) -> list[dict[str, Any]]:
 def _interval(run: Finished) -> str:
     if run.predictions is None:
         return ""
-    found = balanced(run.predictions.predicted == run.predictions.target, run.predictions.target)
-    return f"95% interval {100 * found.low:.1f} to {100 * found.high:.1f}"
+    target = run.predictions.target
+    interval = balanced(run.predictions.predicted == target, target)
+    return f"95% interval {100 * interval.low:.1f} to {100 * interval.high:.1f}"
 
 
 def _sentences(run: Finished, summary: Summary) -> list[str]:
@@ -171,79 +170,76 @@ def _sentences(run: Finished, summary: Summary) -> list[str]:
             f"Runs on this data are ranked by {shown['description']}: {value} ({better} is better)."
         )
     words += [
-        f"When every class counts the same, it recognises {percent(summary['balanced'])} of the"
-        f" {summary['images']:,} {of} images: that is the balanced accuracy, the mean over classes"
-        " of the share that is recognised."
-        + (
-            f" The interval is over other {of} images of the same classes."
-            if run.predictions
-            else ""
-        )
+        f"The balanced accuracy, the mean recall over classes, is {percent(summary['balanced'])} on"
+        f" {summary['images']:,} {of} images."
+        + (f" The interval covers the choice of {of} images." if run.predictions else "")
     ]
     known = {name: value for name, value in summary["groups"].items() if value is not None}
     if {"many", "few"} <= known.keys() and run.members:
         gap = 100 * (known["many"] - known["few"])
         words.append(
-            f"Of the {len(run.members['few'])} rarest classes (few) it recognises"
-            f" {percent(known['few'])}, of the {len(run.members['many'])} most frequent (many)"
+            f"The accuracy on the {len(run.members['few'])} rarest classes (few) is"
+            f" {percent(known['few'])}, on the {len(run.members['many'])} most frequent (many)"
             f" {percent(known['many'])}: "
             + (
-                f"the tail is {gap:.1f} points behind."
+                f"the tail is {gap:.1f} points lower."
                 if gap > 0
-                else f"the tail is not behind, but {-gap:.1f} points ahead."
+                else f"the tail is {-gap:.1f} points higher."
             )
         )
     adjusted = run.row.get("adjustment")
     before = adjusted and adjusted["test" if run.split == "test" else "val"]
     if adjusted and before:
         words.append(
-            "After training, its answers were adjusted on validation images (strength"
-            f" {adjusted['tau']:g}, temperature {adjusted['temperature']:g}); without that, the"
+            "After training, the logits were adjusted on validation images (strength"
+            f" {adjusted['tau']:g}, temperature {adjusted['temperature']:g}); without adjustment,"
+            " the"
             f" balanced accuracy is {percent(before['balanced'])}."
         )
     if run.split == "val":
         words.append(
-            "There are no test images: these numbers are of the validation images, which may have"
-            " chosen the weights."
+            "There are no test images: these scores are on validation images, which may have been"
+            " used to select the weights."
         )
     without = summary["classes_without_images"]["count"]
     if without:
         words.append(
-            f"{without} of {run.row['data']['classes']} classes have no {of} images; no number here"
-            " speaks of them."
+            f"{without} of {run.row['data']['classes']} classes have no {of} images and are not"
+            " evaluated."
         )
     if (zero := summary.get("zero_recall", 0)) > 0:
-        words.append(f"{zero} class{' is' if zero == 1 else 'es are'} never recognised.")
+        words.append(f"{zero} class{' has' if zero == 1 else 'es have'} a recall of 0.")
     return words
 
 
 def _published(run: Finished) -> dict[str, Any] | None:
-    found = match(run.row)
-    if found is None or run.row["test"] is None:
+    published = match(run.row)
+    if published is None or run.row["test"] is None:
         return None
-    measured = run.row["test"][found.metric]
+    measured = run.row["test"][published.metric]
     where = {"inside": "inside the band", "below": "below the band", "above": "above the band"}[
-        found.verdict(measured)
+        published.verdict(measured)
     ]
-    kind = "overall accuracy" if found.metric == "top1" else "balanced accuracy"
+    kind = "overall accuracy" if published.metric == "top1" else "balanced accuracy"
     return {
         "words": (
-            f"This run has {percent(measured)} {kind}; the number to reproduce is"
-            f" {percent(found.value)} ({found.source}). That is {where}, {percent(found.low)} to"
-            f" {percent(found.high)} ({found.band})."
+            f"This run has {percent(measured)} {kind}; the published number is"
+            f" {percent(published.value)} ({published.source}). The run is {where},"
+            f" {percent(published.low)} to"
+            f" {percent(published.high)} ({published.band})."
         ),
-        "name": found.name,
-        "differs": found.differs,
+        "name": published.name,
+        "differs": published.differs,
         "heading": (
-            "Against our own benchmark"
-            if found.source.startswith("our own")
-            else "Against the published number"
+            "Comparison with our benchmark"
+            if published.source.startswith("our own")
+            else "Comparison with the published number"
         ),
         "drawing": charts.band_plot(
             100 * measured,
-            100 * found.value,
-            low=100 * found.low,
-            high=100 * found.high,
+            100 * published.value,
+            low=100 * published.low,
+            high=100 * published.high,
             title=kind,
         ),
     }
@@ -252,27 +248,30 @@ def _published(run: Finished) -> dict[str, Any] | None:
 # ------------------------------------------------------------------------------------- classes
 
 
-def _spots(run: Finished, summary: Summary) -> list[ClassScore]:
-    """A mark for each class from frequent to rare or, where there are too many, for neighbours
-    together.
-    """
+def _markers(run: Finished, summary: Summary) -> list[ClassScore]:
+    """A marker per class from frequent to rare, or per group of neighbours if there are many."""
     counts, recalls = run.row["data"]["counts_after"], summary["recall"]
-    nothing: list[float | None] = [None] * len(counts)
-    low, high = summary.get("recall_low", nothing), summary.get("recall_high", nothing)
-    order = sorted(range(len(counts)), key=lambda own: (-counts[own], own))
-    if len(order) <= MARKS:
+    unknown: list[float | None] = [None] * len(counts)
+    low, high = summary.get("recall_low", unknown), summary.get("recall_high", unknown)
+    order = sorted(range(len(counts)), key=lambda index: (-counts[index], index))
+    if len(order) <= MARKERS:
         return [
             ClassScore(
-                run.classes[own], run.group(own), counts[own], recalls[own], low[own], high[own]
+                run.classes[index],
+                run.group(index),
+                counts[index],
+                recalls[index],
+                low[index],
+                high[index],
             )
-            for own in order
+            for index in order
         ]
-    spots = []
-    for part in np.array_split(np.array(order), MARKS):
-        known = [value for own in part if (value := recalls[own]) is not None]
+    markers = []
+    for part in np.array_split(np.array(order), MARKERS):
+        known = [value for index in part if (value := recalls[index]) is not None]
         name = f"mean of {len(part)} classes, {run.classes[part[0]]} to {run.classes[part[-1]]}"
-        images = round(float(np.mean([counts[own] for own in part])))
-        spots.append(
+        images = round(float(np.mean([counts[index] for index in part])))
+        markers.append(
             ClassScore(
                 name,
                 run.group(int(part[len(part) // 2])),
@@ -282,7 +281,7 @@ def _spots(run: Finished, summary: Summary) -> list[ClassScore]:
                 None,
             )
         )
-    return spots
+    return markers
 
 
 def _class_table(run: Finished, summary: Summary) -> dict[str, Any]:
@@ -297,30 +296,30 @@ def _class_table(run: Finished, summary: Summary) -> dict[str, Any]:
     columns = ["class", "group", "training images", "recall, %"]
     columns += ["95% interval"] * (low is not None) + [f"{run.split} images"] * (tested is not None)
     numbers = list(range(2, len(columns)))
-    columns += ["most often taken for"] * (confused_with is not None)
-    worst = sorted(range(len(counts)), key=lambda own: (recalls[own] is None, recalls[own], own))[
-        :ROWS
-    ]
+    columns += ["most confused with"] * (confused_with is not None)
+    worst = sorted(
+        range(len(counts)), key=lambda index: (recalls[index] is None, recalls[index], index)
+    )[:ROWS]
     rows = []
-    for own in sorted(worst, key=lambda own: (-counts[own], own)):
+    for index in sorted(worst, key=lambda index: (-counts[index], index)):
         row: list[Cell] = [
-            run.classes[own],
-            run.group(own),
-            (f"{counts[own]:,}", counts[own]),
-            _number(recalls[own]),
+            run.classes[index],
+            run.group(index),
+            (f"{counts[index]:,}", counts[index]),
+            _number(recalls[index]),
         ]
         if low is not None and high is not None:
-            first, last = low[own], high[own]
+            first, last = low[index], high[index]
             row.append(
                 ("-", None)
                 if first is None or last is None
                 else (f"{100 * first:.0f} to {100 * last:.0f}", last - first)
             )
         if tested is not None:
-            row.append((f"{tested[own]:,}", tested[own]))
+            row.append((f"{tested[index]:,}", tested[index]))
         if confused_with is not None and confused_share is not None:
-            taker, share = confused_with[own], confused_share[own]
-            row.append("-" if taker is None else f"{run.classes[taker]} ({percent(share, 0)})")
+            other, share = confused_with[index], confused_share[index]
+            row.append("-" if other is None else f"{run.classes[other]} ({percent(share, 0)})")
         rows.append(row)
     which = (
         "All classes"
@@ -335,16 +334,15 @@ def _number(value: float | None) -> tuple[str, float | None]:
 
 
 def _worst(run: Finished, summary: Summary) -> list[dict[str, Any]]:
-    """The classes of the tail that are recognised worst: the group of the rarest classes that has
-    images to judge by.
-    """
+    """The classes with the lowest recall in the rarest group that has images."""
     recalls = summary["recall"]
     tails = [
-        [own for own in members if recalls[own] is not None] for members in run.members.values()
+        [index for index in members if recalls[index] is not None]
+        for members in run.members.values()
     ]
-    tail = next((own for own in reversed(tails) if own), [])
-    found = []
-    for own in sorted(tail, key=lambda own: (recalls[own], own))[:WORST]:
+    tail = next((group for group in reversed(tails) if group), [])
+    worst = []
+    for index in sorted(tail, key=lambda index: (recalls[index], index))[:WORST]:
         tested, low, high = (
             summary.get("images_per_class"),
             summary.get("recall_low"),
@@ -353,104 +351,103 @@ def _worst(run: Finished, summary: Summary) -> list[dict[str, Any]]:
         bounds = (
             ""
             if not low or not high
-            else f" (95% interval {percent(low[own], 0)} to {percent(high[own], 0)})"
+            else f" (95% interval {percent(low[index], 0)} to {percent(high[index], 0)})"
         )
-        judged = (
+        evaluated = (
             ""
             if not tested
-            else f", judged by {tested[own]:,} {run.split} image{'' if tested[own] == 1 else 's'}"
+            else f", on {tested[index]:,} {run.split} image{'' if tested[index] == 1 else 's'}"
         )
-        found.append(
+        worst.append(
             {
-                "name": run.classes[own],
+                "name": run.classes[index],
                 "words": (
-                    f"Recognised: {percent(recalls[own])}{bounds}{judged}; learnt from"
-                    f" {run.row['data']['counts_after'][own]:,}."
+                    f"Recall {percent(recalls[index])}{bounds}{evaluated};"
+                    f" {run.row['data']['counts_after'][index]:,} training images."
                 ),
-                "confusions": _confusions(run, own),
-                "examples": _examples(run, own),
+                "confusions": _confusions(run, index),
+                "examples": _examples(run, index),
             }
         )
-    return found
+    return worst
 
 
-def _confusions(run: Finished, own: int) -> str:
+def _confusions(run: Finished, index: int) -> str:
     if run.predictions is None:
         return ""
-    answers = run.predictions.predicted[run.predictions.target == own]
-    wrong = np.bincount(answers[answers != own], minlength=len(run.classes))
-    takers = [
-        int(taker) for taker in np.argsort(-wrong, kind="stable")[:CONFUSIONS] if wrong[taker]
+    predicted = run.predictions.predicted[run.predictions.target == index]
+    wrong = np.bincount(predicted[predicted != index], minlength=len(run.classes))
+    others = [
+        int(other) for other in np.argsort(-wrong, kind="stable")[:CONFUSIONS] if wrong[other]
     ]
     shown = [
-        f"{run.classes[taker]} ({wrong[taker]:,} of {len(answers):,}; {run.group(taker)})"
-        for taker in takers
+        f"{run.classes[other]} ({wrong[other]:,} of {len(predicted):,}; {run.group(other)})"
+        for other in others
     ]
-    rest = int(wrong.sum() - wrong[takers].sum())
+    rest = int(wrong.sum() - wrong[others].sum())
     return ", ".join(shown) + (f", others ({rest})" if rest else "")
 
 
-def _examples(run: Finished, own: int) -> list[dict[str, str]]:
+def _examples(run: Finished, index: int) -> list[dict[str, str]]:
     if run.examples is None:
         return []
-    found, arrays = [], run.examples
-    for number in np.flatnonzero(arrays["target"] == own):
-        answer, sure = (
+    examples, arrays = [], run.examples
+    for number in np.flatnonzero(arrays["target"] == index):
+        predicted, confidence = (
             run.classes[int(arrays["answer"][number])],
             percent(float(arrays["confidence"][number]), 0),
         )
         pixels = arrays["image"][number]
         example = {
             "image": images.data_uri(pixels),
-            "alt": f"{run.split} image {arrays['id'][number]} of class {run.classes[own]}",
-            "words": f"taken for {answer}, {sure} sure",
+            "alt": f"{run.split} image {arrays['id'][number]} of class {run.classes[index]}",
+            "words": f"predicted {predicted}, confidence {confidence}",
             "map": "",
         }
         if "map" in arrays:
             example["map"] = images.data_uri(images.spotlight(pixels, arrays["map"][number]))
-            example["map_alt"] = f"where the network looks in it ({arrays['kind']})"
-        found.append(example)
-    return found
+            example["map_alt"] = f"saliency map ({arrays['kind']})"
+        examples.append(example)
+    return examples
 
 
 def _maps(run: Finished) -> str:
     if run.examples is None:
         return ""
     if "map" not in run.examples:
-        return f"There are no pictures of where the network looks ({run.examples['kind']})."
-    meant = (
-        "what speaks for its answer"
+        return f"There are no saliency maps ({run.examples['kind']})."
+    meaning = (
+        "the regions that support the prediction"
         if str(run.examples["kind"]) == "Grad-CAM"
-        else "what reaches the tokens that answer"
+        else "the patches whose information reaches the classification tokens"
     )
     return (
-        "The surest mistakes of each class. The darkened copy shows where the network looks,"
-        f" {meant}: {run.examples['kind']}."
+        "The most confident errors per class. The darkened copy is a saliency map"
+        f" ({run.examples['kind']}): bright are {meaning}."
     )
 
 
 # ------------------------------------------------------------------------------------- calibration
-# and the rest
 
 
 def _reliability(summary: Summary) -> list[Any]:
     return [
         charts.reliability_diagram(
-            own["confidence"],
-            own["accuracy"],
-            own["images"],
-            title=f"{name} ({sum(own['images']):,} images)",
+            group["confidence"],
+            group["accuracy"],
+            group["images"],
+            title=f"{name} ({sum(group['images']):,} images)",
         )
-        for name, own in summary.get("reliability", {}).items()
-        if own is not None
+        for name, group in summary.get("reliability", {}).items()
+        if group is not None
     ]
 
 
 def _calibration(summary: Summary) -> dict[str, Any] | None:
     bins, classwise = summary.get("reliability", {}), summary.get("classwise_ece")
     rows: list[list[Cell]] = []
-    for name, own in bins.items():
-        if own is not None:
+    for name, group in bins.items():
+        if group is not None:
             by_class = (
                 None
                 if classwise is None
@@ -461,8 +458,8 @@ def _calibration(summary: Summary) -> dict[str, Any] | None:
             rows.append(
                 [
                     name,
-                    _number(own["ece"]),
-                    _number(own["mce"]),
+                    _number(group["ece"]),
+                    _number(group["mce"]),
                     ("-", None) if by_class is None else (f"{100 * by_class:.2f}", by_class),
                 ]
             )
@@ -471,77 +468,76 @@ def _calibration(summary: Summary) -> dict[str, Any] | None:
 
 
 def _between_groups(summary: Summary) -> dict[str, Any] | None:
-    found = summary.get("confusions")
-    if found is None:
+    confusions = summary.get("confusions")
+    if confusions is None:
         return None
-    names, rows = found["groups"], []
-    for name, counts, right in zip(names, found["matrix"], found["correct"], strict=True):
+    names, rows = confusions["groups"], []
+    correct = confusions["correct"]
+    for name, counts, right in zip(names, confusions["matrix"], correct, strict=True):
         total = sum(counts)
         if total:
             shares: list[Cell] = [(f"{100 * count / total:.1f}", count / total) for count in counts]
             rows.append([name, (f"{total:,}", total), _number(right / total), *shares])
-    columns = ["images of", "number", "right, %", *(f"answered {name}, %" for name in names)]
+    columns = ["images of", "number", "correct, %", *(f"predicted {name}, %" for name in names)]
     return {"columns": columns, "rows": rows, "numbers": list(range(1, len(columns)))}
 
 
 def _priors(summary: Summary) -> Any:
-    found = summary.get("priors")
-    if not found:
+    priors = summary.get("priors")
+    if not priors:
         return None
-    looks = {
+    styles = {
         "forward": ("head × ", "s0"),
         "uniform": ("even ", "s6"),
         "backward": ("tail × ", "s1"),
     }
     bars = []
-    for own in found:
-        name, style = looks[own["direction"]]
-        text = f"{100 * own['accuracy']:.1f} ({100 * own['known_prior']:.1f})"
+    for prior in priors:
+        name, style = styles[prior["direction"]]
+        text = f"{100 * prior['accuracy']:.1f} ({100 * prior['known_prior']:.1f})"
         bars.append(
             Bar(
-                f"{name}{own['k']}" if own["k"] > 1 else name.strip(),
-                100 * own["accuracy"],
+                f"{name}{prior['k']}" if prior["k"] > 1 else name.strip(),
+                100 * prior["accuracy"],
                 text,
                 style=style,
             )
         )
-    return bar_chart(
-        bars, title="Accuracy, %, where classes are frequent otherwise", unit="percent"
-    )
+    return bar_chart(bars, title="Accuracy under other class priors, %", unit="percent")
 
 
 def _conformal(run: Finished, summary: Summary) -> list[tuple[str, str]] | None:
-    found = summary.get("conformal")
-    if found is None:
+    sets = summary.get("conformal")
+    if sets is None:
         return None
     groups = ", ".join(
-        f"{name} {percent(value)}" for name, value in found["groups"].items() if value is not None
+        f"{name} {percent(value)}" for name, value in sets["groups"].items() if value is not None
     )
     sizes = ", ".join(
-        f"{name} {value:.1f}" for name, value in found["size_groups"].items() if value is not None
+        f"{name} {value:.1f}" for name, value in sets["size_groups"].items() if value is not None
     )
-    worst = found["worst"]
+    worst = sets["worst"]
     return [
         (
-            "asked for",
+            "nominal coverage",
             (
-                "the true class is in the set with a probability of at least"
-                f" {percent(found['level'], 0)}"
+                "the set contains the true class with a probability of at least"
+                f" {percent(sets['level'], 0)}"
             ),
         ),
         (
-            "found",
+            "measured coverage",
             (
-                f"{percent(found['coverage'])} of the images; mean over classes"
-                f" {percent(found['balanced'])} ({groups})"
+                f"{percent(sets['coverage'])} of the images; mean over classes"
+                f" {percent(sets['balanced'])} ({groups})"
             ),
         ),
-        ("classes in a set", f"{found['size']:.2f} on average ({sizes})"),
+        ("classes in a set", f"{sets['size']:.2f} on average ({sizes})"),
         (
             "abstain",
             (
-                f"{percent(found['multiple'])} of the images have more than one class in their set,"
-                f" {percent(found['empty'])} none"
+                f"{percent(sets['multiple'])} of the images have more than one class in their set,"
+                f" {percent(sets['empty'])} none"
             ),
         ),
         (
@@ -564,11 +560,14 @@ def _more(run: Finished, summary: Summary) -> list[tuple[str, str]]:
     ):
         if key in summary:
             pairs.append((name, percent(summary[key])))  # type: ignore[literal-required]
-    for head, own in summary.get("heads", {}).items():
-        names = [run.row["headline"]["name"], *(["few"] if "few" in own["scores"] else [])]
+    for head, scores_of_head in summary.get("heads", {}).items():
+        names = [
+            run.row["headline"]["name"],
+            *(["few"] if "few" in scores_of_head["scores"] else []),
+        ]
         values = [
             f"{run.row['labels'][name]['title']}"
-            f" {with_unit(own['scores'].get(name), run.row['labels'][name])}"
+            f" {with_unit(scores_of_head['scores'].get(name), run.row['labels'][name])}"
             for name in names
         ]
         pairs.append((f"head {head} alone", ", ".join(values)))
@@ -589,12 +588,13 @@ def _reproduce(run: Finished) -> dict[str, Any]:
         (
             "seeds",
             (
-                f"{row['seed']} (weights, mixing, masks), {row['view_seed']} (order and views of"
-                " the images)"
+                f"{row['seed']} (weights, mixing, masks), {row['view_seed']} (order and"
+                " augmentation"
+                " of images)"
             ),
         ),
         (
-            "weights tested",
+            "evaluated weights",
             row["selection"]
             + (
                 f"; best on validation: epoch {best['epoch']},"
@@ -603,9 +603,9 @@ def _reproduce(run: Finished) -> dict[str, Any]:
                 else ""
             ),
         ),
-        ("test-time averaging", row["tta"]),
+        ("test-time augmentation", row["tta"]),
         ("image size", f"{row['size']} pixels"),
-        ("other data seen before", row["pretraining"] or "none"),
+        ("pretraining data", row["pretraining"] or "none"),
         ("groups", run.summary["group_rule"] if run.summary else "-"),
         ("versions", ", ".join(f"{name} {value}" for name, value in row["versions"].items())),
         (

@@ -20,14 +20,14 @@ Line = Sequence[tuple[float, float]]
 
 WIDTH, HEIGHT = 340, 230
 TOP, BOTTOM = 30, 40  # room above and below the axes
-CHARACTER = 7.2  # pixels of a letter, about
-POINTS = 240  # of a line: more cannot be told apart and would make the file large
-MARKED = 12  # a line of at most so many points shows them
+CHARACTER = 7.2  # approximate width of a letter in pixels
+POINTS = 240  # most points of a line, to keep files small
+MARKED = 12  # lines with at most this many points show markers
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Numbers along one side of a plot: `low` lies at pixel `start`, `high` at pixel `end`."""
+    """An axis of a plot: `low` is at pixel `start`, `high` at pixel `end`."""
 
     low: float
     high: float
@@ -78,7 +78,7 @@ def element(name: str, *inside: str, **attributes: str | float) -> Markup:
 
 
 def text(x: float, y: float, words: str, *, anchor: str = "middle", style: str = "") -> Markup:
-    """Words of a drawing."""
+    """A text element."""
     classes = {"class_": style} if style else {}
     return element("text", words, x=x, y=y, text_anchor=anchor, **classes)
 
@@ -99,27 +99,27 @@ def disc(x: float, y: float, radius: float, *inside: str, style: str) -> Markup:
 
 
 def image(address: str, x: float, y: float, width: float, height: float) -> Markup:
-    """Pixels, from an address that holds them (`images.data_uri`)."""
+    """An image from a data URI (`images.data_uri`)."""
     size = {"width": width, "height": height}
     return element("image", href=address, x=x, y=y, preserveAspectRatio="none", **size)
 
 
 def y_grid(axis: Axis, values: Sequence[float], *, left: float, right: float) -> Iterator[Markup]:
-    """Horizontal lines with their numbers at the left."""
+    """Horizontal grid lines with tick labels on the left."""
     for value in values:
         yield line(left, axis.at(value), right, axis.at(value), style="grid")
         yield text(left - 7, axis.at(value) + 4, number(value), anchor="end", style="faint")
 
 
 def x_numbers(axis: Axis, values: Iterable[float], y: float) -> Iterator[Markup]:
-    """Numbers below a horizontal axis at height `y`."""
+    """Tick labels below a horizontal axis at height `y`."""
     yield from (text(axis.at(value), y + 17, number(value), style="faint") for value in values)
 
 
 def frame(
     across: Axis, up: Axis, x_ticks: Sequence[float], y_ticks: Sequence[float], *, x: str, y: str
 ) -> Iterator[Markup]:
-    """The lines and numbers of a plot, and what lies along the bottom (`x`) and upwards (`y`)."""
+    """The axes of a plot with grid lines, tick labels and axis titles `x` and `y`."""
     yield from y_grid(up, y_ticks, left=across.start, right=across.end)
     yield from x_numbers(across, x_ticks, up.start)
     yield text((across.start + across.end) / 2, up.start + BOTTOM - 6, x, style="faint")
@@ -127,12 +127,12 @@ def frame(
 
 
 def left_of(values: Sequence[float]) -> float:
-    """The room that numbers need at the left of an axis."""
+    """The width of the tick labels at the left of a plot."""
     return 12 + CHARACTER * max(len(number(value)) for value in values)
 
 
 def number(value: float) -> str:
-    """A number beside an axis.
+    """A tick label.
 
     >>> number(10_000), number(0.30000000000000004)
     ('10,000', '0.3')
@@ -141,7 +141,7 @@ def number(value: float) -> str:
 
 
 def cut(words: str, most: int) -> str:
-    """Words with at most so many letters.
+    """Truncate text to a number of letters.
 
     >>> cut("axolotl", 4)
     'axo…'
@@ -150,7 +150,7 @@ def cut(words: str, most: int) -> str:
 
 
 def series(position: int) -> str:
-    """The style of line `position` of many: nine colours, and another dash in each round.
+    """The style of line number `position`: nine colours, then the next dash pattern.
 
     >>> series(0), series(9)
     ('s1', 's1 d2')
@@ -161,14 +161,14 @@ def series(position: int) -> str:
 def drawing(
     parts: Iterable[str], *, title: str, words: str, width: float = WIDTH, height: float = HEIGHT
 ) -> Markup:
-    """A drawing for a page; `words` describe it to those who do not see it."""
+    """An SVG for a page; `words` are its description for screen readers."""
     described = element("title", title), element("desc", words)
     box = f"0 0 {width:g} {height:g}"
     return element("svg", *described, *parts, viewBox=box, role="img", aria_label=title)
 
 
 def standalone(drawn: Markup) -> str:
-    """A drawing as the content of a file, in the light colours on white.
+    """An SVG as the content of a file, in light colours on white.
 
     The colours are written out: browsers know CSS variables, other programs often do not.
     """
@@ -189,7 +189,7 @@ def line_plot(
     width: float = WIDTH,
     height: float = HEIGHT,
 ) -> Markup:
-    """Lines with their names at their ends.
+    """A line plot with the name of every line at its end.
 
     Args:
         lines: Points from left to right, by name.
@@ -197,7 +197,7 @@ def line_plot(
         x: What lies along the bottom.
         y: What lies upwards.
         styles: Classes of `svg.css` by name of a line; `series` where there is none.
-        marks: Places of dashed vertical lines.
+        marks: x positions of dashed vertical lines.
         shade: Positive numbers behind the lines, on a logarithmic scale that fills the height.
         width: In pixels.
         height: In pixels.
@@ -209,14 +209,14 @@ def line_plot(
     names = {name: cut(name, 24) for name in lines}
     xs = [px for points in lines.values() for px, _ in points]
     ys = [py for points in lines.values() for _, py in points]
-    # A single number stands above zero, not in the middle of nowhere.
+    # A single value is shown relative to zero.
     low = 0.0 if min(ys) == max(ys) > 0 else min(ys)
     x_ticks, y_ticks = ticks(min(xs), max(xs)), ticks(low, max(ys))
     left = left_of(y_ticks)
     right = width - max(62, 14 + CHARACTER * max(map(len, names.values())))
     across = Axis(x_ticks[0], x_ticks[-1], left, right)
     up = Axis(y_ticks[0], y_ticks[-1], height - BOTTOM, TOP)
-    if all(value == int(value) for value in xs):  # there is no half epoch
+    if all(value == int(value) for value in xs):  # no fractional epochs
         x_ticks = [value for value in x_ticks if value == int(value)]
 
     def parts() -> Iterator[Markup]:
@@ -257,7 +257,7 @@ def line_file(lines: Mapping[str, Line], *, x: str, y: str) -> str:
 
 
 class Bar(NamedTuple):
-    """A bar: its name, its value with an interval, and the text after it."""
+    """A bar: name, value with an interval, and the text after it."""
 
     name: str
     value: float | None
@@ -270,7 +270,7 @@ class Bar(NamedTuple):
 def bar_chart(
     bars: Sequence[Bar], *, title: str, unit: str, highest: float = 100.0, width: float = WIDTH
 ) -> Markup:
-    """Horizontal bars, one below the other, with their text behind them.
+    """Horizontal bars, one below the other, with their text at the end.
 
     >>> "A: 61.0" in bar_chart([Bar("A", 61.0, "61.0", 60.0, 62.0)], title="few", unit="%")
     True
@@ -290,7 +290,9 @@ def bar_chart(
             end = across.at(max(0.0, bar.value))
             yield rect(left, y + 3, max(end - left, 0.5), 14, style=f"solid pale {bar.style}")
             if bar.low is not None and bar.high is not None:
-                low, high = (across.at(min(max(0.0, own), highest)) for own in (bar.low, bar.high))
+                low, high = (
+                    across.at(min(max(0.0, bound), highest)) for bound in (bar.low, bar.high)
+                )
                 path = f"M{low:.1f} {y + 10}H{high:.1f}M{low:.1f} {y + 6}v8M{high:.1f} {y + 6}v8"
                 yield element("path", class_=f"whisker {bar.style}", d=path)
                 end = max(end, high)
@@ -302,7 +304,7 @@ def bar_chart(
 
 
 class Thumbnail(NamedTuple):
-    """An image: an address that holds it, words for those who do not see it, words below it."""
+    """An image: data URI, alternative text, and the label below it."""
 
     address: str
     alt: str
@@ -310,7 +312,7 @@ class Thumbnail(NamedTuple):
 
 
 def image_grid(images: Sequence[Thumbnail], *, title: str, rows: int = 1) -> Markup:
-    """Images in columns of `rows`, each with its words below.
+    """Images in columns of `rows`, with their labels below.
 
     >>> image_grid([Thumbnail("data:", "a cat", "cat")] * 6, title="t", rows=2).count("<image")
     6
@@ -318,20 +320,20 @@ def image_grid(images: Sequence[Thumbnail], *, title: str, rows: int = 1) -> Mar
     side, gap, foot = 128, 8, 22
 
     def parts() -> Iterator[Markup]:
-        for position, own in enumerate(images):
+        for position, one in enumerate(images):
             x, y = position // rows * (side + gap), position % rows * (side + foot)
-            yield image(own.address, x, y, side, side)
-            yield text(x + side / 2, y + side + 15, cut(own.label, 20))
+            yield image(one.address, x, y, side, side)
+            yield text(x + side / 2, y + side + 15, cut(one.label, 20))
 
     size = {"width": -(-len(images) // rows) * (side + gap) - gap, "height": rows * (side + foot)}
-    words = "; ".join(" ".join(filter(None, (own.alt, own.label))) for own in images)
+    words = "; ".join(" ".join(filter(None, (one.alt, one.label))) for one in images)
     return drawing(parts(), title=title, words=f"{words}.", **size)
 
 
 def _apart(
     ends: Iterable[tuple[float, str, str]], *, lowest: float, gap: float = 15
 ) -> list[tuple[float, str, str]]:
-    """Names as near to their heights as they can be without overlap, and none below `lowest`."""
+    """Move labels apart as little as possible to avoid overlap, none below `lowest`."""
     placed = sorted(ends)
     for here in range(1, len(placed)):
         at, name, style = placed[here]
@@ -346,7 +348,7 @@ def _apart(
 def _thinned(points: Line) -> Line:
     if len(points) <= POINTS:
         return points
-    return [points[round(own * (len(points) - 1) / (POINTS - 1))] for own in range(POINTS)]
+    return [points[round(step * (len(points) - 1) / (POINTS - 1))] for step in range(POINTS)]
 
 
 def _points(places: Iterable[tuple[float, float]]) -> str:
@@ -363,4 +365,4 @@ def _style() -> str:
     sheet = (Path(__file__).parent / "templates" / "svg.css").read_text(encoding="utf-8")
     palette, _, rules = sheet.partition("/* Drawings.")
     light = dict(re.findall(r"--(\w+): (#\w+)", palette.partition("@media")[0]))
-    return re.sub(r"var\(--(\w+)\)", lambda found: light[found[1]], rules.partition("*/")[2])
+    return re.sub(r"var\(--(\w+)\)", lambda match: light[match[1]], rules.partition("*/")[2])
