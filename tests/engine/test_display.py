@@ -20,13 +20,13 @@ def test_the_line_says_where_training_is(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("COLUMNS", "200")
     terminal = Terminal()
     display = Display("finetune", stream=terminal)
-    display.show(Clock(0, 100, 0, 10), {"terms/class": 2.0}, rate=0.1, images=64)
+    display.show(Clock(0, 100, 0, 10), {"terms/class": 2.0}, lr=0.1, images=64)
     assert not display.due()
     now[0] += 10
     assert display.due()
-    display.show(Clock(20, 100, 2, 10), {"terms/class": 1.5, "notes/n": 3.0}, rate=0.05, images=64)
+    display.show(Clock(20, 100, 2, 10), {"terms/class": 1.5, "notes/n": 3.0}, lr=0.05, images=64)
     line = terminal.getvalue().split("\r\x1b[2K")[-1]
-    assert "epoch 3/10  class 1.500  rate 0.05  128 images/s, 40 s left" in line
+    assert "epoch 3/10  class 1.500  lr 0.05  128 images/s, 40 s left" in line
     assert "notes" not in line
 
 
@@ -34,7 +34,7 @@ def test_a_narrow_terminal_gets_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("COLUMNS", "40")
     terminal = Terminal()
     Display("finetune", stream=terminal).show(
-        Clock(0, 100, 0, 10), {"terms/class": 2.0}, rate=0.1, images=64
+        Clock(0, 100, 0, 10), {"terms/class": 2.0}, lr=0.1, images=64
     )
     assert len(terminal.getvalue().removeprefix("\r\x1b[2K")) < 40
 

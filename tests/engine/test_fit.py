@@ -116,7 +116,8 @@ def test_data_that_yields_another_number_of_batches_than_its_length_is_refused(
     method, seen = ToyMethod(), min(checked_batches, 3) // accumulate * accumulate
     got = "3" if checked_batches > 3 else "more"
     with pytest.raises(
-        ValueError, match=f"stage 's': expected {checked_batches} batches in epoch 1, .* got {got}:"
+        ValueError,
+        match=f"stage 's': the length of the data is {checked_batches} batches, but epoch 1 has {got}:",
     ):
         fitted(method, Promising(checked_batches), tmp_path, accumulate=accumulate)
     assert method.seen == 16 * seen, "not one step beyond the end of the epoch"
@@ -140,7 +141,7 @@ def test_rows_are_counted_by_their_draws_whatever_else_a_batch_has(tmp_path: Pat
 @pytest.mark.parametrize(
     ("batch", "got"), [({"image": torch.zeros(2)}, "only image"), ((torch.zeros(2),), "a tuple")]
 )
-def test_batches_without_draw_are_told(tmp_path: Path, batch: Any, got: str) -> None:
+def test_batches_without_position_are_refused(tmp_path: Path, batch: Any, got: str) -> None:
     class Own(ToyBatches):
         def epoch(self, index: int, *, start: int = 0) -> Any:
             yield batch
@@ -148,7 +149,7 @@ def test_batches_without_draw_are_told(tmp_path: Path, batch: Any, got: str) -> 
     stage = Stage(name="s", method=ToyMethod(), data=Own(), epochs=1, optimizer=sgd(lr=0.1))
     with pytest.raises(
         ValueError,
-        match=f"stage 's': expected batches as dictionaries with `position`, .*, got {got}",
+        match=f"stage 's': a batch must be a dictionary with `position`, .*, got {got}",
     ):
         list(train(Run(tmp_path)._prepare(stage)))
 
@@ -161,7 +162,7 @@ def test_a_method_that_returns_no_outcome_is_told(tmp_path: Path) -> None:
     stage = Stage(name="s", method=Bare(), data=ToyBatches(), epochs=1, optimizer=sgd(lr=0.1))
     with pytest.raises(
         ValueError,
-        match="stage 's': expected `forward` of Bare to return an Outcome, got a Tensor: return",
+        match="stage 's': `forward` of Bare must return an Outcome, got a Tensor: return",
     ):
         list(train(Run(tmp_path)._prepare(stage)))
 

@@ -26,10 +26,10 @@ def test_the_choice_is_a_device_that_is_here() -> None:
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"device": "tpu"}, "expected a device that is here"),
+        ({"device": "tpu"}, "is not available"),
         ({"device": "cpu", "threads": 0}, "at least one thread, got 0"),
         ({"device": "cpu", "workers": -1}, "0 or more loader workers"),
-        ({"device": "cpu", "sync_batchnorm": True}, "SyncBatchNorm on cuda only"),
+        ({"device": "cpu", "sync_batchnorm": True}, "--sync-batchnorm needs cuda"),
     ],
 )
 def test_what_is_not_here_is_refused(keywords: dict[str, object], message: str) -> None:

@@ -42,7 +42,7 @@ def test_a_part_can_learn_at_its_own_rate() -> None:
         ).items()
     }
     assert {name for name, value in scales.items() if value == 0.1} == {"head.weight", "head.bias"}
-    with pytest.raises(ValueError, match="got 'haed': known are head, trunk"):
+    with pytest.raises(ValueError, match="names 'haed', .*: known are head, trunk"):
         parameter_groups(method, 0.1, scales={"haed": 0.1})
 
 
@@ -64,7 +64,7 @@ def test_a_decay_over_layers_of_what_is_no_transformer_is_refused() -> None:
     method.blocks = nn.ModuleList([nn.Linear(2, 2)])
     with pytest.raises(
         ValueError,
-        match=r"expected a vision transformer for a decay of rates over layers, got 0\.5",
+        match=r"layer decay needs a vision transformer, got 0\.5",
     ):
         parameter_groups(method, 0.1, layer_decay=0.5)
 
@@ -115,7 +115,7 @@ def test_registers_and_the_norm_before_the_blocks_are_of_the_embedding() -> None
 
 @pytest.mark.parametrize("decay", [0.0, -1.0, 1.5, math.nan])
 def test_a_decay_that_is_none_is_refused(decay: float) -> None:
-    with pytest.raises(ValueError, match=r"expected a decay of rates over layers in \(0, 1\]"):
+    with pytest.raises(ValueError, match=r"expected a layer decay in \(0, 1\]"):
         parameter_groups(ToyMethod(), 0.1, layer_decay=decay)
 
 
@@ -123,7 +123,7 @@ def test_frozen_parameters_are_left_out_and_nothing_to_train_is_refused() -> Non
     method = ToyMethod()
     method.trunk.requires_grad_(False)
     assert set(by_name(method, parameter_groups(method, 0.1))) == {"head.weight", "head.bias"}
-    with pytest.raises(ValueError, match="something to train"):
+    with pytest.raises(ValueError, match="no trainable parameter"):
         parameter_groups(method.requires_grad_(False), 0.1)
 
 
@@ -144,7 +144,7 @@ def test_clipping_bounds_the_step() -> None:
         [(p - b).flatten() for p, b in zip(method.parameters(), before, strict=True)]
     ).norm()
     assert moved.item() == pytest.approx(0.01, rel=1e-3)
-    with pytest.raises(ValueError, match="positive norm"):
+    with pytest.raises(ValueError, match="must be positive"):
         clipped(sgd(lr=1.0), norm=0.0)
 
 

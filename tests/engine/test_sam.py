@@ -105,7 +105,7 @@ def test_state_and_rates_are_the_inner_optimizers() -> None:
 
 
 def test_bad_use_is_refused() -> None:
-    with pytest.raises(ValueError, match="positive radius rho, got 0"):
+    with pytest.raises(ValueError, match="rho must be positive, got 0"):
         sam(sgd(lr=0.1), rho=0.0)
     with pytest.raises(ValueError, match="needs a closure"):
         sam(sgd(lr=0.1), rho=0.1)(ToyMethod()).step()

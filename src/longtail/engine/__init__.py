@@ -1,1 +1,1 @@
-"""Runs any method and has heard of none."""
+"""Trains any method; imports none."""

@@ -1,5 +1,6 @@
-"""Averages of weights over training: of trainable parameters and batch-norm buffers, judged beside
-the raw weights.
+"""Averages of weights over training, evaluated along with the current weights.
+
+They cover trainable parameters and batch-norm buffers.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from longtail.errors import LongtailError
 
 
 def averaged_tensors(method: nn.Module) -> dict[str, Tensor]:
-    """The live tensors that an average follows, by their name in the method's state dict."""
+    """The tensors of a method that are averaged, by their name in its state dict."""
     names = {name: p.data for name, p in method.named_parameters() if p.requires_grad}
     trained = {name.rpartition(".")[0] for name in names}
     for prefix, module in method.named_modules():
-        # A frozen network's statistics never move; following them would only cost time. A norm
-        # without weights may be anywhere.
+        # The statistics of a frozen network never change; averaging them would only cost time.
+        # A norm without weights is always averaged.
         if isinstance(module, _BatchNorm) and (prefix in trained or not module.affine):
             names |= {
                 f"{prefix}.{key}": buffer
@@ -33,9 +34,9 @@ def averaged_tensors(method: nn.Module) -> dict[str, Tensor]:
 
 
 def _move(mean: dict[str, Tensor], method: nn.Module, weight: float) -> None:
-    """Move a mean towards the method's tensors, which are looked up anew at each step.
+    """Move a mean towards the method's tensors.
 
-    A method may be moved, converted or unfrozen between two steps.
+    They are looked up at each step: a method may be moved, converted or unfrozen between steps.
     """
     live = averaged_tensors(method)
     for name, tensor in live.items():
@@ -50,7 +51,7 @@ class _Average(Average):
         self._mean: dict[str, Tensor] = {}
 
     def weights(self) -> Mapping[str, Tensor]:
-        """The average, by name; empty before it has begun."""
+        """The average by name; empty before the first update."""
         return self._mean
 
     def state_dict(self) -> dict[str, Any]:
@@ -64,9 +65,9 @@ class EMA(_Average):
     """An exponential moving average, with the decay warmed up as (1 + t) / (10 + t) for step t.
 
     >>> model, average = nn.Linear(2, 1), EMA(0.999)
-    >>> average.update(model, Clock(step=0, steps=100, epoch=0, epochs=1))  # after each step of an optimizer
+    >>> average.update(model, Clock(0, 100, 0, 1))  # after each optimizer step
     >>> with temporary_weights(model, average.weights()):
-    ...     answer = model(torch.ones(1, 2))  # of the average; the model has its own weights back afterwards
+    ...     prediction = model(torch.ones(1, 2))  # with the averaged weights
     """
 
     def __init__(self, decay: float) -> None:
@@ -77,7 +78,7 @@ class EMA(_Average):
 
     @torch.no_grad()
     def update(self, method: nn.Module, clock: Clock) -> None:
-        """Move a little towards the current weights."""
+        """Move the average towards the current weights."""
         _move(self._mean, method, 1 - min(self.decay, (1 + clock.step) / (10 + clock.step)))
 
 
@@ -95,7 +96,7 @@ class Uniform(_Average):
 
     @torch.no_grad()
     def update(self, method: nn.Module, clock: Clock) -> None:
-        """Count the current weights in."""
+        """Add the current weights to the mean."""
         if self.start <= clock.progress < self.end:
             self.seen += 1
             _move(self._mean, method, 1 / self.seen)
@@ -112,10 +113,11 @@ class LossValley(_Average):
     """SWAD: the mean of the weights after every step while the validation loss is in its valley.
 
     The steps between two evaluations are a segment, which has its mean and the loss at its end. The
-    valley begins with the first segment whose loss the `n_converge - 1` segments after it do not
-    beat. It ends before the first `n_tolerance` segments in a row that all have a loss above `1 +
+    valley starts with the first segment whose loss is not undercut by the `n_converge - 1` segments
+    after it. It ends before the first `n_tolerance` segments in a row that all have a loss above `1 +
     tolerance_ratio` times the mean loss of those `n_converge`. The average is the mean of the
-    valley's segments; before the valley begins, it is the last segment. Training itself goes on.
+    valley's segments; before
+    the valley starts, it is the last segment. Training itself continues.
 
     Cha et al. 2021 (SWAD), algorithm 1 and the released code, which may count the first segment
     several times where the loss converges within the first `n_tolerance` evaluations; here each
@@ -144,25 +146,25 @@ class LossValley(_Average):
             )
         self.metric, self.n_converge, self.n_tolerance = metric, n_converge, n_tolerance
         self.tolerance_ratio = tolerance_ratio
-        self.threshold: float | None = None  # None: the valley has not begun
+        self.threshold: float | None = None  # None: the valley has not started
         self.ended = False
         self._segment: dict[str, Tensor] = {}
         self._steps = 0  # in this segment
-        self._losses: list[float] = []  # of the segments that are not counted yet
-        self._segments: list[dict[str, Tensor]] = []  # on the CPU, for there are several
-        self._valley: dict[str, Tensor] = {}  # the mean of the segments that are
+        self._losses: list[float] = []  # of the segments that are not in the valley's mean yet
+        self._segments: list[dict[str, Tensor]] = []  # on the CPU to save device memory
+        self._valley: dict[str, Tensor] = {}  # the mean of the counted segments
         self._counted = 0
 
     @torch.no_grad()
     def update(self, method: nn.Module, clock: Clock) -> None:
-        """Count the current weights into the segment."""
+        """Add the current weights to the segment."""
         if not self.ended:
             self._steps += 1
             _move(self._segment, method, 1 / self._steps)
 
     @torch.no_grad()
     def observe(self, results: Mapping[str, float], clock: Clock) -> None:
-        """End the segment, and see whether the valley begins or ends."""
+        """End the segment, and check whether the valley starts or ends."""
         if self.ended or not self._steps:
             return
         if self.metric not in results:
@@ -174,29 +176,29 @@ class LossValley(_Average):
         self._segments.append({name: tensor.cpu() for name, tensor in self._segment.items()})
         self._segment, self._steps = {}, 0
         if self.threshold is None:
-            self._forget(len(self._losses) - self.n_converge)
+            self._drop_oldest(len(self._losses) - self.n_converge)
             if len(self._losses) < self.n_converge or min(self._losses) < self._losses[0]:
                 self._mean = {name: t.clone() for name, t in self._segments[-1].items()}
                 return
             self.threshold = (1 + self.tolerance_ratio) * sum(self._losses) / self.n_converge
-        # A segment counts once it is known that the valley did not end there.
+        # A segment counts once it is clear that the valley did not end there.
         while not self.ended and len(self._losses) >= self.n_tolerance:
             if self._counted and min(self._losses[: self.n_tolerance]) > self.threshold:
                 self.ended = True
-                self._forget(len(self._losses))
+                self._drop_oldest(len(self._losses))
             else:
                 self._counted += 1
                 _count(self._valley, self._segments[0], self._counted)
-                self._forget(1)
+                self._drop_oldest(1)
         self._mean = {name: tensor.clone() for name, tensor in self._valley.items()}
-        # If training ended now, the segments that are left would count by the losses there are.
+        # If training ended now, the remaining segments would count by the losses known so far.
         for i, segment in enumerate(self._segments):
             if min(self._losses[i:]) > self.threshold:
                 break
             _count(self._mean, segment, self._counted + i + 1)
 
-    def _forget(self, count: int) -> None:
-        """Drop the oldest segments."""
+    def _drop_oldest(self, count: int) -> None:
+        """Drop the `count` oldest segments."""
         if count > 0:
             del self._losses[:count], self._segments[:count]
 
@@ -225,20 +227,22 @@ class LossValley(_Average):
 
 
 def _count(mean: dict[str, Tensor], segment: Mapping[str, Tensor], count: int) -> None:
-    """Take a segment into a mean of `count`, itself included."""
+    """Add a segment to a mean of `count` segments, including this one."""
     for name, tensor in segment.items():
         mean[name] = tensor.clone() if count == 1 else mean[name].lerp(tensor, 1 / count)
 
 
 @contextlib.contextmanager
 def temporary_weights(method: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
-    """Let a method use other weights for a while, then give it its own back."""
-    own = {name: tensor.clone() for name, tensor in method.state_dict().items() if name in weights}
+    """Use other weights inside the context, and restore the method's weights after it."""
+    saved = {
+        name: tensor.clone() for name, tensor in method.state_dict().items() if name in weights
+    }
     load_partial(method, weights)
     try:
         yield
     finally:
-        load_partial(method, own)
+        load_partial(method, saved)
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""One live line on the terminal: where training is, how it goes, how long it will take."""
+"""The progress line on the terminal: step, losses, speed and remaining time."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import TextIO
 from longtail import processes
 from longtail.core import Clock
 
-REFRESH = 0.2  # seconds between two updates of the live line
+REFRESH = 0.2  # seconds between two updates of the progress line
 MILESTONES = 10.0  # seconds between two lines that stay
-QUIET = 20.0  # seconds between two lines where nobody is watching (a log file)
+QUIET = 20.0  # seconds between two lines if the output is not a terminal (a log file)
 
 
 def duration(seconds: float) -> str:
-    """Say a time as people do.
+    """Format a duration for people.
 
     >>> [duration(s) for s in (9, 95, 7300)]
     ['9 s', '1 min 35 s', '2 h 01 min']
     """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    rounded = round(seconds)
+    if rounded < 60:
+        return f"{rounded} s"
+    if rounded < 3600:
+        return f"{rounded // 60} min {rounded % 60:02d} s"
+    return f"{rounded // 3600} h {rounded % 3600 // 60:02d} min"
 
 
 class Display:
-    """Shows the newest state of a stage, at most five times a second, in the first process only."""
+    """Shows the progress of a stage, at most five times a second, in the first process only."""
 
     def __init__(self, stage: str, *, stream: TextIO | None = None) -> None:
         self.stage = stage
@@ -39,19 +39,19 @@ class Display:
         self.live = self.stream.isatty()
         self.silent = processes.rank() != 0
         self._next = self._milestone = 0.0
-        self._began: tuple[float, int] | None = None
+        self._started: tuple[float, int] | None = None
 
     def due(self) -> bool:
-        """Whether it is time to show something. Cheap: asked at every step."""
+        """Whether it is time to update the line. Cheap: called at every step."""
         return not self.silent and time.monotonic() >= self._next
 
-    def show(self, clock: Clock, means: Mapping[str, float], *, rate: float, images: float) -> None:
-        """Replace the line. `images` is how many each step has seen."""
+    def show(self, clock: Clock, means: Mapping[str, float], *, lr: float, images: float) -> None:
+        """Update the progress line; `images` is the number of images of each step."""
         now = time.monotonic()
         self._next = now + (REFRESH if self.live else QUIET)
-        if self._began is None:
-            self._began = (now, clock.step)
-        seconds, steps = now - self._began[0], clock.step - self._began[1]
+        if self._started is None:
+            self._started = (now, clock.step)
+        seconds, steps = now - self._started[0], clock.step - self._started[1]
         speed = "..."
         if steps:
             speed = (
@@ -66,20 +66,21 @@ class Display:
         )
         bar = "█" * int(20 * done) + "░" * (20 - int(20 * done))
         self._line(
-            f"{self.stage} {bar} {done:4.0%}  epoch {clock.epoch + 1}/{clock.epochs}  {terms}  rate"
-            f" {rate:.2g}  {speed}"
+            f"{self.stage} {bar} {done:4.0%}  epoch {clock.epoch + 1}/{clock.epochs}  {terms}  lr"
+            f" {lr:.2g}  {speed}"
         )
 
     def milestone(self, text: str, *, final: bool) -> None:
-        """Print a line that stays, unless the last one did so a moment ago: short epochs would
-        flood the screen.
+        """Print a permanent line, unless the last one was printed a moment ago.
+
+        Short epochs would flood the screen.
         """
         if final or time.monotonic() >= self._milestone:
             self._milestone = time.monotonic() + MILESTONES
             self.say(text)
 
     def say(self, text: str) -> None:
-        """Print a line that stays."""
+        """Print a permanent line."""
         if not self.silent:
             self.stream.write(("\r\x1b[2K" if self.live else "") + text + "\n")
             self.stream.flush()

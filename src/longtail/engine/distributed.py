@@ -1,8 +1,9 @@
-"""Several processes as one run, through torchrun and PyTorch's own engine.
+"""Training in several processes, with torchrun and DistributedDataParallel.
 
-What couples the rows of a batch sees the rows of its own process only: batch-norm (see
+Operations over the rows of a batch use the rows of their process only: batch-norm (see
 `--sync-batchnorm`), mixup, BatchFormer (unless its scope is global) and the weighted mean of a
-re-weighted loss. Queues see everyone's rows."""
+re-weighted loss. Queues get the rows of all processes.
+"""
 
 from __future__ import annotations
 
@@ -25,22 +26,22 @@ from longtail import processes
 from longtail.core import Average, Clock, Method, Outcome
 from longtail.engine.machine import Machine
 
-# Of the others, while the first one reads a large set for the first time
+# How long other processes wait while the first one prepares a large dataset
 PATIENCE = timedelta(hours=3)
 Forward = Callable[[Any, Clock], Outcome]
 
 
 @contextlib.contextmanager
 def started(machine: Machine) -> Iterator[Machine]:
-    """Join the processes that torchrun started, if it did, and leave them at the end."""
+    """Join the process group if torchrun started this process, and leave it at the end."""
     if "WORLD_SIZE" not in os.environ or dist.is_initialized():
         yield machine
         return
     if machine.device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    # Its functions take as default the group that there is when they are imported, which DDP does:
-    # imported now, they hold none. Otherwise they would hold ours beyond its end, and its threads
-    # would still run when the interpreter is gone.
+    # The default arguments of its functions are the process group at the time of the import, which
+    # DDP does later: imported now, they refer to none. Otherwise they would keep our group alive
+    # after its end, and its threads would still run when the interpreter exits.
     importlib.import_module("torch.distributed.nn")
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if machine.device == "cuda" else "gloo", timeout=PATIENCE
@@ -54,21 +55,19 @@ def started(machine: Machine) -> Iterator[Machine]:
 def wrapped(
     method: Method[Any], machine: Machine
 ) -> tuple[Forward, Callable[[], contextlib.AbstractContextManager[Any]]]:
-    """A method's forward with gradients averaged over the processes, and a context in which they
-    are not.
-    """
+    """Return a forward whose gradients are averaged over processes, and a context without that."""
     if processes.world_size() == 1:
         return method, contextlib.nullcontext
     if machine.sync_batchnorm:
         nn.SyncBatchNorm.convert_sync_batchnorm(method)
-    # Buffers are broadcast by hand before they are read (`share_statistics`): DDP would write over
-    # queues at every step.
+    # Buffers are broadcast before they are read (`share_statistics`): DDP would overwrite queues
+    # at every step.
     known = inspect.signature(DistributedDataParallel).parameters
     # Renamed in torch 2.15
     buffers: dict[str, Any] = {
         "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False
     }
-    # While one player of a method that alternates learns, the others have no gradient, as intended.
+    # If networks alternate, those that are not trained in this step have no gradient.
     parallel = DistributedDataParallel(
         method, find_unused_parameters=method.steps_per_round > 1, **buffers
     )
@@ -76,7 +75,7 @@ def wrapped(
 
 
 def share_statistics(method: nn.Module, averages: Collection[Average] = ()) -> None:
-    """Give every process the first one's batch-norm statistics, also those in averages."""
+    """Broadcast the batch-norm statistics of the first process, including those in averages."""
     if processes.world_size() == 1:
         return
     for prefix, module in method.named_modules():
@@ -89,9 +88,13 @@ def share_statistics(method: nn.Module, averages: Collection[Average] = ()) -> N
 
 
 def mean_over_processes(values: dict[str, float]) -> dict[str, float]:
-    """Average named numbers over the processes that have them: a term may be there for some rows
-    only.
+    """Average named numbers over the processes that have them.
+
+    A term may exist for some rows only.
     """
-    found = processes.all_gather_object(values)
-    names = dict.fromkeys(name for own in found for name in own)
-    return {name: statistics.fmean(own[name] for own in found if name in own) for name in names}
+    per_rank = processes.all_gather_object(values)
+    names = dict.fromkeys(name for numbers in per_rank for name in numbers)
+    return {
+        name: statistics.fmean(numbers[name] for numbers in per_rank if name in numbers)
+        for name in names
+    }

@@ -1,4 +1,4 @@
-"""The training loop. It names no method."""
+"""The training loop, for any method."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from longtail.errors import LongtailError
 
 @dataclass(frozen=True)
 class StageContext:
-    """A stage on a machine, with its optimizer."""
+    """A stage on a machine, with its optimizer and learning rates."""
 
     stage: Stage[Any]
     machine: Machine
@@ -29,7 +29,7 @@ class StageContext:
     optimizer: Optimizer
     forward: Forward  # the method's forward, with gradients averaged over processes
     unsynced: Callable[[], contextlib.AbstractContextManager[Any]]
-    base_lrs: Sequence[float]  # each group's rate before the schedule
+    base_lrs: Sequence[float]  # each group's learning rate before the schedule
 
     @property
     def steps_per_epoch(self) -> int:
@@ -37,7 +37,7 @@ class StageContext:
         return -(-len(self.stage.data) // self.stage.accumulate)
 
     def clock(self, step: int) -> Clock:
-        """The time at an optimizer step."""
+        """The clock at an optimizer step."""
         return Clock(
             step,
             self.stage.epochs * self.steps_per_epoch,
@@ -47,7 +47,7 @@ class StageContext:
 
 
 class Step(NamedTuple):
-    """One optimizer step: when, what it produced, and how many rows it saw in this process."""
+    """One optimizer step: its clock, its outcome, and the number of rows in this process."""
 
     clock: Clock
     outcome: Outcome
@@ -55,9 +55,9 @@ class Step(NamedTuple):
 
 
 def train(context: StageContext, *, step: int = 0) -> Iterator[Step]:
-    """Train from `step` to the end, handing over after each step what it produced."""
+    """Train from `step` to the end, and yield each step."""
     stage, method = context.stage, context.stage.method
-    optimize: Any = context.optimizer.step  # always through a closure: an optimizer may look twice
+    optimize: Any = context.optimizer.step  # always with a closure: SAM calls it twice
     while step < stage.epochs * context.steps_per_epoch:
         method.train()
         epoch, done = divmod(step, context.steps_per_epoch)
@@ -65,10 +65,10 @@ def train(context: StageContext, *, step: int = 0) -> Iterator[Step]:
         while group := list(islice(batches, stage.accumulate)):
             clock = context.clock(step)
             factor = stage.schedule(clock)
-            for parameters, rate in zip(
+            for parameters, lr in zip(
                 context.optimizer.param_groups, context.base_lrs, strict=True
             ):
-                parameters["lr"] = rate * factor
+                parameters["lr"] = lr * factor
             seed_all(context.seed, stage.name, step, processes.rank())
             mixed = [stage.mix(context.machine.place_batch(batch), clock) for batch in group]
             outcome = optimize(lambda: gradient(context, mixed, clock))  # noqa: B023 - called before the loop moves on
@@ -80,13 +80,14 @@ def train(context: StageContext, *, step: int = 0) -> Iterator[Step]:
 
 
 def checked_batches(stage: Stage[Any], epoch: int, *, start: int) -> Iterator[Any]:
-    """The batches of an epoch from `start` on, as many as the length of the data says: the clock is
-    made of it.
+    """Yield the batches of an epoch from `start` on, and check their number.
+
+    The clock is computed from the length of the data, so the two must agree.
     """
-    seen, length = start, len(stage.data)
+    count, length = start, len(stage.data)
     for batch in stage.data.epoch(epoch, start=start):
-        seen += 1
-        if seen > length:
+        count += 1
+        if count > length:
             break
         if not isinstance(batch, Mapping) or "position" not in batch:
             got = (
@@ -95,24 +96,22 @@ def checked_batches(stage: Stage[Any], epoch: int, *, start: int) -> Iterator[An
                 else f"a {type(batch).__name__}"
             )
             raise LongtailError(
-                f"stage {stage.name!r}: expected batches as dictionaries with `position`, one"
-                f" number for each row, got {got}"
+                f"stage {stage.name!r}: a batch must be a dictionary with `position`, one number"
+                f" for each row, got {got}"
             )
         yield batch
-    if seen != length:
+    if count != length:
         raise LongtailError(
-            f"stage {stage.name!r}: expected {length} batches in epoch {epoch + 1}, as the length"
-            f" of its data says, got {'more' if seen > length else seen}: its `epoch` has to yield"
-            " as many"
+            f"stage {stage.name!r}: the length of the data is {length} batches, but epoch"
+            f" {epoch + 1} has {'more' if count > length else count}: make `epoch` yield as many"
+            " batches as `len` returns"
         )
 
 
 def gradient(context: StageContext, batches: Sequence[Any], clock: Clock) -> Outcome:
-    """Forward at one step's batches and leave the gradient of their mean loss, by rows, in the
-    parameters.
-    """
+    """Compute the gradient of the mean loss over the rows of one step's batches."""
     context.optimizer.zero_grad(set_to_none=True)
-    # Every look of a step draws the same masks, so that SAM's two looks are at one function.
+    # Every forward of a step draws the same dropout masks: SAM's two passes must use one function.
     seed_all(context.seed, context.stage.name, clock.step, processes.rank(), "look")
     shares = rows_share(batches)
     outcomes = []
@@ -122,8 +121,8 @@ def gradient(context: StageContext, batches: Sequence[Any], clock: Clock) -> Out
                 outcome = context.forward(batch, clock)
             if not isinstance(outcome, Outcome):
                 raise LongtailError(
-                    f"stage {context.stage.name!r}: expected `forward` of"
-                    f" {type(context.stage.method).__name__} to return an Outcome, "
+                    f"stage {context.stage.name!r}: `forward` of"
+                    f" {type(context.stage.method).__name__} must return an Outcome, "
                     f'got a {type(outcome).__name__}: return longtail.core.Outcome({{"class":'
                     " loss})"
                 )
@@ -133,34 +132,35 @@ def gradient(context: StageContext, batches: Sequence[Any], clock: Clock) -> Out
 
 
 def rows_share(batches: Sequence[Any]) -> list[float]:
-    """The share of a step's rows that each of its batches has."""
+    """The fraction of a step's rows in each of its batches."""
     rows = [row_count(batch) for batch in batches]
     return [n / sum(rows) for n in rows]
 
 
 def row_count(batch: Any) -> int:
-    """How many rows a batch has."""
+    """The number of rows of a batch."""
     return len(batch["position"])
 
 
 def merge(outcomes: Sequence[Outcome], shares: Sequence[float]) -> Outcome:
-    """One outcome for the step: terms and notes averaged by rows, carried rows concatenated over
-    batches and processes.
+    """Merge the outcomes of a step's batches.
+
+    Terms and notes are averaged over rows; carried rows are concatenated over batches and processes.
     """
 
     def mean(parts: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
         if len(parts) == 1:
             return {name: value.detach() for name, value in parts[0].items()}
         means = {}
-        # A batch may lack one that concerns none of its rows
+        # A batch may lack a term that applies to none of its rows
         for name in dict.fromkeys(name for part in parts for name in part):
-            found = [
+            weighted = [
                 (part[name].detach(), share)
                 for part, share in zip(parts, shares, strict=True)
                 if name in part
             ]
-            means[name] = torch.stack([value * share for value, share in found]).sum() / sum(
-                share for _, share in found
+            means[name] = torch.stack([value * share for value, share in weighted]).sum() / sum(
+                share for _, share in weighted
             )
         return means
 

@@ -1,4 +1,4 @@
-"""What happened, as JSON lines on disk: terms, notes, rate, evaluations, and how long it took."""
+"""The training log as JSON lines: terms, notes, learning rate, evaluations and times."""
 
 from __future__ import annotations
 
@@ -15,27 +15,30 @@ from longtail.core import Clock, NonFinite, Outcome
 from longtail.errors import LongtailError
 
 
-def diverged(what: str, clock: Clock, shown: str) -> NonFinite:
-    """The error that ends a training which learns nothing any more, with advice."""
+def diverged(what: str, clock: Clock, values: str) -> NonFinite:
+    """Build the error that ends a diverged training, with advice."""
     return NonFinite(
         f"{what} stopped being finite at step {clock.step} of {clock.steps} (epoch"
-        f" {clock.epoch + 1} of {clock.epochs}): {shown}. The last good checkpoint is kept. Try a"
+        f" {clock.epoch + 1} of {clock.epochs}): {values}. The last good checkpoint is kept. Try a"
         " lower learning rate (a tenth), a longer warmup, or gradient clipping; with bf16, try"
         " --precision fp32"
     )
 
 
 class Meter:
-    """Means over an epoch, of terms and notes; its state goes into checkpoints so that a resumed
-    epoch has the same means.
+    """Means of terms and notes over an epoch.
+
+    Its state is part of checkpoints, so that a resumed epoch has the same means.
     """
 
     def __init__(self) -> None:
         self.sums: dict[str, float] = {}
-        self.steps: dict[str, int] = {}  # of each: a method may have other terms in other steps
+        self.steps: dict[
+            str, int
+        ] = {}  # of each name: a method may have different terms in different steps
 
     def add(self, outcome: Outcome, clock: Clock) -> None:
-        """Count a step in, or stop if its loss is not finite."""
+        """Add a step; raise if its loss is not finite."""
         terms = {name: value.item() for name, value in outcome.terms.items()}
         if not all(map(math.isfinite, terms.values())):
             raise diverged(
@@ -52,32 +55,34 @@ class Meter:
         return {name: total / self.steps[name] for name, total in self.sums.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs."""
+        """The state for a checkpoint."""
         return {"sums": dict(self.sums), "steps": dict(self.steps)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a checkpoint."""
+        """Restore the state of a checkpoint."""
         self.sums, self.steps = dict(state["sums"]), dict(state["steps"])
 
 
 class Journal:
-    """An append-only file of JSON lines that can be cut back to where a checkpoint was made."""
+    """An append-only file of JSON lines that is truncated to the length at the last checkpoint."""
 
-    # What may differ between two runs that are otherwise equal
+    # Keys that may differ between two runs that are otherwise equal
     TIMES = ("seconds", "images_per_second")
 
     def __init__(
         self, path: Path | None, *, length: int = 0, tensorboard: Path | None = None
     ) -> None:
-        if path is None:  # a process that keeps no journal
+        if path is None:  # a process without a journal
             path = Path(os.devnull)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab")
         if path.is_file():
-            there = path.read_bytes()[:length]
-            if len(there) < length:  # a power cut took its end, of which the checkpoint knows
-                there = there[: there.rfind(b"\n") + 1]
-            self._file.truncate(len(there))
+            content = path.read_bytes()[:length]
+            if (
+                len(content) < length
+            ):  # a power cut lost lines that were written before the checkpoint
+                content = content[: content.rfind(b"\n") + 1]
+            self._file.truncate(len(content))
         self._board = None
         if tensorboard is not None:
             try:
@@ -90,11 +95,11 @@ class Journal:
 
     @property
     def length(self) -> int:
-        """Bytes written so far."""
+        """The number of bytes written so far."""
         return self._file.seek(0, 2)
 
     def write(self, line: Mapping[str, Any]) -> None:
-        """Append a line and hand it to the operating system."""
+        """Append a line and flush it."""
         self._file.write(json.dumps(line).encode() + b"\n")
         self._file.flush()
         if self._board is not None:

@@ -1,4 +1,4 @@
-"""Where a run computes: device, precision, threads, loader workers."""
+"""The hardware settings of a run: device, precision, threads, loader workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Precision = Literal["auto", "fp32", "bf16"]
 
 @dataclass(frozen=True)
 class Machine:
-    """What a run may use of this computer. Changes speed, and results only by rounding."""
+    """The hardware settings of a run. They change speed, and results only by rounding."""
 
     device: str = "cpu"
     precision: Literal["fp32", "bf16"] = "fp32"
@@ -32,19 +32,19 @@ class Machine:
     sync_batchnorm: bool = False
 
     def configure(self) -> None:
-        """Set this process up for it."""
+        """Apply the settings to this process."""
         torch.set_num_threads(self.threads)
         if self.device == "cpu":
             keep_freed_memory()
 
     def place_module(self, method: nn.Module) -> None:
-        """Move a method here, in place."""
+        """Move a module to the device, in place."""
         method.to(self.device)
         if self.channels_last:
             method.to(memory_format=torch.channels_last)
 
     def place_batch(self, batch: Any) -> Any:
-        """Move a batch here."""
+        """Move a batch to the device."""
         return {
             name: self._tensor(value) if isinstance(value, Tensor) else value
             for name, value in batch.items()
@@ -57,18 +57,19 @@ class Machine:
         return value.to(self.device, non_blocking=True, memory_format=layout)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """Mixed precision where it was chosen."""
+        """A context for mixed precision, if it was chosen."""
         if self.precision == "fp32":
             return contextlib.nullcontext()
         return torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16)
 
 
 def compile_parts(method: nn.Module) -> None:
-    """Compile a method's parts in place, each as large as can be called: compiling the method
-    itself would rename every key.
+    """Compile the submodules of a method in place.
+
+    Compiling the method itself would rename every key of its state dict.
     """
     for part in method.children():
-        # A part that is not called, but holds some that are
+        # A container that is not called itself, such as a ModuleList
         if type(part).forward is nn.Module.forward:
             compile_parts(part)
         else:
@@ -76,25 +77,25 @@ def compile_parts(method: nn.Module) -> None:
 
 
 def keep_freed_memory() -> bool:
-    """Let the allocator keep what a step frees, for the next step asks for it again; says whether
-    it
-    listened.
+    """Make glibc's allocator keep freed memory for the next step; return whether that worked.
 
-    glibc hands large blocks back to the system, and a step on a CPU then pays for fresh pages.
-    Other allocators are left as they are."""
+    By default glibc returns large blocks to the system, and every step on a CPU then pays for fresh
+    pages. Other allocators are not changed.
+    """
     try:
         tune = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # no such function, no such loader
+    except (AttributeError, OSError, TypeError):  # not glibc, or no dynamic loader
         return False
     mmap_threshold, trim_threshold = -3, -1  # glibc's malloc.h
-    # Each the largest that it takes
+    # The largest values that glibc accepts
     return bool(tune(mmap_threshold, 32 << 20) and tune(trim_threshold, 2**31 - 1))
 
 
 @cache
 def bf16_works(device: str) -> bool:
-    """Whether a bf16 product runs here. Asked in a child process, for some CPUs answer with a fatal
-    signal.
+    """Whether a bf16 matrix product works on this device.
+
+    Tested in a child process, because some CPUs raise a fatal signal.
     """
     probe = (
         f"import torch; a = torch.ones(64, 64, dtype=torch.bfloat16, device={device!r}); assert (a"
@@ -107,9 +108,11 @@ def bf16_works(device: str) -> bool:
 
 
 def devices() -> list[str]:
-    """The devices that torch can use here, the fastest first."""
-    found = ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available()
-    return [*found, "cpu"]
+    """The devices that torch can use on this computer, the fastest first."""
+    accelerators = ["cuda"] * torch.cuda.is_available() + [
+        "mps"
+    ] * torch.backends.mps.is_available()
+    return [*accelerators, "cpu"]
 
 
 def choose(
@@ -121,27 +124,29 @@ def choose(
     compile: bool = False,
     sync_batchnorm: bool = False,
 ) -> Machine:
-    """Choose a machine: the fastest device, and bf16 where it is both safe and fast (CUDA), unless
-    told otherwise.
+    """Choose the hardware settings of a run.
+
+    Args:
+        device: "auto" is the fastest device.
+        precision: "auto" is bf16 where that is both safe and fast (CUDA), else fp32.
+        threads: of torch on the CPU; the default is torch's.
+        workers: processes that load images; 0 loads in the main process.
+        compile: whether to compile the network.
+        sync_batchnorm: whether batch-norm uses the rows of all processes; CUDA only.
     """
     kind = devices()[0] if device == "auto" else device
     if kind.partition(":")[0] not in devices():
         raise LongtailError(
-            f"expected a device that is here ({', '.join(devices())}), got {kind!r}: choose one of"
-            " them or 'auto'"
+            f"the device {kind!r} is not available: choose one of {', '.join(devices())}, or 'auto'"
         )
     if threads is not None and threads < 1:
         raise LongtailError(f"expected at least one thread, got {threads}")
     if workers < 0:
         raise LongtailError(f"expected 0 or more loader workers, got {workers}")
     if precision == "bf16" and not bf16_works(kind):
-        raise LongtailError(
-            f"bf16 products fail on this {kind} (tried in a child process): use --precision fp32"
-        )
+        raise LongtailError(f"bf16 does not work on this {kind}: use --precision fp32")
     if sync_batchnorm and kind.partition(":")[0] != "cuda":
-        raise LongtailError(
-            f"torch has SyncBatchNorm on cuda only, got {kind}: leave --sync-batchnorm out"
-        )
+        raise LongtailError(f"--sync-batchnorm needs cuda, got {kind}: remove it")
     mixed = precision == "bf16" or (
         precision == "auto" and kind.startswith("cuda") and bf16_works(kind)
     )

@@ -1,5 +1,6 @@
-"""Optimizers as parts: `sam(clipped(sgd(lr=0.1), norm=1.0), rho=0.8)` is called by fit once the
-method is placed.
+"""Optimizers that can be combined, as in `sam(clipped(sgd(lr=0.1), norm=1.0), rho=0.8)`.
+
+Each is a function from a method to its optimizer; fit calls it once the method is on its device.
 """
 
 from __future__ import annotations
@@ -27,32 +28,37 @@ def parameter_groups(
     layer_decay: float = 1.0,
     undecayed: Sequence[str] = TOKENS,
 ) -> list[dict[str, Any]]:
-    """Group trainable parameters by decay and rate: no decay for norms, biases and tokens;
-    `lr_scale`
-    says the rest.
+    """Group trainable parameters by weight decay and learning rate.
 
-    `lr_scale` is a share of the rate: `sgd`, `adamw` and `from_timm` below make it one, and `Run`
-    does for optimizers of your own. `scales` names submodules, such as {"neck": 0.1}. With
-    `layer_decay` d, the last of n blocks has the rate d, the first d ** n, the embedding d ** (n +
-    1) and what follows the blocks 1 (LiVT, BEiT)."""
+    Each group has an `lr_scale`, a factor of the learning rate: `sgd`, `adamw` and `from_timm` below
+    apply it, and `Run` does for other optimizers.
+
+    Args:
+        method: the module to train.
+        weight_decay: of all parameters but norms, biases and `undecayed` ones.
+        scales: `lr_scale` of submodules by name, such as {"neck": 0.1}.
+        layer_decay: with d, the last of n blocks has the scale d, the first d ** n, the embedding
+            d ** (n + 1) and what follows the blocks 1 (LiVT, BEiT).
+        undecayed: names of further parameters without weight decay.
+    """
     if not weight_decay >= 0:
         raise LongtailError(f"expected a weight decay of 0 or more, got {weight_decay}")
     if not 0 < layer_decay <= 1:
         raise LongtailError(
-            f"expected a decay of rates over layers in (0, 1], got {layer_decay}: 1 is one rate"
-            " for all"
+            f"expected a layer decay in (0, 1], got {layer_decay}: 1 gives all layers the same"
+            " learning rate"
         )
     named = [(name, p) for name, p in method.named_parameters() if p.requires_grad]
     if not named:
         raise LongtailError(
-            "expected a method with something to train, got no parameter that requires a gradient"
+            "the method has no trainable parameter: unfreeze at least one (requires_grad)"
         )
     scales = scales or {}
     for prefix in scales:
         if not any(_within(name, prefix) for name, _ in named):
             known = sorted({name.partition(".")[0] for name, _ in named})
             raise LongtailError(
-                f"expected a trainable part of the method in `scales`, got {prefix!r}: known are"
+                f"`scales` names {prefix!r}, which is no trainable submodule: known are"
                 f" {', '.join(known)}"
             )
     depth = 1 + max((_block(name) for name, _ in named), default=-1)
@@ -61,8 +67,8 @@ def parameter_groups(
         and any(re.search(r"(?:^|\.)patch_embed\.", name) for name, _ in method.named_parameters())
     ):
         raise LongtailError(
-            f"expected a vision transformer for a decay of rates over layers, got {layer_decay} for"
-            " something else: leave it at 1"
+            f"layer decay needs a vision transformer, got {layer_decay} for another network: leave it"
+            " at 1"
         )
     groups: dict[tuple[float, float], dict[str, Any]] = {}
     for name, p in named:
@@ -76,10 +82,8 @@ def parameter_groups(
     return list(groups.values())
 
 
-def _rated(groups: list[dict[str, Any]], lr: float) -> list[dict[str, Any]]:
-    """Groups with a rate of their own in the place of a share of it, so that any loop and scheduler
-    trains them as meant.
-    """
+def _with_lr(groups: list[dict[str, Any]], lr: float) -> list[dict[str, Any]]:
+    """Replace each group's `lr_scale` by its `lr`, so that any training loop or scheduler works."""
     return [{"lr": lr * group.pop("lr_scale"), **group} for group in groups]
 
 
@@ -88,8 +92,8 @@ def _within(name: str, part: str) -> bool:
 
 
 def _block(name: str) -> int:
-    found = re.search(r"(?:^|\.)blocks\.(\d+)\.", name)
-    return int(found.group(1)) if found else -1
+    match = re.search(r"(?:^|\.)blocks\.(\d+)\.", name)
+    return int(match.group(1)) if match else -1
 
 
 def _layer(name: str, depth: int) -> int:
@@ -109,10 +113,18 @@ def sgd(
     weight_decay: float = 5e-4,
     scales: Mapping[str, float] | None = None,
 ) -> Build:
-    """Stochastic gradient descent with momentum."""
+    """Stochastic gradient descent with momentum.
+
+    Args:
+        lr: the learning rate before the schedule.
+        momentum: of the gradient.
+        nesterov: whether to use Nesterov momentum.
+        weight_decay: of all parameters but norms, biases and tokens.
+        scales: factors of `lr` for submodules, such as {"neck": 0.1}.
+    """
 
     def build(method: nn.Module) -> Optimizer:
-        groups = _rated(parameter_groups(method, weight_decay, scales=scales), lr)
+        groups = _with_lr(parameter_groups(method, weight_decay, scales=scales), lr)
         return torch.optim.SGD(groups, lr, momentum=momentum, nesterov=nesterov)
 
     return build
@@ -127,13 +139,22 @@ def adamw(
     layer_decay: float = 1.0,
     undecayed: Sequence[str] = TOKENS,
 ) -> Build:
-    """AdamW, with layer-wise rate decay for transformers."""
+    """AdamW, with layer-wise learning-rate decay for transformers.
+
+    Args:
+        lr: the learning rate before the schedule.
+        betas: decay rates of the running averages of the gradient and its square.
+        weight_decay: of all parameters but norms, biases and `undecayed` ones.
+        scales: factors of `lr` for submodules, such as {"neck": 0.1}.
+        layer_decay: see `parameter_groups`.
+        undecayed: names of further parameters without weight decay.
+    """
 
     def build(method: nn.Module) -> Optimizer:
         groups = parameter_groups(
             method, weight_decay, scales=scales, layer_decay=layer_decay, undecayed=undecayed
         )
-        return torch.optim.AdamW(_rated(groups, lr), lr, betas=betas)
+        return torch.optim.AdamW(_with_lr(groups, lr), lr, betas=betas)
 
     return build
 
@@ -141,12 +162,20 @@ def adamw(
 def from_timm(
     name: str, *, lr: float, weight_decay: float = 0.0, layer_decay: float = 1.0, **keywords: Any
 ) -> Build:
-    """Any optimizer that timm knows by name, such as "lamb"."""
+    """Any optimizer of timm by its name, such as "lamb".
+
+    Args:
+        name: as in `timm.optim.list_optimizers()`.
+        lr: the learning rate before the schedule.
+        weight_decay: of all parameters but norms, biases and tokens.
+        layer_decay: see `parameter_groups`.
+        keywords: of the optimizer.
+    """
 
     def build(method: nn.Module) -> Optimizer:
         from timm.optim import create_optimizer_v2
 
-        groups = _rated(parameter_groups(method, weight_decay, layer_decay=layer_decay), lr)
+        groups = _with_lr(parameter_groups(method, weight_decay, layer_decay=layer_decay), lr)
         optimizer: Optimizer = create_optimizer_v2(groups, opt=name, lr=lr, **keywords)
         return optimizer
 
@@ -154,24 +183,22 @@ def from_timm(
 
 
 class Wrapper(Optimizer):
-    """An optimizer around another one: groups, state and checkpoints are the inner one's."""
+    """Wraps an optimizer: groups, state and checkpoints are those of the inner optimizer."""
 
     def __init__(self, inner: Optimizer) -> None:
-        # Not Optimizer.__init__: it would copy the groups, which must stay shared with the inner
-        # optimizer.
+        # Not Optimizer.__init__: it would copy the groups, which must be shared with `inner`.
         self.inner = inner
         self.defaults = inner.defaults
 
-    # Optimizer's own would copy groups and state, and wrap `step` of this class anew for every
-    # instance.
+    # Optimizer's version would copy groups and state, and wrap `step` again for every instance.
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
 
-    def __getattr__(self, name: str) -> Any:  # of what is not here, such as hooks
-        if name == "inner":  # asked for by a copy that is not filled yet
+    def __getattr__(self, name: str) -> Any:  # everything else, such as hooks
+        if name == "inner":  # read while a copy is being made, before it has attributes
             raise AttributeError(name)
         return getattr(self.inner, name)
 
@@ -184,7 +211,7 @@ class Wrapper(Optimizer):
         return self.inner.state
 
     def parameters(self) -> list[Tensor]:
-        """Every parameter that has a gradient now."""
+        """Every parameter that has a gradient."""
         return [p for group in self.param_groups for p in group["params"] if p.grad is not None]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -214,7 +241,7 @@ class Clipped(Wrapper):
 def clipped(build: Build, *, norm: float) -> Build:
     """Clip the gradient's global norm to `norm` before every step."""
     if norm <= 0:
-        raise LongtailError(f"expected a positive norm to clip to, got {norm}")
+        raise LongtailError(f"the norm to clip to must be positive, got {norm}")
 
     def wrap(method: nn.Module) -> Optimizer:
         return Clipped(build(method), norm)

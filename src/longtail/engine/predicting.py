@@ -1,4 +1,4 @@
-"""Predictions of a method or a network, without disturbing its training."""
+"""Predictions of a method or a network during and after training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def predictor(
 ) -> Predict:
     """Turn a model in eval mode into a function from images to float32 outputs on the CPU, by name.
 
-    Computed in fp32, whatever training computes with: logits rounded to bf16 tie, ties go to the
+    Computed in fp32, whatever the precision of training: logits rounded to bf16 tie, ties go to the
     lower class index, and that is often the more frequent class.
 
     Args:

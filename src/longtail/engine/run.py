@@ -1,6 +1,4 @@
-"""A run is a folder. `fit` is idempotent: finished stages load, unfinished ones continue where they
-stopped.
-"""
+"""A run is a folder. `fit` is idempotent: it loads finished stages and continues unfinished ones."""
 
 from __future__ import annotations
 
@@ -31,11 +29,19 @@ from longtail.records.layout import RunFolder
 class Run:
     """Where a recipe trains: a folder, the seeds and the machine.
 
-    Without a machine it is the CPU with one thread, for all of the process;
-    `longtail.engine.machine.choose` takes what there is. `command` is what a person types to
-    continue. A dry run leaves nothing behind: "estimate" sends a few batches through every stage
-    and says what it would cost, "rehearse" none, so that what a later stage would refuse is refused
-    before the first has learnt for hours."""
+    Args:
+        folder: the run folder; created if it does not exist.
+        seed: of initial weights, batches and dropout.
+        view_seed: of augmentations; the default is `seed`.
+        machine: the default is the CPU with one thread, which applies to this process;
+            `longtail.engine.machine.choose` selects the fastest device.
+        save_minutes: minutes between two checkpoints within an epoch.
+        dry: a dry run writes no files. "estimate" trains a few batches of every stage and prints the
+            time that it would take; "rehearse" trains none, so that an error of a later stage is
+            raised before the first stage has trained for hours.
+        tensorboard: whether to write TensorBoard files.
+        command: the command that continues the run, for messages.
+    """
 
     def __init__(
         self,
@@ -58,41 +64,36 @@ class Run:
         self.machine, self.save_minutes = machine or Machine(), save_minutes
         self.dry, self.tensorboard, self.command = dry, tensorboard, command
         self.history: list[dict[str, Any]] = []  # one record per finished stage
-        self.pretraining: str | None = (
-            # Other data that the weights have seen; a recipe that begins with such weights says so
-            None
-        )
-        # Of the runs whose weights this one begins with, where they are known
+        # Other data that the initial weights were trained on; set by recipes that load such weights
+        self.pretraining: str | None = None
+        # Training minutes of the runs whose weights this one starts from, if known
         self.minutes_before: dict[str, float] = {}
-        # Keywords that had no effect, as a recipe says; the row does not name them
+        # Keywords that had no effect, as reported by the recipe; they are left out of the row
         self.unused: set[str] = set()
         # The recipe's keywords that differ from their defaults
         self.changed: Mapping[str, Any] = {}
-        self._begun: set[str] = set()  # the names of stages
+        self._fitted: set[str] = set()  # the names of stages
         self.machine.configure()
         seed_all(seed, "start")
 
     def fit(self, stage: Stage[B]) -> Method[B]:
-        """Train a stage to its end, or load it if that has happened; returns its method with the
-        kept weights.
-        """
+        """Train a stage, or load it if it is finished; return its method with the kept weights."""
         if stage.epochs < 1 or len(stage.data) < 1 or stage.accumulate < 1:
             raise LongtailError(
-                f"stage {stage.name!r}: expected at least one epoch, batch and accumulated batch, "
+                f"stage {stage.name!r}: epochs, batches and accumulate must be at least 1, "
                 f"got {stage.epochs}, {len(stage.data)} and {stage.accumulate}"
             )
         if stage.keep.average is not None and stage.keep.average not in stage.averages:
             raise LongtailError(
-                f"stage {stage.name!r} keeps the average {stage.keep.average!r}, but has only"
+                f"stage {stage.name!r} keeps the average {stage.keep.average!r}, but its averages are"
                 f" {sorted(stage.averages)}"
             )
-        if stage.name in self._begun:
+        if stage.name in self._fitted:
             raise LongtailError(
-                "expected stages of different names, for each has its folder, got two called"
-                f" {stage.name!r}: rename one"
+                f"two stages are called {stage.name!r}, and each needs a separate folder: rename one"
             )
-        self._begun.add(stage.name)
-        # So that two stages may be given the same ones
+        self._fitted.add(stage.name)
+        # Copies, so that two stages may be given the same averages
         stage = replace(stage, averages=deepcopy(dict(stage.averages)))
         self.machine.place_module(stage.method)
         if self.dry is None:
@@ -102,25 +103,25 @@ class Run:
         else:
             stage.optimizer(stage.method)
         stage.method.eval()
-        # Trained or loaded, the recipe goes on with the same random numbers: a fresh head is the
-        # same head.
+        # Whether trained or loaded, the recipe continues with the same random numbers, so that a new
+        # head has the same initial weights.
         seed_all(self.seed, stage.name, "after")
         return stage.method
 
     def write(self, path: Path, writer: Callable[[Path], None], *, replace: bool = False) -> None:
-        """Let a recipe write into the run's folder: call `writer(path)` unless there is a file.
+        """Write a file of the recipe into the run folder: call `writer(path)` unless it exists.
 
-        It is called in the first process alone, and not in a dry run: a recipe needs no guard.
-        Where `writer` writes several files, the path is that of the last one.
+        Only the first process writes, and a dry run never does, so recipes need no guard. If
+        `writer` writes several files, `path` is the last one.
         """
         if self.dry is None and processes.rank() == 0 and (replace or not path.exists()):
             writer(path)
 
     def ignore(self, keywords: Collection[str], *, given: str) -> None:
-        """Keep keywords that have no effect off the row, and refuse them where they were changed.
+        """Leave keywords that have no effect out of the row, and raise if they were changed.
 
-        They are refused in a dry run alone, which comes before every new run: a run that began
-        under older defaults may have them and is resumed.
+        It raises in a dry run only, which precedes every new run: a run that was started under
+        older defaults may have such keywords and is resumed.
         """
         self.unused.update(keywords)
         flags = [
@@ -137,7 +138,7 @@ class Run:
             raise LongtailError(f"{', '.join(flags)} {end.format(given)}")
 
     def will_train(self, stage: str) -> bool:
-        """Whether `fit` is going to train this stage: not in a dry run, nor once it is finished."""
+        """Whether `fit` will train this stage: not in a dry run, nor if it is finished."""
         return self.dry is None and not self.files.stage(stage).is_finished
 
     def _finish(self, stage: Stage[B]) -> None:
@@ -147,9 +148,8 @@ class Run:
             checkpoint.restore(stage.method, saved["method"], folder.checkpoint)
         elif folder.is_finished:
             raise LongtailError(
-                f"expected the weights of the finished stage {stage.name!r}, got no"
-                f" {folder.checkpoint}: bring it back, or delete {folder.path} to train the stage"
-                " again"
+                f"stage {stage.name!r} is finished, but {folder.checkpoint} is missing: restore it, or"
+                f" delete {folder.path} to train the stage again"
             )
         if not folder.is_finished:
             board = self.files.tensorboard(stage.name) if self.tensorboard else None
@@ -178,13 +178,13 @@ class Run:
         context, display, times = self._prepare(stage), Display(stage.name), []
         before = time.monotonic()
         for step in islice(train(context), 3):
-            step.outcome.loss.item()  # a device may still be at work
+            step.outcome.loss.item()  # waits for the device
             times.append(time.monotonic() - before)
             before, images = time.monotonic(), step.rows * processes.world_size()
         announce(context, display, images)
-        seconds = min(times[1:] or times)  # the first step also warms up
+        seconds = min(times[1:] or times)  # the first step includes warm-up
         total = seconds * stage.epochs * context.steps_per_epoch
         speed = f"{1000 * seconds:.0f} ms a step, {images / seconds:,.0f} images/s"
-        display.say(f"{stage.name}: {speed}: about {duration(total)}, evaluations apart")
+        display.say(f"{stage.name}: {speed}: about {duration(total)}, without evaluations")
         record = {"name": stage.name, "epochs": stage.epochs, "minutes": round(total / 60, 3)}
         self.history.append(record | {"keep": stage.keep.name, "best": None})

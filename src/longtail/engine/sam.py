@@ -1,4 +1,4 @@
-"""Sharpness-aware minimisation as an optimizer: two looks at one batch, one step."""
+"""Sharpness-aware minimisation as an optimizer: two passes over one batch, one step."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from longtail.errors import LongtailError
 
 
 @contextlib.contextmanager
-def _batch_statistics_kept(method: nn.Module) -> Iterator[None]:
+def _restore_batch_statistics(method: nn.Module) -> Iterator[None]:
     norms = [m for m in method.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     saved = [[buffer.clone() for buffer in m.buffers(recurse=False)] for m in norms]
     try:
         yield
     finally:
         for m, buffers in zip(norms, saved, strict=True):
-            for buffer, kept in zip(m.buffers(recurse=False), buffers, strict=True):
-                buffer.copy_(kept)
+            for buffer, previous in zip(m.buffers(recurse=False), buffers, strict=True):
+                buffer.copy_(previous)
 
 
 class SAM(Wrapper):
-    """Steps with the gradient at w + rho * g / |g| (Foret et al. 2021, algorithm 1) and reports the
-    look at w.
+    """Steps with the gradient at w + rho * g / |g|, and returns the outcome at w.
 
-    Weights come back from clones, for w + e - e is not w in floating point and processes would
-    drift apart; batch-norm statistics move in the first look only. The closure clears the gradient,
-    computes the loss and calls `backward`; in a loop of your own, seed it if both looks are to draw
-    the same dropout."""
+    Foret et al. 2021, algorithm 1. Weights are restored from clones: w + e - e is not w in floating
+    point, and processes would drift apart. Batch-norm statistics change in the first pass only. The
+    closure clears the gradient, computes the loss and calls `backward`; in your training loop, seed
+    it if both passes should draw the same dropout masks.
+    """
 
     def __init__(self, inner: Optimizer, method: nn.Module, rho: float) -> None:
         super().__init__(inner)
@@ -44,29 +44,29 @@ class SAM(Wrapper):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         if closure is None:
             raise LongtailError(
-                "SAM looks twice at a batch and needs a closure that computes the gradient: pass"
-                " one to step"
+                "SAM computes the gradient twice and needs a closure: pass one that clears the"
+                " gradient, computes the loss and calls backward to step"
             )
         with torch.enable_grad():
-            clean = closure()
-        moved = self.parameters()
-        gradients = [p.grad for p in moved if p.grad is not None]
+            outcome = closure()
+        parameters = self.parameters()
+        gradients = [p.grad for p in parameters if p.grad is not None]
         norm = torch.stack(torch._foreach_norm(gradients)).norm()
-        saved = [p.clone() for p in moved]
-        torch._foreach_add_(moved, torch._foreach_mul(gradients, self.rho / (norm + 1e-12)))
+        saved = [p.clone() for p in parameters]
+        torch._foreach_add_(parameters, torch._foreach_mul(gradients, self.rho / (norm + 1e-12)))
         try:
-            with torch.enable_grad(), _batch_statistics_kept(self.method):
+            with torch.enable_grad(), _restore_batch_statistics(self.method):
                 closure()
-        finally:  # also where the second look fails and the caller goes on
-            torch._foreach_copy_(moved, saved)
+        finally:  # also if the second pass fails and the caller continues
+            torch._foreach_copy_(parameters, saved)
         self.inner.step()
-        return clean
+        return outcome
 
 
 def sam(build: Build, *, rho: float) -> Build:
     """Seek flat minima: wrap any optimizer with sharpness-aware minimisation of radius `rho`."""
     if rho <= 0:
-        raise LongtailError(f"expected a positive radius rho, got {rho}")
+        raise LongtailError(f"rho must be positive, got {rho}")
 
     def wrap(method: nn.Module) -> Optimizer:
         return SAM(build(method), method, rho)

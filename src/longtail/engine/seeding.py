@@ -1,4 +1,4 @@
-"""Randomness as an argument: every draw of a step is a function of (seed, stage, step, rank)."""
+"""Seeding: every random number of a step is a function of (seed, stage, step, rank)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def seed_all(*parts: object) -> None:
     True
     """
     seed = int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "big")
-    # Not torch.manual_seed, which formats a stack trace for devices that are not there: a
-    # millisecond, at every step.
+    # Not torch.manual_seed, which formats a stack trace for missing devices: a millisecond at every
+    # step.
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)

@@ -1,4 +1,4 @@
-"""One stage being trained in its folder: journal, display, checkpoints, and what was best so far."""
+"""Training of one stage in its folder: journal, display, checkpoints, and the best weights."""
 
 from __future__ import annotations
 
@@ -26,11 +26,19 @@ from longtail.records.documents import write_document
 from longtail.records.layout import StageFolder
 
 JOURNAL_EVERY = 100  # steps between two lines within an epoch
-SAVE_SECONDS = 5.0  # between the checkpoints of two epochs: shorter epochs are not all saved
+SAVE_SECONDS = 5.0  # at least, between the checkpoints of two epochs
 
 
 class Session:
-    """Trains a stage from wherever its folder says it is."""
+    """Trains a stage, from the start or from a checkpoint.
+
+    Args:
+        context: the stage with its optimizer.
+        folder: of the stage.
+        save_minutes: minutes between two checkpoints within an epoch.
+        command: the command that continues the run, for messages.
+        tensorboard: the folder for TensorBoard files, if any.
+    """
 
     def __init__(
         self,
@@ -46,64 +54,62 @@ class Session:
         self.display, self.meter = Display(context.stage.name), Meter()
         self.kept: dict[str, Any] = {"value": None, "epoch": None, "weights": {}}
         self.step, self.seconds, self.journal_length = 0, 0.0, 0
-        self.asked_to_stop = False
+        self.stop_requested = False
         self.first = processes.rank() == 0
 
     def resume(self, saved: Mapping[str, Any]) -> None:
-        """Take over optimizer, averages, means and position from a checkpoint (the method has its
-        weights already).
-        """
+        """Restore optimizer, averages, means and position; the method has its weights already."""
         self.context.optimizer.load_state_dict(saved["optimizer"])
         for name, average in self.stage.averages.items():
             average.load_state_dict(saved["averages"][name])
-        # Earlier versions saved the first process's
+        # Earlier versions saved the meter of the first process only
         meters = saved.get("meters") or [saved["meter"]]
-        # Of another number of processes, some begin their means anew
+        # With more processes than before, the new ones start with empty means
         if processes.rank() < len(meters):
             self.meter.load_state_dict(meters[processes.rank()])
         self.kept, self.step = dict(saved["kept"]), saved["step"]
         self.seconds, self.journal_length = saved["seconds"], saved["journal"]
 
     def train(self) -> None:
-        """Train to the end, or until asked to stop."""
+        """Train to the end, or until a stop is requested."""
         for _ in self.steps():
             pass
         self._complete()
-        if self.asked_to_stop:
+        if self.stop_requested:
             raise Stopped(
                 f"stopped after stage {self.stage.name!r}, which is complete. Continue with:"
                 f" {self.command}"
             )
 
     def steps(self) -> Iterator[Clock]:
-        """Train, handing over the time of each step once it is recorded and, where due, saved."""
-        self._began = self._saved = time.monotonic()
+        """Train, and yield the clock of each step once it is recorded and, if due, saved."""
+        self._started = self._saved = time.monotonic()
         self._has_saved = False
-        began_at, images = self.step, 0
+        first_step, images = self.step, 0
         path = self.folder.journal if self.first else None
         self.journal = Journal(
             path, length=self.journal_length, tensorboard=self.tensorboard if self.first else None
         )
         try:
             with listening() as request:
-                for clock, outcome, rows in train(self.context, step=began_at):
-                    if clock.step == began_at:
+                for clock, outcome, rows in train(self.context, step=first_step):
+                    if clock.step == first_step:
                         announce(
                             self.context,
                             self.display,
                             rows * processes.world_size(),
-                            after=began_at,
+                            after=first_step,
                         )
-                    # The last step of an epoch may have fewer
+                    # The last step of an epoch may have fewer rows
                     images = max(images, rows * processes.world_size())
                     self.step = clock.step + 1
                     self._record(clock, outcome, images)
-                    stop, due = self._agreed(request.made, self._save_due(clock))
+                    stop, due = self._any_rank(request.made, self._save_due(clock))
                     if stop or due or self._epoch_ended:
                         self._check_finite(clock)
                     if stop or due:
                         self._save()
-                    self.asked_to_stop = stop
+                    self.stop_requested = stop
                     if stop and self.step < clock.steps:
                         raise Stopped(
                             f"stopped after step {self.step} of {clock.steps} (epoch"
@@ -120,12 +126,12 @@ class Session:
 
     @property
     def _elapsed(self) -> float:
-        return self.seconds + time.monotonic() - self._began
+        return self.seconds + time.monotonic() - self._started
 
     def _save_due(self, clock: Clock) -> bool:
-        """Whether to save: every `save_minutes`, and at an epoch's end unless one was just saved.
+        """Whether to save: every `save_minutes`, and at the end of an epoch unless just saved.
 
-        The first epoch's end and the last one's always are.
+        The ends of the first and of the last epoch are always saved.
         """
         wait = 60 * self.save_minutes
         if self._epoch_ended:
@@ -133,14 +139,14 @@ class Session:
             wait = -1.0 if always else min(wait, SAVE_SECONDS)
         return time.monotonic() - self._saved > wait
 
-    def _agreed(self, *wishes: bool) -> tuple[bool, ...]:
-        return tuple(processes.any_rank(wish, self.context.machine.device) for wish in wishes)
+    def _any_rank(self, *flags: bool) -> tuple[bool, ...]:
+        return tuple(processes.any_rank(flag, self.context.machine.device) for flag in flags)
 
     def _record(self, clock: Clock, outcome: Outcome, images: int) -> None:
         self.meter.add(outcome, clock)
-        rate = max(group["lr"] for group in self.context.optimizer.param_groups)
+        lr = max(group["lr"] for group in self.context.optimizer.param_groups)
         if self.display.due():
-            self.display.show(clock, self.meter.means(), rate=rate, images=images)
+            self.display.show(clock, self.meter.means(), lr=lr, images=images)
         if not self._epoch_ended and self.step % JOURNAL_EVERY:
             return
         kind = "epoch" if self._epoch_ended else "steps"
@@ -148,7 +154,7 @@ class Session:
             "kind": kind,
             "epoch": clock.epoch + 1,
             "step": self.step,
-            "rate": rate,
+            "rate": lr,
         }
         line |= mean_over_processes(self.meter.means())
         if self._epoch_ended:
@@ -160,7 +166,7 @@ class Session:
             self._keep_best(results, clock)
             self.meter = Meter()
             self.display.milestone(
-                _sentence(self.stage, clock, line), final=self.step == clock.steps
+                _epoch_summary(self.stage, clock, line), final=self.step == clock.steps
             )
         line |= {
             "seconds": round(self._elapsed, 2),
@@ -169,7 +175,7 @@ class Session:
         self.journal.write(line)
 
     def _evaluate(self, clock: Clock) -> dict[str, float]:
-        """Judge the raw weights as "val/...", and each average as "NAME/val/..."."""
+        """Evaluate the current weights as "val/...", and each average as "NAME/val/..."."""
         stage = self.stage
         if not stage.evals or not stage.evaluate(clock):
             return {}
@@ -182,7 +188,7 @@ class Session:
         }
         for prefix, weights in {"": {}, **variants}.items():
             if prefix and not weights:
-                continue  # an average that has not begun
+                continue  # an average without an update so far
             with temporary_weights(stage.method, weights):
                 for name, evaluator in stage.evals.items():
                     results |= {
@@ -195,19 +201,19 @@ class Session:
         metric = self.stage.keep.best
         name = _kept_average(self.stage)
         if metric is None or not results or (name and not self.stage.averages[name].weights()):
-            return  # nothing was judged, or the average has not begun
+            return  # nothing was evaluated, or the average has no update so far
         if metric not in results:
             raise LongtailError(
-                f"stage {self.stage.name!r} keeps the best {metric!r}, but its evaluations are:"
+                f"stage {self.stage.name!r} keeps the best {metric!r}, but its metrics are:"
                 f" {', '.join(results)}"
             )
         sign = 1.0 if self.stage.keep.higher_is_better else -1.0
-        # What is not a number is never the best
+        # NaN is never the best
         if sign * results[metric] > (
             -math.inf if self.kept["value"] is None else sign * self.kept["value"]
         ):
-            # All of the method's state, for what it answers may depend on prototypes, queues or a
-            # copy that follows.
+            # All of the method's state: predictions may depend on prototypes, queues or a momentum
+            # copy.
             weights = {
                 **self.stage.method.state_dict(),
                 **(self.stage.averages[name].weights() if name else {}),
@@ -219,13 +225,13 @@ class Session:
             }
 
     def _check_finite(self, clock: Clock) -> None:
-        """Refuse to go on, and to save, after a finite loss whose gradient was not."""
+        """Raise, before saving, if a gradient that was not finite has reached the weights."""
         if nonfinite := [
             name
             for name, tensor in self.stage.method.named_parameters()
             if not tensor.isfinite().all()
         ]:
-            message = f"{len(nonfinite)} of them, such as {nonfinite[0]}"
+            message = f"{len(nonfinite)} parameter tensor(s), such as {nonfinite[0]}"
             raise diverged("the weights", clock, message)
 
     def _save(self) -> None:
@@ -253,13 +259,13 @@ class Session:
         keep = self.stage.keep
         if (keep.average or keep.best) and not self.kept["weights"]:
             never = (
-                f"the average {keep.average!r} never began"
+                f"the average {keep.average!r} was never updated"
                 if keep.average
                 else f"{keep.best!r} was never measured"
             )
             raise LongtailError(
                 f"stage {self.stage.name!r} keeps {keep.name}, but {never}: train for more epochs,"
-                " or keep the last"
+                " or keep the last epoch"
             )
         best = (
             {"metric": keep.best, "epoch": self.kept["epoch"], "value": self.kept["value"]}
@@ -280,8 +286,9 @@ class Session:
 
 
 def announce(context: StageContext, display: Display, images: int, *, after: int = 0) -> None:
-    """Say what this stage trains and how; `images` is how many a step sees over all batches and
-    processes.
+    """Print what this stage trains and how.
+
+    `images` is the number of images of a step, over all batches and processes.
     """
     stage = context.stage
     batches = min(stage.accumulate, len(stage.data))
@@ -291,7 +298,7 @@ def announce(context: StageContext, display: Display, images: int, *, after: int
     trainable = sum(p.numel() for p in stage.method.parameters() if p.requires_grad)
     display.say(
         f"{stage.name}: {trainable / 1e6:.2f} M parameters, {stage.epochs} epochs x"
-        f" {context.steps_per_epoch} steps, effective batch {images} ({' x '.join(factors)}), rate"
+        f" {context.steps_per_epoch} steps, effective batch {images} ({' x '.join(factors)}), lr"
         f" {max(context.base_lrs):g}, {context.machine.device} {context.machine.precision},"
         f" {context.machine.threads} threads"
         + (f"; continuing after step {after}" if after else "")
@@ -299,16 +306,18 @@ def announce(context: StageContext, display: Display, images: int, *, after: int
 
 
 def _kept_average(stage: Stage[Any]) -> str | None:
-    """The average whose weights a stage means to keep, if any: "ema" of `average("ema")` and of
-    `best("ema/val/balanced")`.
+    """The average whose weights a stage keeps, if any.
+
+    It is "ema" for both `average("ema")` and `best("ema/val/balanced")`.
     """
     name = stage.keep.average or (stage.keep.best or "").partition("/")[0]
     return name if name in stage.averages else None
 
 
-def _sentence(stage: Stage[Any], clock: Clock, line: Mapping[str, Any]) -> str:
-    """The epoch's terms, and the evaluations of the weights that the stage means to keep; those of
-    single heads are in the journal.
+def _epoch_summary(stage: Stage[Any], clock: Clock, line: Mapping[str, Any]) -> str:
+    """Describe an epoch: its terms, and the evaluations of the weights that the stage keeps.
+
+    The evaluations of single heads are in the journal only.
     """
     name = _kept_average(stage)
     kept = f"{name}/" if name else ""
@@ -317,10 +326,14 @@ def _sentence(stage: Stage[Any], clock: Clock, line: Mapping[str, Any]) -> str:
         for name, value in line.items()
         if name.startswith("terms/")
     }
-    judged = [name for name in line if any(name.startswith(f"{kept}{own}/") for own in stage.evals)]
+    metrics = [
+        name
+        for name in line
+        if any(name.startswith(f"{kept}{evaluator}/") for evaluator in stage.evals)
+    ]
     shown |= {
         name.removeprefix(kept): line[name]
-        for name in judged
+        for name in metrics
         if name.removeprefix(kept).count("/") == 1
     }
     numbers = [f"{name} {value:.3f}" for name, value in shown.items()]

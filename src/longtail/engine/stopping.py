@@ -1,4 +1,4 @@
-"""Asking a run to stop: SIGTERM and Ctrl-C save first."""
+"""Stopping a run with SIGTERM or Ctrl-C, which saves first."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from types import FrameType
 
 
 class Stopped(Exception):
-    """Training was asked to stop and has saved. The message says how to continue."""
+    """Training was stopped and is saved. The message says how to continue."""
 
 
 class Request:
-    """Becomes true when someone asks to stop."""
+    """A signal handler that records the request to stop in `made`."""
 
     def __init__(self) -> None:
         self.made = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.made = True
-        # A second time means now
+        # The second signal stops at once
         signal.signal(
             number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler
         )
@@ -29,14 +29,16 @@ class Request:
 
 @contextlib.contextmanager
 def listening() -> Iterator[Request]:
-    """Turn SIGTERM and Ctrl-C into a request that the loop reads between two steps."""
+    """Turn SIGTERM and Ctrl-C into a request that the training loop checks after each step."""
     request = Request()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    before = {number: signal.signal(number, request) for number in (signal.SIGTERM, signal.SIGINT)}
+    previous = {
+        number: signal.signal(number, request) for number in (signal.SIGTERM, signal.SIGINT)
+    }
     try:
         yield request
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
