@@ -42,7 +42,7 @@ def test_a_part_can_learn_at_its_own_rate() -> None:
         ).items()
     }
     assert {name for name, value in scales.items() if value == 0.1} == {"head.weight", "head.bias"}
-    with pytest.raises(ValueError, match="names 'haed', .*: known are head, trunk"):
+    with pytest.raises(ValueError, match=r"names 'haed', .*: known are head, trunk"):
         parameter_groups(method, 0.1, scales={"haed": 0.1})
 
 

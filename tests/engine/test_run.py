@@ -348,7 +348,7 @@ def test_a_rehearsal_learns_nothing_writes_nothing_and_refuses_what_a_later_stag
         Stage(name="pretrain", method=method, data=ToyBatches(), epochs=9, optimizer=sgd(lr=0.1))
     )
     assert digest(first) == before
-    with pytest.raises(ValueError, match="names 'neck', .*: known are head, trunk"):
+    with pytest.raises(ValueError, match=r"names 'neck', .*: known are head, trunk"):
         run.fit(
             Stage(
                 name="finetune",

@@ -56,7 +56,7 @@ def test_class_weights_follow_the_clock() -> None:
 
 @pytest.mark.parametrize(("plain", "attended"), [(0.5, 0.5), (1.5, 1.5), (0.0, 1.0), (1.5, 0.0)])
 def test_streams_are_terms_and_those_of_weight_zero_notes(plain: float, attended: float) -> None:
-    neck = Streams(BatchFormer(16, dropout=0.0), plain=plain, attended=attended)
+    neck = Streams(BatchFormer(16, dropout=0.0), plain_weight=plain, batchformer_weight=attended)
     method = Classify(
         network(),
         Linear(16, 3),

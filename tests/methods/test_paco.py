@@ -84,7 +84,7 @@ def test_the_copy_follows_slowly_and_has_no_gradient() -> None:
 def test_batchformer_stands_in_both_branches_and_keys_are_remembered_plain(
     plain: float, attended: float
 ) -> None:
-    neck = Streams(BatchFormer(16, dropout=0.0), plain=plain, attended=attended)
+    neck = Streams(BatchFormer(16, dropout=0.0), plain_weight=plain, batchformer_weight=attended)
     method, given = paco(neck=neck), batch()
     outcome = method(given, CLOCK)
     features, key = method.query.network(given["view1"]), method.key.network(given["view2"])

@@ -89,7 +89,9 @@ def test_the_loss_is_the_published_one(step: int) -> None:
 def test_each_stream_has_the_whole_loss_and_experts_share_one_batchformer(
     plain: float, attended: float
 ) -> None:
-    neck = Streams(BatchFormer(24, heads=1, dropout=0.0), plain=plain, attended=attended)
+    neck = Streams(
+        BatchFormer(24, heads=1, dropout=0.0), plain_weight=plain, batchformer_weight=attended
+    )
     method, given = ride(neck=neck), batch()
     outcome = method(given, Clock(0, 10, 0, 1))
     parts = method.network(given["image"]).chunk(3, 1)

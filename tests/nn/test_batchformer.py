@@ -96,8 +96,8 @@ def test_gradient_crosses_the_batch() -> None:
     [
         ({"dim": 10}, "got dim 10 and heads 4"),
         ({"dim": 8, "layers": 0}, "at least one layer"),
-        ({"dim": 8, "attention": "row"}, "attention batch or self"),
-        ({"dim": 8, "scope": "world"}, "scope local or global"),
+        ({"dim": 8, "attention": "row"}, "attention must be 'batch' or 'self'"),
+        ({"dim": 8, "scope": "world"}, "scope 'local' or 'global'"),
     ],
 )
 def test_bad_settings_are_refused(keywords: dict[str, Any], message: str) -> None:
@@ -107,14 +107,14 @@ def test_bad_settings_are_refused(keywords: dict[str, Any], message: str) -> Non
 
 def test_rows_that_do_not_fit_are_refused_also_in_eval() -> None:
     for batchformer in (BatchFormer(8), BatchFormer(8).eval()):
-        with pytest.raises(ValueError, match=r"aligned tensors of 4 rows.*got shape \(3,\)"):
+        with pytest.raises(ValueError, match=r"aligned tensors must have 4 rows.*got shape \(3,\)"):
             batchformer(torch.randn(4, 8), torch.arange(3))
         with pytest.raises(ValueError, match=r"expected features \(N, 8\), got \(4, 7\)"):
             batchformer(torch.randn(4, 7))
 
 
 def test_streams_name_and_weigh_their_rows() -> None:
-    neck = Streams(BatchFormer(8), plain=0.25, attended=2.0)
+    neck = Streams(BatchFormer(8), plain_weight=0.25, batchformer_weight=2.0)
     features, streams, (target,) = neck(torch.randn(3, 8), torch.arange(3))
     assert {name: (stream.rows, stream.weight) for name, stream in streams.items()} == {
         "plain": (slice(0, 3), 0.25),
@@ -132,17 +132,19 @@ def test_streams_are_the_identity_in_eval() -> None:
 
 def test_a_batchformer_without_loss_is_frozen() -> None:
     assert not any(
-        p.requires_grad for p in Streams(BatchFormer(8), plain=1.5, attended=0.0).parameters()
+        p.requires_grad
+        for p in Streams(BatchFormer(8), plain_weight=1.5, batchformer_weight=0.0).parameters()
     )
     assert all(
-        p.requires_grad for p in Streams(BatchFormer(8), plain=0.0, attended=1.0).parameters()
+        p.requires_grad
+        for p in Streams(BatchFormer(8), plain_weight=0.0, batchformer_weight=1.0).parameters()
     )
 
 
 @pytest.mark.parametrize(("plain", "attended"), [(-1.0, 1.0), (0.0, 0.0)])
 def test_weights_without_a_loss_are_refused(plain: float, attended: float) -> None:
     with pytest.raises(ValueError, match="one of them positive"):
-        Streams(BatchFormer(8), plain=plain, attended=attended)
+        Streams(BatchFormer(8), plain_weight=plain, batchformer_weight=attended)
 
 
 def test_it_drops_into_a_plain_loop_with_a_timm_model() -> None:

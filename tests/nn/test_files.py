@@ -28,13 +28,13 @@ def test_a_network_comes_back_with_its_classes(folder: Path) -> None:
 
 
 def test_what_is_not_a_model_is_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="expected a finished run, got no network at"):
+    with pytest.raises(ValueError, match="there is no trained network at"):
         files.read(tmp_path / "nowhere")
     (folder / "model.safetensors").write_bytes(b"half")
-    with pytest.raises(ValueError, match="got others or a part"):
+    with pytest.raises(ValueError, match="are incomplete, or not those of the network"):
         files.read(folder)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match="expected the weights of the run, got nothing"):
+    with pytest.raises(ValueError, match="are missing: restore the file"):
         files.read(folder)
 
 

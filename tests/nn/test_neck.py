@@ -14,7 +14,7 @@ def test_no_neck_is_one_stream_of_all_rows() -> None:
 
 def test_no_neck_may_scale_the_loss() -> None:
     assert PassThrough(1.5)(torch.randn(3, 4)).rows.tolist() == [1.5] * 3
-    with pytest.raises(ValueError, match="positive weight for the loss, got 0"):
+    with pytest.raises(ValueError, match="must be positive, got 0"):
         PassThrough(0.0)
 
 

@@ -103,7 +103,7 @@ def test_a_pretrained_network_is_rebuilt_without_fetching(monkeypatch: pytest.Mo
 def test_missing_pretrained_weights_are_said_clearly() -> None:
     with pytest.raises(
         ValueError,
-        match=r"expected pretrained weights of mixer_s32_224, got: No pretrained.*--weights random",
+        match=r"cannot load the pretrained weights of mixer_s32_224: No pretrained.*--weights random",
     ):
         build({"name": "timm:mixer_s32_224", "pretrained": True})
 
@@ -269,5 +269,7 @@ def test_what_is_no_network_of_ones_own_is_refused(
 
 
 def test_a_module_that_is_not_there_is_said() -> None:
-    with pytest.raises(ValueError, match=r"No module named 'not_here'.*Run from its folder"):
+    with pytest.raises(
+        ValueError, match=r"No module named 'not_here'.*Run the command from the folder"
+    ):
         build("not_here:network", trust=True)

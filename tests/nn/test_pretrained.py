@@ -74,7 +74,7 @@ def test_a_network_begins_with_cached_weights_and_asks_nobody(
 
 def test_a_broken_file_in_the_cache_is_told(cache: Path) -> None:
     put(cache, {"x": torch.zeros(1)}).write_bytes(b"broken")
-    with pytest.raises(ValueError, match=f"expected pretrained weights of {MODEL}, got"):
+    with pytest.raises(ValueError, match=f"cannot load the pretrained weights of {MODEL}"):
         build({"name": f"timm:{MODEL}", "size": 64, "pretrained": True})
 
 

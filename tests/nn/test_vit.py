@@ -16,9 +16,9 @@ def test_the_patch_grows_with_the_image(size: int, patch: int) -> None:
 @pytest.mark.parametrize(
     ("size", "patch", "advice"),
     [
-        (15, 2, "take size 14 or 16, or a patch that divides 15"),
-        (8, 16, "take size 16, or a patch"),
-        (8, 0, "take a patch that divides 8"),
+        (15, 2, "choose size 14 or 16, or a patch that divides 15"),
+        (8, 16, "choose size 16, or a patch"),
+        (8, 0, "choose a patch that divides 8"),
     ],
 )
 def test_a_size_that_the_patch_does_not_divide_is_refused_with_others(
@@ -42,7 +42,7 @@ def test_an_unknown_way_to_pool_names_the_known_ones() -> None:
     with pytest.raises(
         ValueError,
         match=(
-            r"unknown way to pool 'average': did you mean avg.* Known: avg, avg_norm, token, tokens"
+            r"unknown pooling mode 'average': did you mean avg.* Known: avg, avg_norm, token, tokens"
         ),
     ):
         vit_mini(8, width=16, depth=1, pool="average")
@@ -72,7 +72,7 @@ def test_a_distillation_token_stands_beside_the_class_token() -> None:
     tokens = network.transformer.forward_features(image)  # type: ignore[operator]
     assert tokens.shape == (2, 66, 16)
     assert torch.equal(network(image), torch.cat([tokens[:, 0], tokens[:, 1]], 1))
-    with pytest.raises(ValueError, match="transformer with a distillation token, got one without"):
+    with pytest.raises(ValueError, match="has no distillation token"):
         Tokens(vit_mini(8, width=16, depth=1))
 
 

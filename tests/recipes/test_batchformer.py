@@ -35,7 +35,7 @@ def test_keywords_become_streams(
 ) -> None:
     own = batchformer_neck(8, use, **given)
     assert isinstance(own, Streams)
-    assert (own.plain, own.attended) == weights
+    assert (own.plain_weight, own.batchformer_weight) == weights
     assert own.batchformer.attention == ("self" if use == "self" else "batch")
     assert len(own.batchformer.layers) == given.get("layers", 1)
     assert lr_scales(own, 0.1) == ({"neck": 0.1} if trains else {})
@@ -66,7 +66,7 @@ def test_what_would_be_ignored_is_refused() -> None:
 
 
 def test_a_dim_that_heads_do_not_divide_is_refused() -> None:
-    with pytest.raises(ValueError, match="dim divisible by heads, got dim 10 and heads 4"):
+    with pytest.raises(ValueError, match="divisible by heads, got dim 10 and heads 4"):
         batchformer_neck(10, "on")
 
 

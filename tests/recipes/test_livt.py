@@ -132,7 +132,7 @@ def test_a_dry_run_goes_through_both_stages_and_writes_nothing(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("keywords", "said"),
     [
-        ({"patch": 3}, "size 8 and patch 3: take size 6 or 9, or a patch that divides 8"),
+        ({"patch": 3}, "size 8 and patch 3: choose size 6 or 9, or a patch that divides 8"),
         ({"mask": 1.0}, "mask ratio between 0 and 1, got 1.0"),
         ({"mask": 0.9}, "some of 4 patches and not all"),
         ({"network": "fast_cnn"}, "fast_cnn has no keyword patch"),
@@ -142,10 +142,7 @@ def test_a_dry_run_goes_through_both_stages_and_writes_nothing(tmp_path: Path) -
         ({"network": "resnet32"}, "vision transformers have them, such as vit_mini"),
         (
             {"network": "timm:deit_tiny_distilled_patch16_224"},
-            (
-                "expected a plain vision transformer, such as timm:vit_base_patch16_224, got"
-                " deit_tiny_distilled_patch16_224"
-            ),
+            ("deit_tiny_distilled_patch16_224 is not a plain vision transformer"),
         ),
         ({"pretrain_size": 32, "patch": 16}, "size 8 and patch 16"),
         ({"patch": 0}, "size 8 and patch 0"),
@@ -517,7 +514,7 @@ def test_both_stages_have_the_settings_of_the_paper(
 def test_a_size_that_the_encoders_patch_does_not_divide_is_refused_with_sizes_that_it_does(
     pretrained: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match="got size 15 and patch 4: take size 12 or 16, or"):
+    with pytest.raises(ValueError, match="got size 15 and patch 4: choose size 12 or 16, or"):
         train(
             "livt",
             "digits-lt",

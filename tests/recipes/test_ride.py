@@ -90,7 +90,7 @@ def test_resnet_experts_with_a_cosine_rate_on_rotated_views(tmp_path: Path) -> N
     [
         ({"experts": 1}, "expected at least two experts, got 1"),
         ({"network": "vit_mini"}, r"network to be fast_cnn \| resnet32, got 'vit_mini'"),
-        ({"init": "nowhere"}, "expected a finished run, got no network at nowhere"),
+        ({"init": "nowhere"}, "there is no trained network at nowhere"),
         ({"teacher": "nowhere"}, "expected a run folder, got nothing at nowhere"),
     ],
 )

@@ -199,7 +199,9 @@ def test_a_folder_that_cannot_be_loaded_says_why(copied: Path, tmp_path: Path, k
         "empty": "empty",
         "newer row": "newer",
         "newer spec": "newer",
-        "no weights": "nothing at",
+        "truncated": "incomplete",
+        "other network": "not those of the network",
+        "no weights": "are missing",
     }
     with pytest.raises(ValueError, match=words.get(kind, "expected")):
         load(copied, device="cpu")

@@ -171,7 +171,7 @@ CASES = [
             vit(),
             Linear(16, 5),
             CrossEntropy(),
-            neck=Streams(BatchFormer(16, layers=2), plain=0.0, attended=1.0),
+            neck=Streams(BatchFormer(16, layers=2), plain_weight=0.0, batchformer_weight=1.0),
         ),
     ),
     Case(
@@ -180,7 +180,7 @@ CASES = [
             cnn(),
             Linear(32, 5),
             CrossEntropy(),
-            neck=Streams(BatchFormer(32), plain=1.5, attended=0.0),
+            neck=Streams(BatchFormer(32), plain_weight=1.5, batchformer_weight=0.0),
         ),
     ),
     Case(

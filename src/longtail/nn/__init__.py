@@ -1,4 +1,4 @@
-"""Networks and their parts that timm lacks."""
+"""Networks, heads, necks and other parts that timm does not have."""
 
 from longtail.nn.batchformer import BatchFormer as BatchFormer
 from longtail.nn.batchformer import Streams as Streams

@@ -1,4 +1,4 @@
-"""Several experts on one trunk: RIDE's networks (Wang et al., ICLR 2021)."""
+"""Networks with several experts on a shared trunk (RIDE, Wang et al., ICLR 2021)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from longtail.nn import fast_cnn, resnet_cifar
 
 
 class Experts(nn.Module):
-    """Early layers that all experts share, and later ones of their own; their features stand side
-    by
-    side.
+    """A trunk that all experts share, and one branch per expert; their features are concatenated.
 
-    `longtail.nn.CosineExperts` is the head for them: it gives each expert a classifier and averages
-    the logits.
+    `longtail.nn.CosineExperts` is the head for them: it has a classifier for each expert and
+    averages the logits.
 
     >>> experts = Experts(nn.Identity(), [nn.Linear(4, 2) for _ in range(3)])
     >>> experts(torch.zeros(5, 4)).shape
@@ -37,12 +35,13 @@ class Experts(nn.Module):
 def resnet32_experts(
     size: int, *, experts: int = 3, width: int = 16, slim: float = 0.75
 ) -> nn.Module:
-    """ResNet-32 whose last two stages exist once for each expert, `slim` times as wide: 24 and 48
-    channels in RIDE.
+    """ResNet-32 with the last two stages repeated for each expert, `slim` times as wide.
+
+    RIDE has 24 and 48 channels.
     """
     two, four = _slimmed(experts, slim, 2 * width, 4 * width)
-    whole = resnet_cifar.CifarResNet(5, width)
-    trunk = nn.Sequential(whole.stem, *whole.stages[:5])
+    full = resnet_cifar.CifarResNet(5, width)
+    trunk = nn.Sequential(full.stem, *full.stages[:5])
     branches = [_resnet_branch(width, two, four) for _ in range(experts)]
     return Experts(trunk, branches)
 
@@ -50,10 +49,10 @@ def resnet32_experts(
 def fast_cnn_experts(
     size: int, *, experts: int = 3, width: int = 32, slim: float = 0.75
 ) -> nn.Module:
-    """The fast CNN whose last two blocks exist once for each expert, `slim` times as wide."""
+    """The fast CNN with the last two blocks repeated for each expert, `slim` times as wide."""
     (four,) = _slimmed(experts, slim, 4 * width)
-    whole = fast_cnn.FastCNN(size, width=width)
-    trunk = nn.Sequential(whole.border, whole.stem, whole.blocks[0])
+    full = fast_cnn.FastCNN(size, width=width)
+    trunk = nn.Sequential(full.border, full.stem, full.blocks[0])
     branches = [
         nn.Sequential(
             fast_cnn.Block(width, four),
@@ -69,11 +68,11 @@ def fast_cnn_experts(
 def _slimmed(experts: int, slim: float, *widths: int) -> list[int]:
     if experts < 2:
         raise LongtailError(
-            f"expected at least two experts, got {experts}: one alone is the plain network"
+            f"expected at least two experts, got {experts}: use the plain network for one"
         )
     if not 0 < slim <= 1:
         raise LongtailError(
-            f"expected experts of a width in (0, 1] of the plain network's, got slim {slim}"
+            f"slim, the relative width of the experts, must be in (0, 1], got {slim}"
         )
     return [max(1, round(slim * width)) for width in widths]
 

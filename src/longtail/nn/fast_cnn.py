@@ -1,4 +1,4 @@
-"""A small three-stage network that learns much in few minutes on a CPU."""
+"""A small three-stage network that trains in minutes on a CPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Block(nn.Module):
 
     def __init__(self, before: int, after: int) -> None:
         super().__init__()
-        # Pooling stands before the norm, so that norm and GELU work on a quarter of the pixels.
+        # Pooling comes before the norm, so that norm and GELU process a quarter of the pixels.
         self.down = nn.Sequential(
             nn.Conv2d(before, after, 3, 1, 1, bias=False),
             nn.MaxPool2d(2),
@@ -22,13 +22,13 @@ class Block(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features at half the side."""
+        """Features at half the height and width."""
         x = self.down(x)
         return x + self.residual(x)  # type: ignore[no-any-return]
 
 
 class FastCNN(nn.Module):
-    """A 2x2 stem, three blocks of `width`, 4 `width` and 4 `width` channels, and a global maximum.
+    """A 2x2 stem, three blocks of `width`, 4 `width` and 4 `width` channels, and global max pooling.
 
     Its head has no bias and divides the logits by four: `Linear(dim, classes, bias=False,
     scale=0.25)`.
@@ -40,8 +40,8 @@ class FastCNN(nn.Module):
 
     def __init__(self, size: int, *, width: int = 32) -> None:
         super().__init__()
-        # The stem takes one pixel and the blocks halve three times: at least nine pixels, so
-        # smaller images get a black border.
+        # The stem removes one pixel and the blocks halve three times: images of fewer than nine
+        # pixels get a black border.
         self.border = nn.ZeroPad2d((0, max(0, 9 - size)) * 2)
         self.stem = nn.Sequential(nn.Conv2d(3, width // 2, 2), nn.GELU())
         self.blocks = nn.Sequential(
@@ -54,5 +54,5 @@ class FastCNN(nn.Module):
 
 
 def fast_cnn(size: int, *, width: int = 32) -> nn.Module:
-    """Three stages, 0.5 M parameters at width 32, fastest with channels last."""
+    """FastCNN: three stages, 0.5 M parameters at width 32, fastest with channels last."""
     return FastCNN(size, width=width)

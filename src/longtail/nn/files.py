@@ -1,5 +1,6 @@
-"""A network in a folder: `spec.json` says how to build it, `model.safetensors` holds its weights.
-Nothing in the files is executed.
+"""Save and load a network: `spec.json` describes it, `model.safetensors` has its weights.
+
+Loading never executes anything in the files.
 """
 
 from __future__ import annotations
@@ -20,20 +21,19 @@ from longtail.records.layout import ModelFolder
 
 
 class Saved(NamedTuple):
-    """What a finished run left in its folder `model/`."""
+    """The content of a finished run's folder `model/`."""
 
     network: Network
-    classes: tuple[str, ...]  # names, in the order of the logits
-    size: int  # pixels: the side of the images it was trained on
+    classes: tuple[str, ...]  # class names, in the order of the logits
+    size: int  # the side in pixels of the images it was trained on
 
 
 def read(folder: Path, *, trust: bool = False) -> Saved:
-    """Read a finished run's folder `model/`; `trust` is that of `longtail.nn.build`."""
+    """Read the folder `model/` of a finished run; for `trust` see `longtail.nn.build`."""
     files = ModelFolder(folder)
     if not files.is_complete:
         raise LongtailError(
-            f"expected a finished run, got no network at {folder}: pass the folder that a run was"
-            " given as --out"
+            f"there is no trained network at {folder}: pass the --out folder of a finished run"
         )
     spec = read_document(files.spec, MODEL)
     return Saved(
@@ -44,7 +44,7 @@ def read(folder: Path, *, trust: bool = False) -> Saved:
 
 
 def write(folder: Path, network: Network, *, classes: Sequence[str], size: int) -> None:
-    """Write a network so that `read` finds it: the weights first, each file whole or not there."""
+    """Write a network for `read`, each file atomically and the spec last."""
     files = ModelFolder(folder)
     with atomic_write(files.weights) as part:
         save_model(network, str(part))
@@ -52,10 +52,10 @@ def write(folder: Path, network: Network, *, classes: Sequence[str], size: int) 
 
 
 def filled(network: Network, weights: Path) -> Network:
-    """Give a network the weights in a file, which must be all of its own and no others."""
+    """Load a network's weights from a file, which must have exactly its tensors."""
     if not weights.exists():
         raise LongtailError(
-            f"expected the weights of the run, got nothing at {weights}: train it again into"
+            f"the weights {weights} are missing: restore the file, or train the run again into"
             " another folder"
         )
     try:
@@ -63,7 +63,7 @@ def filled(network: Network, weights: Path) -> Network:
     except (SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise LongtailError(
-            f"expected whole weights of the network in {ModelFolder(weights.parent).spec}, got"
-            f" others or a part in {weights}: {reason}"
+            f"the weights in {weights} are incomplete, or not those of the network in"
+            f" {ModelFolder(weights.parent).spec}: {reason}"
         ) from error
     return network

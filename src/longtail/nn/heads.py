@@ -1,4 +1,4 @@
-"""From features to logits."""
+"""Heads: modules from features to logits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from longtail.naming import unknown
 class Linear(nn.Linear):
     """One logit for each class, linear in the features.
 
-    `fast_cnn` wants `bias=False, scale=0.25`.
+    `fast_cnn` uses `bias=False, scale=0.25`.
 
     >>> Linear(4, 3, scale=0.25)(torch.zeros(2, 4)).shape
     torch.Size([2, 3])
@@ -41,9 +41,9 @@ class Linear(nn.Linear):
 class Cosine(nn.Module):
     """The cosine between the features and a direction for each class, times `scale`.
 
-    LDAM (Cao et al. 2019) wants them scaled once: by 30 in `LDAM`, with 1 here; or by 30 here, with
-    `LDAM(scale=1, max_margin=0.5 * 30)`, which deploys logits whose softmax can be sure, and is
-    what the recipes do.
+    LDAM (Cao et al. 2019) needs them scaled once: by 30 in `LDAM`, with 1 here; or by 30 here, with
+    `LDAM(scale=1, max_margin=0.5 * 30)`. The recipes do the latter, because the deployed logits then
+    have a softmax that can be confident.
 
     >>> bool(Cosine(4, 3)(torch.randn(2, 4)).abs().max() <= 1)
     True
@@ -51,7 +51,7 @@ class Cosine(nn.Module):
 
     def __init__(self, dim: int, classes: int, *, scale: float = 1.0) -> None:
         super().__init__()
-        # Of length 1, as in LDAM's and RIDE's code: the longer they are, the slower they turn.
+        # Of norm 1, as in the code of LDAM and RIDE: the larger the norm, the slower they rotate.
         self.weight = nn.Parameter(F.normalize(torch.empty(classes, dim).uniform_(-1, 1), dim=1))
         self.scale = scale
         self.spec: dict[str, Any] = {
@@ -63,7 +63,9 @@ class Cosine(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Logits (N, classes)."""
-        if torch.is_autocast_enabled(features.device.type):  # `scale` magnifies what bf16 rounds
+        if torch.is_autocast_enabled(
+            features.device.type
+        ):  # `scale` would magnify rounding errors of bf16
             with torch.autocast(features.device.type, enabled=False):
                 return self._cosines(features.float())
         return self._cosines(features)
@@ -73,12 +75,10 @@ class Cosine(nn.Module):
 
 
 class CosineExperts(nn.Module):
-    """One cosine classifier for each expert, and the mean of their logits as the answer (RIDE, Wang
-    et
-    al. 2021).
+    """One cosine classifier for each expert; predicts the mean of their logits (RIDE, Wang et al.).
 
-    Takes the experts' features side by side, as `resnet32_experts` and `fast_cnn_experts` give
-    them.
+    Takes the concatenated features of the experts, as `resnet32_experts` and `fast_cnn_experts`
+    return them.
 
     >>> head = CosineExperts(12, 5, experts=3)
     >>> head(torch.randn(2, 12)).shape, head.apart(torch.randn(2, 12)).shape
@@ -88,13 +88,11 @@ class CosineExperts(nn.Module):
     def __init__(self, dim: int, classes: int, *, experts: int = 3, scale: float = 30.0) -> None:
         super().__init__()
         if experts < 2:
-            raise LongtailError(
-                f"expected at least two experts, got {experts}: one alone is a Cosine head"
-            )
+            raise LongtailError(f"expected at least two experts, got {experts}: use Cosine for one")
         if dim % experts:
             raise LongtailError(
-                f"expected features of {experts} experts side by side, got dim {dim}, which"
-                f" {experts} does not divide"
+                f"dim must be divisible by the number of experts, got dim {dim} and {experts} experts:"
+                " pass the width of the concatenated features"
             )
         self.parts = nn.ModuleList(
             Cosine(dim // experts, classes, scale=scale) for _ in range(experts)
@@ -109,11 +107,11 @@ class CosineExperts(nn.Module):
 
     def apart(self, features: Tensor) -> Tensor:
         """The logits of each expert (experts, N, classes)."""
-        own = features.chunk(len(self.parts), 1)
-        return torch.stack([part(rows) for part, rows in zip(self.parts, own, strict=True)])
+        chunks = features.chunk(len(self.parts), 1)
+        return torch.stack([part(rows) for part, rows in zip(self.parts, chunks, strict=True)])
 
     def named(self, features: Tensor) -> dict[str, Tensor]:
-        """The logits of each expert by its name."""
+        """The logits of each expert by name."""
         return {
             f"expert{number}": logits for number, logits in enumerate(self.apart(features), start=1)
         }
@@ -124,11 +122,10 @@ class CosineExperts(nn.Module):
 
 
 class TokenHeads(nn.Module):
-    """A linear classifier for the class token, one for the distillation token, and the mean of
-    their
-    logits as the answer (DeiT).
+    """Linear classifiers for the class token and the distillation token (DeiT).
 
-    Takes the features of both side by side, as a transformer with `pool="tokens"` gives them.
+    Predicts the mean of their logits. Takes the concatenated features of both tokens, as a
+    transformer with `pool="tokens"` returns them.
 
     >>> head = TokenHeads(8, 5)
     >>> list(head.named(torch.randn(2, 8))), head(torch.randn(2, 8)).shape
@@ -139,8 +136,8 @@ class TokenHeads(nn.Module):
         super().__init__()
         if dim % 2:
             raise LongtailError(
-                f"expected the features of two tokens side by side, got dim {dim}, which 2 does not"
-                " divide"
+                f"dim must be even, got {dim}: pass the width of the concatenated features of both"
+                " tokens"
             )
         self.cls, self.dist = (
             Linear(dim // 2, classes, scale=scale),
@@ -154,7 +151,7 @@ class TokenHeads(nn.Module):
         }
 
     def named(self, features: Tensor) -> dict[str, Tensor]:
-        """The logits for each token by its name."""
+        """The logits of each token by name."""
         first, second = features.chunk(2, 1)
         return {"cls": self.cls(first), "dist": self.dist(second)}
 

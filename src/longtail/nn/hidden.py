@@ -1,6 +1,6 @@
-"""Change what flows inside a network while it trains, without changing the network.
+"""Change feature maps inside a network during training, without changing the network.
 
-MixStyle and manifold mixup work on the feature maps between two stages.
+MixStyle and manifold mixup change the feature maps between two stages.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from longtail.nn.vit import Tokens
 
 
 def stages(network: Network) -> list[nn.Module]:
-    """The modules that end a network's stages, from the image to the features.
+    """The last module of each stage of a network, in order.
 
-    Their outputs are feature maps (N, C, H, W) of convolutional networks, tokens (N, T, dim) of
-    vision transformers, one stage for each block. A network of timm, or of one's own, has the
-    stages that its `feature_info` names, as timm defines it: a list of {"module": NAME}.
+    Their outputs are feature maps (N, C, H, W) of convolutional networks, or tokens (N, T, dim) of
+    vision transformers, where each block is a stage. A network of timm, or a custom one, has the
+    stages that its `feature_info` lists, as timm defines it: a list of {"module": NAME}.
 
     >>> from longtail.nn import build
     >>> [len(stages(build(name))) for name in ("fast_cnn", "resnet32", "vit_mini")]
@@ -36,7 +36,9 @@ def stages(network: Network) -> list[nn.Module]:
     body: Any = network.body if isinstance(network, Backbone) else network
     if isinstance(body, FastCNN):
         return list(body.blocks)
-    if isinstance(body, CifarResNet):  # three stages of equally many blocks, in one sequence
+    if isinstance(
+        body, CifarResNet
+    ):  # three stages with the same number of blocks, in one sequence
         blocks = len(body.stages) // 3
         return list(body.stages)[blocks - 1 :: blocks]
     if isinstance(body, Tokens):
@@ -44,7 +46,7 @@ def stages(network: Network) -> list[nn.Module]:
     names = [stage["module"] for stage in getattr(body, "feature_info", ())]
     if not names:
         raise LongtailError(
-            f"expected a network with stages, got {network.spec['name']}, which names none: "
+            f"the stages of {network.spec['name']} are unknown: "
             "use fast_cnn, resnet32, a vision transformer or a network of timm, or give the "
             'network an attribute feature_info, such as [{"module": "layer1"}]'
         )
@@ -55,8 +57,8 @@ def stages(network: Network) -> list[nn.Module]:
 def after(modules: Sequence[nn.Module], change: Callable[[Tensor], Tensor]) -> Iterator[None]:
     """Apply `change` to the output of each of these modules while the context is open.
 
-    Only forward hooks: the state dict, the spec and what is deployed stay as they are. A compiled
-    network runs eagerly inside the context, for a compiled graph would ignore the hooks.
+    It uses forward hooks only: the state dict, the spec and the deployed network stay the same. A
+    compiled network runs eagerly inside the context, because a compiled graph ignores hooks.
 
     >>> layer = nn.Identity()
     >>> with after([layer], lambda x: 2 * x):
@@ -69,14 +71,14 @@ def after(modules: Sequence[nn.Module], change: Callable[[Tensor], Tensor]) -> I
     def hook(module: nn.Module, inputs: Any, output: Any) -> Tensor:
         if not isinstance(output, Tensor):
             raise LongtailError(
-                f"expected a {type(module).__name__} that gives one tensor, got a "
+                f"the output of {type(module).__name__} must be one tensor, got a "
                 f"{type(output).__name__}: choose another module"
             )
         called.add(module)
         return change(output)
 
     hooks = [module.register_forward_hook(hook) for module in modules]
-    # Without dynamo nothing is compiled, and importing it takes seconds.
+    # Nothing is compiled unless dynamo was imported, which takes seconds.
     compiled = "torch._dynamo" in sys.modules
     try:
         with torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext():
@@ -86,6 +88,6 @@ def after(modules: Sequence[nn.Module], change: Callable[[Tensor], Tensor]) -> I
             handle.remove()
     if missing := [type(module).__name__ for module in modules if module not in called]:
         raise LongtailError(
-            f"expected all {len(modules)} modules to be called inside `after`, got none of "
-            f"{', '.join(missing)}: call the network that they belong to"
+            f"{len(missing)} of {len(modules)} modules were not called inside `after` "
+            f"({', '.join(missing)}): call the network that they belong to"
         )

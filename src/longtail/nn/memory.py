@@ -1,4 +1,4 @@
-"""What a method remembers besides trainable weights: frozen networks, teachers, queues."""
+"""State of a method besides trainable weights: frozen networks, teachers, queues."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from longtail.errors import LongtailError
 
 
 class Frozen(nn.Module):
-    """A module that only answers: always in eval mode and without gradient, batch-norm included,
-    whatever its parent does.
+    """A module that is always in eval mode and without gradient, batch-norm included.
 
     >>> frozen = Frozen(nn.BatchNorm1d(2)).train()
     >>> frozen.module.training, any(p.requires_grad for p in frozen.parameters())
@@ -31,15 +30,15 @@ class Frozen(nn.Module):
 
     @torch.no_grad()
     def forward(self, *inputs: Tensor) -> Any:
-        """The module's answer."""
+        """The output of the module."""
         return self.module(*inputs)
 
 
 class Teacher(Frozen):
-    """A frozen network that sees images at its own size.
+    """A frozen network that resizes images to the size it was trained on.
 
-    Resizing is bicubic without antialiasing, as in DeiT-LT's training: a 32-pixel image enlarged to
-    224 pixels comes back as it was.
+    Resizing is bicubic without antialiasing, as in DeiT-LT: a 32-pixel image that was enlarged to
+    224 pixels is restored exactly.
 
     >>> Teacher(nn.Flatten(), size=2)(torch.zeros(5, 3, 8, 8)).shape
     torch.Size([5, 12])
@@ -51,7 +50,7 @@ class Teacher(Frozen):
 
     @torch.no_grad()
     def forward(self, *inputs: Tensor) -> Any:
-        """The network's answer to images of any size."""
+        """The output of the network for images of any size."""
         (image,) = inputs
         if image.shape[-2:] != (self.size, self.size):
             image = F.interpolate(
@@ -61,9 +60,9 @@ class Teacher(Frozen):
 
 
 class Queue(nn.Module):
-    """The last `size` rows that were pushed; random unit vectors until then (MoCo, He et al. 2020).
+    """The last `size` rows that were pushed; initially random unit vectors (MoCo, He et al. 2020).
 
-    Calling it gives a copy, because `push` would overwrite rows that a graph still needs.
+    Calling it returns a copy, because `push` would overwrite rows that autograd still needs.
 
     >>> queue = Queue(2, 3)
     >>> queue.push(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
@@ -88,13 +87,13 @@ class Queue(nn.Module):
 
     @torch.no_grad()
     def push(self, rows: Tensor) -> None:
-        """Put rows in the place of the oldest ones. Only a method's `after_step` may do this."""
+        """Replace the oldest rows. Call it in `after_step` of a method only."""
         size, dim = self.stored.shape
         if rows.ndim != 2 or rows.shape[1] != dim:
             raise LongtailError(f"expected rows (N, {dim}), got {tuple(rows.shape)}")
         if len(rows) > size:
             raise LongtailError(
-                f"expected a queue at least as long as a batch, got a queue of {size} and"
+                f"the queue must be at least as long as a batch, got a queue of {size} and"
                 f" {len(rows)} rows: enlarge the queue"
             )
         places = (self.position + torch.arange(len(rows), device=rows.device)) % size

@@ -1,4 +1,4 @@
-"""What stands between a network and its head while training, and how its rows become losses."""
+"""Necks: modules between a network and its head during training, with one loss per stream."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from longtail.errors import LongtailError
 
 
 class Stream(NamedTuple):
-    """Some rows of a batch, and how much their mean loss counts."""
+    """Some rows of a batch, and the weight of their mean loss."""
 
     rows: slice
     weight: float
 
 
 class Streamed(NamedTuple):
-    """Features after a neck, the named streams they are made of, and what is aligned with them, row
-    by
-    row.
+    """The output of a neck: features, the named streams in them, and the tensors aligned with them.
 
-    The loss is the sum over streams of weight * mean loss of its rows; a stream of weight 0 is
-    worth plotting only."""
+    The loss is the sum over streams of weight * mean loss of its rows; a stream of weight 0 is only
+    logged.
+    """
 
     features: Tensor
     streams: Mapping[str, Stream]
@@ -32,8 +31,7 @@ class Streamed(NamedTuple):
 
     @property
     def rows(self) -> Tensor:
-        """The same as one weight for each row: `loss(head(features), target, rows=rows)` is the sum
-        over streams.
+        """The streams as row weights: `loss(head(features), target, rows=rows)` is their sum.
 
         >>> import torch
         >>> streams = {"plain": Stream(slice(0, 2), 0.5), "attended": Stream(slice(2, 4), 1.0)}
@@ -46,7 +44,7 @@ class Streamed(NamedTuple):
         return rows
 
     def weighted(self, losses: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Each stream's mean loss as a term, times its weight, or as a note where that is 0."""
+        """Each stream's mean loss times its weight as a term; as a note if the weight is 0."""
         terms = {
             name: stream.weight * losses[name]
             for name, stream in self.streams.items()
@@ -56,16 +54,15 @@ class Streamed(NamedTuple):
 
 
 class Neck(nn.Module, ABC):
-    """A training-time change of features that may add rows. In eval mode it is the identity."""
+    """Changes features during training and may add rows. In eval mode it is the identity."""
 
     @abstractmethod
     def forward(self, features: Tensor, *aligned: Tensor) -> Streamed:
-        """Features (N, dim), and tensors with one row for each of them (targets, domains)."""
+        """Apply it to features (N, dim) and tensors of N rows (targets, domains)."""
 
 
 class PassThrough(Neck):
-    """No neck: the rows as they came. A `weight` other than 1 scales their loss, as a control for
-    necks that do.
+    """No neck: returns its input. A `weight` other than 1 scales the loss, as a control.
 
     >>> import torch
     >>> features, streams, (target,) = PassThrough()(torch.zeros(2, 8), torch.tensor([1, 0]))
@@ -76,7 +73,7 @@ class PassThrough(Neck):
     def __init__(self, weight: float = 1.0) -> None:
         super().__init__()
         if weight <= 0:
-            raise LongtailError(f"expected a positive weight for the loss, got {weight}")
+            raise LongtailError(f"the weight of the loss must be positive, got {weight}")
         self.weight = weight
 
     def forward(self, features: Tensor, *aligned: Tensor) -> Streamed:
@@ -85,9 +82,7 @@ class PassThrough(Neck):
 
 
 def checked(neck: Neck | None) -> Neck:
-    """A neck, or none, as a neck; a bare block such as BatchFormer, which makes no streams, is
-    refused.
-    """
+    """Return a neck, `PassThrough` for None; raise for a module that is no neck, as BatchFormer."""
     if neck is not None and not isinstance(neck, Neck):
         raise LongtailError(
             f"expected a neck such as Streams(BatchFormer(dim)), got {type(neck).__name__}: wrap it"

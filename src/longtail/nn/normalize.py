@@ -1,4 +1,4 @@
-"""The first layer of every network: pixels in [0, 1] to what the network was trained on."""
+"""The first layer of every network: normalise images in [0, 1]."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from longtail.errors import LongtailError
 class Normalize(nn.Module):
     """Subtract the mean and divide by the standard deviation of each channel of images in [0, 1].
 
-    The numbers come back from the network's spec, not from its weights, so they are in no state
-    dict.
+    The numbers are part of the network's spec, not of its state dict.
 
     >>> Normalize([0.5, 0.5, 0.5], [0.25, 0.25, 0.25])(torch.ones(1, 3, 2, 2)).unique().tolist()
     [2.0]
@@ -42,10 +41,10 @@ class Normalize(nn.Module):
         )
 
     def forward(self, image: Tensor) -> Tensor:
-        """Images of mean 0 and deviation 1, if `mean` and `std` are theirs."""
+        """The normalised images."""
         if not image.is_floating_point():
             raise LongtailError(
-                f"expected images as floats in [0, 1], got {image.dtype}: of pixels from 0 to 255,"
+                f"expected images as floats in [0, 1], got {image.dtype}: for pixels from 0 to 255,"
                 " pass image / 255"
             )
         return (image - self.mean) / self.std

@@ -1,6 +1,4 @@
-"""Pretrained weights of timm models: whether they are here, how to fetch them without ever hanging,
-and what they have learnt from.
-"""
+"""Pretrained weights of timm models: find them in the cache, download them, name their data."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PROBE = 5.0  # seconds until a hub that does not answer counts as absent
+PROBE = 5.0  # seconds to wait for the hub before it counts as unreachable
 _TRUE = {"1", "ON", "YES", "TRUE"}
 _DATA = {
     "in1k": "ImageNet-1k",
@@ -29,18 +27,14 @@ _DATA = {
 
 
 def config(model: str) -> Any:
-    """What timm says about a model's pretrained weights; the newest ones, where the name has no
-    tag.
-    """
+    """timm's configuration of a model's pretrained weights; the default ones without a tag."""
     import timm  # here, because timm and torchvision take seconds to import
 
     return timm.models.get_pretrained_cfg(model)
 
 
 def learnt_from(model: str) -> str:
-    """The data that a timm model's weights have seen, read from their tag; the model's name, where
-    the
-    tag does not tell.
+    """The data a timm model was trained on, from the tag of its weights; else the model's name.
 
     >>> learnt_from("resnet18.a1_in1k"), learnt_from("vit_small_patch16_224.augreg_in21k_ft_in1k")
     ('ImageNet-1k', 'ImageNet-21k, ImageNet-1k')
@@ -50,67 +44,64 @@ def learnt_from(model: str) -> str:
 
 
 def cached(model: str) -> Path | None:
-    """The file of a timm model's weights in the cache of the Hugging Face hub or of torch, if it is
-    there. Asks no network.
+    """The cached file of a timm model's weights (Hugging Face hub or torch), or None.
+
+    It never uses the network.
     """
     import torch
     from huggingface_hub import try_to_load_from_cache
 
-    own = config(model)
-    for name in _files(own):
-        found = try_to_load_from_cache(own.hf_hub_id.partition("@")[0], name)
-        if isinstance(found, str):
-            return Path(found)
-    if own.url:
-        old = Path(torch.hub.get_dir()) / "checkpoints" / own.url.rpartition("/")[2]
+    source = config(model)
+    for name in _files(source):
+        path = try_to_load_from_cache(source.hf_hub_id.partition("@")[0], name)
+        if isinstance(path, str):
+            return Path(path)
+    if source.url:
+        old = Path(torch.hub.get_dir()) / "checkpoints" / source.url.rpartition("/")[2]
         return old if old.exists() else None
     return None
 
 
 def config_overlay(model: str) -> dict[str, Any]:
-    """What timm needs to know to load cached weights without asking the hub whether there are newer
-    ones.
-    """
-    found = cached(model)
-    if found is None:
+    """The `pretrained_cfg_overlay` that makes timm load cached weights without using the hub."""
+    path = cached(model)
+    if path is None:
         return {}
-    # The hub has every model in timm's own layout; only files that others published need another
-    # reader.
-    return {"file": str(found)} | (
-        {"custom_load": False} if found.suffix in (".safetensors", ".bin") else {}
+    # The hub has every model in timm's layout; only files from other publishers need a converter.
+    return {"file": str(path)} | (
+        {"custom_load": False} if path.suffix in (".safetensors", ".bin") else {}
     )
 
 
 def fetched(model: str, *, seconds: float) -> Path | None:
-    """Fetch weights from the Hugging Face hub, if it answers within a few seconds and delivers
-    within
-    `seconds`.
+    """Download weights from the Hugging Face hub, within `seconds`; None if that fails.
 
-    A child process does it, which is ended when its time is up: names that do not resolve and
-    connections that never answer cannot hang this one. `HF_HUB_OFFLINE` forbids even asking."""
-    own = config(model)
-    if own.hf_hub_id is None or any(
+    A child process does it and is ended when its time is up, so that an unreachable hub cannot
+    block this process. Nothing is tried if `HF_HUB_OFFLINE` is set.
+    """
+    source = config(model)
+    if source.hf_hub_id is None or any(
         os.environ.get(name, "").upper() in _TRUE
         for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     ):
         return None
-    repository, name = repr(own.hf_hub_id.partition("@")[0]), repr(_files(own)[0])
-    ask = (
+    repository, name = repr(source.hf_hub_id.partition("@")[0]), repr(_files(source)[0])
+    probe = (
         "from huggingface_hub import get_hf_file_metadata, hf_hub_url;"
         f" get_hf_file_metadata(hf_hub_url({repository}, {name}))"
     )
-    get = f"from huggingface_hub import hf_hub_download; hf_hub_download({repository}, {name})"
-    if not (_succeeds(ask, PROBE) and _succeeds(get, seconds)):
+    download = f"from huggingface_hub import hf_hub_download; hf_hub_download({repository}, {name})"
+    if not (_succeeds(probe, PROBE) and _succeeds(download, seconds)):
         return None
     return cached(model)
 
 
-def _files(own: Any) -> tuple[str, ...]:
-    if own.hf_hub_id is None:
+def _files(source: Any) -> tuple[str, ...]:
+    if source.hf_hub_id is None:
         return ()
     return (
-        (own.hf_hub_filename,)
-        if own.hf_hub_filename
+        (source.hf_hub_filename,)
+        if source.hf_hub_filename
         else ("model.safetensors", "pytorch_model.bin")
     )
 

@@ -1,4 +1,4 @@
-"""The ResNet for 32-pixel images that the long-tailed literature measures on."""
+"""The ResNet for 32-pixel images that the long-tailed literature uses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Block(nn.Module):
         self.stride, self.new = stride, after - before
 
     def shortcut(self, x: Tensor) -> Tensor:
-        """Every second pixel, and channels of zeros around the old ones."""
+        """Subsample by the stride, and pad with channels of zeros on both sides."""
         if self.stride == 1 and self.new == 0:
             return x
         return F.pad(
@@ -27,14 +27,13 @@ class Block(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features at 1 / stride of the side."""
+        """Features at 1 / stride of the height and width."""
         inner = F.relu(self.norm1(self.conv1(x)))
         return F.relu(self.norm2(self.conv2(inner)) + self.shortcut(x))
 
 
 class CifarResNet(nn.Module):
-    """A ResNet of three stages for small images (He et al. 2016, section 4.2): depth 6 * blocks +
-    2.
+    """A ResNet of three stages and 6 * blocks + 2 layers (He et al. 2016, section 4.2).
 
     >>> import torch
     >>> CifarResNet(blocks=1)(torch.zeros(2, 3, 32, 32)).shape
@@ -65,7 +64,7 @@ class CifarResNet(nn.Module):
 
 
 def initialise(network: nn.Module) -> None:
-    """Draw the weights of all convolutions as in He et al. (2015)."""
+    """Initialise the weights of all convolutions as in He et al. (2015)."""
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight)

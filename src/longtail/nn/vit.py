@@ -1,4 +1,4 @@
-"""Vision transformers for small images, made of timm's parts."""
+"""Vision transformers for small images, built from timm's modules."""
 
 from __future__ import annotations
 
@@ -16,31 +16,32 @@ POOLS: dict[str, dict[str, Any]] = {
     "avg_norm": {"global_pool": "avg", "fc_norm": True},
     "tokens": {"global_pool": "token", "fc_norm": False},
 }
-"""How tokens become features, as timm says it."""
+"""Pooling modes, as keywords of timm."""
 
 
 def pooling(pool: str) -> dict[str, Any]:
-    """timm's keywords for a way to pool.
+    """timm's keywords for a pooling mode.
 
     "token" is the class token after the last norm, "avg" the mean of the patch tokens after it;
-    "avg_norm" takes the mean first and has its norm there, as masked autoencoders are fine-tuned.
-    "tokens" is the class token and the distillation token beside it (see `Tokens`)."""
+    "avg_norm" applies the norm after the mean, as in fine-tuning of masked autoencoders. "tokens"
+    is the class token and the distillation token (see `Tokens`).
+    """
     if pool not in POOLS:
-        raise unknown("way to pool", pool, POOLS)
+        raise unknown("pooling mode", pool, POOLS)
     return POOLS[pool]
 
 
 def check_drop_path(rate: float) -> None:
-    """Refuse a drop path outside [0, 1)."""
+    """Require a drop path rate in [0, 1)."""
     if not 0 <= rate < 1:
-        raise LongtailError(f"expected a drop path in [0, 1), got {rate}: 0.1 is usual")
+        raise LongtailError(f"expected a drop path in [0, 1), got {rate}: a common value is 0.1")
 
 
 class Tokens(nn.Module):
-    """A transformer with a distillation token (DeiT, Touvron et al. 2021): features are the class
-    token's, then the distillation token's.
+    """A transformer with a distillation token (DeiT, Touvron et al. 2021).
 
-    timm's own forward gives their mean. `longtail.nn.TokenHeads` is the head for both.
+    Its features are those of the class token, then those of the distillation token; timm's forward
+    returns their mean. `longtail.nn.TokenHeads` is the head for both.
 
     >>> import torch
     >>> vit_mini(8, width=16, depth=1, pool="tokens")(torch.zeros(2, 3, 8, 8)).shape
@@ -51,8 +52,8 @@ class Tokens(nn.Module):
         super().__init__()
         if not hasattr(transformer, "dist_token"):
             raise LongtailError(
-                "expected a transformer with a distillation token, got one without: take vit_mini,"
-                " vit_tiny or one of timm's, such as timm:deit_tiny_distilled_patch16_224"
+                "this transformer has no distillation token: use vit_mini, vit_tiny or a timm model"
+                " with one, such as timm:deit_tiny_distilled_patch16_224"
             )
         self.transformer = transformer
 
@@ -69,9 +70,7 @@ class Tokens(nn.Module):
 
 
 def _plain(transformer: Any) -> bool:
-    """Whether the last block is one that `_front` can compute, and nothing but its output is
-    wanted.
-    """
+    """Whether `_front` can compute the last block, and only the block's output is needed."""
     from timm.layers.attention import Attention
     from timm.models.vision_transformer import Block
 
@@ -86,10 +85,10 @@ def _plain(transformer: Any) -> bool:
 
 
 def _front(block: Any, tokens: Tensor, count: int) -> Tensor:
-    """The first tokens behind a block, (N, count, width): the others are attended to, but have no
-    query, projection or MLP.
+    """The output of a block for its first tokens, (N, count, width).
 
-    What a last block computes for tokens that nobody reads is five sixths of its work.
+    The others are attended to, but have no query, projection or MLP: in the last block, where only
+    the first tokens are used, that would be five sixths of the work.
     """
     attention, rows = block.attn, block.norm1(tokens)
     width = attention.qkv.out_features // 3
@@ -128,8 +127,16 @@ def vit(
 ) -> nn.Module:
     """A plain vision transformer.
 
-    Without `patch`, its patches are the largest that leave at least 8 in a row. `drop_path` rises
-    to its value from block to block; `layer_scale` is where each block's scale begins."""
+    Args:
+        size: the side of the images in pixels.
+        patch: the side of a patch; the default is the largest with at least 8 patches in a row.
+        width: of the tokens.
+        depth: the number of blocks.
+        heads: attention heads of each block.
+        pool: see `pooling`.
+        drop_path: of the last block; it increases linearly from 0 in the first.
+        layer_scale: the initial value of each block's layer scale; None for none.
+    """
     # Here, because timm and torchvision take seconds to import
     from timm.models.deit import VisionTransformerDistilled
     from timm.models.vision_transformer import VisionTransformer
@@ -139,20 +146,20 @@ def vit(
         patch = max((p for p in range(1, size // 8 + 1) if size % p == 0), default=1)
     if patch < 1:
         raise LongtailError(
-            f"expected a patch of at least one pixel, got size {size} and patch {patch}: take a"
+            f"the patch must be at least one pixel, got size {size} and patch {patch}: choose a"
             f" patch that divides {size}"
         )
     if size % patch:
         sizes = " or ".join(
-            str(own) for own in (size - size % patch, size - size % patch + patch) if own
+            str(near) for near in (size - size % patch, size - size % patch + patch) if near
         )
         raise LongtailError(
             f"expected an image size divisible by the patch, got size {size} and patch {patch}: "
-            f"take size {sizes}, or a patch that divides {size}"
+            f"choose size {sizes}, or a patch that divides {size}"
         )
     if heads < 1 or width % heads:
         raise LongtailError(
-            f"expected a width divisible by the heads, got width {width} and heads {heads}: take a"
+            f"the width must be divisible by the heads, got width {width} and heads {heads}: choose a"
             f" divisor of {width}"
         )
     distilled = pool == "tokens"
@@ -181,7 +188,7 @@ def vit_mini(
     drop_path: float = 0.0,
     layer_scale: float | None = None,
 ) -> nn.Module:
-    """A ViT of 1.2 M parameters; 64 patches at 32 pixels, unless `patch` says otherwise."""
+    """A ViT of 1.2 M parameters, with 64 patches at 32 pixels by default; see `vit`."""
     return vit(
         size,
         patch=patch,
@@ -205,8 +212,8 @@ def vit_tiny(
     drop_path: float = 0.0,
     layer_scale: float | None = None,
 ) -> nn.Module:
-    """ViT-Ti of DeiT (Touvron et al. 2021), 5.4 M parameters; 64 patches at 32 pixels, unless
-    `patch` says otherwise.
+    """ViT-Ti of DeiT (Touvron et al. 2021), 5.4 M parameters, with 64 patches at 32 pixels by
+    default; see `vit`.
     """
     return vit(
         size,

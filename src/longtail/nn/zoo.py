@@ -1,4 +1,4 @@
-"""Any timm model as a network."""
+"""timm models as networks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from longtail.nn.vit import Tokens, check_drop_path, pooling
 
 
 def defaults(model: str) -> dict[str, Any]:
-    """The image size, mean and std that a timm model was made for."""
+    """The image size, mean and std of a timm model."""
     import timm  # here, because timm and torchvision take seconds to import
 
     if not timm.is_model(model):
@@ -37,8 +37,15 @@ def timm_model(
     pool: str | None = None,
     drop_path: float = 0.0,
 ) -> nn.Module:
-    """A timm model without its classifier; `patch`, `pool` (see `vit.pooling`) and `drop_path` are
-    its own unless given.
+    """A timm model without its classifier.
+
+    Args:
+        model: timm's name of the model.
+        size: the side of the images in pixels.
+        pretrained: whether to load its pretrained weights.
+        patch: the side of a patch; the default is the model's.
+        pool: see `vit.pooling`; the default is the model's.
+        drop_path: the drop path rate.
     """
     import timm
 
@@ -53,24 +60,26 @@ def timm_model(
     try:
         body: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=0, **keywords)
     except (TypeError, AssertionError) as error:
-        if pool not in (None, "tokens"):  # which recipes ask for, not people
+        if pool not in (None, "tokens"):  # set by recipes, not by users
             raise LongtailError(
-                "expected a plain vision transformer, such as timm:vit_base_patch16_224, got"
-                f" {model}: {error}"
+                f"{model} is not a plain vision transformer: use one, such as"
+                f" timm:vit_base_patch16_224 ({error})"
             ) from error
-        asked = {"patch": patch, "pool": pool, "drop_path": drop_path or None}
-        given = ", ".join(name for name, value in asked.items() if value is not None) or "a size"
+        keywords_given = {"patch": patch, "pool": pool, "drop_path": drop_path or None}
+        given = (
+            ", ".join(name for name, value in keywords_given.items() if value is not None)
+            or "a size"
+        )
         reason = str(error) or "it allows no others"
         raise LongtailError(
-            f"expected keywords that {model} has, got {given}: {reason}. Leave them out, or take"
-            " a ViT"
+            f"{model} does not support {given}: {reason}. Remove them, or use a ViT"
         ) from error
     except (OSError, RuntimeError, SafetensorError) as error:
         if not pretrained:
             raise
         raise LongtailError(
-            f"expected pretrained weights of {model}, got: {error} Begin at random (--weights"
-            " random), or fetch them once online"
+            f"cannot load the pretrained weights of {model}: {error} Use random initial weights"
+            " (--weights random), or download them once online"
         ) from error
     patch_size = getattr(getattr(body, "patch_embed", None), "patch_size", 1)
     side = patch_size if isinstance(patch_size, int) else patch_size[0]
@@ -83,31 +92,31 @@ def timm_model(
         return body
     if not hasattr(body, "dist_token"):
         raise LongtailError(
-            f"expected a timm model with a distillation token, got {model}, which has none: take"
-            " deit_tiny, deit_small or deit_base_distilled_patch16_224"
+            f"{model} has no distillation token: use deit_tiny, deit_small or"
+            " deit_base_distilled_patch16_224"
         )
     return Tokens(body)
 
 
 def timm_classifier(model: str) -> tuple[nn.Module, tuple[str, ...] | None, int]:
-    """A pretrained timm model with its own classifier and normalisation, the names of its classes
-    where timm knows them, and its size.
+    """Load a pretrained timm model with its classifier and normalisation.
 
-    ImageNet's classes are named by their WordNet identifiers, such as n01440764.
+    Returns it with the names of its classes, if timm has them, and its image size. ImageNet classes
+    are named by their WordNet identifiers, such as n01440764.
     """
     import timm
     from timm.data.imagenet_info import ImageNetInfo, infer_imagenet_subset
 
-    own = defaults(model)
+    config = defaults(model)
     try:
         body: nn.Module = timm.create_model(
             model, pretrained=True, pretrained_cfg_overlay=weights.config_overlay(model)
         )
     except (OSError, RuntimeError, SafetensorError) as error:
         raise LongtailError(
-            f"expected pretrained weights of {model}, got: {error} Fetch them once online, or train"
-            " a teacher"
+            f"cannot load the pretrained weights of {model}: {error} Download them once online, or"
+            " train a teacher"
         ) from error
     subset = infer_imagenet_subset(body)
     names = tuple(ImageNetInfo(subset).label_names()) if subset else None
-    return nn.Sequential(Normalize(own["mean"], own["std"]), body), names, own["size"]
+    return nn.Sequential(Normalize(config["mean"], config["std"]), body), names, config["size"]

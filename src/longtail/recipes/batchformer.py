@@ -55,7 +55,9 @@ def batchformer_neck(
     if mode == "frozen":
         batchformer.requires_grad_(False)
     return Streams(
-        batchformer, plain=loss_scale * plain_weight, attended=loss_scale * batchformer_weight
+        batchformer,
+        plain_weight=loss_scale * plain_weight,
+        batchformer_weight=loss_scale * batchformer_weight,
     )
 
 
