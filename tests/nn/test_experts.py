@@ -65,5 +65,5 @@ def test_experts_differ_and_answer_with_their_mean() -> None:
 def test_bad_input_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="at least two experts, got 1"):
         build({"name": name, "experts": 1})
-    with pytest.raises(ValueError, match="must be in .*, got 0"):
+    with pytest.raises(ValueError, match=r"must be in .*, got 0"):
         build({"name": name, "slim": 0})
