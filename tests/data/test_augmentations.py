@@ -20,7 +20,7 @@ from longtail.data.augmentations import (
 from longtail.data.views import Array, CenterCrop, CropFlip, View
 
 
-def picture(width: int = 32, height: int = 32) -> Image.Image:
+def random_image(width: int = 32, height: int = 32) -> Image.Image:
     return Image.fromarray(
         np.random.default_rng(0).integers(256, size=(height, width, 3), dtype=np.uint8)
     )
@@ -48,23 +48,23 @@ def test_no_flip_means_no_flip(make: type[CifarAutoAugment | ThreeAugment]) -> N
 
 
 def test_strong_views_move_the_image_as_the_weak_one_does() -> None:
-    weak, image = CropFlip(8, pad=3), picture(8, 8)
+    weak, image = CropFlip(8, pad=3), random_image(8, 8)
     possible = {
         weak(image, np.array([top, left, 0, 0, 0])).numpy().tobytes()
         for top in range(7)
         for left in range(7)
     }
     random.seed(0)
-    found = {
+    crops = {
         np.asarray(_shifted_crop(image, 8, 3)).transpose(2, 0, 1).tobytes() for _ in range(1000)
     }
     assert len(possible) == 49
-    assert found == possible
+    assert crops == possible
 
 
 def test_the_rand_augment_recipe_does_not_crash() -> None:
     # Pillow 13 rejects what timm's posterize asks for, about once in 570 images.
-    view, image = RandAugment(8), picture(8, 8)
+    view, image = RandAugment(8), random_image(8, 8)
     for row in drawn(view, 5000):
         view(image, row)
 
@@ -83,7 +83,7 @@ def test_erasing_leaves_noise_of_imagenet_colours_in_a_rectangle() -> None:
 
 
 def test_three_augment_chooses_one_of_three() -> None:
-    view, image = ThreeAugment(16, pad=0, jitter=0.0, flip=False), picture(16, 16)
+    view, image = ThreeAugment(16, pad=0, jitter=0.0, flip=False), random_image(16, 16)
     original = CenterCrop(16)(image)
     kinds = set()
     for row in drawn(view, 40):
@@ -102,28 +102,28 @@ def test_three_augment_may_take_a_part_of_the_image() -> None:
     view = ThreeAugment(16, pad=0, jitter=0.0, flip=False, scale=(0.08, 0.1))
     inside = [view(halves, row).float().std() < 1 for row in drawn(view, 40)]
     assert sum(inside) > 10, "a tenth of the image is often of one colour"
-    whole = ThreeAugment(16, pad=0, jitter=0.0, flip=False)
-    assert not any(whole(halves, row).float().std() < 1 for row in drawn(whole, 10))
+    full = ThreeAugment(16, pad=0, jitter=0.0, flip=False)
+    assert not any(full(halves, row).float().std() < 1 for row in drawn(full, 10))
 
 
 def test_rotated_turns_the_shifted_image_by_up_to_so_many_degrees_as_torchvision_does() -> None:
-    view, image = Rotated(16, pad=0, degrees=15, flip=False), picture(16, 16)
-    found = []
+    view, image = Rotated(16, pad=0, degrees=15, flip=False), random_image(16, 16)
+    angles = []
     for row in drawn(view, 200):
-        looked = view(image, row)
+        rotated = view(image, row)
         random.seed(int(row[0]))
         random.randint(0, 0), random.randint(0, 0)  # the shift
-        found.append(random.uniform(-15, 15))
+        angles.append(random.uniform(-15, 15))
         # Nearest, and black corners, as transforms.RandomRotation
-        expected = rotate(image, found[-1])
-        assert torch.equal(looked, torch.from_numpy(np.array(expected)).permute(2, 0, 1))
-    assert -15 <= min(found) < -14
-    assert 14 < max(found) <= 15
+        expected = rotate(image, angles[-1])
+        assert torch.equal(rotated, torch.from_numpy(np.array(expected)).permute(2, 0, 1))
+    assert -15 <= min(angles) < -14
+    assert 14 < max(angles) <= 15
     assert torch.equal(Rotated(16, pad=0, degrees=0, flip=False)(image, row), CenterCrop(16)(image))
 
 
 class Noise(Seeded):
-    """A view of one's own that reads all three generators."""
+    """A user's view that uses all three generators."""
 
     size = 4
 
@@ -136,9 +136,9 @@ def test_a_seed_reaches_all_three_generators() -> None:
     view = Noise()
     rows = drawn(view, 2)
     first, second, again = (
-        view(picture(), rows[0]),
-        view(picture(), rows[1]),
-        view(picture(), rows[0]),
+        view(random_image(), rows[0]),
+        view(random_image(), rows[1]),
+        view(random_image(), rows[0]),
     )
     assert torch.equal(first, again)
     assert (first != second).all()

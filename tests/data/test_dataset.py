@@ -16,11 +16,11 @@ def split() -> Split:
 
 
 def test_taken_rows_keep_everything_that_is_known_of_them() -> None:
-    whole, part = split(), split().take(np.array([2, 0]))
+    full, part = split(), split().take(np.array([2, 0]))
     assert (part.ids, part.target.tolist(), part.crop) == (("c", "a"), [2, 0], 0.8)
-    assert part.inputs.image(1).tobytes() == whole.inputs.image(0).tobytes()
-    assert torch.equal(part.columns["box"], whole.columns["box"][[2, 0]])
-    assert len(whole.take(np.arange(0))) == 0
+    assert part.inputs.image(1).tobytes() == full.inputs.image(0).tobytes()
+    assert torch.equal(part.columns["box"], full.columns["box"][[2, 0]])
+    assert len(full.take(np.arange(0))) == 0
 
 
 def test_splits_whose_parts_do_not_fit_are_refused() -> None:

@@ -75,11 +75,11 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: type(view).__name__)
 def test_the_middle_of_an_epoch_equals_its_tail(split: Split, view: View) -> None:
     loader = TrainLoader(split, view=view, batch=10, seed=3)
-    whole = list(loader.epoch(2))
-    assert len(whole) == len(loader) == 4
+    batches = list(loader.epoch(2))
+    assert len(batches) == len(loader) == 4
     for start in range(4):
         assert all_same(
-            TrainLoader(split, view=view, batch=10, seed=3).epoch(2, start=start), whole[start:]
+            TrainLoader(split, view=view, batch=10, seed=3).epoch(2, start=start), batches[start:]
         )
     assert list(loader.epoch(2, start=4)) == []
 
@@ -125,13 +125,13 @@ def test_the_union_of_two_processes_is_one_processs_batch(
 ) -> None:
     split = Split(ArrayImages(PIXELS[:rows]), TARGET[:rows], MEMORY.ids[:rows])
     loader = TrainLoader(split, view=view, batch=20, seed=3)
-    whole = list(loader.epoch(1))
+    batches = list(loader.epoch(1))
     shares = []
     for rank in range(2):
         process(rank, 2)
-        assert len(loader) == len(whole)
+        assert len(loader) == len(batches)
         shares.append(list(loader.epoch(1)))
-    for batch, first, second in zip(whole, *shares, strict=True):
+    for batch, first, second in zip(batches, *shares, strict=True):
         union = {key: torch.cat([first[key], second[key]]) for key in batch}
         shared = len(batch["position"]) // 2 * 2
         assert len(first["position"]) == len(second["position"]) == shared // 2

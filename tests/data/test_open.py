@@ -90,7 +90,7 @@ def test_to_be_judged_by_a_folder_is_asked_whole(tmp_path: Path, make_folder: Ma
     data = open_for_evaluation(DataRequest(str(path)))
     assert (len(data.val), len(data.test)) == (0, 15)
     assert torch.bincount(data.test.target).tolist() == [12, 3]
-    assert not data.warnings, "nothing is learnt from it, so nothing is in training twice"
+    assert not data.warnings, "nothing is trained on, so nothing is in training twice"
     path = make_folder(
         tmp_path / "splits", {"train/a": 12, "train/b": 12, "test/a": 2, "test/b": 1}
     )
@@ -104,12 +104,16 @@ def test_what_was_learnt_from_is_judged_by_what_was_held_out(
     tmp_path: Path, make_folder: MakeFolder
 ) -> None:
     path = str(make_folder(tmp_path / "plain", {"a": 12, "b": 9}))
-    own = open_data(path, split_seed=3)
-    found = open_for_evaluation(DataRequest(path), learnt=(own.hash, "holdout", 3))
-    assert (found.hash, found.val.ids, found.test.ids) == (own.hash, own.val.ids, own.test.ids)
-    assert "only its held-out images are evaluated" in found.warnings[-1]
+    trained = open_data(path, split_seed=3)
+    evaluated = open_for_evaluation(DataRequest(path), learnt=(trained.hash, "holdout", 3))
+    assert (evaluated.hash, evaluated.val.ids, evaluated.test.ids) == (
+        trained.hash,
+        trained.val.ids,
+        trained.test.ids,
+    )
+    assert "only its held-out images are evaluated" in evaluated.warnings[-1]
     assert (
-        len(open_for_evaluation(DataRequest(path), learnt=(own.hash, "holdout", 4)).test) == 21
+        len(open_for_evaluation(DataRequest(path), learnt=(trained.hash, "holdout", 4)).test) == 21
     ), "another split of it is other data"
 
 
@@ -142,15 +146,15 @@ def test_mirroring_is_as_the_data_has_it_unless_told(
     path = str(make_folder(tmp_path, {"a": 6, "b": 6}))
     assert open_data(path).mirror
     assert not open_data("digits-lt").mirror
-    told, other = open_data(path, mirror=False), open_data("digits-lt", mirror=True)
-    assert not told.mirror
+    unmirrored, other = open_data(path, mirror=False), open_data("digits-lt", mirror=True)
+    assert not unmirrored.mirror
     assert other.mirror
-    assert told.hash == open_data(path).hash, "the images are the same"
+    assert unmirrored.hash == open_data(path).hash, "the images are the same"
 
 
 def test_a_root_may_be_text(tmp_path: Path, make_folder: MakeFolder) -> None:
     path = make_folder(tmp_path, {"a": 6, "b": 6})
-    names = sorted(own.relative_to(path).as_posix() for own in path.rglob("*.png"))
+    names = sorted(file.relative_to(path).as_posix() for file in path.rglob("*.png"))
     (tmp_path / "all.csv").write_text("".join(f"{name},{name[0]}\n" for name in names))
     assert (
         open_data(str(tmp_path / "all.csv"), root=str(path)).hash

@@ -20,22 +20,22 @@ def test_every_index_once_whatever_the_chunks(capsys: pytest.CaptureFixture[str]
     seen: list[int] = []
     lock = threading.Lock()
 
-    def look(index: int) -> None:
+    def call(index: int) -> None:
         with lock:
             seen.append(index)
 
-    map_threaded(look, range(1000), what="reading")
-    map_threaded(look, [], what="reading")
+    map_threaded(call, range(1000), what="reading")
+    map_threaded(call, [], what="reading")
     assert sorted(seen) == list(range(1000))
     assert capsys.readouterr().err == ""  # over in a moment
 
 
 def test_errors_are_not_swallowed() -> None:
-    def look(index: int) -> None:
+    def call(index: int) -> None:
         raise ValueError(f"bad {index}")
 
     with pytest.raises(ValueError, match="bad"):
-        map_threaded(look, range(3), what="reading")
+        map_threaded(call, range(3), what="reading")
 
 
 def test_a_log_gets_a_line_now_and_then(

@@ -120,7 +120,8 @@ def test_mistakes_are_named() -> None:
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: str(sampler)[:24])
 def test_labels_may_be_a_tensor_an_array_or_a_list(sampler: Any) -> None:
     orders = [
-        sampler.order(own, epoch=1, seed=2) for own in (TARGETS, TARGETS.numpy(), TARGETS.tolist())
+        sampler.order(targets, epoch=1, seed=2)
+        for targets in (TARGETS, TARGETS.numpy(), TARGETS.tolist())
     ]
     assert all(np.array_equal(order, orders[0]) for order in orders)
 

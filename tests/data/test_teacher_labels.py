@@ -1,6 +1,4 @@
-"""A teacher is asked once, about the very image, and what it said is kept for those circumstances
-alone.
-"""
+"""A teacher runs once per image, and its labels are cached by everything that determines them."""
 
 from __future__ import annotations
 
@@ -33,16 +31,16 @@ CLOCK = Clock(0, 4, 0, 2)
 
 
 class Brightest(nn.Module):
-    """Sees the class that has the brightest channel; counts how often it was asked."""
+    """Predicts the brightest channel, and counts its calls."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.eye(3), requires_grad=False)
-        self.asked = 0
+        self.calls = 0
         self.eval()
 
     def forward(self, image: Tensor) -> Tensor:
-        self.asked += 1
+        self.calls += 1
         return image.mean((2, 3)) @ self.weight
 
 
@@ -97,17 +95,17 @@ def test_what_was_asked_once_is_remembered(tmp_path: Path) -> None:
         labelled, teacher_labels.LabelFile(tmp_path / "x.bin", epochs=2, draws=10, classes=3)
     )
     first = remember(batch(), CLOCK)
-    assert teacher.asked == 1
+    assert teacher.calls == 1
     again = teacher_labels.CachedTeacherLabels(
         labelled, teacher_labels.LabelFile(tmp_path / "x.bin", epochs=2, draws=10, classes=3)
     )
     known = again(batch(), CLOCK)
-    assert teacher.asked == 1
+    assert teacher.calls == 1
     assert torch.equal(known["teacher_target"], first["teacher_target"])
     assert known["teacher_target"].dtype == first["teacher_target"].dtype == torch.int64
     again(batch(), Clock(2, 4, 1, 2))  # another epoch
     again(batch(4, first=3), CLOCK)  # one draw is known, three are not
-    assert teacher.asked == 3
+    assert teacher.calls == 3
     assert (tmp_path / "x.bin").stat().st_size == 20
 
 
@@ -131,26 +129,27 @@ def test_several_processes_use_one_file_at_once(tmp_path: Path) -> None:
     path = tmp_path / "x.bin"
     program = (
         "import sys, torch; from pathlib import Path; from longtail.data.teacher_labels import"
-        " LabelFile\nstore, own = LabelFile(Path(sys.argv[1]), epochs=2, draws=30, classes=3),"
-        " int(sys.argv[2])\nstore.write(1, torch.arange(own, 30, 3), torch.full((10,), own))"
+        " LabelFile\nstore, label = LabelFile(Path(sys.argv[1]), epochs=2, draws=30, classes=3),"
+        " int(sys.argv[2])\nstore.write(1, torch.arange(label, 30, 3), torch.full((10,), label))"
     )
     writers = [
-        subprocess.Popen([sys.executable, "-c", program, str(path), str(own)]) for own in range(3)
+        subprocess.Popen([sys.executable, "-c", program, str(path), str(label)])
+        for label in range(3)
     ]
     assert [writer.wait() for writer in writers] == [0, 0, 0]
     store = teacher_labels.LabelFile(path, epochs=2, draws=30, classes=3)
-    found = store.read(1, torch.arange(30))
-    assert found is not None
-    assert found.tolist() == [0, 1, 2] * 10
+    labels = store.read(1, torch.arange(30))
+    assert labels is not None
+    assert labels.tolist() == [0, 1, 2] * 10
     assert store.read(0, torch.arange(30)) is None
 
 
 def test_many_classes_take_two_bytes_each(tmp_path: Path) -> None:
     store = teacher_labels.LabelFile(tmp_path / "x.bin", epochs=1, draws=4, classes=1000)
     store.write(0, torch.arange(4), torch.tensor([0, 254, 255, 999]))
-    found = store.read(0, torch.tensor([3, 1]))
-    assert found is not None
-    assert found.tolist() == [999, 254]
+    labels = store.read(0, torch.tensor([3, 1]))
+    assert labels is not None
+    assert labels.tolist() == [999, 254]
     assert (tmp_path / "x.bin").stat().st_size == 8
     with pytest.raises(ValueError, match="1 to 65,534 classes"):
         teacher_labels.LabelFile(tmp_path / "y.bin", epochs=1, draws=4, classes=70_000)
@@ -178,8 +177,8 @@ def key(
         (loader if name in ("view", "batch", "sampler", "view_seed") else other)[
             "seed" if name == "view_seed" else name
         ] = value
-    own: Any = TrainLoader(data.train, **loader)
-    return teacher_labels.cache_key(teacher or Brightest(), own, data, mix=mix, **other)
+    student: Any = TrainLoader(data.train, **loader)
+    return teacher_labels.cache_key(teacher or Brightest(), student, data, mix=mix, **other)
 
 
 class Elsewhere(Brightest):
@@ -221,17 +220,17 @@ def test_any_change_of_what_determines_the_labels_makes_another_file(
         others.append(key(data))
     monkeypatch.setattr(teacher_labels, "code", lambda: "edited")
     others.append(key(data))
-    texts = {json.dumps(own, sort_keys=True) for own in (usual, *others)}
+    texts = {json.dumps(key, sort_keys=True) for key in (usual, *others)}
     assert len(texts) == 1 + len(others)
 
 
 def test_edited_code_is_other_code(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    found = []
+    hashes = []
     for text in ("a = 1", "a = 2", "a = 1"):
         (tmp_path / "data" / "views.py").write_text(text)
-        found.append(teacher_labels.code.__wrapped__(tmp_path))
-    assert found[0] == found[2] != found[1]
+        hashes.append(teacher_labels.code.__wrapped__(tmp_path))
+    assert hashes[0] == hashes[2] != hashes[1]
     assert teacher_labels.code() != teacher_labels.code.__wrapped__(tmp_path)
 
 
@@ -247,7 +246,7 @@ def test_the_file_lies_in_the_cache_and_says_what_it_is() -> None:
         )
         assert isinstance(kept, teacher_labels.CachedTeacherLabels)
     folder = Path(os.environ["XDG_CACHE_HOME"]) / "longtail" / "labels"
-    assert sorted(own.suffix for own in folder.iterdir()) == [".bin", ".bin", ".json", ".json"]
+    assert sorted(file.suffix for file in folder.iterdir()) == [".bin", ".bin", ".json", ".json"]
     assert json.loads(kept.store.path.with_suffix(".json").read_text()) == {"number": 2}
 
 
@@ -281,9 +280,9 @@ def test_without_room_or_home_the_teacher_is_asked(
     )
     labelled = teacher_labels.AddTeacherLabels(Brightest())
     assert teacher_labels.cached_labels(labelled, {}, epochs=1, draws=4, classes=3) is labelled
-    said = capsys.readouterr().err
-    assert "cannot be cached" in said
-    assert ("No space left" if problem == "no room" else "home directory") in said
+    message = capsys.readouterr().err
+    assert "cannot be cached" in message
+    assert ("No space left" if problem == "no room" else "home directory") in message
 
 
 @pytest.mark.parametrize("reserved", [True, False])

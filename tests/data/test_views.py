@@ -33,7 +33,7 @@ VIEWS: list[View] = [
 names = [str(view).split("(")[0] for view in VIEWS]
 
 
-def picture(width: int = 32, height: int = 32, seed: int = 0) -> Image.Image:
+def random_image(width: int = 32, height: int = 32, seed: int = 0) -> Image.Image:
     return Image.fromarray(
         np.random.default_rng(seed).integers(256, size=(height, width, 3), dtype=np.uint8)
     )
@@ -46,9 +46,9 @@ def drawn(view: View, rows: int, seed: int = 0) -> Array:
 @pytest.mark.parametrize("view", VIEWS, ids=names)
 def test_a_view_is_a_function_of_image_and_parameters(view: View) -> None:
     parameters = drawn(view, 8)
-    first = torch.stack([view(picture(), row) for row in parameters])
+    first = torch.stack([view(random_image(), row) for row in parameters])
     random.seed(99)
-    again = torch.stack([view(picture(), row) for row in reversed(parameters)]).flip(0)
+    again = torch.stack([view(random_image(), row) for row in reversed(parameters)]).flip(0)
     assert first.dtype == torch.uint8
     assert first.shape[-3:] == (3, 32, 32)
     assert torch.equal(first, again)
@@ -60,7 +60,7 @@ def test_a_view_is_a_function_of_image_and_parameters(view: View) -> None:
 @pytest.mark.parametrize("view", VIEWS, ids=names)
 @pytest.mark.parametrize("shape", [(8, 8), (50, 40), (33, 70)])
 def test_every_picture_becomes_a_square_of_one_size(view: View, shape: tuple[int, int]) -> None:
-    assert view(picture(*shape), drawn(view, 1)[0]).shape[-2:] == (32, 32)
+    assert view(random_image(*shape), drawn(view, 1)[0]).shape[-2:] == (32, 32)
 
 
 def reference(image: Array, row: Array, view: CropFlip) -> Array:
@@ -112,13 +112,13 @@ def test_weak_parameters_are_uniform_and_flip_can_be_off() -> None:
 
 
 def test_plain_leaves_the_right_size_alone_and_cuts_the_middle() -> None:
-    image = picture(32, 32)
+    image = random_image(32, 32)
     assert np.array_equal(CenterCrop(32)(image).numpy().transpose(1, 2, 0), np.asarray(image))
-    wide = picture(64, 32)
+    wide = random_image(64, 32)
     assert np.array_equal(
         CenterCrop(32)(wide).numpy().transpose(1, 2, 0), np.asarray(wide)[:, 16:48]
     )
-    large = picture(300, 256)
+    large = random_image(300, 256)
     assert np.array_equal(
         CenterCrop(224, crop=0.875)(large).numpy().transpose(1, 2, 0),
         np.asarray(large)[16:240, 38:262],
@@ -133,9 +133,9 @@ def test_the_two_views_are_the_views_they_are_made_of() -> None:
     rng = np.random.default_rng(5)
     weak, strong = CropFlip(32).parameters(rng, 3), SimClr(32).parameters(rng, 3)
     for row, first, second in zip(drawn(both, 3, seed=5), weak, strong, strict=True):
-        pair = both(picture(), row)
-        assert torch.equal(pair[0], CropFlip(32)(picture(), first))
-        assert torch.equal(pair[1], SimClr(32)(picture(), second))
+        pair = both(random_image(), row)
+        assert torch.equal(pair[0], CropFlip(32)(random_image(), first))
+        assert torch.equal(pair[1], SimClr(32)(random_image(), second))
 
 
 @pytest.mark.parametrize(

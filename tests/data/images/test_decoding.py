@@ -64,7 +64,7 @@ def test_all_values_of_sixteen_bits_round_to_the_nearest_in_little_memory() -> N
     assert np.array_equal(
         np.asarray(image)[..., 0], np.round(values.astype(np.float64) / 257).astype(np.uint8)
     )
-    assert peak < 12 * values.size, "every copy of a large picture counts"
+    assert peak < 12 * values.size, "a copy of a large image takes much memory"
 
 
 def test_what_is_no_image_is_said_in_words_that_do_not_change() -> None:

@@ -208,16 +208,16 @@ def test_the_rule_of_versions_that_recorded_no_geometry(
 
 
 def test_a_folder_at_another_size_comes_back_at_its_own(path: Path) -> None:
-    whole = open_data(str(path), protocol="paper")
+    native = open_data(str(path), protocol="paper")
     for size in (16, 64):
-        asked = open_data(str(path), protocol="paper", size=size)
-        again = asked.at_native_resolution()
-        assert (asked.size, again.size) == (size, whole.size)
+        resized = open_data(str(path), protocol="paper", size=size)
+        again = resized.at_native_resolution()
+        assert (resized.size, again.size) == (size, native.size)
         for split in ("train", "test"):
-            theirs, own = getattr(whole, split).inputs, getattr(again, split).inputs
-            assert len(own) == len(theirs)
+            theirs, restored = getattr(native, split).inputs, getattr(again, split).inputs
+            assert len(restored) == len(theirs)
             assert all(
-                np.array_equal(np.asarray(own.image(i)), np.asarray(theirs.image(i)))
-                for i in range(len(own))
+                np.array_equal(np.asarray(restored.image(i)), np.asarray(theirs.image(i)))
+                for i in range(len(restored))
             )
-    assert whole.at_native_resolution().train.inputs is whole.train.inputs
+    assert native.at_native_resolution().train.inputs is native.train.inputs

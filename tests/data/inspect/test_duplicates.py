@@ -19,7 +19,7 @@ from longtail.data.open import assemble, find
 
 
 def scene(seed: int, size: tuple[int, int] = (96, 72)) -> Image.Image:
-    """A picture with structure at several scales, unlike any other seed's."""
+    """An image with structure at several scales, unlike any other seed's."""
     rng = np.random.default_rng(seed)
     total = np.zeros((size[1], size[0], 3))
     for side, weight in ((3, 1.0), (7, 0.7), (20, 0.4)):
@@ -28,34 +28,32 @@ def scene(seed: int, size: tuple[int, int] = (96, 72)) -> Image.Image:
     return Image.fromarray((total / 2.1).clip(0, 255).astype(np.uint8))
 
 
-def recompressed(picture: Image.Image, quality: int = 60) -> Image.Image:
+def recompressed(image: Image.Image, quality: int = 60) -> Image.Image:
     content = io.BytesIO()
-    picture.save(content, "JPEG", quality=quality)
+    image.save(content, "JPEG", quality=quality)
     return Image.open(content)
 
 
 COPIES: dict[str, Callable[[Image.Image], Image.Image]] = {
-    "resized to half": lambda picture: picture.resize(
-        (picture.width // 2, picture.height // 2), Image.Resampling.LANCZOS
+    "resized to half": lambda image: image.resize(
+        (image.width // 2, image.height // 2), Image.Resampling.LANCZOS
     ),
-    "enlarged": lambda picture: picture.resize(
-        (picture.width * 2, picture.height * 2), Image.Resampling.BICUBIC
+    "enlarged": lambda image: image.resize(
+        (image.width * 2, image.height * 2), Image.Resampling.BICUBIC
     ),
     "recompressed": recompressed,
-    "brighter by 2": lambda picture: picture.point(
-        [min(255, value + 2) for value in range(256)] * 3
-    ),
-    "less contrast": lambda picture: ImageEnhance.Contrast(picture).enhance(0.85),
-    "half and recompressed": lambda picture: recompressed(
-        picture.resize((picture.width // 2, picture.height // 2)), 80
+    "brighter by 2": lambda image: image.point([min(255, value + 2) for value in range(256)] * 3),
+    "less contrast": lambda image: ImageEnhance.Contrast(image).enhance(0.85),
+    "half and recompressed": lambda image: recompressed(
+        image.resize((image.width // 2, image.height // 2)), 80
     ),
 }
 OTHERS: dict[str, Callable[[Image.Image], Image.Image]] = {
-    "mirrored": lambda picture: picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
-    "cut in half": lambda picture: picture.crop((0, 0, picture.width // 2, picture.height)),
-    "another channel order": lambda picture: Image.merge("RGB", picture.split()[::-1]),
-    "squeezed": lambda picture: picture.resize((picture.width // 2, picture.height)),
-    "another of the same colours": lambda picture: picture.filter(ImageFilter.GaussianBlur(20)),
+    "mirrored": lambda image: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
+    "cut in half": lambda image: image.crop((0, 0, image.width // 2, image.height)),
+    "another channel order": lambda image: Image.merge("RGB", image.split()[::-1]),
+    "squeezed": lambda image: image.resize((image.width // 2, image.height)),
+    "another of the same colours": lambda image: image.filter(ImageFilter.GaussianBlur(20)),
 }
 
 
@@ -72,7 +70,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def found(path: Path) -> dict[str, Any]:
+def duplicates_in(path: Path) -> dict[str, Any]:
     result = duplicates(assemble(survey(find(str(path))).source))
     assert json.loads(json.dumps(result)) == result
     return result
@@ -83,7 +81,7 @@ def names(group: dict[str, Any]) -> set[str]:
 
 
 def test_different_pictures_are_no_duplicates(folder: Path) -> None:
-    result = found(folder)
+    result = duplicates_in(folder)
     assert (
         result["exact"],
         result["near"],
@@ -102,16 +100,16 @@ def test_noise_is_no_duplicate_of_noise(tmp_path: Path) -> None:
             Image.fromarray(rng.integers(256, size=(24, 24, 3), dtype=np.uint8)).save(
                 tmp_path / name / f"{i}.png"
             )
-    assert found(tmp_path)["groups"] == []
+    assert duplicates_in(tmp_path)["groups"] == []
 
 
 @pytest.mark.parametrize("change", COPIES)
-def test_near_copies_are_found(folder: Path, change: str) -> None:
+def test_near_copies_are_duplicates_in(folder: Path, change: str) -> None:
     for i in range(4):
         COPIES[change](Image.open(folder / "train" / "a" / f"{i:02}.png")).save(
             folder / "test" / "a" / f"copy{i}.png"
         )
-    result = found(folder)
+    result = duplicates_in(folder)
     expected = [{f"train/a/{i:02}.png", f"test/a/copy{i}.png"} for i in range(4)]
     assert sorted(map(sorted, map(names, result["groups"]))) == sorted(map(sorted, expected))
     assert (
@@ -121,8 +119,11 @@ def test_near_copies_are_found(folder: Path, change: str) -> None:
         result["conflicts"],
     ) == (4, 4, 4, 0)
     assert all(
-        own["across"] and not own["exact"] and not own["conflict"] and own["likeness"] > 0.96
-        for own in result["groups"]
+        group["across"]
+        and not group["exact"]
+        and not group["conflict"]
+        and group["likeness"] > 0.96
+        for group in result["groups"]
     )
 
 
@@ -131,7 +132,7 @@ def test_what_is_another_picture_is_left_alone(folder: Path, change: str) -> Non
     OTHERS[change](Image.open(folder / "train" / "a" / "00.png")).save(
         folder / "test" / "a" / "other.png"
     )
-    assert found(folder)["groups"] == []
+    assert duplicates_in(folder)["groups"] == []
 
 
 def test_exact_copies_within_across_and_under_two_labels(folder: Path) -> None:
@@ -143,14 +144,14 @@ def test_exact_copies_within_across_and_under_two_labels(folder: Path) -> None:
     recompressed(Image.open(folder / "train" / "a" / "03.png")).save(
         folder / "val" / "b" / "worst.jpg"
     )
-    result = found(folder)
-    assert [names(own) for own in result["groups"]] == [
+    result = duplicates_in(folder)
+    assert [names(group) for group in result["groups"]] == [
         {"train/a/03.png", "test/b/worst.png", "val/b/worst.jpg"},
         {"train/a/02.png", "train/b/wrong.png"},
         {"train/a/01.png", "val/a/leak.png", "test/a/leak.png"},
         {"train/a/00.png", "train/a/same.png"},
     ]
-    assert [(own["exact"], own["conflict"], own["across"]) for own in result["groups"]] == [
+    assert [(group["exact"], group["conflict"], group["across"]) for group in result["groups"]] == [
         (False, True, True),
         (True, True, False),
         (True, False, True),
@@ -185,9 +186,11 @@ def test_a_family_of_look_alikes_is_not_one_picture(tmp_path: Path) -> None:
                 np.uint8
             )
             Image.fromarray(disc).save(tmp_path / name / f"{i}.png")
-    assert found(tmp_path)["groups"] == []
+    assert duplicates_in(tmp_path)["groups"] == []
     recompressed(Image.open(tmp_path / "a" / "7.png"), 90).save(tmp_path / "b" / "copy.png")
-    assert [names(own) for own in found(tmp_path)["groups"]] == [{"a/7.png", "b/copy.png"}]
+    assert [names(group) for group in duplicates_in(tmp_path)["groups"]] == [
+        {"a/7.png", "b/copy.png"}
+    ]
 
 
 def test_blank_images_are_not_near_duplicates(folder: Path) -> None:
@@ -197,14 +200,14 @@ def test_blank_images_are_not_near_duplicates(folder: Path) -> None:
     )
     for i in range(3):
         Image.fromarray(faint + np.uint8(240 + i)).save(folder / "train" / "a" / f"blank{i}.png")
-    assert found(folder)["groups"] == []
+    assert duplicates_in(folder)["groups"] == []
 
 
 def test_many_copies_of_one_picture_are_one_group(folder: Path) -> None:
-    picture = Image.open(folder / "train" / "a" / "00.png")
+    image = Image.open(folder / "train" / "a" / "00.png")
     for i in range(15):
-        recompressed(picture, 80 + i).save(folder / "train" / "b" / f"copy{i}.png")
-    (group,) = found(folder)["groups"]
+        recompressed(image, 80 + i).save(folder / "train" / "b" / f"copy{i}.png")
+    (group,) = duplicates_in(folder)["groups"]
     assert len(group["images"]) == 16
 
 
@@ -247,34 +250,34 @@ def test_too_much_work_is_left_out_and_said(folder: Path, monkeypatch: pytest.Mo
         )
     shutil.copy(folder / "train" / "a" / "05.png", folder / "train" / "a" / "same.png")
     monkeypatch.setattr(module, "COMPARED", -1)
-    result = found(folder)
+    result = duplicates_in(folder)
     assert (result["exact"], result["near"]) == (1, 0)
     assert "not searched" in result["notes"][0]
-    hashes = np.stack(list({bytes(own["digest"]): own["hash"] for own in stats(folder)}.values()))
+    hashes = np.stack(list({bytes(row["digest"]): row["hash"] for row in stats(folder)}.values()))
     assert work(hashes) > work(hashes, (0,))
     monkeypatch.setattr(module, "COMPARED", work(hashes, (0,)))
-    result = found(folder)
+    result = duplicates_in(folder)
     assert result["near"] > 0
     assert "for a complete search" in result["notes"][0]
     monkeypatch.undo()
     monkeypatch.setattr(module, "CHECKED", 2)
-    result = found(folder)
+    result = duplicates_in(folder)
     assert result["near"] <= 2
     assert "more than 2 pairs" in result["notes"][0]
 
 
 def stats(path: Path) -> list[Any]:
     rows = survey(find(str(path))).source.splits
-    return [own for part in rows.values() for own in part.inputs.stats]  # type: ignore[attr-defined]
+    return [row for part in rows.values() for row in part.inputs.stats]  # type: ignore[attr-defined]
 
 
 def test_likeness_is_a_correlation_in_colour() -> None:
-    picture = scene(1)
-    assert likeness(picture, picture) == pytest.approx(1)
-    assert likeness(picture, picture.resize((48, 36))) > 0.99
-    assert likeness(picture, scene(2)) < 0.9
-    assert likeness(picture, Image.merge("RGB", picture.split()[::-1])) < 0.95
+    image = scene(1)
+    assert likeness(image, image) == pytest.approx(1)
+    assert likeness(image, image.resize((48, 36))) > 0.99
+    assert likeness(image, scene(2)) < 0.9
+    assert likeness(image, Image.merge("RGB", image.split()[::-1])) < 0.95
     white, black = Image.new("RGB", (9, 9), "white"), Image.new("RGB", (9, 9))
-    assert (likeness(white, black), likeness(white, picture)) == (1.0, 0.0)
-    negative = Image.eval(picture, lambda value: 255 - value)
-    assert likeness(picture, negative) == pytest.approx(-1, abs=1e-3)
+    assert (likeness(white, black), likeness(white, image)) == (1.0, 0.0)
+    negative = Image.eval(image, lambda value: 255 - value)
+    assert likeness(image, negative) == pytest.approx(-1, abs=1e-3)

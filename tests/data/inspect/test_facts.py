@@ -22,12 +22,12 @@ MakeFolder = Callable[..., Path]
 
 
 def test_facts_of_a_folder(tmp_path: Path, make_folder: MakeFolder) -> None:
-    found = facts(open_data(str(make_folder(tmp_path, {"a": 30, "b": 10, "c": 3}))))
-    assert json.loads(json.dumps(found)) == found
-    assert found["images"] == {"train": 32, "val": 3, "test": 8}
-    assert (found["largest"], found["smallest"], found["imbalance"]) == (30, 3, 10.0)
-    own = found["classes"][1]
-    assert {key: own[key] for key in list(own)[:6]} == {
+    result = facts(open_data(str(make_folder(tmp_path, {"a": 30, "b": 10, "c": 3}))))
+    assert json.loads(json.dumps(result)) == result
+    assert result["images"] == {"train": 32, "val": 3, "test": 8}
+    assert (result["largest"], result["smallest"], result["imbalance"]) == (30, 3, 10.0)
+    entry = result["classes"][1]
+    assert {key: entry[key] for key in list(entry)[:6]} == {
         "name": "b",
         "source": 10,
         "train": 7,
@@ -35,17 +35,17 @@ def test_facts_of_a_folder(tmp_path: Path, make_folder: MakeFolder) -> None:
         "test": 2,
         "group": "medium",
     }
-    assert own["effective"] == pytest.approx(sum(0.9999**i for i in range(10)))
-    assert own["known_to"] == pytest.approx(0.4055, abs=1e-4)
-    assert found["groups"]["rule"] == "ranks: 1/1/1"
-    assert found["groups"]["members"]["few"] == {"classes": 1, "images": 3, "known_to": None}
-    assert found["effective"]["imbalance"] == pytest.approx(
-        found["effective"]["largest"] / found["effective"]["smallest"]
+    assert entry["effective"] == pytest.approx(sum(0.9999**i for i in range(10)))
+    assert entry["known_to"] == pytest.approx(0.4055, abs=1e-4)
+    assert result["groups"]["rule"] == "ranks: 1/1/1"
+    assert result["groups"]["members"]["few"] == {"classes": 1, "images": 3, "known_to": None}
+    assert result["effective"]["imbalance"] == pytest.approx(
+        result["effective"]["largest"] / result["effective"]["smallest"]
     )
-    assert found["known_to"] == pytest.approx(
+    assert result["known_to"] == pytest.approx(
         1.96 * (0.25 / (6 + 1.96**2) + 0.25 / (2 + 1.96**2)) ** 0.5 / 2, rel=1e-4
     )
-    assert (found["not_tested"], found["not_validated"]) == (["c"], ["c"])
+    assert (result["not_tested"], result["not_validated"]) == (["c"], ["c"])
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=20).filter(any))
@@ -96,5 +96,5 @@ def test_a_mean_of_recalls_is_known_as_well_as_repeated_draws_say() -> None:
 
 def test_a_mean_over_few_images_is_known_as_well_as_its_classes_are() -> None:
     assert mean_known_to([1]) == pytest.approx(recall_known_to(1))
-    own = [recall_known_to(n) or 0.0 for n in (3, 8, 40)]
-    assert mean_known_to([3, 8, 40]) == pytest.approx(math.hypot(*own) / 3)
+    widths = [recall_known_to(n) or 0.0 for n in (3, 8, 40)]
+    assert mean_known_to([3, 8, 40]) == pytest.approx(math.hypot(*widths) / 3)

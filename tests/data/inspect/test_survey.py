@@ -46,12 +46,12 @@ def test_surveyed_data_is_what_training_sees(tmp_path: Path, make_folder: MakeFo
 def test_sets_in_memory_are_surveyed_too() -> None:
     data = assemble(survey(find("digits-lt")).source)
     assert data.hash == open_data("digits-lt").hash
-    found = files(data)
+    result = files(data)
     assert (
-        found["images"],
-        found["width"]["least"],
-        found["height"]["most"],
-        found["unusual"],
+        result["images"],
+        result["width"]["least"],
+        result["height"]["most"],
+        result["unusual"],
     ) == (905, 8, 8, {})
 
 
@@ -67,18 +67,20 @@ def test_what_cannot_be_read_is_named_and_left_out(
     Image.new("L", (3000, 3000)).save(tmp_path / "b" / "001.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 5_000_000)
     with pytest.warns(Image.DecompressionBombWarning):
-        found = survey(find(str(tmp_path)))
-    assert [own["image"] for own in found.unreadable] == [
+        result = survey(find(str(tmp_path)))
+    assert [entry["image"] for entry in result.unreadable] == [
         "a/001.png",
         "b/000.png",
         "b/001.png",
         "c/000.png",
         "c/001.png",
     ]
-    assert [own["class"] for own in found.unreadable] == list("abbcc")
-    assert "9,000,000" in found.unreadable[2]["reason"] or "pixels" in found.unreadable[2]["reason"]
-    assert found.emptied == ("c",)
-    data = assemble(found.source)
+    assert [entry["class"] for entry in result.unreadable] == list("abbcc")
+    assert (
+        "9,000,000" in result.unreadable[2]["reason"] or "pixels" in result.unreadable[2]["reason"]
+    )
+    assert result.emptied == ("c",)
+    data = assemble(result.source)
     assert data.classes == ("a", "b")
     assert data.source_counts.tolist() == [19, 8]
     shutil.rmtree(tmp_path / "c")
@@ -100,30 +102,30 @@ def test_a_class_of_which_only_test_images_can_be_read_is_left_out(
         tmp_path, {"train/a": 4, "train/b": 4, "train/c": 1, "test/a": 2, "test/b": 2, "test/c": 2}
     )
     (tmp_path / "train" / "c" / "000.png").write_bytes(b"")
-    found = survey(find(str(tmp_path)))
-    assert found.emptied == ("c",)
-    assert assemble(found.source).classes == ("a", "b")
+    result = survey(find(str(tmp_path)))
+    assert result.emptied == ("c",)
+    assert assemble(result.source).classes == ("a", "b")
 
 
 def test_what_was_converted_is_counted_and_sizes_are_the_files_own(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
     rng = np.random.default_rng(0)
-    picture = Image.fromarray(rng.integers(256, size=(30, 40, 3), dtype=np.uint8))
-    picture.convert("L").save(tmp_path / "a" / "grey.png")
-    picture.convert("P").save(tmp_path / "a" / "palette.png")
-    picture.convert("CMYK").save(tmp_path / "a" / "cmyk.jpg")
-    picture.convert("RGBA").save(tmp_path / "a" / "alpha.png")
+    original = Image.fromarray(rng.integers(256, size=(30, 40, 3), dtype=np.uint8))
+    original.convert("L").save(tmp_path / "a" / "grey.png")
+    original.convert("P").save(tmp_path / "a" / "palette.png")
+    original.convert("CMYK").save(tmp_path / "a" / "cmyk.jpg")
+    original.convert("RGBA").save(tmp_path / "a" / "alpha.png")
     Image.fromarray(rng.integers(65536, size=(30, 40), dtype=np.uint16)).save(
         tmp_path / "a" / "sixteen.png"
     )
     exif = Image.Exif()
     exif[0x0112] = 6
-    picture.save(tmp_path / "b" / "turned.jpg", exif=exif)
-    picture.save(
+    original.save(tmp_path / "b" / "turned.jpg", exif=exif)
+    original.save(
         tmp_path / "b" / "frames.gif",
         save_all=True,
-        append_images=[picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)],
+        append_images=[original.transpose(Image.Transpose.FLIP_LEFT_RIGHT)],
     )
     Image.fromarray(rng.integers(256, size=(600, 800, 3), dtype=np.uint8)).save(
         tmp_path / "b" / "large.jpg"
@@ -132,10 +134,10 @@ def test_what_was_converted_is_counted_and_sizes_are_the_files_own(tmp_path: Pat
         tmp_path / "b" / "ribbon.png"
     )
     Image.new("RGB", (40, 30), (9, 9, 9)).save(tmp_path / "b" / "blank.png")
-    picture.resize((8, 6)).save(tmp_path / "b" / "speck.png")
+    original.resize((8, 6)).save(tmp_path / "b" / "speck.png")
     data = assemble(survey(find(str(tmp_path))).source)
-    found = files(data)
-    assert json.loads(json.dumps(found)) == found
+    result = files(data)
+    assert json.loads(json.dumps(result)) == result
     kinds = {
         "grey": 1,
         "palette": 2,
@@ -145,9 +147,9 @@ def test_what_was_converted_is_counted_and_sizes_are_the_files_own(tmp_path: Pat
         "rotated by EXIF": 1,
         "animated": 1,
     }
-    assert found["converted"] == kinds
+    assert result["converted"] == kinds
     named = {
-        kind: [one["image"] for one in own["images"]] for kind, own in found["unusual"].items()
+        kind: [one["image"] for one in entry["images"]] for kind, entry in result["unusual"].items()
     }
     assert named == {
         "tiny": ["b/speck.png"],
@@ -156,7 +158,7 @@ def test_what_was_converted_is_counted_and_sizes_are_the_files_own(tmp_path: Pat
         "blank": ["b/blank.png"],
     }
     everything = [
-        image(data, split, row) for split, own, _ in parts(data) for row in range(len(own))
+        image(data, split, row) for split, entry, _ in parts(data) for row in range(len(entry))
     ]
     sizes = {one["image"]: (one["width"], one["height"]) for one in everything}
     assert (sizes["b/turned.jpg"], sizes["b/large.jpg"], sizes["b/ribbon.png"]) == (
@@ -174,8 +176,8 @@ def test_small_pictures_are_upright_and_not_enlarged(tmp_path: Path) -> None:
     exif[0x0112] = 6
     for kind in ("jpg", "tif"):
         Image.new("RGB", (400, 200)).save(tmp_path / "a" / f"turned.{kind}", exif=exif)
-    found = survey(find(str(tmp_path)))
-    seen = found.source.splits["train"].inputs
+    result = survey(find(str(tmp_path)))
+    seen = result.source.splits["train"].inputs
     assert isinstance(seen, SurveyedImages)
     assert [seen.small(row, 50).size for row in range(4)] == [
         (25, 50),
@@ -183,9 +185,9 @@ def test_small_pictures_are_upright_and_not_enlarged(tmp_path: Path) -> None:
         (10, 10),
         (10, 10),
     ]
-    data = assemble(found.source)
+    data = assemble(result.source)
     everything = [
-        image(data, split, row) for split, own, _ in parts(data) for row in range(len(own))
+        image(data, split, row) for split, entry, _ in parts(data) for row in range(len(entry))
     ]
     turned = [(one["width"], one["height"]) for one in everything if "turned" in one["image"]]
     assert turned == [(200, 400), (200, 400)], "as they are seen, whatever the kind"
@@ -202,12 +204,12 @@ def test_counting_opens_no_file(tmp_path: Path, make_folder: MakeFolder) -> None
 def test_a_hash_has_64_frequencies_and_forgets_brightness() -> None:
     rng = np.random.default_rng(0)
     grey = rng.integers(20, 200, size=(32, 32))
-    found = perceptual_hash(grey)
-    assert found.shape == (4,)
-    assert found.dtype == np.uint16
-    assert np.array_equal(perceptual_hash(grey + 30), found)
-    assert np.array_equal(perceptual_hash(grey * 0.5), found)
-    assert np.array_equal(perceptual_hash(255.0 - grey), ~found)
+    result = perceptual_hash(grey)
+    assert result.shape == (4,)
+    assert result.dtype == np.uint16
+    assert np.array_equal(perceptual_hash(grey + 30), result)
+    assert np.array_equal(perceptual_hash(grey * 0.5), result)
+    assert np.array_equal(perceptual_hash(255.0 - grey), ~result)
     # by the definition of the cosine transform: the second lowest frequency of the first word is
     # (1, 3) of the order by sums
     k = np.arange(32) + 0.5
@@ -216,6 +218,6 @@ def test_a_hash_has_64_frequencies_and_forgets_brightness() -> None:
         float(np.cos(np.pi * k * i / 32) @ grey @ np.cos(np.pi * k * j / 32)) > 0
         for _, i, j in order
     ]
-    assert np.unpackbits(found.view(np.uint8)).astype(bool).tolist() == [
+    assert np.unpackbits(result.view(np.uint8)).astype(bool).tolist() == [
         bits[4 * i + word] for word in range(4) for i in range(16)
     ]

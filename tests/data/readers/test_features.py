@@ -86,8 +86,8 @@ def test_content_columns_and_attributes_are_in_the_hash(path: Path, tmp_path: Pa
         "attribute": {**given, "attribute.vector": np.eye(10, dtype=np.float32)},
     }
     hashes = {}
-    for name, own in variants.items():
-        np.savez(tmp_path / f"{name}.npz", **own)
+    for name, values in variants.items():
+        np.savez(tmp_path / f"{name}.npz", **values)
         hashes[name] = open_data(str(tmp_path / f"{name}.npz")).hash
     assert hashes["same"] == open_data(str(path)).hash
     assert len({*hashes.values()}) == 4
@@ -129,7 +129,7 @@ def test_other_files_are_refused(tmp_path: Path, change: dict[str, Any], message
         "features": np.zeros((4, 2), np.float32),
         "target": np.array([0, 1, 0, 1]),
     }
-    given = {name: own for name, own in {**good, **change}.items() if own is not None}
+    given = {name: values for name, values in {**good, **change}.items() if values is not None}
     np.savez(tmp_path / "f.npz", **given)
     with pytest.raises(LongtailError, match=message):
         features(tmp_path / "f.npz")

@@ -61,7 +61,7 @@ def test_what_is_left_out_is_said(tmp_path: Path, make_folder: MakeFolder) -> No
 
 
 @pytest.mark.parametrize(
-    ("counts", "said"),
+    ("counts", "message"),
     [
         ({}, "expected a folder of class folders, got none"),
         (
@@ -84,9 +84,9 @@ def test_what_is_left_out_is_said(tmp_path: Path, make_folder: MakeFolder) -> No
     ],
 )
 def test_what_cannot_be_learnt_from_is_refused(
-    tmp_path: Path, make_folder: MakeFolder, counts: dict[str, int], said: str
+    tmp_path: Path, make_folder: MakeFolder, counts: dict[str, int], message: str
 ) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         folder(make_folder(tmp_path, counts))
 
 

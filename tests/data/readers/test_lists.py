@@ -106,7 +106,7 @@ def test_missing_files_are_counted_and_the_first_shown(root: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("name", "line", "said"),
+    ("name", "line", "message"),
     [
         ("a.txt", "dogs/000.png", r"a.txt, line 2: expected `path label`, got 'dogs/000.png'"),
         ("a.csv", "dogs/000.png", "a.csv, line 2: expected path,label"),
@@ -115,9 +115,9 @@ def test_missing_files_are_counted_and_the_first_shown(root: Path, tmp_path: Pat
         ("a.txt", "dogs/000.png 7", "without gaps"),
     ],
 )
-def test_lines_that_say_nothing_are_refused(root: Path, name: str, line: str, said: str) -> None:
+def test_lines_that_say_nothing_are_refused(root: Path, name: str, line: str, message: str) -> None:
     first = "my cats/000.png,0" if name.endswith("csv") else "my cats/000.png 0"
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         image_list(write(root / name, first, line))
 
 
@@ -139,14 +139,14 @@ def test_further_columns_of_a_csv_are_columns_of_the_data(root: Path) -> None:
     path = write(root / "c.csv", "path,label,domain,age,index", *lines)
     data = open_data(str(path), protocol="paper")
     assert data.categories == {"domain": ("art", "photo")}
-    assert data.train.columns["domain"].tolist() == [int(own < "e") for own in data.train.ids]
-    assert data.train.columns["age"].tolist() == [int(own[-5]) + 0.5 for own in data.train.ids]
+    assert data.train.columns["domain"].tolist() == [int(text < "e") for text in data.train.ids]
+    assert data.train.columns["age"].tolist() == [int(text[-5]) + 0.5 for text in data.train.ids]
     assert {*data.train.columns} == {"domain", "age"}
     assert "dropped: index" in data.warnings[0]
     assert data.groups.rule == "none: all classes alike"
     [batch] = EvalLoader(data.train, size=8, batch=9).epoch()
     assert torch.equal(batch["domain"], data.train.columns["domain"])  # type: ignore[typeddict-item]
-    bare = write(root / "d.csv", "path,label", *(",".join(own.split(",")[:2]) for own in lines))
+    bare = write(root / "d.csv", "path,label", *(",".join(text.split(",")[:2]) for text in lines))
     plain = open_data(str(bare), protocol="paper")
     assert plain.hash != data.hash
     assert plain.groups.rule != data.groups.rule
