@@ -153,7 +153,7 @@ def test_a_loss_of_another_signature_is_refused() -> None:
 def test_a_confidence_that_is_a_number_is_refused_when_deployed() -> None:
     loss = CrossEntropy()
     loss.confidence = 0.9  # type: ignore[assignment]  # as in many codes of label smoothing
-    with pytest.raises(ValueError, match=r"expected the confidence softmax or sigmoid, got 0\.9"):
+    with pytest.raises(ValueError, match=r"must be 'softmax' or 'sigmoid', got 0\.9"):
         Classify(network(), Linear(16, 3), loss).deploy()
 
 

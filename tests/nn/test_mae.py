@@ -89,7 +89,7 @@ def test_a_ratio_outside_zero_and_one_is_refused(ratio: float) -> None:
 
 
 def test_a_ratio_that_leaves_nothing_to_see_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"some of 4 patches and not all, got 0.9"):
+    with pytest.raises(ValueError, match=r"ratio 0.9 hides all or none of 4 patches"):
         visible_patches(4, 0.9)
 
 
@@ -107,13 +107,13 @@ def test_an_encoder_that_sees_the_image_through_convolutions_is_refused() -> Non
     with pytest.raises(
         ValueError,
         match=(
-            r"patches are pieces of the image, got timm:vit_tiny_r_s16_p8_224 with \d+ patches of"
+            r"must be patches of the image, got timm:vit_tiny_r_s16_p8_224 with \d+ patches of"
             r" \d+ in a row of 64"
         ),
     ):
         MaskedAutoencoder(hybrid, width=8, depth=1, heads=2)
     with pytest.raises(
-        ValueError, match=r"patches are pieces of the image, got timm:vit_tiny_r_s16_p8_224"
+        ValueError, match=r"must be patches of the image, got timm:vit_tiny_r_s16_p8_224"
     ):
         initialise(hybrid)
 
@@ -266,7 +266,7 @@ def test_timms_transformers_can_be_encoders(name: str) -> None:
 
 
 def test_a_network_that_is_no_transformer_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected a vision transformer, got fast_cnn"):
+    with pytest.raises(ValueError, match="fast_cnn is not a vision transformer"):
         MaskedAutoencoder(build({"name": "fast_cnn", "size": 8, "width": 8}))
 
 

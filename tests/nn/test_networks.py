@@ -254,9 +254,9 @@ def test_a_network_of_ones_own_is_not_imported_without_trust(custom: str) -> Non
     [
         ("plain", {"widht": 3}, "has no keyword widht: known are size, mean, std, width, depth"),
         ("needy", {}, "needs the keyword width"),
-        ("sizeless", {}, "expected a function with the parameter size"),
-        ("odd", {}, "expected keywords of .* that JSON has"),
-        ("nothing", {}, "to give a module, got a NoneType"),
+        ("sizeless", {}, "needs the parameter size"),
+        ("odd", {}, "must be JSON values"),
+        ("nothing", {}, "must return a torch module, got a NoneType"),
         ("constant", {}, "expected a function, got .* a int"),
         ("missing", {}, "cannot import"),
     ],

@@ -134,9 +134,9 @@ def test_a_dry_run_goes_through_both_stages_and_writes_nothing(tmp_path: Path) -
     [
         ({"patch": 3}, "size 8 and patch 3: choose size 6 or 9, or a patch that divides 8"),
         ({"mask": 1.0}, "mask ratio between 0 and 1, got 1.0"),
-        ({"mask": 0.9}, "some of 4 patches and not all"),
+        ({"mask": 0.9}, "all or none of 4 patches"),
         ({"network": "fast_cnn"}, "fast_cnn has no keyword patch"),
-        ({"pretrained": "nowhere"}, "got nothing at nowhere"),
+        ({"pretrained": "nowhere"}, "there is nothing at nowhere"),
         ({"loss": "ce", "tau": 0.5}, "--tau has no effect with --loss ce"),
         ({"tau": float("nan")}, "expected tau to be float, got nan"),
         ({"network": "resnet32"}, "vision transformers have them, such as vit_mini"),

@@ -1,6 +1,4 @@
-"""Masked autoencoding: most patches of an image are hidden, and a transformer learns to paint them
-from the rest (He et al. 2022).
-"""
+"""Masked autoencoders: a transformer reconstructs hidden patches of an image (He et al. 2022)."""
 
 from __future__ import annotations
 
@@ -15,8 +13,9 @@ from longtail.nn.networks import Backbone, Network
 
 
 def sincos_positions(width: int, grid: int, *, prefix: int = 1) -> Tensor:
-    """Where each patch of a grid is, as fixed sines and cosines (1, prefix + grid * grid, width);
-    tokens before the patches have zeros.
+    """Fixed sine-cosine position embeddings (1, prefix + grid * grid, width) of a grid of patches.
+
+    The `prefix` tokens before the patches have zeros.
 
     A quarter of the width each: sines and cosines of the column, then of the row, at wavelengths
     from 2 pi to 20,000 pi.
@@ -27,51 +26,48 @@ def sincos_positions(width: int, grid: int, *, prefix: int = 1) -> Tensor:
     if width % 4:
         near = max(4, round(width / 4) * 4)
         raise LongtailError(
-            f"expected a width divisible by 4 for positions in two dimensions, got {width}: take"
-            f" {near}"
+            f"the width must be divisible by 4 for position embeddings in two dimensions, got"
+            f" {width}: choose {near}"
         )
-    rates = 10000.0 ** (-torch.arange(width // 4, dtype=torch.float64) / (width // 4))
+    frequencies = 10000.0 ** (-torch.arange(width // 4, dtype=torch.float64) / (width // 4))
     row, column = torch.meshgrid(*[torch.arange(grid, dtype=torch.float64)] * 2, indexing="ij")
-    angles = [own.flatten()[:, None] * rates for own in (column, row)]
-    waves = torch.cat([wave for own in angles for wave in (own.sin(), own.cos())], dim=1)
+    angles = [axis.flatten()[:, None] * frequencies for axis in (column, row)]
+    waves = torch.cat([wave for angle in angles for wave in (angle.sin(), angle.cos())], dim=1)
     return torch.cat([torch.zeros(prefix, width, dtype=torch.float64), waves])[None].to(
         torch.get_default_dtype()
     )
 
 
 class Masked(NamedTuple):
-    """The visible patches of each image, and what is needed to put them back."""
+    """The visible patches of each image, and how to restore their order."""
 
     visible: Tensor  # (N, V, D), in random order
     hidden: Tensor  # bool (N, L): which patches are missing
-    restore: (
-        Tensor  # (N, L): where each patch stands among the visible ones followed by the hidden ones
-    )
+    # (N, L): the position of each patch among the visible ones followed by the hidden ones
+    restore: Tensor
 
 
 def visible_patches(patches: int, ratio: float) -> int:
-    """How many of `patches` stay visible when the share `ratio` is hidden, rounded down.
+    """The number of `patches` that stay visible if the share `ratio` is hidden, rounded down.
 
     >>> visible_patches(64, 0.75), visible_patches(10, 0.9)
     (16, 1)
     """
     if not 0 < ratio < 1:
         raise LongtailError(
-            f"expected a mask ratio between 0 and 1, got {ratio}: masked autoencoders hide 0.75"
+            f"expected a mask ratio between 0 and 1, got {ratio}: a common value is 0.75"
         )
     visible = int(patches * (1 - ratio) + 1e-9)  # 10 * (1 - 0.9) is a little less than 1
     if not 0 < visible < patches:
         raise LongtailError(
-            f"expected a mask ratio that hides some of {patches} patches and not all, got {ratio}:"
-            " take smaller patches"
+            f"the mask ratio {ratio} hides all or none of {patches} patches: choose another ratio or"
+            " smaller patches"
         )
     return visible
 
 
 def random_masking(tokens: Tensor, ratio: float) -> Masked:
-    """Hide the same share of every image's patches, drawn anew for each: those with the largest
-    random
-    numbers.
+    """Hide a random share `ratio` of the patches of each image.
 
     >>> masked = random_masking(torch.zeros(2, 8, 3), 0.75)
     >>> masked.visible.shape, masked.hidden.sum(1).tolist()
@@ -87,8 +83,9 @@ def random_masking(tokens: Tensor, ratio: float) -> Masked:
 
 
 def to_patches(image: Tensor, patch: int) -> Tensor:
-    """Cut images (N, 3, H, W) into patches (N, L, patch * patch * 3), row by row; within one, the
-    channels of a pixel are neighbours.
+    """Cut images (N, 3, H, W) into patches (N, L, patch * patch * 3), row by row.
+
+    Within a patch, the channels of a pixel are adjacent.
 
     >>> to_patches(torch.arange(12.0).view(1, 3, 2, 2), 1).tolist()
     [[[0.0, 4.0, 8.0], [1.0, 5.0, 9.0], [2.0, 6.0, 10.0], [3.0, 7.0, 11.0]]]
@@ -119,36 +116,34 @@ def transformer(network: Network) -> Any:
     if not isinstance(network, Backbone) or not isinstance(network.body, VisionTransformer):
         name = network.spec.get("name") if isinstance(network, Network) else type(network).__name__
         raise LongtailError(
-            f"expected a vision transformer, got {name}: take vit_mini, vit_tiny or timm's, such as"
+            f"{name} is not a vision transformer: use vit_mini, vit_tiny or one of timm, such as"
             " timm:vit_base_patch16_224"
         )
     return network.body
 
 
 def check_patches(network: Network) -> None:
-    """Refuse a transformer whose tokens are made of features, of which nobody could say what they
-    hide.
-    """
+    """Raise for a transformer whose tokens are not patches of the image, which cannot be masked."""
     embed = transformer(network).patch_embed
     grid, patch, size = embed.grid_size[0], embed.patch_size[0], embed.img_size[0]
     if grid * patch != size or not isinstance(embed.proj, nn.Conv2d):
         raise LongtailError(
-            "expected an encoder whose patches are pieces of the image, got"
+            "the tokens of the encoder must be patches of the image, got"
             f" {network.spec.get('name')} with {grid} patches of {patch} in a row of {size} pixels:"
-            " take a plain one, such as timm:vit_base_patch16_224"
+            " use a plain transformer, such as timm:vit_base_patch16_224"
         )
 
 
 def initialise(network: Network) -> Network:
-    """Give a vision transformer the first weights of a masked autoencoder: Xavier for every linear
-    map, sines for the positions.
+    """Initialise a vision transformer, in place, as masked autoencoders are; return it.
 
-    The patch embedding counts as a linear map of a patch's pixels. Written in place; the network
-    comes back for convenience.
+    Linear layers, including the patch embedding, are Xavier uniform; the position embeddings are
+    sines and cosines.
 
     >>> from longtail.nn import build
-    >>> network = initialise(build({"name": "vit_mini", "size": 8, "patch": 4, "width": 16, "depth": 1}))
-    >>> network.body.pos_embed[0, 0].abs().sum().item()  # the class token has no place
+    >>> spec = {"name": "vit_mini", "size": 8, "patch": 4, "width": 16, "depth": 1}
+    >>> network = initialise(build(spec))
+    >>> network.body.pos_embed[0, 0].abs().sum().item()  # the class token has no position
     0.0
     """
     body = transformer(network)
@@ -156,7 +151,7 @@ def initialise(network: Network) -> Network:
     grid = body.patch_embed.grid_size[0]
     body.apply(_linear_maps)
     with torch.no_grad():
-        # Drawn apart: flattened, weights in another order of memory are a copy
+        # Drawn separately: flattening weights in channels-last order would make a copy
         patches = body.patch_embed.proj.weight
         patches.copy_(
             nn.init.xavier_uniform_(torch.empty_like(patches.flatten(1))).view(patches.shape)
@@ -178,12 +173,23 @@ def _linear_maps(module: nn.Module) -> None:
 
 
 class Decoder(nn.Module):
-    """A light transformer from the encoder's tokens to the pixels of every patch; hidden patches
-    begin
-    as one learnt token.
+    """A small transformer from the encoder's tokens to the pixels of every patch.
+
+    The input for hidden patches is one trainable token.
+
+    Args:
+        dim: width of the encoder's tokens.
+        grid: patches in a row.
+        pixels: values of a patch, patch * patch * 3.
+        width: of the decoder's tokens.
+        depth: the number of blocks.
+        heads: attention heads of each block.
+        prefix: tokens before the patches, such as the class token.
+
+    A class token and one visible patch of four:
 
     >>> decoder = Decoder(16, grid=2, pixels=48, width=8, depth=1, heads=2)
-    >>> decoder(torch.zeros(3, 2, 16), torch.arange(4).expand(3, 4)).shape  # a class token and one visible patch of four
+    >>> decoder(torch.zeros(3, 2, 16), torch.arange(4).expand(3, 4)).shape
     torch.Size([3, 4, 48])
     """
 
@@ -203,17 +209,17 @@ class Decoder(nn.Module):
         super().__init__()
         from timm.models.vision_transformer import Block
 
-        # Without a block hidden patches see nothing of the image, and the encoder would learn
-        # nothing
+        # Without a block, hidden patches cannot attend to the image, and the encoder gets no
+        # gradient
         if depth < 1 or width < 1:
             raise LongtailError(
-                f"expected a decoder of at least one block and a positive width, got depth {depth}"
-                f" and width {width}"
+                f"the decoder needs at least one block and a positive width, got depth {depth} and"
+                f" width {width}"
             )
         if heads < 1 or width % heads:
             raise LongtailError(
-                f"expected a decoder width divisible by its heads, got width {width} and heads"
-                f" {heads}: take a divisor of {width}"
+                f"the decoder's width must be divisible by its heads, got width {width} and heads"
+                f" {heads}: choose a divisor of {width}"
             )
         norm: Any = partial(nn.LayerNorm, eps=1e-6)
         self.embed = nn.Linear(dim, width)
@@ -229,9 +235,7 @@ class Decoder(nn.Module):
         nn.init.normal_(self.mask_token, std=0.02)
 
     def forward(self, tokens: Tensor, restore: Tensor) -> Tensor:
-        """Pixels (N, L, patch * patch * 3) from the prefix and the visible tokens; `restore` as in
-        `Masked`.
-        """
+        """Pixels (N, L, patch * patch * 3) from prefix and visible tokens; `restore` as in `Masked`."""
         tokens = self.embed(tokens)
         prefix, visible = tokens[:, : self.prefix], tokens[:, self.prefix :]
         hidden = self.mask_token.to(tokens.dtype).expand(
@@ -245,7 +249,7 @@ class Decoder(nn.Module):
 
 
 class Reconstruction(NamedTuple):
-    """What a masked autoencoder made of images."""
+    """The output of a masked autoencoder."""
 
     loss: Tensor
     predicted: Tensor  # (N, L, patch * patch * 3): every patch, of mean 0 and deviation 1
@@ -253,19 +257,25 @@ class Reconstruction(NamedTuple):
 
 
 class MaskedAutoencoder(nn.Module):
-    """Paint the hidden patches from the visible ones, which are all that the encoder sees (He et
-    al.
-    2022; LiVT, equation 4).
+    """Reconstruct the hidden patches of an image from the visible ones.
 
-    The loss is the squared error on hidden patches, each brought to mean 0 and deviation 1. The
-    encoder is any vision transformer with a norm after its blocks (`pool` "avg" or "token"); its
-    positions are fixed here. The paper's decoder is 512 wide with 8 blocks.
+    He et al. 2022; LiVT, equation 4. The encoder gets the visible patches only. The loss is the
+    squared error on hidden patches, each normalised to mean 0 and standard deviation 1.
+
+    Args:
+        network: a vision transformer with a norm after its blocks (`pool` "avg" or "token"); its
+            position embeddings are frozen here.
+        ratio: the share of patches to hide.
+        width: of the decoder; 512 in the paper.
+        depth: blocks of the decoder; 8 in the paper.
+        heads: attention heads of the decoder.
 
     >>> from longtail.nn import build
-    >>> network = initialise(build({"name": "vit_mini", "size": 8, "patch": 2, "width": 16, "depth": 1, "pool": "avg"}))
+    >>> spec = {"name": "vit_mini", "size": 8, "patch": 2, "width": 16, "depth": 1, "pool": "avg"}
+    >>> network = initialise(build(spec))
     >>> autoencoder = MaskedAutoencoder(network, width=8, depth=1, heads=2)
-    >>> found = autoencoder(torch.rand(3, 3, 8, 8))
-    >>> found.predicted.shape, found.hidden.sum(1).tolist()
+    >>> result = autoencoder(torch.rand(3, 3, 8, 8))
+    >>> result.predicted.shape, result.hidden.sum(1).tolist()
     (torch.Size([3, 16, 12]), [12, 12, 12])
     """
 
@@ -283,12 +293,12 @@ class MaskedAutoencoder(nn.Module):
         if not isinstance(body.fc_norm, nn.Identity):
             pool = network.spec.get("pool")
             raise LongtailError(
-                f"expected an encoder whose norm follows its blocks, got pool {pool!r}: build it"
-                " with pool 'avg' or 'token'"
+                f"the encoder needs a norm after its blocks, got pool {pool!r}: build it with pool"
+                " 'avg' or 'token'"
             )
         check_patches(network)
         self.patch, grid = body.patch_embed.patch_size[0], body.patch_embed.grid_size[0]
-        visible_patches(grid * grid, ratio)  # refuses
+        visible_patches(grid * grid, ratio)  # raises for an invalid ratio
         assert isinstance(network, Backbone)
         self.network, self.ratio = network, ratio
         body.pos_embed.requires_grad_(False)
@@ -303,7 +313,7 @@ class MaskedAutoencoder(nn.Module):
         )
 
     def encode(self, normal: Tensor) -> tuple[Tensor, Masked]:
-        """The tokens of the visible patches, after the prefix; `normal` are normalised images."""
+        """The prefix tokens and those of the visible patches; `normal` are normalised images."""
         body = transformer(self.network)
         tokens = body._pos_embed(body.patch_embed(normal))
         prefix, patches = tokens[:, : body.num_prefix_tokens], tokens[:, body.num_prefix_tokens :]
@@ -311,7 +321,7 @@ class MaskedAutoencoder(nn.Module):
         return body.norm(body.blocks(body.norm_pre(torch.cat([prefix, masked.visible], 1)))), masked
 
     def forward(self, image: Tensor) -> Reconstruction:
-        """Hide, encode and paint images in [0, 1]."""
+        """Mask, encode and reconstruct images (N, 3, size, size) in [0, 1]."""
         normal = self.network.normalize(image)
         tokens, masked = self.encode(normal)
         predicted = self.decoder(tokens, masked.restore)
@@ -322,7 +332,7 @@ class MaskedAutoencoder(nn.Module):
         )
 
     def _patches(self, normal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The patches, and each one's mean and deviation."""
+        """The patches, and the mean and standard deviation of each."""
         patches = to_patches(normal, self.patch)
         return (
             patches,
@@ -332,16 +342,19 @@ class MaskedAutoencoder(nn.Module):
 
     @torch.no_grad()
     def show(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """The images with grey in the place of hidden patches, and with what was painted there.
+        """The images with hidden patches in grey, and with hidden patches reconstructed.
 
-        Painted patches get the mean and the deviation of the true ones, for which the autoencoder
-        was never asked."""
-        found, normalize = self(image), self.network.normalize
+        Reconstructed patches get the mean and standard deviation of the true ones, which the
+        autoencoder does not predict.
+        """
+        result, normalize = self(image), self.network.normalize
         _, mean, deviation = self._patches(normalize(image))
-        painted = (
-            to_images(found.predicted.to(image.dtype) * deviation + mean, self.patch)
+        reconstructed = (
+            to_images(result.predicted.to(image.dtype) * deviation + mean, self.patch)
             * normalize.std
             + normalize.mean
         )
-        hidden = to_images(found.hidden[..., None].expand(-1, -1, 3 * self.patch**2), self.patch)
-        return torch.where(hidden, 0.5, image), torch.where(hidden, painted.clamp(0, 1), image)
+        hidden = to_images(result.hidden[..., None].expand(-1, -1, 3 * self.patch**2), self.patch)
+        return torch.where(hidden, 0.5, image), torch.where(
+            hidden, reconstructed.clamp(0, 1), image
+        )

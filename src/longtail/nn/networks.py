@@ -1,6 +1,4 @@
-"""Networks by name: always built from a spec {"name", JSON keywords}, so they come back from a
-folder.
-"""
+"""Networks by name, built from a spec {"name", JSON keywords}, so that files can restore them."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ DEFAULTS = {"size": 32, "mean": [0.4914, 0.4822, 0.4465], "std": [0.2023, 0.1994
 
 
 class Network(nn.Module):
-    """Images in [0, 1] to rows (N, dim), with the spec that rebuilds it."""
+    """A module from images in [0, 1] to rows (N, dim), with the spec that rebuilds it."""
 
     def __init__(self, spec: Mapping[str, Any], dim: int) -> None:
         super().__init__()
@@ -47,7 +45,7 @@ class Network(nn.Module):
 
 
 class Backbone(Network):
-    """Normalisation, then a body that gives one row of features for each image."""
+    """Normalisation, then a body that returns features (N, dim)."""
 
     def __init__(self, body: nn.Module, spec: Mapping[str, Any]) -> None:
         body.eval()
@@ -56,7 +54,7 @@ class Backbone(Network):
         if features.ndim != 2:
             raise LongtailError(
                 f"expected features (N, dim) from {spec['name']}, got {tuple(features.shape)}:"
-                " choose a model that pools"
+                " use a model with pooling"
             )
         super().__init__(spec, features.shape[1])
         self.normalize = Normalize(spec["mean"], spec["std"])
@@ -68,8 +66,7 @@ class Backbone(Network):
 
 
 class Vectors(Network):
-    """Feature vectors as they are: what a head is trained on where the data has features instead of
-    images.
+    """The identity on feature vectors, for data that has features instead of images.
 
     >>> build({"name": "vectors", "size": 4})(torch.ones(2, 4)).shape
     torch.Size([2, 4])
@@ -82,29 +79,28 @@ class Vectors(Network):
         """Features (N, size)."""
         if image.ndim != 2 or image.shape[1] != self.dim:
             raise LongtailError(
-                f"expected feature vectors (N, {self.dim}) for the network vectors, got"
+                f"the network 'vectors' expects feature vectors (N, {self.dim}), got"
                 f" {tuple(image.shape)}"
             )
         return image
 
 
 def takes_vectors(network: nn.Module) -> bool:
-    """Whether a network, or a classifier's, is for feature vectors."""
+    """Whether the input of a network or classifier is feature vectors."""
     if isinstance(network, Classifier):
         return takes_vectors(network.network)
     return isinstance(network, Vectors)
 
 
 class Classifier(Network):
-    """A network and its head: images in [0, 1] to logits. What a trained classifier is deployed as.
+    """A network and its head, from images in [0, 1] to logits: the form in which it is deployed.
 
-    `confidence` says how its logits are meant: as a softmax over classes, or each by itself as a
-    sigmoid, where the loss was a binary one.
+    `confidence` is how to read the logits: a softmax over classes, or, after training with a binary
+    loss, a sigmoid of each.
 
     >>> network = build({"name": "fast_cnn", "size": 8, "width": 8})
     >>> classifier = Classifier(network, Linear(network.dim, 10))
-    >>> again = build(classifier.spec)
-    >>> again.load_state_dict(classifier.state_dict())
+    >>> build(classifier.spec).load_state_dict(classifier.state_dict())
     <All keys matched successfully>
     """
 
@@ -113,18 +109,18 @@ class Classifier(Network):
     ) -> None:
         if not isinstance(head, Head):
             raise LongtailError(
-                "expected a head of longtail.nn, such as Linear or Cosine, got a"
-                f" {type(head).__name__}, which has no spec"
+                f"{type(head).__name__} is no head of longtail.nn and has no spec: use one such as"
+                " Linear or Cosine"
             )
         if confidence not in ("softmax", "sigmoid"):
             raise LongtailError(
-                f"expected the confidence softmax or sigmoid, got {confidence!r}: that of a loss is"
-                " one of these, too"
+                f"confidence must be 'softmax' or 'sigmoid', got {confidence!r}: this also holds for"
+                " the attribute of a loss"
             )
         if head.spec["dim"] != network.dim:
             raise LongtailError(
-                f"expected a head for the {network.dim} features of {network.spec['name']}, got one"
-                f" for {head.spec['dim']}"
+                f"{network.spec['name']} has {network.dim} features, but the head expects"
+                f" {head.spec['dim']}: build the head with network.dim"
             )
         super().__init__(
             {"name": "classifier", "network": network.spec, "head": head.spec}, head.spec["classes"]
@@ -138,9 +134,7 @@ class Classifier(Network):
         return self.head(self.network(image))  # type: ignore[no-any-return]
 
     def heads(self, image: Tensor) -> dict[str, Tensor]:
-        """Logits as "logits" and, where the head has parts that are worth judging alone, theirs by
-        name.
-        """
+        """Logits as "logits" and, if the head has several parts, the logits of each by name."""
         features = self.network(image)
         named = (
             self.head.named(features) if isinstance(self.head, CosineExperts | TokenHeads) else {}
@@ -149,18 +143,16 @@ class Classifier(Network):
 
 
 class Adjusted(Classifier):
-    """A classifier whose logits are shifted and scaled as validation images asked for: (logits -
-    bias)
-    / temperature.
+    """A classifier with adjusted logits, (logits - bias) / temperature, chosen on validation images.
 
-    Every part of its head is adjusted alike, so that their mean still is the answer. Both numbers
-    are in its state, not in its spec. They were chosen for a softmax over classes, and so the
-    adjusted logits are meant, whatever the loss was.
+    Every part of its head is adjusted in the same way, so that the prediction is still their mean.
+    Both are in its state, not in its spec. They are chosen for a softmax over classes, so
+    `confidence` is "softmax", whatever the loss was.
 
-    >>> network = build({"name": "fast_cnn", "size": 8, "width": 8})
-    >>> adjusted = Adjusted(network, Linear(network.dim, 2), bias=torch.tensor([1.0, -1.0]), temperature=2.0).eval()
-    >>> image = torch.rand(1, 3, 8, 8)
-    >>> torch.equal(adjusted(image), (Classifier(network, adjusted.head)(image) - torch.tensor([1.0, -1.0])) / 2)
+    >>> network, bias = build({"name": "fast_cnn", "size": 8}), torch.tensor([1.0, -1.0])
+    >>> head, image = Linear(network.dim, 2), torch.rand(1, 3, 8, 8)
+    >>> adjusted = Adjusted(network, head, bias=bias, temperature=2.0).eval()
+    >>> torch.equal(adjusted(image), (Classifier(network, head)(image) - bias) / 2)
     True
     """
 
@@ -180,9 +172,7 @@ class Adjusted(Classifier):
         return self._adjusted(super().forward(image))
 
     def heads(self, image: Tensor) -> dict[str, Tensor]:
-        """Logits as "logits" and, where the head has parts that are worth judging alone, theirs by
-        name.
-        """
+        """Logits as "logits" and, if the head has several parts, the logits of each by name."""
         return {name: self._adjusted(logits) for name, logits in super().heads(image).items()}
 
     def _adjusted(self, logits: Tensor) -> Tensor:
@@ -190,11 +180,13 @@ class Adjusted(Classifier):
 
 
 def linear_parts(network: Classifier) -> list[tuple[Tensor, Tensor]]:
-    """Weights and bias of each linear part of a classifier's head, with every scale, shift and
-    temperature inside; none if it has others.
+    """Weight and bias of each linear part of a classifier's head; empty if it has none.
+
+    Scale, shift and temperature are included.
 
     >>> network = build({"name": "fast_cnn", "size": 8, "width": 8})
-    >>> [(weight, bias)] = linear_parts(Adjusted(network, Linear(network.dim, 2, scale=0.5), temperature=2.0))
+    >>> head = Linear(network.dim, 2, scale=0.5)
+    >>> [(weight, bias)] = linear_parts(Adjusted(network, head, temperature=2.0))
     >>> weight.shape, bias.shape
     (torch.Size([2, 32]), torch.Size([2]))
     """
@@ -211,19 +203,19 @@ def linear_parts(network: Classifier) -> list[tuple[Tensor, Tensor]]:
         if isinstance(network, Adjusted)
         else (torch.tensor(0.0), torch.tensor(1.0))
     )
-    found = []
+    result = []
     for part in parts:
         bias = torch.zeros(part.out_features) if part.bias is None else part.bias
-        found.append(
+        result.append(
             (part.scale * part.weight / temperature, (part.scale * bias - shift) / temperature)
         )
-    return found
+    return result
 
 
 def size_of(spec: Mapping[str, Any]) -> int:
-    """The side of the images that a network was built for; a classifier's is its backbone's.
+    """The image size that a network was built for; for a classifier, that of its backbone.
 
-    >>> size_of({"name": "classifier", "network": {"name": "resnet32", "size": 32}, "head": {"name": "linear"}})
+    >>> size_of({"name": "classifier", "network": {"name": "resnet32", "size": 32}})
     32
     """
     return int(spec["size"]) if "size" in spec else size_of(spec["network"])
@@ -232,11 +224,10 @@ def size_of(spec: Mapping[str, Any]) -> int:
 def build(spec: Mapping[str, Any] | str, *, trust: bool = False) -> Network:
     """Build a network from its spec: {"name": NAME, **keywords}, or the name alone.
 
-    The name is one of `NETWORKS`, "timm:NAME", or "package.module:function" for a network of your
-    own: `function(size, **keywords)` gives a module from normalised images (N, 3, size, size) to
+    The name is one of `NETWORKS`, "timm:NAME", or "package.module:function" for a custom network:
+    `function(size, **keywords)` returns a module from normalised images (N, 3, size, size) to
     features (N, dim). "vectors" takes features (N, size) instead of images. A "classifier" has
-    specs of its network and head; an "adjusted" one also
-    takes a shift and a temperature from its state.
+    specs of its network and head; an "adjusted" one also has a bias and a temperature in its state.
 
     Every network takes `size` (the side of its images), `mean` and `std`. The network's `spec`
     names every keyword, defaults included; it describes the architecture, so `pretrained` is false
@@ -244,15 +235,15 @@ def build(spec: Mapping[str, Any] | str, *, trust: bool = False) -> Network:
 
     Args:
         spec: a name, or a mapping with "name" and JSON values.
-        trust: whether to import the code of a network of your own. A spec that comes from a file
-            may name any function, so files are read with False unless a person says otherwise.
+        trust: whether to import the code of a custom network. A spec from a file may name any
+            function, so files are read with False by default.
 
     >>> network = build("resnet32")  # or {"name": "resnet32", "size": 32, ...}
     >>> network.dim, network(torch.zeros(2, 3, 32, 32)).shape
     (64, torch.Size([2, 64]))
     >>> build({"name": "resnet23"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    longtail.errors.LongtailError: unknown network 'resnet23': did you mean resnet32 or ...? Known: fast_cnn, ..., timm:NAME, ...
+    longtail.errors.LongtailError: unknown network 'resnet23': did you mean resnet32 or ...?...
     """
     keywords: dict[str, Any] = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = str(keywords.pop("name", None))
@@ -277,12 +268,12 @@ def build(spec: Mapping[str, Any] | str, *, trust: bool = False) -> Network:
         raise unknown(
             "network", name, NETWORKS, more=", timm:NAME, vectors, package.module:function"
         )
-    own = {
+    builder_defaults = {
         key: p.default
         for key, p in inspect.signature(builder).parameters.items()
         if p.kind is p.KEYWORD_ONLY
     }
-    if unexpected := [key for key in keywords if key not in {**defaults, **own}]:
+    if unexpected := [key for key in keywords if key not in {**defaults, **builder_defaults}]:
         hint = (
             "; vision transformers have them, such as vit_mini, vit_tiny and those of timm"
             if "pool" in unexpected
@@ -290,16 +281,16 @@ def build(spec: Mapping[str, Any] | str, *, trust: bool = False) -> Network:
         )
         raise LongtailError(
             f"{name} has no keyword {', '.join(unexpected)}: known are "
-            f"{', '.join({**defaults, **own})}{hint}"
+            f"{', '.join({**defaults, **builder_defaults})}{hint}"
         )
-    full = {**defaults, **own, **keywords}
-    body = builder(full["size"], **{key: full[key] for key in own})
-    architecture = {"pretrained": False} if "pretrained" in own else {}
+    full = {**defaults, **builder_defaults, **keywords}
+    body = builder(full["size"], **{key: full[key] for key in builder_defaults})
+    architecture = {"pretrained": False} if "pretrained" in builder_defaults else {}
     return Backbone(body, {"name": name, **full, **architecture})
 
 
 def is_custom(name: object) -> bool:
-    """Whether a network's name is that of a function of one's own.
+    """Whether a network's name is that of a custom function, "package.module:function".
 
     >>> [is_custom(name) for name in ("resnet32", "timm:resnet18", "mine.networks:small")]
     [False, False, True]
@@ -323,7 +314,7 @@ def _build_custom(name: str, keywords: Mapping[str, Any], *, trust: bool) -> Bac
     parameters = inspect.signature(builder).parameters
     if "size" not in parameters:
         raise LongtailError(
-            f"expected a function with the parameter size, the side of the images, got {name}"
+            f"a network function needs the parameter size, the side of the images, got {name}"
             f"({', '.join(parameters)})"
         )
     named = {key: p for key, p in parameters.items() if key != "size"}
@@ -340,15 +331,17 @@ def _build_custom(name: str, keywords: Mapping[str, Any], *, trust: bool) -> Bac
         p.name for p in named.values() if p.default is p.empty and p.kind is not p.VAR_KEYWORD
     ]
     if missing := [key for key in required if key not in given]:
-        raise LongtailError(f"{name} needs the keyword {', '.join(missing)}: give it a default")
+        raise LongtailError(
+            f"{name} needs the keyword {', '.join(missing)}: pass it, or give it a default"
+        )
     full = {**DEFAULTS, **defaults, **keywords}
     try:
         full = json.loads(json.dumps(full))
     except TypeError as error:
         raise LongtailError(
-            f"expected keywords of {name} that JSON has (numbers, text, lists), got others: {error}"
+            f"the keywords of {name} must be JSON values (numbers, strings, lists): {error}"
         ) from error
     body = builder(size=full["size"], **{key: full[key] for key in {**defaults, **given}})
     if not isinstance(body, nn.Module):
-        raise LongtailError(f"expected {name} to give a module, got a {type(body).__name__}")
+        raise LongtailError(f"{name} must return a torch module, got a {type(body).__name__}")
     return Backbone(body, {"name": name, **full})
