@@ -22,7 +22,7 @@ def test_words_become_categories_and_numbers_stay_numbers() -> None:
     assert columns["test"]["age"].tolist() == [-1000.0]
 
 
-def test_a_word_among_numbers_makes_them_words_and_a_column_of_some_splits_is_left_out() -> None:
+def test_mixed_columns_are_text_and_columns_missing_from_a_split_are_dropped() -> None:
     columns, categories = read_columns(
         {"train": {"a": ["1", "x"], "b": ["1", "2"]}, "test": {"a": ["inf"]}}
     )

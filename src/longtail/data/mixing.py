@@ -102,10 +102,10 @@ class MixupCutMix:
         image, target = batch["image"], _soft(batch["target"], self.classes, self.smoothing)
         if not np.random.rand() < self.probability:  # noqa: NPY002
             return {**batch, "target": target}
-        cut = np.random.rand() < self.switch  # noqa: NPY002
-        alpha = self.cutmix if cut else self.mixup
+        use_cutmix = np.random.rand() < self.switch  # noqa: NPY002
+        alpha = self.cutmix if use_cutmix else self.mixup
         lam = float(np.random.beta(alpha, alpha))  # noqa: NPY002
-        if cut:
+        if use_cutmix:
             image, lam = _cut_images(image, lam)
         else:
             image = _mixed_images(image, lam)

@@ -151,9 +151,9 @@ def open_for_evaluation(
     if crop is not None:
         source = replace(source, crop=crop)
     if learnt is not None:
-        known, protocol, split_seed = learnt
+        trained_hash, protocol, split_seed = learnt
         dataset = assemble(source, protocol=protocol, split_seed=split_seed)
-        if dataset.hash == known:
+        if dataset.hash == trained_hash:
             return replace(
                 dataset,
                 warnings=(

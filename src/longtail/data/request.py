@@ -40,28 +40,28 @@ class DataRequest:
     source: Annotated[
         str, "A known name, the path of a folder, a list or a file, or package.module:function."
     ]
-    root: Annotated[str | None, "Where the files of a named set or of a list lie."] = None
+    root: Annotated[str | None, "Folder with the files of a named dataset or of a list."] = None
     imbalance: Annotated[
-        float | None, "Largest class over smallest, for sets that are cut long-tailed."
+        float | None, "Size of the largest class over the smallest, for the -lt datasets."
     ] = None
-    profile: Annotated[Profile, "How the counts fall from the largest class to the smallest."] = (
-        "exp"
-    )
+    profile: Annotated[Profile, "How class counts decrease, for the -lt datasets."] = "exp"
     protocol: Annotated[
-        Protocol, "Hold validation out of training, or train on everything as papers do."
+        Protocol, "Hold a validation set out of training, or train on all images as papers do."
     ] = "holdout"
-    split_seed: Annotated[int, "Which images are held out. Not the seed of the run."] = 0
-    on_bad_image: Annotated[OnBadImage, "What to do about images that cannot be read."] = "refuse"
+    split_seed: Annotated[int, "Seed of the held-out split, independent of the run's seed."] = 0
+    on_bad_image: Annotated[
+        OnBadImage, "Whether to stop at images that cannot be read, or to skip them."
+    ] = "refuse"
     mirror: Annotated[
         bool | None,
-        "Whether a mirrored image is still of its class; text, digits and sides are not.",
+        "Whether a horizontal flip keeps the class; not so for text, digits and sides.",
     ] = None
     geometry: Annotated[
         Geometry | None,
-        "How an image that is not square becomes one; pad, but crop for published sets.",
+        "How images become squares: pad by default, crop for published datasets.",
     ] = None
     scoring: Annotated[
-        str | None, "The score that ranks, where the data could be scored in several ways."
+        str | None, "The score that ranks runs, for data that can be scored in several ways."
     ] = None
 
     def __post_init__(self) -> None:

@@ -108,9 +108,9 @@ def published(name: str, *, root: Path | None = None) -> Source:
 
     Image paths are relative to `root`. Evaluation is the usual one: the shorter side becomes 256,
     then the central square of 224 pixels is cropped."""
-    known = PUBLISHED[name]
+    dataset = PUBLISHED[name]
     root = Path("data") / name if root is None else root
-    files = {"train": known.train, "val": known.val, "test": known.test}
+    files = {"train": dataset.train, "val": dataset.val, "test": dataset.test}
     lists = {split: root / file for split, file in files.items() if file is not None}
     missing = [file.name for file in lists.values() if not file.is_file()]
     if missing:
@@ -125,14 +125,16 @@ def published(name: str, *, root: Path | None = None) -> Source:
     ]
     names = (
         _names(root)
-        or _named_by_folders(entries, known.classes)
-        or tuple(map(str, range(known.classes)))
+        or _named_by_folders(entries, dataset.classes)
+        or tuple(map(str, range(dataset.classes)))
     )
     images = sum(split == "train" for *_, split in entries)
     warnings = (
         []
-        if images == known.images
-        else [f"{name} has {known.images:,} training images, but {known.train} lists {images:,}."]
+        if images == dataset.images
+        else [
+            f"{name} has {dataset.images:,} training images, but {dataset.train} lists {images:,}."
+        ]
     )
     source = _source(name, entries, names, root, where=str(root), warnings=warnings)
     return Source(
@@ -263,14 +265,14 @@ def _csv(path: Path) -> tuple[list[Entry], list[dict[str, str]]]:
         rows = rows[1:]
     entries, cells = [], []
     for number, row in rows:
-        known = {name: row[column] for name, column in columns.items() if column < len(row)}
-        split = split_named(known.get("split") or "train")
-        if not known.get("path") or not known.get("label") or split is None:
+        values = {name: row[column] for name, column in columns.items() if column < len(row)}
+        split = split_named(values.get("split") or "train")
+        if not values.get("path") or not values.get("label") or split is None:
             raise LongtailError(
                 f"{path}, line {number}: expected path,label or path,label,split (train, val or"
                 f" test), got {','.join(row)!r}. If there are other columns, name all in a header"
                 " such as `path,label`."
             )
-        entries.append((known["path"], known["label"], split))
+        entries.append((values["path"], values["label"], split))
         cells.append({name: row[column] for name, column in others.items() if column < len(row)})
     return entries, cells
