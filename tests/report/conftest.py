@@ -27,9 +27,9 @@ JOURNAL = [
         "rate": 0.1 / epoch,
         "terms/class": 2.0 / epoch,
         "terms/teacher": 0.5,
-        **judged,
+        **scores,
     }
-    for kind, epoch, step, judged in (
+    for kind, epoch, step, scores in (
         ("epoch", 1, 10, {"val/balanced": 0.3, "val/many": 0.6, "val/medium": 0.2, "val/few": 0.1}),
         ("steps", 2, 15, {}),
         ("epoch", 2, 20, {"val/balanced": 0.5, "val/many": 0.8, "val/medium": 0.4, "val/few": 0.3}),
@@ -116,10 +116,10 @@ def finished(tmp_path: Path) -> Callable[..., Path]:
         )
         (folder / "row.json").write_text(json.dumps(row))
         if predictions:
-            answers = SplitPredictions({"logits": logits}, TARGET, np.arange(len(TARGET)))
+            split_predictions = SplitPredictions({"logits": logits}, TARGET, np.arange(len(TARGET)))
             write_predictions(
                 folder / "predictions" / "test.npz",
-                answers,
+                split_predictions,
                 [f"{i:03d}.png" for i in range(len(TARGET))],
             )
         return folder

@@ -15,12 +15,15 @@ def test_bins_of_a_reliability_diagram_lie_at_confidence_and_accuracy() -> None:
     root = tree(
         charts.reliability_diagram([None, 0.5, 0.75], [None, 0.25, 1], [0, 10, 40], title=EVIL)
     )
-    labels = {(own.text, own.attrib["text-anchor"]): own.attrib for own in root.iter("text")}
-    small, large = (own.attrib for own in root.iter("circle"))
-    for own, confidence, accuracy in ((small, "50", "25"), (large, "75", "100")):
-        assert own["cx"] == labels[confidence, "middle"]["x"]
-        assert float(own["cy"]) == pytest.approx(float(labels[accuracy, "end"]["y"]) - 4)
-    radii = [float(own["r"]) - 1.5 for own in (small, large)]
+    labels = {
+        (element.text, element.attrib["text-anchor"]): element.attrib
+        for element in root.iter("text")
+    }
+    small, large = (element.attrib for element in root.iter("circle"))
+    for circle, confidence, accuracy in ((small, "50", "25"), (large, "75", "100")):
+        assert circle["cx"] == labels[confidence, "middle"]["x"]
+        assert float(circle["cy"]) == pytest.approx(float(labels[accuracy, "end"]["y"]) - 4)
+    radii = [float(circle["r"]) - 1.5 for circle in (small, large)]
     assert radii[1] == pytest.approx(2 * radii[0]), "the area is the number of images"
     inside(root)
 
@@ -50,8 +53,10 @@ def test_classes_are_placed_by_recall_and_number_of_images() -> None:
     root = tree(drawn)
     inside(root)
     assert not list(root.iter("script"))
-    many, medium, few, none = (own for own in root.iter("g") if own.find("title") is not None)
-    levels = {own.text: float(own.attrib["y"]) - 4 for own in root.iter("text")}
+    many, medium, few, none = (
+        element for element in root.iter("g") if element.find("title") is not None
+    )
+    levels = {element.text: float(element.attrib["y"]) - 4 for element in root.iter("text")}
     ring, disc = many.find("circle"), few.find("circle")
     assert ring is not None
     assert disc is not None
@@ -66,7 +71,7 @@ def test_classes_are_placed_by_recall_and_number_of_images() -> None:
         levels["25"],
         levels["75"],
     )
-    tops = [float(own.findall("rect")[1].attrib["y"]) for own in (many, medium, few)]
+    tops = [float(element.findall("rect")[1].attrib["y"]) for element in (many, medium, few)]
     assert tops[1] - tops[0] == pytest.approx(tops[2] - tops[1], abs=0.02), "logarithmic"
     assert none.findall("rect")[1].attrib["height"] == "0"
     assert "no images for evaluation; 0 training images, few" in everything(drawn)
@@ -96,8 +101,8 @@ def test_every_class_of_a_histogram_has_a_bar_inside_the_drawing(count: int) -> 
     ]
     root = tree(charts.class_histogram(classes, styles={"few": "s2"}))
     inside(root)
-    first, last = (own.attrib for own in root.iter("rect"))
+    first, last = (element.attrib for element in root.iter("rect"))
     assert float(first["height"]) >= float(last["height"]) > 3
     assert first["class"] == "solid s2"
-    levels = {own.text: float(own.attrib["y"]) - 4 for own in root.iter("text")}
+    levels = {element.text: float(element.attrib["y"]) - 4 for element in root.iter("text")}
     assert float(last["y"]) == pytest.approx(levels["1"], abs=0.01)

@@ -69,7 +69,7 @@ def test_cells_are_means_over_seeds_and_the_last_one_is_over_columns(finished: F
         ]
         assert scores["mean"].mean == pytest.approx(statistics.fmean(per_seed))
         assert scores["mean"].deviation == pytest.approx(statistics.stdev(per_seed))
-    means = [own.scores["mean"].mean for own in table.lines]  # type: ignore[union-attr]
+    means = [line.scores["mean"].mean for line in table.lines]  # type: ignore[union-attr]
     assert means == sorted(means, reverse=True)
     assert "split" not in table.agreed
     assert table.agreed["protocol"] == "holdout"

@@ -101,12 +101,12 @@ def test_known_arrays_become_figures_once_on_the_page_and_in_files(
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
         assert figure.caption.endswith(".")
         assert (figure.drawing is None) == bool(figure.images)
-        assert all(own.address.startswith("data:image/") and own.alt for own in figure.images)
+        assert all(image.address.startswith("data:image/") and image.alt for image in figure.images)
         if figure.drawing is not None:
             inside(tree(figure.drawing))
             assert str(figure.drawing).partition(">")[2].strip() in path.read_text(encoding="utf-8")
         else:
-            kinds = [own.tag.partition("}")[2] for own in root.iter()]
+            kinds = [element.tag.partition("}")[2] for element in root.iter()]
             assert kinds.count("image") == len(figure.images)
     with np.load(tmp_path / name) as stored:
         some = dict(list(stored.items())[1:])
@@ -124,7 +124,7 @@ def test_a_folder_without_arrays_is_refused(tmp_path: Path) -> None:
 def test_maps_are_called_what_they_are_and_mistakes_named() -> None:
     (shown,) = ANALYSES["gradcam.npz"](ARRAYS["gradcam.npz"])
     assert "looks for the true class (Grad-CAM)" in shown.caption
-    assert [own.label for own in shown.images] == ["cat", "predicted <b>", "<b>", ""]
+    assert [image.label for image in shown.images] == ["cat", "predicted <b>", "<b>", ""]
     assert shown.rows == 2
     arrays = {**ARRAYS["gradcam.npz"], "kind": np.array("attention rollout")}
     assert "looks (attention rollout)" in ANALYSES["gradcam.npz"](arrays)[0].caption
@@ -155,7 +155,7 @@ def test_tokens_have_dashes_and_the_start_of_reweighting_a_mark() -> None:
     assert 'class="line s1"' in drawn
     assert 'class="line s1 d3"' in drawn
     arrays = {**ARRAYS["training.npz"], "0/begin": np.array(np.nan)}
-    arrays = {key: own for key, own in arrays.items() if "val/" not in key}
+    arrays = {key: values for key, values in arrays.items() if "val/" not in key}
     (experts,) = ANALYSES["training.npz"](arrays)
     assert "mark" not in str(experts.drawing)
     assert "Dashed" not in experts.caption
@@ -167,7 +167,7 @@ def test_image_files_are_shown_and_other_files_named(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     np.savez(tmp_path / "mine.npz", a=np.zeros(3))
     shown, unknown = analysis_figures(tuple(sorted(tmp_path.iterdir())))
-    assert [own.caption[:19] for own in shown] == ["analysis/mine.PNG", "Masked autoencoding"]
+    assert [figure.caption[:19] for figure in shown] == ["analysis/mine.PNG", "Masked autoencoding"]
     assert unknown == ["mine.npz", "notes.txt"]
 
 
@@ -350,8 +350,12 @@ def test_every_trial_is_a_point_and_the_best_stands_out() -> None:
         )
     )
     discs = list(root.iter("circle"))
-    assert [own.attrib["class"] for own in discs] == ["solid s1", "solid s2", "solid s1"] * 2
-    x, y = ([float(own.attrib[key]) for own in discs] for key in ("cx", "cy"))
+    assert [element.attrib["class"] for element in discs] == [
+        "solid s1",
+        "solid s2",
+        "solid s1",
+    ] * 2
+    x, y = ([float(element.attrib[key]) for element in discs] for key in ("cx", "cy"))
     assert x[1] - x[0] == pytest.approx(x[2] - x[1]), "powers of ten lie at equal distances"
     assert x[2] > x[1]
     assert x[3] < x[4] == x[5], "a column for each name"
@@ -359,9 +363,9 @@ def test_every_trial_is_a_point_and_the_best_stands_out() -> None:
     assert y[1] < y[0], "up is better"
     assert y[:3] == y[3:], "one scale for all panels"
     least = tree(figures.search_plot([Panel("lr", points)], y="NLL", higher_is_better=False))
-    styles = [own.attrib["class"] for own in least.iter("circle")]
+    styles = [element.attrib["class"] for element in least.iter("circle")]
     assert styles == ["solid s2", "solid s1", "solid s1"]
-    labels = {own.text: own.attrib for own in root.iter("text")}
+    labels = {element.text: element.attrib for element in root.iter("text")}
     assert float(labels["50"]["y"]) - 4 == pytest.approx(y[0])
     assert {"0.01", "1", "a<b", "c", "lr", "network"} <= set(labels)
     inside(root)

@@ -126,7 +126,10 @@ def _by_column(text: str) -> list[tuple[str, list[str]]]:
 
 def test_latex_prints_names_as_they_are(finished: Finished) -> None:
     names = [{"teacher": r"a_b & 50% of #1 {x} ^~ \o/ $"}, {"teacher": "b"}]
-    pair = [finished(f"r{number}", keywords=own, draw=number) for number, own in enumerate(names)]
+    pair = [
+        finished(f"r{number}", keywords=keywords, draw=number)
+        for number, keywords in enumerate(names)
+    ]
     text = to_latex(compare(rows(*pair)))
     assert (
         r"teacher=a\_b \& 50\% of \#1 \{x\} \textasciicircum{}\textasciitilde{}"

@@ -25,7 +25,7 @@ def entry(split: str, row: int, label: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def found() -> dict[str, Any]:
+def survey() -> dict[str, Any]:
     """What `longtail inspect` finds in data with every fault."""
     classes = [
         {
@@ -133,16 +133,16 @@ def found() -> dict[str, Any]:
 
 
 @pytest.fixture
-def pictures() -> dict[str, Any]:
+def thumbnails() -> dict[str, Any]:
     rng = np.random.default_rng(0)
     places = ("train/0", "test/0", "train/1", "train/2", "train/4", "train/5", "val/0")
     return {place: rng.integers(256, size=(20, 30, 3), dtype=np.uint8) for place in places}
 
 
 def test_the_page_shows_everything_and_loads_nothing(
-    found: dict[str, Any], pictures: dict[str, Any]
+    survey: dict[str, Any], thumbnails: dict[str, Any]
 ) -> None:
-    text = page(found, pictures)
+    text = page(survey, thumbnails)
     assert not re.search(r"(?:src|href)=\"(?!data:)", text)
     assert "http://" not in text
     assert "https://" not in text
@@ -176,8 +176,8 @@ def test_the_page_shows_everything_and_loads_nothing(
     assert "<0>" not in text
 
 
-def test_without_a_look_at_the_files_the_page_is_shorter(found: dict[str, Any]) -> None:
-    found |= {
+def test_without_a_look_at_the_files_the_page_is_shorter(survey: dict[str, Any]) -> None:
+    survey |= {
         "files": None,
         "duplicates": None,
         "examples": {},
@@ -185,8 +185,8 @@ def test_without_a_look_at_the_files_the_page_is_shorter(found: dict[str, Any]) 
         "hash": None,
         "advice": [],
     }
-    found["images"]["test"], found["known_to"] = 0, None
-    text = page(found, {})
+    survey["images"]["test"], survey["known_to"] = 0, None
+    text = page(survey, {})
     assert "<img" not in text
     assert "Duplicates" not in text
     assert "There are no test images." in text
@@ -196,18 +196,20 @@ def test_without_a_look_at_the_files_the_page_is_shorter(found: dict[str, Any]) 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [390, 1200])
 def test_a_browser_is_content(
-    found: dict[str, Any], pictures: dict[str, Any], tmp_path: Path, browser: Browser, width: int
+    survey: dict[str, Any], thumbnails: dict[str, Any], tmp_path: Path, browser: Browser, width: int
 ) -> None:
-    (tmp_path / "x.html").write_text(page(found, pictures), encoding="utf-8")
+    (tmp_path / "x.html").write_text(page(survey, thumbnails), encoding="utf-8")
     tab = browser.new_page(viewport={"width": width, "height": 800})
     complaints: list[str] = []
-    asked: list[str] = []
+    requested: list[str] = []
     tab.on("console", lambda message: complaints.append(message.text))
     tab.on("pageerror", lambda error: complaints.append(str(error)))
-    tab.on("request", lambda request: asked.append(request.url))
+    tab.on("request", lambda request: requested.append(request.url))
     tab.goto((tmp_path / "x.html").as_uri())
     assert complaints == []
-    assert [url for url in asked if not url.startswith("data:")] == [(tmp_path / "x.html").as_uri()]
+    assert [url for url in requested if not url.startswith("data:")] == [
+        (tmp_path / "x.html").as_uri()
+    ]
     assert tab.evaluate("[...document.images].every(one => one.complete && one.naturalWidth > 0)")
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     tab.click("summary")

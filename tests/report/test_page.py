@@ -97,7 +97,7 @@ def test_the_sentence_turns_the_difference_round_when_the_reference_is_best(
     plain, even = pair(finished)
     forth, back = build([plain, even])[0], build([even, plain])[0]
     sentence = re.compile(r'<p class="words">(balanced_softmax has the highest.*?)</p>')
-    first, second = (found[1] for text in (forth, back) if (found := sentence.search(text)))
+    first, second = (match[1] for text in (forth, back) if (match := sentence.search(text)))
     assert first == second
     assert "points over cross_entropy" in first
 
@@ -157,10 +157,16 @@ def test_names_cannot_break_out_of_the_page(finished: Finished) -> None:
     write_examples(folder)
     text = build([folder])[0]
     page = Page(text)
-    assert [tag for tag, _ in page.tags].count("script") == 1, "the shell's own"
-    assert not [own for _, own in page.tags if any(name.startswith("on") for name in own)]
+    assert [tag for tag, _ in page.tags].count("script") == 1, "that of the page template"
     assert not [
-        own for tag, own in page.tags if tag == "img" and not str(own["src"]).startswith("data:")
+        attributes
+        for _, attributes in page.tags
+        if any(name.startswith("on") for name in attributes)
+    ]
+    assert not [
+        attributes
+        for tag, attributes in page.tags
+        if tag == "img" and not str(attributes["src"]).startswith("data:")
     ]
 
 
@@ -173,22 +179,31 @@ def test_a_report_is_accessible(finished: Finished) -> None:
         assert all(after <= before + 1 for before, after in itertools.pairwise(levels)), (
             "no level is skipped"
         )
-        assert all(own.get("alt") for tag, own in page.tags if tag == "img")
+        assert all(attributes.get("alt") for tag, attributes in page.tags if tag == "img")
         assert all(
-            own.get("role") == "img" and own.get("aria-label")
-            for tag, own in page.tags
-            if tag == "svg" and "aria-hidden" not in own
+            attributes.get("role") == "img" and attributes.get("aria-label")
+            for tag, attributes in page.tags
+            if tag == "svg" and "aria-hidden" not in attributes
         )
         assert (
             [tag for tag, _ in page.tags].count("table")
             == [tag for tag, _ in page.tags].count("caption")
             > 0
         )
-        assert all(own.get("scope") in ("col", "row") for tag, own in page.tags if tag == "th")
-        boxes = [own for _, own in page.tags if (own.get("class") or "").startswith("box")]
-        assert all(own.get("tabindex") == "0" and own.get("aria-label") for own in boxes), (
-            "what scrolls can be reached by keyboard"
+        assert all(
+            attributes.get("scope") in ("col", "row")
+            for tag, attributes in page.tags
+            if tag == "th"
         )
+        boxes = [
+            attributes
+            for _, attributes in page.tags
+            if (attributes.get("class") or "").startswith("box")
+        ]
+        assert all(
+            attributes.get("tabindex") == "0" and attributes.get("aria-label")
+            for attributes in boxes
+        ), "what scrolls can be reached by keyboard"
 
 
 def test_a_report_is_built_from_files_without_torch(finished: Finished, tmp_path: Path) -> None:
@@ -196,7 +211,7 @@ def test_a_report_is_built_from_files_without_torch(finished: Finished, tmp_path
 import sys
 from pathlib import Path
 from longtail.report.page import write
-write([Path(own) for own in sys.argv[2:]], Path(sys.argv[1]))
+write([Path(folder) for folder in sys.argv[2:]], Path(sys.argv[1]))
 assert not {"torch", "torchvision", "timm", "matplotlib"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code, tmp_path / "r.html", *pair(finished)], check=True)
@@ -265,9 +280,11 @@ def test_a_phone_shows_it_whole(shown: Shown) -> None:
     )
     assert wide == room == 390
     assert shown.locator("svg[role=img]").count() >= 20
-    boxes = [own.bounding_box() for own in shown.locator("svg[role=img]").all()]
+    boxes = [image.bounding_box() for image in shown.locator("svg[role=img]").all()]
     assert all(box is not None and box["width"] > 100 and box["height"] > 40 for box in boxes)
-    assert shown.evaluate("[...document.images].every(own => own.complete && own.naturalWidth > 0)")
+    assert shown.evaluate(
+        "[...document.images].every(image => image.complete && image.naturalWidth > 0)"
+    )
     assert shown.locator("img").count() >= 8
 
 
@@ -325,7 +342,9 @@ LIGHT, DARK = (
 
 def luminance(colour: str) -> float:
     parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    linear = [own / 12.92 if own <= 0.04045 else ((own + 0.055) / 1.055) ** 2.4 for own in parts]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
@@ -349,17 +368,17 @@ def test_a_page_loads_nothing_and_says_so_to_the_browser() -> None:
     text = page.render("page.html")
     parsed = Page(text)
     policy = next(
-        own["content"]
-        for tag, own in parsed.tags
-        if tag == "meta" and own.get("http-equiv") == "Content-Security-Policy"
+        attributes["content"]
+        for tag, attributes in parsed.tags
+        if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
     )
     assert policy is not None
     assert policy.startswith("default-src 'none'; img-src data:;")
     assert "unsafe-inline" not in policy.partition("script-src")[2]
     assert not [
         tag
-        for tag, own in parsed.tags
-        if str(own.get("src", own.get("href", "data:"))).split(":")[0] != "data"
+        for tag, attributes in parsed.tags
+        if str(attributes.get("src", attributes.get("href", "data:"))).split(":")[0] != "data"
     ]
     assert "url(" not in text
     assert "@import" not in text

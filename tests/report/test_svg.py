@@ -28,7 +28,7 @@ def tree(drawing: Markup) -> ET.Element:
 
 
 def texts(drawing: Markup) -> list[str]:
-    return [own.text or "" for own in tree(drawing).iter("text")]
+    return [element.text or "" for element in tree(drawing).iter("text")]
 
 
 def everything(drawing: Markup) -> str:
@@ -48,10 +48,10 @@ def inside(root: ET.Element) -> None:
     sides = dict.fromkeys(("x", "x1", "x2", "cx"), width) | dict.fromkeys(
         ("y", "y1", "y2", "cy"), height
     )
-    for own in root.iter():
+    for element in root.iter():
         for key, most in sides.items():
-            if key in own.attrib and own.tag != "text":
-                assert 0 <= float(own.attrib[key]) <= most, (own.tag, own.attrib)
+            if key in element.attrib and element.tag != "text":
+                assert 0 <= float(element.attrib[key]) <= most, (element.tag, element.attrib)
 
 
 ALL = {
@@ -108,7 +108,10 @@ def test_ticks_cover_the_range_and_are_few(low: float, high: float) -> None:
 
 def test_points_lie_at_their_numbers_on_both_axes() -> None:
     root = tree(svg.line_plot({"a": [(1, 10.0), (2, 30.0), (3, 20.0)]}, title="t", x="x", y="y"))
-    labels = {(own.text, own.attrib["text-anchor"]): own.attrib for own in root.iter("text")}
+    labels = {
+        (element.text, element.attrib["text-anchor"]): element.attrib
+        for element in root.iter("text")
+    }
     (line,) = root.iter("polyline")
     for x, y, place in zip(("1", "2", "3"), ("10", "30", "20"), places(line), strict=True):
         assert place[0] == pytest.approx(float(labels[x, "middle"]["x"]), abs=0.1)
@@ -118,16 +121,18 @@ def test_points_lie_at_their_numbers_on_both_axes() -> None:
 def test_names_keep_apart_and_a_single_point_is_a_disc() -> None:
     lines = {"a": [(1, 1.0), (2, 3.0)], "b": [(1, 3.0), (2, 2.99)], "c": [(2, 2.98)]}
     root = tree(svg.line_plot(lines, title="t", x="x", y="y"))
-    assert [len(places(own)) for own in root.iter("polyline")] == [2, 2, 1]
-    assert [own.attrib["r"] for own in root.iter("circle")] == ["2.5"] * 4 + ["3.5"]
-    heights = sorted(float(own.attrib["y"]) for own in root.iter("text") if own.text in lines)
+    assert [len(places(element)) for element in root.iter("polyline")] == [2, 2, 1]
+    assert [element.attrib["r"] for element in root.iter("circle")] == ["2.5"] * 4 + ["3.5"]
+    heights = sorted(
+        float(element.attrib["y"]) for element in root.iter("text") if element.text in lines
+    )
     assert min(second - first for first, second in itertools.pairwise(heights)) >= 14.9
     assert heights[0] >= svg.TOP, "none above the plot"
     crowd = {f"line {n}": [(1, 0.0), (2, 0.0)] for n in range(9)}
     lowest = max(
-        float(own.attrib["y"])
-        for own in tree(svg.line_plot(crowd, title="t", x="x", y="y")).iter("text")
-        if own.text in crowd
+        float(element.attrib["y"])
+        for element in tree(svg.line_plot(crowd, title="t", x="x", y="y")).iter("text")
+        if element.text in crowd
     )
     assert lowest <= svg.HEIGHT - svg.BOTTOM + 4
 
@@ -152,7 +157,7 @@ def test_one_number_stands_above_zero_and_epochs_are_whole() -> None:
 
 def test_marks_are_dashed_and_those_outside_are_left_out() -> None:
     root = tree(svg.line_plot({"a": [(1, 0.0), (3, 1.0)]}, title="t", x="x", y="y", marks=[2, 9]))
-    (mark,) = (own for own in root.iter("line") if own.attrib["class"] == "mark")
+    (mark,) = (element for element in root.iter("line") if element.attrib["class"] == "mark")
     (line,) = root.iter("polyline")
     middle = sum(x for x, _ in places(line)) / 2
     assert float(mark.attrib["x1"]) == float(mark.attrib["x2"]) == pytest.approx(middle, abs=0.1)
@@ -170,20 +175,22 @@ def test_the_shade_is_logarithmic() -> None:
 def test_bars_are_as_long_as_their_numbers_and_whiskers_as_their_interval() -> None:
     bars = [Bar("A", 50.0, "50", 40.0, 60.0), Bar("B", 25.0, "25"), Bar("C", None, "no images")]
     drawing = svg.bar_chart(bars, title="t", unit="percent")
-    long, short = (own.attrib for own in tree(drawing).iter("rect"))
+    long, short = (element.attrib for element in tree(drawing).iter("rect"))
     assert float(long["width"]) == pytest.approx(2 * float(short["width"]), rel=0.01)
     (whisker,) = tree(drawing).iter("path")
     ends = re.match(r"M([\d.]+) \d+H([\d.]+)", whisker.attrib["d"])
     assert ends is not None
     pixels = [float(long["x"]) + share * float(long["width"]) for share in (0.8, 1.2)]
-    assert [float(own) for own in ends.groups()] == pytest.approx(pixels, abs=0.1)
+    assert [float(end) for end in ends.groups()] == pytest.approx(pixels, abs=0.1)
     assert "C: no images" in everything(drawing)
 
 
 def test_images_lie_in_columns() -> None:
     images = [Thumbnail("data:,", f"image {n}", str(n)) for n in range(5)]
     root = tree(svg.image_grid(images, title="t", rows=2))
-    spots = [(float(own.attrib["x"]), float(own.attrib["y"])) for own in root.iter("image")]
+    spots = [
+        (float(element.attrib["x"]), float(element.attrib["y"])) for element in root.iter("image")
+    ]
     assert spots[0][0] == spots[1][0] < spots[2][0] == spots[3][0] < spots[4][0]
     assert spots[0][1] == spots[2][1] == spots[4][1] < spots[1][1]
     _, _, width, height = map(float, root.attrib["viewBox"].split())
@@ -196,12 +203,14 @@ def test_a_file_is_a_drawing_whose_colours_need_no_page() -> None:
     root = ET.fromstring(content)
     name = "{http://www.w3.org/2000/svg}"
     assert root.tag == f"{name}svg"
-    assert {"a < b", "c", "tau", "accuracy, %"} <= {own.text for own in root.iter(f"{name}text")}
+    assert {"a < b", "c", "tau", "accuracy, %"} <= {
+        element.text for element in root.iter(f"{name}text")
+    }
     style = root.findtext(f"{name}style") or ""
     assert ".s2 { color: #a8480f; }" in style, "the light palette"
     assert "var(" not in style
     used: Sequence[str] = [
-        word for own in root.iter() for word in own.attrib.get("class", "").split()
+        word for element in root.iter() for word in element.attrib.get("class", "").split()
     ]
     assert {"grid", "faint", "line", "s1", "s2"} <= set(used)
     assert all(f".{word} " in style for word in used)

@@ -20,8 +20,8 @@ def reliability_diagram(
 ) -> Markup:
     """Accuracy over confidence: calibrated on the diagonal, overconfident below it.
 
-    >>> drawn = reliability_diagram([None, 0.9], [None, 0.5], [0, 10], title="few")
-    >>> "of 10 predictions with a confidence near 90%, 50% are correct" in drawn
+    >>> chart = reliability_diagram([None, 0.9], [None, 0.5], [0, 10], title="few")
+    >>> "of 10 predictions with a confidence near 90%, 50% are correct" in chart
     True
     """
     side, values = 240, [0, 25, 50, 75, 100]
@@ -53,8 +53,8 @@ def _bin(sure: float, correct: float, count: int) -> str:
 def band_plot(measured: float, published: float, *, low: float, high: float, title: str) -> Markup:
     """A result in percent on a short axis, with the published number and its band.
 
-    >>> drawn = band_plot(80.5, 80.4, low=79.4, high=81.4, title="accuracy")
-    >>> "this run 80.5, published 80.4, band 79.4 to 81.4" in drawn
+    >>> chart = band_plot(80.5, 80.4, low=79.4, high=81.4, title="accuracy")
+    >>> "this run 80.5, published 80.4, band 79.4 to 81.4" in chart
     True
     """
     values = svg.ticks(min(low, measured) - 0.5, max(high, measured) + 0.5)
@@ -89,9 +89,9 @@ class ClassScore(NamedTuple):
 def class_chart(classes: Sequence[ClassScore], *, title: str) -> Markup:
     """Recall and number of training images by class, from frequent to rare.
 
-    >>> drawn = class_chart([ClassScore("truck", "few", 45, 0.5, 0.3, 0.7)], title="classes")
+    >>> chart = class_chart([ClassScore("truck", "few", 45, 0.5, 0.3, 0.7)], title="classes")
     >>> words = "truck: recall 50%, 95% interval 30% to 70%; 45 training images, few"
-    >>> words in drawn
+    >>> words in chart
     True
     """
     width, left, split, bottom = 880, 56, 210, 330

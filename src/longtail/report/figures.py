@@ -71,11 +71,11 @@ def write_figures(folder: str | Path) -> list[Path]:
         )
     written = []
     for figure in chain.from_iterable(map(_figures, arrays)):
-        drawn = figure.drawing or svg.image_grid(
+        drawing = figure.drawing or svg.image_grid(
             figure.images, title=figure.caption, rows=figure.rows
         )
         written.append(files.figure(figure.name))
-        write_text(written[-1], svg.standalone(drawn))
+        write_text(written[-1], svg.standalone(drawing))
     return written
 
 
@@ -93,8 +93,11 @@ def _figures(path: Path) -> list[Figure]:
 def _gradcam(arrays: Arrays) -> list[Figure]:
     names, shown = arrays["classes"], []
     samples = (arrays[name] for name in ("image", "map", "target", "answer"))
-    for image, saliency, target, answer in zip(*samples, strict=True):
-        pixels, wrong = _pixels(image), f"predicted {names[answer]}" if target != answer else ""
+    for image, saliency, target, predicted in zip(*samples, strict=True):
+        pixels, wrong = (
+            _pixels(image),
+            f"predicted {names[predicted]}" if target != predicted else "",
+        )
         lit = images.spotlight(pixels, _bytes(saliency))
         alt = f"an image of {names[target]}"
         shown.append(Thumbnail(images.data_uri(pixels), alt, str(names[target])))
@@ -190,7 +193,8 @@ def _attention_distance(arrays: Arrays) -> list[Figure]:
 def _rank(arrays: Arrays) -> list[Figure]:
     """DeiT-LT, figures 4c and S.4."""
     lines = {
-        str(name): _line(own) for name, own in zip(arrays["tokens"], arrays["rank"].T, strict=True)
+        str(name): _line(ranks)
+        for name, ranks in zip(arrays["tokens"], arrays["rank"].T, strict=True)
     }
     title = "Rank of the features of the tail"
     drawing = svg.line_plot(lines, title=title, x="block", y="rank of the features")

@@ -16,21 +16,21 @@ STYLES = {"many": "s3", "medium": "s5", "few": "s2"}
 NOT_READ = 200  # unreadable images listed
 
 
-def page(found: Mapping[str, Any], pictures: Mapping[str, NDArray[np.uint8]]) -> str:
+def page(survey: Mapping[str, Any], thumbnails: Mapping[str, NDArray[np.uint8]]) -> str:
     """A self-contained HTML page.
 
-    `found` is what `longtail inspect --json` writes, `pictures` are thumbnails by "split/row".
+    `survey` is what `longtail inspect --json` writes, `thumbnails` are small images by "split/row".
     """
-    shown = {place: data_uri(pixels) for place, pixels in pictures.items()}
-    ordered = sorted(found["classes"], key=lambda entry: (-entry["source"], entry["name"]))
-    files, copies = found["files"], found["duplicates"]
+    shown = {place: data_uri(pixels) for place, pixels in thumbnails.items()}
+    ordered = sorted(survey["classes"], key=lambda entry: (-entry["source"], entry["name"]))
+    files, copies = survey["files"], survey["duplicates"]
     return render(
         "inspection.html",
-        found=found,
+        survey=survey,
         drawing=class_histogram(ordered, styles=STYLES),
         groups=[
             (name, entry, STYLES.get(name, "s1"))
-            for name, entry in found["groups"]["members"].items()
+            for name, entry in survey["groups"]["members"].items()
         ],
         classes=[
             [
@@ -56,7 +56,7 @@ def page(found: Mapping[str, Any], pictures: Mapping[str, NDArray[np.uint8]]) ->
                 _group(entry, shown) for entry in copies["groups"] if _shown(entry["images"], shown)
             ]
         ),
-        examples=[(name, _shown(images, shown)) for name, images in found["examples"].items()],
+        examples=[(name, _shown(images, shown)) for name, images in survey["examples"].items()],
         unusual=(
             []
             if files is None
@@ -65,7 +65,7 @@ def page(found: Mapping[str, Any], pictures: Mapping[str, NDArray[np.uint8]]) ->
                 for name, entry in files["unusual"].items()
             ]
         ),
-        unreadable=found["unreadable"][:NOT_READ],
+        unreadable=survey["unreadable"][:NOT_READ],
     )
 
 
@@ -85,7 +85,7 @@ def _group(entry: Mapping[str, Any], shown: Mapping[str, str]) -> dict[str, Any]
     return {
         "title": ", ".join([*labels, kind]),
         "conflict": entry["conflict"],
-        "pictures": _shown(entry["images"], shown),
+        "images": _shown(entry["images"], shown),
         "more": len(entry["images"]) - len(_shown(entry["images"], shown)),
     }
 

@@ -167,12 +167,12 @@ def drawing(
     return element("svg", *described, *parts, viewBox=box, role="img", aria_label=title)
 
 
-def standalone(drawn: Markup) -> str:
+def standalone(drawing: Markup) -> str:
     """An SVG as the content of a file, in light colours on white.
 
     The colours are written out: browsers know CSS variables, other programs often do not.
     """
-    head, _, body = str(drawn).partition(">")
+    head, _, body = str(drawing).partition(">")
     paper = '<rect width="100%" height="100%" fill="#fff"/>'
     return f'{head} xmlns="http://www.w3.org/2000/svg"><style>{_style()}</style>{paper}{body}\n'
 
