@@ -143,7 +143,7 @@ def test_a_loss_of_another_signature_is_refused() -> None:
     with pytest.raises(
         ValueError,
         match=(
-            r"expected a loss .*, got CrossEntropyLoss, which takes input, target: take one of"
+            r"expected a loss .*, got CrossEntropyLoss, which takes input, target: use one of"
             r" longtail.losses"
         ),
     ):

@@ -130,7 +130,7 @@ def test_every_expert_can_be_judged() -> None:
 
 
 def test_bad_input_is_refused() -> None:
-    with pytest.raises(ValueError, match="head for the 72 features of the network, got one for 24"):
+    with pytest.raises(ValueError, match="72 features, but the head expects 24"):
         Ride(network(), CosineExperts(24, 3), LDAM(torch.tensor(COUNTS)), diversity=Diversity())
     with pytest.raises(ValueError, match="got BatchFormer: wrap it in Streams"):
         ride(neck=BatchFormer(24))  # type: ignore[arg-type]

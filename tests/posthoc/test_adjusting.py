@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from longtail.posthoc.adjusting import TAUS, WARMEST, adjustment, strength, temperature
+from longtail.posthoc.adjusting import MAX_TEMPERATURE, TAUS, adjustment, strength, temperature
 
 COUNTS = np.array([1000, 300, 100, 30, 10])
 
@@ -127,7 +127,9 @@ def test_without_a_mistake_confidence_stays_below_one() -> None:
 def test_logits_that_know_nothing_are_flattened() -> None:
     logits, target = np.eye(5)[[0] * 50], np.arange(50) % 5
     assert temperature(logits, target) > 10
-    assert temperature(-np.eye(5)[np.arange(5)], np.arange(5)) == pytest.approx(WARMEST, rel=1e-6)
+    assert temperature(-np.eye(5)[np.arange(5)], np.arange(5)) == pytest.approx(
+        MAX_TEMPERATURE, rel=1e-6
+    )
 
 
 def test_a_class_without_validation_images_is_shifted_like_others() -> None:
@@ -159,19 +161,19 @@ def test_the_arithmetic_is_the_network_s() -> None:
             np.zeros((2, 3)),
             np.zeros(2, int),
             np.array([1, 0, 2]),
-            "expected training images in every class, got none in 1",
+            "needs training images, got none in 1 classes",
         ),
         (
             np.array([[0.0, np.nan], [np.inf, 0.0]]),
             np.zeros(2, int),
             np.ones(2),
-            "expected finite logits, got 2 that are not",
+            "2 logits are not finite",
         ),
         (
             np.zeros((2, 3)),
             np.array([0, 3]),
             np.ones(3),
-            "expected targets 0 to 2, as there are so many counts, got 0 to 3",
+            "expected targets 0 to 2 for 3 counts, got 0 to 3",
         ),
         (np.zeros((2, 3)), np.array([-1, 0]), np.ones(3), "got -1 to 0"),
     ],

@@ -305,7 +305,7 @@ class Faulty(CrossEntropy):
         ("overflow", "the loss is nan for logits"),
         ("unchecked", "targets that are no class are not refused"),
         ("vector", "expected a loss of one number"),
-        ("gradient", "the gradient promises a slope"),
+        ("gradient", "the slope by the gradient"),
         ("value", "the reference gives"),
     ],
 )

@@ -1,4 +1,4 @@
-"""One paper, one file, one class: a batch in, a loss out."""
+"""Training methods, one class per paper: from a batch to a loss."""
 
 from longtail.methods.classify import Classify as Classify
 from longtail.methods.distill_tokens import DistillTokens as DistillTokens

@@ -1,4 +1,4 @@
-"""Learn to classify: one network, one head, one loss, and perhaps a neck between them."""
+"""Train a classifier: a network, a head, a loss, and optionally a neck."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ from longtail.nn.neck import checked
 
 
 class Classify(Method[Labelled]):
-    """Train a classifier with any loss of `longtail.losses`, re-weighted over time by `weights`
-    (such
-    as `schedules.Deferred`).
+    """Train a classifier with any loss of `longtail.losses`.
 
-    A neck such as `Streams(BatchFormer(dim))` works while training only; its streams are journaled
-    as separate terms, those of weight 0 as notes. A `Frozen` network is a linear probe.
+    Args:
+        network: from images (N, 3, size, size) to features (N, dim); `Frozen` for a linear probe.
+        head: from features to logits.
+        loss: takes (logits, target, *, weight, rows, features).
+        neck: applied during training only, such as `Streams(BatchFormer(dim))`; its streams are
+            logged as separate terms, those of weight 0 as notes.
+        weights: class weights as a function of the clock, such as `schedules.Deferred`.
 
     >>> import torch
     >>> from longtail.losses import CrossEntropy
     >>> from longtail.nn import Linear, build
     >>> network = build({"name": "fast_cnn", "size": 8, "width": 8})
     >>> method = Classify(network, Linear(network.dim, 10), CrossEntropy())
-    >>> batch: Labelled = {"image": torch.rand(4, 3, 8, 8), "target": torch.tensor([0, 1, 2, 3]), "position": torch.arange(4)}
+    >>> image, target = torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 2, 3])
+    >>> batch: Labelled = {"image": image, "target": target, "position": torch.arange(4)}
     >>> list(method(batch, Clock(0, 1, 0, 1)).terms)
     ['class']
     """
@@ -42,18 +46,18 @@ class Classify(Method[Labelled]):
         super().__init__()
         named = inspect.signature(loss.forward).parameters
         if not {"weight", "features"} <= {*named} and not any(
-            own.kind is own.VAR_KEYWORD for own in named.values()
+            p.kind is p.VAR_KEYWORD for p in named.values()
         ):
             raise LongtailError(
                 "expected a loss (logits, target, *, weight, rows, features), got"
-                f" {type(loss).__name__}, which takes {', '.join(named)}: take one of"
+                f" {type(loss).__name__}, which takes {', '.join(named)}: use one of"
                 " longtail.losses, such as CrossEntropy"
             )
         self.network, self.head, self.loss = network, head, loss
         self.neck, self.weights = checked(neck), weights
 
     def forward(self, batch: Labelled, clock: Clock) -> Outcome:
-        """One term for each stream of the neck; without one, "class"."""
+        """One term for each stream of the neck; without a neck, "class"."""
         streamed: Streamed = self.neck(self.network(batch["image"]), batch["target"])
         features, streams, (target,) = streamed
         logits = self.head(features)
@@ -65,11 +69,11 @@ class Classify(Method[Labelled]):
         return Outcome(*streamed.weighted(losses))
 
     def predict(self, image: Tensor) -> Tensor:
-        """Logits, of the network and the head alone."""
+        """Logits of the network and the head, without the neck."""
         return self.head(self.network(image))  # type: ignore[no-any-return]
 
     def deploy(self) -> Classifier:
-        """The network and the head, sharing their weights with this method."""
+        """The network and the head; they share their weights with this method."""
         network = self.network.module if isinstance(self.network, Frozen) else self.network
         if not isinstance(network, Network):
             raise LongtailError(

@@ -1,6 +1,4 @@
-"""Two experts in one transformer: one learns from labels, the other from a teacher (DeiT-LT,
-Rangwani et al., CVPR 2024).
-"""
+"""Distillation through tokens, from labels and a teacher (DeiT-LT, Rangwani et al., CVPR 2024)."""
 
 from __future__ import annotations
 
@@ -19,16 +17,14 @@ from longtail.nn import Classifier, Network, TokenHeads
 
 
 class Taught(Labelled):
-    """Labelled images, and the class that a teacher sees in each."""
+    """Labelled images, and the class that a teacher predicts for each."""
 
     teacher_target: Tensor
 
 
 @dataclass(frozen=True)
 class Release:
-    """Trust in the teacher: all of it before `start` of training, then less and less, none from
-    `end`
-    on.
+    """The weight of the teacher: 1 before `start` of training, then linearly down to 0 at `end`.
 
     >>> trust = Release(0.5, 0.75)
     >>> [trust(Clock(step, 8, 0, 1)) for step in (0, 4, 5, 6, 7)]
@@ -50,24 +46,30 @@ class Release:
 
 
 class DistillTokens(Method[Taught]):
-    """Train the class token with labels, the distillation token with a teacher's classes, half and
-    half; answer with their mean logits.
+    """Train the class token with labels and the distillation token with a teacher's labels.
 
-    DeiT-LT, the equation of section 3.1: 1/2 CE(cls, target) + 1/2 CE(dist, teacher_target), the
-    second re-weighted late by `weights`, such as `Deferred(class_balanced_weights(counts), start)`,
-    by the teacher's class, as a weighted mean. `loss` is the first one. The labels come with the
-    batch (`longtail.data.teacher_labels.AddTeacherLabels`); the teacher is no part of this method.
-    With a `trust` below 1 the distillation token learns that share of the teacher's class and the
-    rest of the target (see `Release`): the paper's stated limitation.
+    DeiT-LT, the equation of section 3.1: 1/2 CE(cls, target) + 1/2 CE(dist, teacher_target). It
+    predicts the mean of both logits. The teacher's labels come with the batch
+    (`longtail.data.teacher_labels.AddTeacherLabels`); the teacher is not part of this method.
+
+    Args:
+        network: a transformer with a distillation token (`pool="tokens"`).
+        head: the heads of both tokens.
+        loss: the loss of the class token.
+        weights: class weights of the distillation loss as a function of the clock, by the teacher's
+            class, such as `Deferred(class_balanced_weights(counts), start)`.
+        trust: the share of the teacher's class in the target of the distillation token; the rest is
+            the true target. See `Release`, which addresses a limitation that the paper states.
 
     Notes: `distance`, 1 - cosine between the two tokens; `agreement`, how often the teacher's class
-    is the target's largest; `follows`, how often the distillation token answers with the teacher's
+    is the target's largest; `follows`, how often the distillation token predicts the teacher's
     class.
 
     >>> from longtail.nn import build
     >>> network = build({"name": "vit_mini", "size": 8, "width": 16, "depth": 1, "pool": "tokens"})
     >>> method = DistillTokens(network, TokenHeads(network.dim, 3), CrossEntropy(smoothing=0.1))
-    >>> images: Labelled = {"image": torch.rand(2, 3, 8, 8), "target": torch.tensor([0, 1]), "position": torch.arange(2)}
+    >>> image, target = torch.rand(2, 3, 8, 8), torch.tensor([0, 1])
+    >>> images: Labelled = {"image": image, "target": target, "position": torch.arange(2)}
     >>> outcome = method({**images, "teacher_target": torch.tensor([0, 2])}, Clock(0, 1, 0, 1))
     >>> list(outcome.terms), list(outcome.notes), outcome.notes["agreement"].item()
     (['cls', 'dist'], ['distance', 'agreement', 'follows'], 0.5)
@@ -85,14 +87,13 @@ class DistillTokens(Method[Taught]):
         super().__init__()
         if network.spec.get("pool") != "tokens":
             raise LongtailError(
-                f"expected a network with a distillation token, got {network.spec['name']} without:"
-                " build it with pool='tokens', which vit_mini, vit_tiny and timm's"
-                " deit_*_distilled_* know"
+                f"{network.spec['name']} has no distillation token: build the network with"
+                " pool='tokens', which vit_mini, vit_tiny and timm's deit_*_distilled_* support"
             )
         if network.dim != head.spec["dim"]:
             raise LongtailError(
-                f"expected heads for the {network.dim} features of the network, got heads for"
-                f" {head.spec['dim']}"
+                f"the network has {network.dim} features, but the heads expect {head.spec['dim']}: build"
+                " them with network.dim"
             )
         self.network, self.head, self.loss, self.imitation = network, head, loss, CrossEntropy()
         self.weights, self.trust = weights, trust
@@ -101,8 +102,8 @@ class DistillTokens(Method[Taught]):
         """Two terms, "cls" and "dist"."""
         if "teacher_target" not in batch:
             raise LongtailError(
-                "expected the teacher's classes in the batch, got none: put"
-                " longtail.data.teacher_labels.AddTeacherLabels into the stage's mix"
+                "the batch has no teacher_target: add longtail.data.teacher_labels.AddTeacherLabels"
+                " to the stage's mix"
             )
         features = self.network(batch["image"])
         cls, dist = self.head.named(features).values()
@@ -131,9 +132,9 @@ class DistillTokens(Method[Taught]):
         return self.head(self.network(image))  # type: ignore[no-any-return]
 
     def heads(self, image: Tensor) -> Mapping[str, Tensor]:
-        """What `predict` answers as "logits", and the logits of each token as "cls" and "dist"."""
+        """The output of `predict` as "logits", and the logits of each token as "cls" and "dist"."""
         return self.deploy().heads(image)
 
     def deploy(self) -> Classifier:
-        """The network and both heads, sharing their weights with this method."""
+        """The network and both heads; they share their weights with this method."""
         return Classifier(self.network, self.head)

@@ -1,4 +1,4 @@
-"""Learn from images without labels: paint the patches that are hidden."""
+"""Masked autoencoding: pretraining on images without labels."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from longtail.nn.mae import MaskedAutoencoder
 
 
 class MaskedAutoencode(Method[Images]):
-    """Train a masked autoencoder; what it answers with and deploys are the encoder's pooled
-    features
-    (LiVT's first stage).
+    """Train a masked autoencoder; predicts and deploys the encoder's pooled features.
+
+    The first stage of LiVT.
 
     >>> import torch
     >>> from longtail.nn import build
     >>> from longtail.nn.mae import initialise
-    >>> network = initialise(build({"name": "vit_mini", "size": 8, "patch": 4, "width": 16, "depth": 1, "pool": "avg"}))
+    >>> spec = {"name": "vit_mini", "size": 8, "patch": 4, "width": 16, "depth": 1, "pool": "avg"}
+    >>> network = initialise(build(spec))
     >>> method = MaskedAutoencode(MaskedAutoencoder(network, width=8, depth=1, heads=2))
     >>> batch: Images = {"image": torch.rand(4, 3, 8, 8), "position": torch.arange(4)}
     >>> list(method(batch, Clock(0, 1, 0, 1)).terms), method.predict(batch["image"]).shape
@@ -33,9 +34,9 @@ class MaskedAutoencode(Method[Images]):
         return Outcome({"reconstruction": self.autoencoder(batch["image"]).loss})
 
     def predict(self, image: Tensor) -> Tensor:
-        """Features of whole images."""
+        """Features of images without masking."""
         return self.autoencoder.network(image)  # type: ignore[no-any-return]
 
     def deploy(self) -> Network:
-        """The encoder, sharing its weights with this method."""
+        """The encoder; it shares its weights with this method."""
         return self.autoencoder.network

@@ -1,4 +1,4 @@
-"""Contrast with centres that are learnt (PaCo, Cui et al., ICCV 2021)."""
+"""Parametric contrastive learning (PaCo, Cui et al., ICCV 2021)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from longtail.nn.neck import checked
 
 
 class Projected(nn.Module):
-    """A network and the two layers that make its features comparable: unit rows (N, dim)."""
+    """A network with a projector of two layers to unit vectors (N, dim)."""
 
     def __init__(self, network: Network, dim: int) -> None:
         super().__init__()
@@ -29,29 +29,35 @@ class Projected(nn.Module):
         )
 
     def project(self, features: Tensor) -> Tensor:
-        """Unit rows (N, dim) for features (N, network.dim)."""
+        """Unit vectors (N, dim) for features (N, network.dim)."""
         return F.normalize(self.projector(features), dim=1)
 
 
 class PaCo(Method[LabelledViews]):
-    """Classify the first view of each image while contrasting it with second views, and with those
-    of
-    the last batches.
+    """Classify the first view of each image, and contrast it with second views and a queue.
 
-    The keys come from a copy of network and projector that follows them slowly, with `momentum`,
-    and go into a queue of `size` rows; both move after the step only. The head's rows are the
-    centres of the classes, contrasted together with the images, and they classify: what is deployed
-    is the network and the head.
+    The keys come from a momentum copy of network and projector and go into a queue; both are
+    updated after the step only. The rows of the head are the centres of the classes: they are
+    contrasted together with the images, and they classify. The network and the head are deployed.
 
-    A neck such as `Streams(BatchFormer(dim))` works on queries and on keys, and the centres see
-    both its streams: one module in all three places, as BatchFormer's appendix asks, trained by the
-    queries alone. Keys enter the queue as they were without it.
+    Args:
+        network: from images to features.
+        head: its rows are the class centres.
+        loss: the parametric contrastive loss.
+        dim: width of the projections.
+        size: rows of the queue.
+        momentum: of the copy.
+        neck: such as `Streams(BatchFormer(dim))`. One module is applied to queries, to keys and
+            before the centres, as in BatchFormer's appendix, and is trained by the queries alone.
+            The keys of the plain rows enter the queue.
 
     >>> from longtail.nn import build
-    >>> network, counts = build({"name": "fast_cnn", "size": 8, "width": 8}), torch.tensor([9, 3, 1])
-    >>> method = PaCo(network, Linear(network.dim, 3), ParametricContrastive(counts), dim=8, size=16)
-    >>> views = {"view1": torch.rand(4, 3, 8, 8), "view2": torch.rand(4, 3, 8, 8)}
-    >>> outcome = method({**views, "target": torch.tensor([0, 0, 1, 2]), "position": torch.arange(4)}, Clock(0, 1, 0, 1))
+    >>> network = build({"name": "fast_cnn", "size": 8, "width": 8})
+    >>> loss = ParametricContrastive(torch.tensor([9, 3, 1]))
+    >>> method = PaCo(network, Linear(network.dim, 3), loss, dim=8, size=16)
+    >>> batch = {"view1": torch.rand(4, 3, 8, 8), "view2": torch.rand(4, 3, 8, 8)}
+    >>> batch |= {"target": torch.tensor([0, 0, 1, 2]), "position": torch.arange(4)}
+    >>> outcome = method(batch, Clock(0, 1, 0, 1))
     >>> list(outcome.terms), outcome.carry["keys"].shape
     (['class'], torch.Size([4, 8]))
     """
@@ -73,13 +79,13 @@ class PaCo(Method[LabelledViews]):
         self.query, self.head, self.loss = Projected(network, dim), head, loss
         self.key = copy.deepcopy(self.query).requires_grad_(False)
         self.queue, self.labels = Queue(dim, size), Queue(1, size)
-        # No class: the rows that fill the queue at first are nobody's positives. Whole numbers stay
-        # so when the method is made bfloat16.
+        # -1 is no class: the initial random rows are not positives of any image. Integers, which
+        # are not converted when the method becomes bfloat16.
         self.labels.stored = torch.full((size, 1), -1)
         self.momentum, self.neck = momentum, checked(neck)
 
     def forward(self, batch: LabelledViews, clock: Clock) -> Outcome:
-        """One term for each stream of the neck; without one, "class"."""
+        """One term for each stream of the neck; without a neck, "class"."""
         streamed: Streamed = self.neck(self.query.network(batch["view1"]), batch["target"])
         features, streams, (target,) = streamed
         with torch.no_grad():
@@ -100,7 +106,7 @@ class PaCo(Method[LabelledViews]):
 
     @torch.no_grad()
     def after_step(self, outcome: Outcome, clock: Clock) -> None:
-        """The copy follows, and the keys are remembered."""
+        """Update the momentum copy, and push the keys into the queue."""
         torch._foreach_lerp_(
             list(self.key.parameters()), list(self.query.parameters()), 1 - self.momentum
         )
@@ -108,9 +114,9 @@ class PaCo(Method[LabelledViews]):
         self.labels.push(outcome.carry["target"][:, None])
 
     def predict(self, image: Tensor) -> Tensor:
-        """Logits, of the network and the head alone."""
+        """Logits of the network and the head, without the neck."""
         return self.head(self.query.network(image))  # type: ignore[no-any-return]
 
     def deploy(self) -> Classifier:
-        """The network and the head, sharing their weights with this method."""
+        """The network and the head; they share their weights with this method."""
         return Classifier(self.query.network, self.head)

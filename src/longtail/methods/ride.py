@@ -1,4 +1,4 @@
-"""Experts that share a trunk and are kept apart (RIDE, Wang et al., ICLR 2021)."""
+"""Diverse experts on a shared trunk (RIDE, Wang et al., ICLR 2021)."""
 
 from __future__ import annotations
 
@@ -15,23 +15,27 @@ from longtail.nn.neck import checked
 
 
 class Ride(Method[Labelled]):
-    """Train experts, each with its own loss, away from their mean, and answer with the mean of
-    their
-    logits.
+    """Train diverse experts, and predict the mean of their logits.
 
-    The loss is the sum over experts of `loss` (RIDE: margins that widen for rare classes,
-    re-weighted late) and `diversity`. `weights` of the classes in the loss and their `temperature`
-    in the diversity are functions of the clock such as `schedules.Deferred`. A neck such as
-    `Streams(BatchFormer(dim))` is one for all experts; each stream has the whole loss. A `teacher`
-    adds the divergence of the experts' mean from its answer.
+    Args:
+        network: with concatenated features of the experts, such as "resnet32_experts".
+        head: a classifier for each expert.
+        loss: summed over experts; LDAM in RIDE.
+        diversity: the divergence of the experts from their mean, added to the loss.
+        neck: one for all experts, such as `Streams(BatchFormer(dim))`; each stream has all losses.
+        weights: class weights of the loss as a function of the clock, such as `schedules.Deferred`.
+        temperature: class temperatures of the diversity as a function of the clock.
+        teacher: adds the divergence of the experts' mean from its logits.
+        distill_temperature: of that divergence.
 
     >>> from longtail.losses import LDAM
     >>> from longtail.nn import build
     >>> network = build({"name": "fast_cnn_experts", "size": 8, "width": 8, "experts": 2})
-    >>> counts, image = torch.tensor([9, 3, 1]), torch.rand(4, 3, 8, 8)
-    >>> head, loss = CosineExperts(network.dim, 3, experts=2), LDAM(counts, max_margin=15.0, scale=1.0)
+    >>> head = CosineExperts(network.dim, 3, experts=2)
+    >>> loss = LDAM(torch.tensor([9, 3, 1]), max_margin=15.0, scale=1.0)
     >>> method = Ride(network, head, loss, diversity=Diversity(-0.45))
-    >>> batch: Labelled = {"image": image, "target": torch.tensor([0, 0, 1, 2]), "position": torch.arange(4)}
+    >>> image, target = torch.rand(4, 3, 8, 8), torch.tensor([0, 0, 1, 2])
+    >>> batch: Labelled = {"image": image, "target": target, "position": torch.arange(4)}
     >>> list(method(batch, Clock(0, 1, 0, 1)).terms)
     ['class', 'class_diversity']
     >>> list(method.eval().heads(image))
@@ -54,49 +58,51 @@ class Ride(Method[Labelled]):
         super().__init__()
         if network.dim != head.spec["dim"]:
             raise LongtailError(
-                f"expected a head for the {network.dim} features of the network, got one for"
-                f" {head.spec['dim']}"
+                f"the network has {network.dim} features, but the head expects {head.spec['dim']}: build"
+                " it with network.dim"
             )
         self.network, self.head, self.loss, self.diversity = network, head, loss, diversity
         self.neck, self.weights, self.temperature = checked(neck), weights, temperature
         self.teacher, self.distill_temperature = teacher, distill_temperature
 
     def forward(self, batch: Labelled, clock: Clock) -> Outcome:
-        """For each stream of the neck its loss, "STREAM_diversity" and, with a teacher,
-        "STREAM_distill".
-        """
+        """Terms of each stream: its loss, "STREAM_diversity" and, with a teacher, "STREAM_distill"."""
         target, weight, temperature = (
             batch["target"],
-            self._now(self.weights, clock),
-            self._now(self.temperature, clock),
+            self._at(self.weights, clock),
+            self._at(self.temperature, clock),
         )
-        answers = self.teacher(batch["image"]) if self.teacher is not None else None
+        teacher_logits = self.teacher(batch["image"]) if self.teacher is not None else None
         # One neck for all experts, and each expert's rows attend to each other only.
         parts = [
             self.neck(rows) for rows in self.network(batch["image"]).chunk(len(self.head.parts), 1)
         ]
         logits = torch.stack(
-            [head(own.features) for head, own in zip(self.head.parts, parts, strict=True)]
+            [head(part.features) for head, part in zip(self.head.parts, parts, strict=True)]
         )
         terms, notes = {}, {}
         for name, (rows, factor) in parts[0].streams.items():
-            own = logits[:, rows]
+            stream_logits = logits[:, rows]
             classes = torch.stack(
-                [self.loss(expert, target, weight=weight) for expert in own]
+                [self.loss(expert, target, weight=weight) for expert in stream_logits]
             ).sum()
             if factor == 0:
                 notes[name] = classes.detach()
                 continue
             terms[name] = factor * classes
-            terms[f"{name}_diversity"] = factor * self.diversity(own, temperature=temperature)
-            if answers is not None:
+            terms[f"{name}_diversity"] = factor * self.diversity(
+                stream_logits, temperature=temperature
+            )
+            if teacher_logits is not None:
                 terms[f"{name}_distill"] = factor * sum_of_divergences(
-                    answers, own.mean(0, keepdim=True), temperature=self.distill_temperature
+                    teacher_logits,
+                    stream_logits.mean(0, keepdim=True),
+                    temperature=self.distill_temperature,
                 )
         return Outcome(terms, notes=notes)
 
     @staticmethod
-    def _now(part: nn.Module | None, clock: Clock) -> Tensor | None:
+    def _at(part: nn.Module | None, clock: Clock) -> Tensor | None:
         return None if part is None else part(clock)
 
     def predict(self, image: Tensor) -> Tensor:
@@ -104,9 +110,9 @@ class Ride(Method[Labelled]):
         return self.head(self.network(image))  # type: ignore[no-any-return]
 
     def heads(self, image: Tensor) -> Mapping[str, Tensor]:
-        """What `predict` answers as "logits", and the logits of each expert."""
+        """The output of `predict` as "logits", and the logits of each expert."""
         return self.deploy().heads(image)
 
     def deploy(self) -> Classifier:
-        """The network and the head, sharing their weights with this method."""
+        """The network and the head; they share their weights with this method."""
         return Classifier(self.network, self.head)

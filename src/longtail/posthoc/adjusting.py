@@ -1,6 +1,4 @@
-"""Move the boundary towards frequent classes, and make probabilities mean what they say: both
-chosen on validation images.
-"""
+"""Logit adjustment and calibration, both chosen on validation images."""
 
 from __future__ import annotations
 
@@ -14,24 +12,22 @@ from numpy.typing import NDArray
 from longtail.errors import LongtailError
 
 TAUS = tuple(quarter / 4 for quarter in range(-4, 9))
-"""Strengths that are tried, -1 to 2: negative ones give back some of the prior to a network that
-was trained without it.
+"""The values of tau that are tried, -1 to 2. Negative values favour frequent classes, for networks
+that were trained to favour rare ones.
 """
 
-WARMEST = 100.0
+MAX_TEMPERATURE = 100.0
 """The largest temperature, and one over the smallest."""
 
 CELLS = 1 << 22
-"""Logits that are looked at together: tens of thousands of images of thousands of classes would not
-fit into memory several times.
-"""
+"""Logits that are processed at once, to limit memory with many images and classes."""
 
 
 @dataclass(frozen=True)
 class Adjustment:
-    """What is done to the logits of each image: (logits - bias) / temperature."""
+    """Adjusts logits (N, C): (logits - bias) / temperature."""
 
-    tau: float  # the strength of `bias`, in units of calibrated logits; 0: no class is favoured
+    tau: float  # the strength of `bias`, in units of calibrated logits; 0 changes no class
     bias: NDArray[np.float32]  # (C,), of mean 0
     temperature: float
 
@@ -41,19 +37,25 @@ class Adjustment:
 
 
 def adjustment(logits: NDArray[Any], target: NDArray[Any], counts: NDArray[Any]) -> Adjustment:
-    """Choose tau by balanced accuracy and the temperature by likelihood, from a validation set's
-    logits and the training counts.
+    """Choose tau by balanced accuracy and the temperature by likelihood on validation images.
 
-    Logit adjustment (Menon et al. 2021, equation 9) takes tau * log prior from the logits. Its tau
-    has a meaning for logits that are log-probabilities, so they are calibrated before, and once
-    more after, because what moved a boundary has moved confidence too.
+    Logit adjustment (Menon et al. 2021, equation 9) subtracts tau * log prior from the logits. Its
+    tau assumes that logits are log-probabilities, so they are calibrated before, and once more
+    after, because moving the boundary changes confidence too.
+
+    Args:
+        logits: of validation images, (N, C).
+        target: class indices (N,).
+        counts: training images of each class, (C,).
 
     >>> rng = np.random.default_rng(0)
     >>> target = np.repeat([0, 1], 100)
-    >>> logits = np.stack([1.5 + rng.normal(0.0, 1.0, 200), 2.0 * target], 1)  # says 0 too often
-    >>> found = adjustment(logits, target, np.array([900, 100]))
-    >>> recall = lambda logits: [round(float((logits[target == c].argmax(1) == c).mean()), 2) for c in (0, 1)]
-    >>> recall(logits), recall(found(logits)), found.tau > 0
+    >>> logits = np.stack([1.5 + rng.normal(0.0, 1.0, 200), 2.0 * target], 1)  # predicts 0 too often
+    >>> adjust = adjustment(logits, target, np.array([900, 100]))
+    >>> def recall(logits):
+    ...     correct = logits.argmax(1) == target
+    ...     return [round(float(correct[target == c].mean()), 2) for c in (0, 1)]
+    >>> recall(logits), recall(adjust(logits)), adjust.tau > 0
     ([0.98, 0.69], [0.84, 0.89], True)
     """
     if logits.ndim != 2 or logits.shape != (len(target), len(counts)) or not len(target):
@@ -63,18 +65,18 @@ def adjustment(logits: NDArray[Any], target: NDArray[Any], counts: NDArray[Any])
         )
     if not np.isfinite(logits).all():
         raise LongtailError(
-            f"expected finite logits, got {int((~np.isfinite(logits)).sum())} that are not: the"
-            " network diverged"
+            f"{int((~np.isfinite(logits)).sum())} logits are not finite: the network diverged, train"
+            " it with a lower learning rate"
         )
     if target.min() < 0 or target.max() >= len(counts):
         raise LongtailError(
-            f"expected targets 0 to {len(counts) - 1}, as there are so many counts, got"
+            f"expected targets 0 to {len(counts) - 1} for {len(counts)} counts, got"
             f" {target.min()} to {target.max()}"
         )
     if not (counts > 0).all():
         raise LongtailError(
-            f"expected training images in every class, got none in {int((counts <= 0).sum())}: a"
-            " prior of 0 has no logarithm"
+            f"every class needs training images, got none in {int((counts <= 0).sum())} classes:"
+            " remove such classes"
         )
     before = temperature(logits, target)
     log_prior = np.log(counts / counts.sum())
@@ -93,27 +95,27 @@ def strength(
 ) -> float:
     """The tau nearest to 0 whose balanced accuracy is within one standard error of the best one's.
 
-    The one-standard-error rule (Breiman et al. 1984): a few validation images that came out well do
-    not move a boundary. The error is that of the difference on the same images, each counting as
-    much as its class is small: sqrt(sum of w_i^2 d_i^2) where image i has weight w_i = 1 / (classes
-    * images of its class) and d_i is 1, 0 or -1. A class with one image thus counts as uncertain.
+    The one-standard-error rule (Breiman et al. 1984): a few validation images cannot move the
+    boundary by chance. The error is that of the difference on the same images: sqrt(sum of w_i^2
+    d_i^2), where image i has weight w_i = 1 / (classes * images of its class) and d_i is 1, 0 or -1.
+    A class with one image is thus uncertain.
 
     >>> logits, target = np.array([[1.0, 0.0], [1.0, 0.9], [1.0, 0.9]]), np.array([0, 1, 1])
-    >>> strength(logits, target, np.log([0.9, 0.1]))  # two images speak for a shift, and one would be lost
+    >>> strength(logits, target, np.log([0.9, 0.1]))  # a shift corrects two images
     0.25
-    >>> strength(logits[:2], target[:2], np.log([0.9, 0.1]))  # one image proves nothing
+    >>> strength(logits[:2], target[:2], np.log([0.9, 0.1]))  # one image is not enough
     0.0
     """
     weight = _balancing(target)
     nearest = sorted(taus, key=abs)
     shift = log_prior.astype(np.float32)
-    answers = {
+    predictions = {
         tau: np.concatenate(
             [(logits[part] - np.float32(tau) * shift).argmax(1) for part in _parts(logits)]
         )
         for tau in nearest
     }
-    correct = {tau: (answer == target).astype(np.float64) for tau, answer in answers.items()}
+    correct = {tau: (classes == target).astype(np.float64) for tau, classes in predictions.items()}
     best = max(nearest, key=lambda tau: weight @ correct[tau])  # the nearest to 0 among equals
 
     def as_good(tau: float) -> bool:
@@ -124,13 +126,11 @@ def strength(
 
 
 def temperature(logits: NDArray[Any], target: NDArray[Any]) -> float:
-    """The number to divide logits by so that probabilities are calibrated (Guo et al. 2017): it
-    makes
-    the targets most likely.
+    """The temperature that maximises the likelihood of the targets (Guo et al. 2017).
 
-    Every class counts alike, as in balanced accuracy: the validation images of long-tailed data are
-    mostly of frequent classes, which a network is right about more often, and would make it too
-    sure of all others. The loss is convex in 1 / temperature, so bisection finds its minimum.
+    Every class has the same weight, as in balanced accuracy: the validation images of long-tailed
+    data are mostly of frequent classes, on which a network is more often right, and would make it
+    overconfident on all others. The loss is convex in 1 / temperature, so bisection finds its minimum.
     Targets are softened by 1 / (images + 2), as Platt (1999) does: without a single mistake among
     few images, the most likely temperature would be 0.
 
@@ -147,15 +147,15 @@ def temperature(logits: NDArray[Any], target: NDArray[Any]) -> float:
         for part in _parts(logits):
             values = logits[part].astype(np.float32)
             values -= values.max(1, keepdims=True)
-            wanted = (1 - soft) * values[np.arange(len(values)), target[part]] + soft * values.mean(
-                1
-            )
+            expected = (1 - soft) * values[
+                np.arange(len(values)), target[part]
+            ] + soft * values.mean(1)
             scores = np.exp(np.float32(sharpness) * values)
-            total += float(weight[part] @ ((scores * values).sum(1) / scores.sum(1) - wanted))
+            total += float(weight[part] @ ((scores * values).sum(1) / scores.sum(1) - expected))
         return total
 
-    low, high = -np.log(WARMEST), np.log(WARMEST)
-    for _ in range(25):  # to one part in a million
+    low, high = -np.log(MAX_TEMPERATURE), np.log(MAX_TEMPERATURE)
+    for _ in range(25):  # to a relative precision of 1e-6
         middle = (low + high) / 2
         low, high = (middle, high) if slope(float(np.exp(middle))) < 0 else (low, middle)
     return float(np.exp(-(low + high) / 2))
@@ -167,6 +167,6 @@ def _parts(logits: NDArray[Any]) -> list[slice]:
 
 
 def _balancing(target: NDArray[Any]) -> NDArray[np.float64]:
-    """Weights of images that sum to 1, with equal sums for all classes that have any."""
+    """Weights of images that sum to 1, with the same sum for each class that occurs."""
     _, row, images = np.unique(target, return_inverse=True, return_counts=True)
     return np.asarray(1 / (len(images) * images[row]))

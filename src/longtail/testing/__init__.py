@@ -1,6 +1,6 @@
-"""Checks for methods, losses, recipes and datasets of your own, with pytest or without it.
+"""Checks for your methods, losses, recipes and datasets, with or without pytest.
 
-Each check raises an AssertionError that says what is wrong. Our own tests call the same checks.
+Each check raises an AssertionError that says what is wrong. The tests of longtail use them too.
 """
 
 from longtail.testing.datasets import check_dataset as check_dataset

@@ -30,7 +30,7 @@ def check_dataset(opens: Callable[[], Dataset], *, images: int = 8) -> None:
       and attributes that are not one row per class;
     - a hash, an order, columns or pixels that change from one opening to the next;
     - images that are not floats (3, size, size) in [0, 1] when loaded;
-    - batches that depend on where an epoch was begun or on the number of loader workers;
+    - batches that depend on where an epoch was started or on the number of loader workers;
     - a dataset that cannot be pickled, which loader workers need.
 
     Args:
@@ -40,14 +40,14 @@ def check_dataset(opens: Callable[[], Dataset], *, images: int = 8) -> None:
     >>> from longtail.data.open import open_data
     >>> check_dataset(lambda: open_data("digits-lt"))
     """
-    data, again = opens(), opens()
+    data, reopened = opens(), opens()
     _check_classes(data)
     for name, split in _splits(data).items():
         _check_targets(name, split, len(data.classes))
     _check_ids(data)
     _check_counts(data)
     _check_columns(data)
-    _check_same(data, again, images, "opened again")
+    _check_same(data, reopened, images, "opened again")
     try:
         copy = pickle.loads(pickle.dumps(data))
     except Exception as error:
@@ -82,15 +82,15 @@ def _check_targets(name: str, split: Split, classes: int) -> None:
 
 
 def _check_ids(data: Dataset) -> None:
-    seen: dict[str, str] = {}
+    split_of: dict[str, str] = {}
     for name, split in _splits(data).items():
-        for one in split.ids:
+        for row_id in split.ids:
             require(
-                one not in seen,
-                f"the id {one!r} of {name} is in {seen.get(one)} as well: an image has one id "
-                "and is in one split",
+                row_id not in split_of,
+                f"the id {row_id!r} of {name} is in {split_of.get(row_id)} as well: an image has one"
+                " id and is in one split",
             )
-            seen[one] = name
+            split_of[row_id] = name
 
 
 def _check_counts(data: Dataset) -> None:
@@ -111,7 +111,7 @@ def _check_counts(data: Dataset) -> None:
 def _check_columns(data: Dataset) -> None:
     splits = {name: split for name, split in _splits(data).items() if len(split)}
     forms = {
-        name: {key: (own.dtype, own.shape[1:]) for key, own in split.columns.items()}
+        name: {key: (column.dtype, column.shape[1:]) for key, column in split.columns.items()}
         for name, split in splits.items()
     }
     for name, form in forms.items():
@@ -146,16 +146,16 @@ def _check_same(data: Dataset, other: Dataset, images: int, label: str) -> None:
     require(data.hash == other.hash, f"{label}, it has another hash: {data.hash} and {other.hash}")
     require(data.classes == other.classes, f"{label}, it has other classes, or in another order")
     for name, split in _splits(data).items():
-        there = _splits(other)[name]
+        counterpart = _splits(other)[name]
         require(
-            split.ids == there.ids and torch.equal(split.target, there.target),
+            split.ids == counterpart.ids and torch.equal(split.target, counterpart.target),
             f"{label}, {name} has other rows, or in another order",
         )
         for key, values in split.columns.items():
-            same = key in there.columns and _equal(values, there.columns[key])
+            same = key in counterpart.columns and _equal(values, counterpart.columns[key])
             require(same, f"{label}, {name} has another column {key!r}")
         if len(split):
-            first, second = (_some(own, data.size, images) for own in (split, there))
+            first, second = (_some(part, data.size, images) for part in (split, counterpart))
             require(torch.equal(first, second), f"{label}, {name} has other pixels")
 
 
@@ -202,11 +202,11 @@ def _check_loading(data: Dataset, images: int) -> None:
         loader = TrainLoader(data.train, view=view, batch=size, seed=3, workers=workers)
         return list(islice(loader.epoch(1, start=start), 3))
 
-    whole = batches(start=0)
+    expected_batches = batches(start=0)
     for label, got, expected in (
-        ("the same epoch again", batches(start=0), whole),
-        ("an epoch that is begun in its middle", batches(start=1)[:2], whole[1:]),
-        ("two loader workers", batches(start=0, workers=2), whole),
+        ("the same epoch again", batches(start=0), expected_batches),
+        ("an epoch that is started in the middle", batches(start=1)[:2], expected_batches[1:]),
+        ("two loader workers", batches(start=0, workers=2), expected_batches),
     ):
         for one, other in zip(got, expected, strict=False):
             differ = [key for key in one if not _equal(one[key], other[key])]

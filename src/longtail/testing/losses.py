@@ -26,7 +26,7 @@ def check_loss(
     features: int | None = None,
     uses_counts: bool = True,
 ) -> None:
-    """Check that a loss means hard and soft targets, class weights and row weights as ours do.
+    """Check that a loss treats targets, class weights and row weights like those of longtail.
 
     It catches:
 
@@ -41,13 +41,13 @@ def check_loss(
     Args:
         loss: builds the loss from training counts (C,), such as `LDAM`; of a loss without counts,
             `lambda counts: MyLoss()`.
-        reference: a slow one: (logits of a row, target distribution of the row, class) to the
+        reference: a slow implementation: (logits of a row, target distribution of the row, class) to the
             row's loss if it were of that class. The loss is then the mean over rows of the target's
             share of each class times weight times this, divided by the sum of shares times weights.
-        batch_term: a term of the whole batch outside that mean: (logits, targets) to a number.
+        batch_term: a term over the batch outside that mean: (logits, targets) to a number.
         uniform: what the loss is for equal counts: (logits (N, C), targets (N, C)) to a scalar.
         features: the width of the features (N, width) that the loss needs; None if it needs none.
-        uses_counts: whether the loss knows its number of classes, and refuses another.
+        uses_counts: whether the loss has a number of classes, and raises for another.
 
     >>> from longtail.losses import CrossEntropy, LogitAdjusted
     >>> check_loss(LogitAdjusted)
@@ -97,7 +97,7 @@ def check_loss(
     if features is None:
         require(
             torch.equal(value(logits, hard, features=torch.randn(6, 3)), value(logits, hard)),
-            "features change the loss: say how wide they are with features=",
+            "features change the loss: pass their width as features=",
         )
     _check_gradient(lambda rows_: value(rows_, soft), logits)
     _check_extremes(value)
@@ -112,15 +112,16 @@ def check_loss(
                 require(
                     abs(fast - slow) <= 1e-5 * abs(slow),
                     f"the reference gives {slow:.6g}, the loss {fast:.6g}"
-                    f"{' with class weights' * (w is not None)}{' with row weights' * (r is not None)}",
+                    f"{' with class weights' * (w is not None)}"
+                    f"{' with row weights' * (r is not None)}",
                 )
     if uniform is not None:
         equal = loss(torch.full_like(counts, 7))
         for target, full in ((hard, onehot), (soft, soft)):
-            got, wanted = value(logits, target, module=equal), uniform(logits, full)
+            got, expected = value(logits, target, module=equal), uniform(logits, full)
             require(
-                torch.allclose(got, wanted, atol=1e-6),
-                f"with equal counts it is {got:.6g} instead of {wanted:.6g}",
+                torch.allclose(got, expected, atol=1e-6),
+                f"with equal counts it is {got:.6g} instead of {expected:.6g}",
             )
 
 
@@ -156,10 +157,10 @@ def _check_gradient(value: Callable[[Tensor], Tensor], logits: Tensor) -> None:
     direction = torch.randn(logits.shape, dtype=logits.dtype, generator=generator)
     step = 1e-6 * direction
     measured = float(value(logits + step) - value(logits - step)) / 2e-6
-    promised = float((gradient * direction).sum())
+    predicted = float((gradient * direction).sum())
     require(
-        abs(measured - promised) <= 1e-4 * max(1.0, abs(measured)),
-        f"the gradient promises a slope of {promised:.6g}, the loss has one of {measured:.6g}",
+        abs(measured - predicted) <= 1e-4 * max(1.0, abs(measured)),
+        f"the slope by the gradient is {predicted:.6g}, measured on the loss it is {measured:.6g}",
     )
 
 

@@ -1,7 +1,7 @@
-"""What every method must do, one function for each question.
+"""The contract of every method, one function for each part.
 
-Killed at any step and resumed, equal to the bit: that part of the contract is the engine's.
-`check_recipe` tries it with a method in its recipe.
+That a run can be killed at any step and resumed bit for bit is part of the engine's contract:
+`check_recipe` checks it with a method in its recipe.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from longtail.testing.requiring import require
 
 Batch = Mapping[str, Tensor]
 CLOCKS = (Clock(0, 100, 0, 10), Clock(50, 100, 5, 10), Clock(99, 100, 9, 10))
-"""The begin, the middle and the end of training."""
+"""The start, the middle and the end of training."""
 
 
 def check_method(
@@ -44,7 +44,7 @@ def check_method(
     - a deployed network that is not `predict`, or that its spec does not rebuild, and heads that
       lack "logits" (`check_deployment`).
 
-    Where players alternate (`steps_per_round`), the gradients of a round count together.
+    If networks alternate (`steps_per_round`), the gradients of a round are taken together.
 
     Args:
         method: builds the method; called several times, each time with the same seed.
@@ -85,7 +85,7 @@ def check_method(
 
 
 def round_of(method: Method[Any], clock: Clock) -> list[Clock]:
-    """The clocks of the round that begins here; where training ends before, of its last round."""
+    """The clocks of the round that starts here, or of the last round of training."""
     first = max(0, min(clock.step, clock.steps - method.steps_per_round))
     return [
         Clock(first + i, clock.steps, clock.epoch, clock.epochs)
@@ -210,7 +210,7 @@ def check_frozen_parts(method: Method[Any], batch: Batch, *, moving: Sequence[st
 
 
 def check_deployment(method: Method[Any], image: Tensor) -> None:
-    """Check that `deploy()` and `heads` give what `predict` gives, and that the spec rebuilds it."""
+    """Check that `deploy()` and `heads` agree with `predict`, and that the spec rebuilds it."""
     method.eval()
     network: Any = method.deploy().eval()
     with torch.no_grad():
@@ -221,9 +221,11 @@ def check_deployment(method: Method[Any], image: Tensor) -> None:
             "logits" in heads and torch.equal(heads["logits"], predicted),
             'heads does not give the predictions of predict as "logits"',
         )
-        again = build(json.loads(json.dumps(network.spec)), trust=True).double().eval()
-        again.load_state_dict(network.state_dict())
-        require(torch.equal(again(image), predicted), "the spec does not rebuild what was deployed")
+        rebuilt = build(json.loads(json.dumps(network.spec)), trust=True).double().eval()
+        rebuilt.load_state_dict(network.state_dict())
+        require(
+            torch.equal(rebuilt(image), predicted), "the spec does not rebuild what was deployed"
+        )
 
 
 def _state(module: nn.Module) -> dict[str, Tensor]:

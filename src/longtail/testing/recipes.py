@@ -37,9 +37,9 @@ def check_recipe(recipe: Recipe, data: Dataset | str = "digits-lt", /, **keyword
 
     - keywords that cannot be flags of the command line, where the recipe can be imported;
     - a result that is no method, or that does not deploy a classifier for the data's classes;
-    - files that a rehearsal or a dry run leaves behind;
+    - files that a dry run writes;
     - a stage that was killed and resumed and does not end with the weights and the journal of an
-      uninterrupted run, as of state outside the checkpoint or random numbers without a seed;
+      uninterrupted run, because of state outside the checkpoint or unseeded random numbers;
     - a finished run that trains again, or loads other weights;
     - a deployed network that its spec does not rebuild, or that predicts something else.
 
@@ -64,9 +64,9 @@ def check_recipe(recipe: Recipe, data: Dataset | str = "digits-lt", /, **keyword
                 f"a dry run wrote files: {_files(folder / dry)}; write `if not run.dry`",
             )
         run = Run(folder / "whole")
-        whole = _call(recipe, run, dataset, keywords)
-        expected = _result(folder / "whole", whole)
-        _check_round_trip(whole, dataset, run.machine)
+        method = _call(recipe, run, dataset, keywords)
+        expected = _result(folder / "whole", method)
+        _check_round_trip(method, dataset, run.machine)
         loaded = _call(recipe, _Trained(folder / "whole"), dataset, keywords)
         _compare(_result(folder / "whole", loaded), expected, "loaded after it was finished")
         for name, steps in _stages(recipe, dataset, keywords, folder / "counted").items():
@@ -83,7 +83,7 @@ def check_recipe(recipe: Recipe, data: Dataset | str = "digits-lt", /, **keyword
                     label = f"killed after batch {step} of stage {name!r} and resumed"
                     _compare(_result(killed, resumed), expected, label)
                 else:
-                    raise AssertionError(f"the recipe goes on after {name!r} was killed")
+                    raise AssertionError(f"the recipe continues after {name!r} was killed")
 
 
 def _check_signature(recipe: Recipe) -> None:
@@ -123,15 +123,17 @@ def _check_round_trip(method: Method[Any], data: Dataset, machine: Machine) -> N
     split = next((s for s in (data.test, data.val) if len(s)), data.train)
     size = size_of(network.spec)
     image = next(EvalLoader(split, size=size, batch=16).epoch())["image"]
-    again = build(json.loads(json.dumps(network.spec)), trust=True).eval()
-    again.load_state_dict(network.state_dict())
-    # The layout of memory changes the last bit.
-    machine.place_module(again)
+    rebuilt = build(json.loads(json.dumps(network.spec)), trust=True).eval()
+    rebuilt.load_state_dict(network.state_dict())
+    # The memory layout changes the last bit of the result.
+    machine.place_module(rebuilt)
     image = machine.place_batch({"image": image})["image"]
     with torch.no_grad():
         predicted = method.predict(image)
         require(torch.equal(network.eval()(image), predicted), "deploy() is not predict")
-        require(torch.equal(again(image), predicted), "the spec does not rebuild what was deployed")
+        require(
+            torch.equal(rebuilt(image), predicted), "the spec does not rebuild what was deployed"
+        )
 
 
 def _result(folder: Path, method: nn.Module) -> dict[str, Any]:
@@ -179,11 +181,11 @@ def _stages(
 
 
 class _Killed(BaseException):
-    """Raised where a real run would die; not an Exception, so that nobody handles it."""
+    """Raised where a real run would be killed; not an Exception, so that no code handles it."""
 
 
 class _Counting(Run):
-    """A rehearsal that notes the stages and their batches."""
+    """A rehearsal that records the stages and their number of batches."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, dry="rehearse")
@@ -195,7 +197,7 @@ class _Counting(Run):
 
 
 class _Dying(Run):
-    """A run that saves at every step and dies after a batch of a stage."""
+    """A run that saves at every step and is killed after a batch of a stage."""
 
     def __init__(self, folder: Path, name: str, batch: int) -> None:
         super().__init__(folder, save_minutes=0.0)
@@ -208,7 +210,7 @@ class _Dying(Run):
 
 
 class _DyingBatches:
-    """Batches that raise in the place of batch `die_at`, counted over epochs."""
+    """Batches that raise instead of returning batch `die_at`, counted over epochs."""
 
     def __init__(self, data: Batches[Any], die_at: int) -> None:
         self.data, self.die_at = data, die_at
@@ -224,7 +226,7 @@ class _DyingBatches:
 
 
 class _Trained(Run):
-    """A run of which nothing is left to train."""
+    """A finished run: it raises if a stage trains."""
 
     def _prepare(self, stage: Stage[Any]) -> Any:
         raise AssertionError(
