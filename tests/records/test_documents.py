@@ -63,7 +63,7 @@ def test_an_earlier_format_is_upgraded_in_memory_and_on_request_in_the_file(tmp_
         ),
         (
             json.dumps({"format": FORMAT, "size": 1}),
-            "expected a whole thing, missing name in .*: make it again",
+            "expected a complete thing, missing name in .*: make it again",
         ),
         (
             json.dumps({"format": FORMAT, "name": "x", "size": "1"}),

@@ -63,7 +63,7 @@ def test_a_file_is_put_in_place_in_one_move(
     write_text(path, "old")
     write_text(path, "new\n")
     assert moves == [(b"old", None), (b"new\n", b"old")]
-    assert [own.name for own in tmp_path.iterdir()] == ["a"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_a_link_stays_a_link_and_its_target_is_replaced(tmp_path: Path) -> None:

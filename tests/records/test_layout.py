@@ -66,7 +66,7 @@ def spelled(source: str) -> Iterator[str]:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             skipped.add(node.value)  # a docstring
         if isinstance(node, ast.keyword) and node.arg == "help":
-            skipped |= {own for own in ast.walk(node.value) if isinstance(own, ast.Constant)}
+            skipped |= {part for part in ast.walk(node.value) if isinstance(part, ast.Constant)}
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             right = node.right
             if isinstance(right, ast.Constant) and right.value in FOLDERS:
@@ -104,14 +104,14 @@ def test_a_spelled_name_is_found(source: str, expected: list[str]) -> None:
 
 def test_no_other_module_spells_a_file_of_a_run_folder() -> None:
     assert {"row.json", "recipe.json", "last.pt", "spec.json", "journal.jsonl"} <= NAMES
-    found = [
+    names = [
         (module, text)
         for path in sorted(SOURCE.rglob("*.py"))
         if (module := path.relative_to(SOURCE).as_posix()).partition("/")[0] != "records"
         for text in spelled(path.read_text(encoding="utf-8"))
     ]
-    assert set(found) - ALLOWED.keys() == set(), "use longtail.records.layout"
-    assert ALLOWED.keys() <= set(found), "no longer needed"
+    assert set(names) - ALLOWED.keys() == set(), "use longtail.records.layout"
+    assert ALLOWED.keys() <= set(names), "no longer needed"
 
 
 def progress(run: RunFolder) -> tuple[bool, bool, bool]:
@@ -128,7 +128,7 @@ def test_a_run_tells_how_far_it_is(tmp_path: Path) -> None:
     run.stage("train").checkpoint.unlink()
     run.row.touch()
     assert progress(run) == (False, True, True)
-    assert [own.path for own in RunFolder(tmp_path).finished_inside()] == [run.path]
+    assert [inside.path for inside in RunFolder(tmp_path).finished_inside()] == [run.path]
     for path in (run.choice, run.recipe_source, part_of(run.recipe)):
         path.touch()
     assert [is_part(path) for path in (part_of(run.recipe), run.recipe)] == [True, False]

@@ -84,10 +84,10 @@ def test_heads_are_upgraded_too() -> None:
     before["adjusting"]["test"] |= {"heads": {"cls": head}}
     row: Any = row_of(before, source=Path("x"))
     for summary in (row["val"], row["adjustment"]["test"]):
-        found = summary["heads"]["cls"]
-        assert (found["confused_with"], found["confused_share"]) == ([1], [0.5])
-        assert found["scores"]["balanced"] == head["balanced"]
-        assert not set(keys(found)) & OLD
+        upgraded = summary["heads"]["cls"]
+        assert (upgraded["confused_with"], upgraded["confused_share"]) == ([1], [0.5])
+        assert upgraded["scores"]["balanced"] == head["balanced"]
+        assert not set(keys(upgraded)) & OLD
 
 
 def test_a_row_of_the_current_format_stays_as_it_is() -> None:

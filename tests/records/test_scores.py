@@ -20,7 +20,7 @@ def test_a_row_of_format_1_is_read_as_long_tailed(tmp_path: Path) -> None:
     row = read_row(FORMAT1)
     assert "scores" not in json.loads((FORMAT1 / "row.json").read_text())["test"]
     assert row["headline"] == {"name": "balanced", "higher_is_better": True}
-    assert [own["title"] for own in row["labels"].values()] == [
+    assert [shown["title"] for shown in row["labels"].values()] == [
         "overall",
         "balanced",
         "many",

@@ -37,12 +37,12 @@ class Rows:
             yield {"image": self.image[rows], "target": self.target[rows], "index": rows}
 
 
-def answer(image: Tensor) -> Mapping[str, Tensor]:
+def predict(image: Tensor) -> Mapping[str, Tensor]:
     return {"logits": image[:, 0, 0], "cls": -image[:, 0, 0]}
 
 
 def test_collect_sorts_by_index_and_counts_each_image_once() -> None:
-    predictions = collect(Rows([[3, 1], [0, 2], [2, 3]], [2, 1, 0, 1]), answer)
+    predictions = collect(Rows([[3, 1], [0, 2], [2, 3]], [2, 1, 0, 1]), predict)
     assert predictions.index.tolist() == [0, 1, 2, 3]
     assert predictions.target.tolist() == [2, 1, 0, 1]
     assert predictions.logits["logits"].argmax(1).tolist() == [2, 1, 0, 1]
@@ -58,17 +58,17 @@ class Domains(Rows):
 
 
 def test_collect_gathers_the_columns_of_batches() -> None:
-    predictions = collect(Domains([[3, 1], [0, 2], [2, 3]], [2, 1, 0, 1]), answer)
-    assert {name: own.tolist() for name, own in predictions.columns.items()} == {
+    predictions = collect(Domains([[3, 1], [0, 2], [2, 3]], [2, 1, 0, 1]), predict)
+    assert {name: values.tolist() for name, values in predictions.columns.items()} == {
         "domain": [0, 10, 20, 30]
     }
     assert [*predictions.logits] == ["logits", "cls"]
     accuracy = Accuracy(Domains([[0, 1, 2, 3]], [2, 1, 0, 1]), classes=3, groups=GROUPS)
-    assert "domain/top1" not in accuracy(answer)
+    assert "domain/top1" not in accuracy(predict)
 
 
 def test_accuracy_names_heads_and_leaves_out_empty_groups() -> None:
-    numbers = Accuracy(Rows([[0, 1], [2]], [0, 0, 1]), classes=3, groups=GROUPS)(answer)
+    numbers = Accuracy(Rows([[0, 1], [2]], [0, 0, 1]), classes=3, groups=GROUPS)(predict)
     assert numbers == {
         "top1": 1.0,
         "balanced": 1.0,
@@ -84,8 +84,8 @@ def test_accuracy_names_heads_and_leaves_out_empty_groups() -> None:
 
 def test_a_scorer_is_evaluated_for_each_head_with_the_loss() -> None:
     rows = Rows([[0, 1], [2]], [0, 0, 1])
-    numbers = ScorerEvaluator(rows, LongTailScorer(GROUPS))(answer)
-    plain = Accuracy(rows, classes=3, groups=GROUPS)(answer)
+    numbers = ScorerEvaluator(rows, LongTailScorer(GROUPS))(predict)
+    plain = Accuracy(rows, classes=3, groups=GROUPS)(predict)
     assert {name: numbers[name] for name in plain} == plain
     assert set(numbers) - set(plain) == {"loss", "cls/loss"}
     assert numbers["loss"] == pytest.approx(np.log(np.e + 2) - 1)
@@ -107,7 +107,7 @@ def test_flipped_averages_both_looks() -> None:
 
 def test_nothing_to_evaluate_is_refused() -> None:
     with pytest.raises(ValueError, match="this split is empty"):
-        collect(Rows([], [0]), answer)
+        collect(Rows([], [0]), predict)
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
@@ -119,7 +119,9 @@ def test_answers_that_are_not_finite_say_that_training_diverged(wrong: float) ->
             "cls": torch.where(torch.arange(len(logits))[:, None] == 0, wrong, logits),
         }
 
-    with pytest.raises(NonFinite, match=r"answers \(cls\) stopped being finite for 2 of 3 images"):
+    with pytest.raises(
+        NonFinite, match=r"predictions \(cls\) stopped being finite for 2 of 3 images"
+    ):
         collect(Rows([[0, 1], [2]], [0, 1, 2]), diverged)
 
 
@@ -148,14 +150,14 @@ class Shard:
             rows = torch.tensor(batch)
             yield {"image": rows[:, None].float(), "target": rows % 3, "index": rows}
 
-def answer(image):
+def predict(image):
     return {"logits": image * torch.tensor([1.0, 2.0, 3.0]), "cls": image.expand(-1, 3)}
 
 # Five images: rank 0 sees three; rank 1 sees two and repeats image 0 to fill its shard.
 shards = [[[0, 2], [4]], [[1, 3], [0]]]
-write_predictions(folder / f"{rank}.npz", collect(Shard(shards[rank]), answer), list("abcde"))
+write_predictions(folder / f"{rank}.npz", collect(Shard(shards[rank]), predict), list("abcde"))
 try:
-    collect(Shard([[[0]], []][rank]), answer)
+    collect(Shard([[[0]], []][rank]), predict)
 except ValueError as error:
     (folder / f"{rank}.txt").write_text(str(error))
 dist.destroy_process_group()
@@ -197,15 +199,15 @@ def test_answers_are_let_go_head_by_head_and_not_copied_in_order(
                 rows = torch.arange(32 * part, 32 * part + 32)
                 yield {"image": torch.zeros(32, 1), "target": rows % 7, "index": rows}
 
-    held: list[int] = []  # of the parts, which numpy made: torch's own memory is not traced
+    sizes: list[int] = []  # of the parts, which numpy made: torch's own memory is not traced
 
     def gathered(rows: Tensor) -> Tensor:
-        held.append(tracemalloc.get_traced_memory()[0])
+        sizes.append(tracemalloc.get_traced_memory()[0])
         return rows
 
     monkeypatch.setattr("longtail.processes.gather", gathered)
     tracemalloc.start()
-    found = collect(
+    predictions = collect(
         Many(),
         lambda image: {
             name: torch.from_numpy(np.zeros((32, 1000), dtype=np.float32))
@@ -214,9 +216,9 @@ def test_answers_are_let_go_head_by_head_and_not_copied_in_order(
     )
     copied, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    size = sum(own.nbytes for own in found.logits.values())
+    size = sum(values.nbytes for values in predictions.logits.values())
     assert size == 3 * 2048 * 1000 * 4
     assert peak < 1.2 * size
     assert copied < 0.1 * size
-    assert held[0] < 0.75 * size
-    assert held[2] < 0.1 * size
+    assert sizes[0] < 0.75 * size
+    assert sizes[2] < 0.1 * size

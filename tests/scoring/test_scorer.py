@@ -54,17 +54,17 @@ def predictions(seed: int = 0, **heads: int) -> SplitPredictions:
         for name, draw in {"logits": seed, **heads}.items()
     }
     return SplitPredictions(
-        {name: own.astype(np.float32) for name, own in logits.items()},
+        {name: values.astype(np.float32) for name, values in logits.items()},
         target,
         np.arange(len(target)),
     )
 
 
 def test_long_tailed_scores_are_those_of_the_summary() -> None:
-    own = predictions()
-    numbers = summarise(own.logits["logits"], own.target, classes=3, groups=GROUPS)
+    given = predictions()
+    numbers = summarise(given.logits["logits"], given.target, classes=3, groups=GROUPS)
     scorer = LongTailScorer(GROUPS)
-    assert scorer(own) == numbers["scores"]
+    assert scorer(given) == numbers["scores"]
     assert [*scorer.labels] == [*numbers["scores"]] == ["top1", "balanced", "many", "medium", "few"]
     assert headline_of(scorer) == {"name": "balanced", "higher_is_better": True}
 
@@ -96,12 +96,12 @@ def test_of_two_scores_with_one_name_the_first_counts() -> None:
 
 def test_what_is_no_score_is_refused() -> None:
     for more, words in (
-        ({"strange": 0.5}, "give each score a label"),
+        ({"unlabelled": 0.5}, "give each score a label"),
         ({"balanced": np.nan}, "expected finite scores, got nan for balanced"),
     ):
         with pytest.raises(LongtailError, match=words):
             score(Errors(more=more), predictions())
-    data = replace(open_data("digits-lt"), scorer=Errors(more={"strange": 0.5}))
+    data = replace(open_data("digits-lt"), scorer=Errors(more={"unlabelled": 0.5}))
     with pytest.raises(LongtailError, match="give each score a label"):
         check_scorer(data)
     check_scorer(replace(data, scorer=Errors()))
@@ -144,9 +144,9 @@ def test_every_head_has_the_scores_of_the_scorer() -> None:
     test = predictions(2, cls=3)
     summary = summarise_splits({"test": test}, Errors(), groups=GROUPS, counts=COUNTS)["test"]
     assert summary is not None
-    for name, own in (("logits", summary), ("cls", summary["heads"]["cls"])):
+    for name, head in (("logits", summary), ("cls", summary["heads"]["cls"])):
         wrong = test.logits[name].argmax(1) != test.target
-        assert own["scores"] == {
+        assert head["scores"] == {
             "errors": pytest.approx(wrong.mean()),
             "balanced": 0.125,
             "part/a": None,

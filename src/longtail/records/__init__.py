@@ -1,1 +1,1 @@
-"""The files of a run folder: what they are called, how they are written and read. Imports no torch."""
+"""The files of a run folder: their names, and how they are written and read, without torch."""

@@ -29,9 +29,7 @@ def _same(document: Document) -> Document:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of JSON file: what it holds, how an earlier format becomes the current one, and what
-    to do when it is broken.
-    """
+    """A kind of JSON file: its required keys, its upgrade from format 1, and its repair."""
 
     name: str  # "row"
     required: Mapping[str, JsonType]  # of the current format
@@ -57,7 +55,7 @@ def read_document(path: Path, kind: Kind) -> Document:
 
 
 def current(content: object, kind: Kind, *, source: Path) -> Document:
-    """A document in the current format; `source` is named where it is refused."""
+    """A document in the current format; errors name `source`."""
     if not isinstance(content, dict):
         raise LongtailError(
             f"expected a JSON object, got {named(content)} in {source}: {kind.repair}"
@@ -84,7 +82,8 @@ def current(content: object, kind: Kind, *, source: Path) -> Document:
     missing = [name for name in kind.required if name not in content]
     if missing:
         raise LongtailError(
-            f"expected a whole {kind.name}, missing {', '.join(missing)} in {source}: {kind.repair}"
+            f"expected a complete {kind.name}, missing {', '.join(missing)} in {source}:"
+            f" {kind.repair}"
         )
     for name, wanted in kind.required.items():
         if not isinstance(content[name], wanted):
@@ -132,10 +131,8 @@ def _json_type(hint: Any) -> JsonType:
     if hint is Any:
         return object
     if get_origin(hint) is UnionType:
-        types = (_json_type(own) for own in get_args(hint))
-        return tuple(
-            own for each in types for own in (each if isinstance(each, tuple) else (each,))
-        )
+        alternatives = (_json_type(argument) for argument in get_args(hint))
+        return tuple(kind for types in alternatives for kind in _as_tuple(types))
     if is_typeddict(hint):
         return dict
     plain: type = get_origin(hint) or hint
@@ -148,5 +145,8 @@ def named(value: object) -> str:
 
 
 def _wanted(types: JsonType) -> str:
-    each = types if isinstance(types, tuple) else (types,)
-    return " or ".join(dict.fromkeys(_NAMES.get(own, "null") for own in each))
+    return " or ".join(dict.fromkeys(_NAMES.get(kind, "null") for kind in _as_tuple(types)))
+
+
+def _as_tuple(types: JsonType) -> tuple[type, ...]:
+    return types if isinstance(types, tuple) else (types,)

@@ -1,4 +1,4 @@
-"""Files: whole or not there, lines of JSON of which the last may be cut; and a folder for caches."""
+"""Atomic writes, JSON lines, and the cache folder."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from longtail.records.layout import part_of
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Give a path to write to, and move what was written to `path` at once.
+    """Give a temporary path to write to, then move the file to `path` in one step.
 
     If writing fails, the previous file stays. A link stays a link: its target is replaced. A device
-    or a pipe, such as /dev/null, is written to as a stream. The umask decides who may read the file.
+    or a pipe, such as /dev/null, is written to as a stream. The file gets the umask's permissions.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -80,9 +80,7 @@ def cache_folder() -> Path:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a JSON lines file, such as a journal; a last one that was cut short by a crash
-    is left out.
-    """
+    """The lines of a JSON lines file, without a last line that a crash cut short."""
     texts = path.read_text(encoding="utf-8").splitlines()
     lines = []
     for number, text in enumerate(texts):

@@ -9,9 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Classes by how often they occur in training, and the rule that says so: accuracy by group
-    names
-    it.
+    """Classes grouped by how often they occur in training, and the rule of the grouping.
 
     >>> groups = Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)})
     >>> Groups.from_json(groups.to_json()) == groups

@@ -1,6 +1,6 @@
 """The kinds of JSON files of a run folder, and how format 1 of each becomes the current format.
 
-The row has a module of its own.
+The row is in `longtail.records.row`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ AGAIN = "choose another --out and train again"
 
 
 def upgrade_recipe(document: Document) -> Document:
-    """Format 1 said `data.asked` for the data's name or path, and had other names for some
-    keywords.
-    """
+    """Format 1 had `data.asked` for `data.source`, and other names for some keywords."""
     return document | {
         "keywords": current_keywords(document["recipe"], document["keywords"]),
         "data": renamed(document["data"], {"asked": "source"}),
@@ -41,7 +39,7 @@ RECIPE = Kind(
 
 
 def upgrade_choice(document: Document) -> Document:
-    """Format 1 said `why` and `asked_minutes`."""
+    """Format 1 had `why` and `asked_minutes`."""
     return renamed(document, {"why": "reason", "asked_minutes": "requested_minutes"})
 
 

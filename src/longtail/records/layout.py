@@ -36,7 +36,7 @@ ArraysName = Literal[
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A network in a folder: `model/`, `encoder/`, or `model/` of a stage that others start from."""
+    """The folder of a network: `model/`, `encoder/`, or `model/` in the folder of a stage."""
 
     path: Path
 
@@ -119,7 +119,7 @@ class AnalysisFolder:
 
     @property
     def reconstructions(self) -> Path:
-        """What a masked autoencoder paints, as a picture."""
+        """The reconstructions of a masked autoencoder, as an image."""
         return self.path / "reconstructions.png"
 
     def stored(self) -> dict[ArraysName, Path]:
@@ -228,7 +228,7 @@ class RunFolder:
 
     @property
     def log(self) -> Path:
-        """The output of a run in a process of its own; beside the folder, which holds nothing else."""
+        """The output of a run that was started as a process; next to the run folder."""
         return self.path.with_name(f"{self.path.name}.log")
 
     @property
@@ -283,26 +283,26 @@ class RunFolder:
 
     def stages(self) -> list[StageFolder]:
         """The stages that have saved something, by name."""
-        found = self.path.glob(f"*/{self.stage('*').checkpoint.name}")
-        return [StageFolder(path.parent) for path in sorted(found)]
+        checkpoints = self.path.glob(f"*/{self.stage('*').checkpoint.name}")
+        return [StageFolder(path.parent) for path in sorted(checkpoints)]
 
     def other_files(self) -> list[str]:
-        """The names of what is in a folder that has no recipe.json, without traces of a run killed
-        before that was written.
+        """The names of the files in a folder without recipe.json.
+
+        Files of a run that was killed before it wrote recipe.json are left out.
         """
         early = {self.choice.name, self.recipe_source.name}
-        there = self.path.iterdir() if self.path.exists() else ()
-        return sorted(own.name for own in there if own.name not in early and not is_part(own))
+        paths = self.path.iterdir() if self.path.exists() else ()
+        return sorted(path.name for path in paths if path.name not in early and not is_part(path))
 
     def runs_inside(self) -> list[RunFolder]:
         """The runs in this folder and the folders in it, sorted."""
-        return [
-            RunFolder(found.parent) for found in sorted(self.path.glob(f"**/{self.recipe.name}"))
-        ]
+        recipes = self.path.glob(f"**/{self.recipe.name}")
+        return [RunFolder(path.parent) for path in sorted(recipes)]
 
     def finished_inside(self) -> list[RunFolder]:
         """The finished runs directly in this folder, sorted."""
-        return [RunFolder(found.parent) for found in sorted(self.path.glob(f"*/{self.row.name}"))]
+        return [RunFolder(path.parent) for path in sorted(self.path.glob(f"*/{self.row.name}"))]
 
 
 @dataclass(frozen=True)
@@ -344,7 +344,7 @@ class SearchFolder:
 
 
 def is_trial(run: RunFolder) -> bool:
-    """Whether a run is a trial of a search: comparing trials would choose one by its test images."""
+    """Whether a run is a trial of a search, which must not be chosen by its test scores."""
     inside = SearchFolder(run.path.parent.parent)
     return run.path.parent == inside.trial(0).path.parent and inside.request.exists()
 
@@ -355,5 +355,5 @@ def part_of(path: Path) -> Path:
 
 
 def is_part(path: Path) -> bool:
-    """Whether a file is one that was being written when its process was killed."""
+    """Whether a file is the unfinished part of an atomic write."""
     return path.suffix == ".part"

@@ -9,26 +9,25 @@ from pathlib import Path
 
 from longtail.errors import LongtailError
 
-_places: set[int] = set()  # open folders that this process holds
+_descriptors: set[int] = set()  # of the folders that this process has locked
 
 
-def _let_go() -> None:
-    """A forked loader worker holds nothing: it may outlive a parent that was killed, and would keep
-    the next one out.
-    """
-    for place in _places:
-        os.close(place)
-    _places.clear()
+def _release() -> None:
+    """Release the locks in a forked loader worker, which may outlive a parent that was killed."""
+    for descriptor in _descriptors:
+        os.close(descriptor)
+    _descriptors.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+    os.register_at_fork(after_in_child=_release)
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from training into a folder at the same time; whoever dies lets go.
-    Nothing is kept out on Windows.
+    """Keep other processes from training into a folder at the same time.
+
+    The lock ends with its process. Windows has no such lock.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -36,11 +35,11 @@ def locked(folder: Path) -> Iterator[None]:
     except ImportError:
         yield
         return
-    place = os.open(folder, os.O_RDONLY)
-    _places.add(place)
+    descriptor = os.open(folder, os.O_RDONLY)
+    _descriptors.add(descriptor)
     try:
         try:
-            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise LongtailError(
                 f"expected to be the only one that trains into {folder}, got another process: wait"
@@ -50,5 +49,5 @@ def locked(folder: Path) -> Iterator[None]:
             pass
         yield
     finally:
-        _places.discard(place)
-        os.close(place)
+        _descriptors.discard(descriptor)
+        os.close(descriptor)

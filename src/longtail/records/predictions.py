@@ -1,6 +1,4 @@
-"""Predictions on disk: the logits of every head, the targets and the name of every image, not only
-the numbers.
-"""
+"""Predictions on disk: the logits of every head, the targets and the name of every image."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from longtail.records.files import atomic_write
 
 @dataclass(frozen=True)
 class SplitPredictions:
-    """What a network answered for a split, sorted by the images' index in it."""
+    """The predictions of a network for a split, sorted by the index of the images in it."""
 
     logits: Mapping[str, NDArray[np.float32]]  # "logits" (N, C), and one entry per further head
     target: NDArray[np.int64]
@@ -31,23 +29,22 @@ class SplitPredictions:
     def __post_init__(self) -> None:
         if "logits" not in self.logits:
             raise LongtailError(
-                f'expected an answer called "logits", got {sorted(self.logits)}: `predict` names'
-                " its main head so"
+                f'expected a head called "logits", got {sorted(self.logits)}: let `predict` give'
+                " the main head this name"
             )
 
 
 def write_predictions(path: Path, predictions: SplitPredictions, ids: Sequence[str]) -> None:
-    """Write predictions as a numpy archive, whole or not at all; `ids` names every image of the
-    split
-    by its index.
+    """Write predictions as a numpy archive; `ids` names every image of the split by its index.
 
     The archive holds `logits`, `logits.HEAD` for each further head, `target`, `index`, `ids`, and
     `column.NAME` for each column.
 
     >>> import tempfile
-    >>> answers = SplitPredictions({"logits": np.eye(2, dtype=np.float32)}, np.array([0, 1]), np.array([0, 1]))
+    >>> rows = np.array([0, 1])
+    >>> predictions = SplitPredictions({"logits": np.eye(2, dtype=np.float32)}, rows, rows)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_predictions(Path(folder) / "test.npz", answers, ["cat/1.png", "dog/7.png"])
+    ...     write_predictions(Path(folder) / "test.npz", predictions, ["cat/1.png", "dog/7.png"])
     ...     read_predictions(Path(folder) / "test.npz")[1].tolist()
     ['cat/1.png', 'dog/7.png']
     """

@@ -1,6 +1,4 @@
-"""The row: what a finished run says about itself in `row.json`. Its writer and its readers agree
-here.
-"""
+"""The row: the results of a finished run, in `row.json`."""
 
 from __future__ import annotations
 
@@ -15,14 +13,14 @@ from longtail.records.scores import Headline, Label, add_scores
 
 
 class Without(TypedDict):
-    """Classes that have no images in a split, so that no accuracy speaks of them."""
+    """Classes without images in a split, which no accuracy covers."""
 
     count: int
     indices: list[int]
 
 
 class Worst(TypedDict):
-    """One of the classes that are recognised worst, with everything to be said about it."""
+    """One of the classes with the lowest recall."""
 
     index: int  # of the class
     group: str
@@ -65,23 +63,21 @@ class Reliability(TypedDict):
 
 
 class Confusions(TypedDict):
-    """Which group takes the images of which; each image counts once."""
+    """Which group the images of each group are predicted as; each image counts once."""
 
     groups: list[str]  # the order of rows and columns
-    # Images of the row's group that were answered with a class of the column's group
+    # Images of the row's group that were predicted as a class of the column's group
     matrix: list[list[int]]
-    correct: list[int]  # of the diagonal: images that were answered with their own class
+    correct: list[int]  # of each group: images whose class was predicted
 
 
 class Prior(TypedDict):
-    """Accuracy where classes are as frequent as this long-tailed (forward), uniform or reversed
-    (backward) prior says.
-    """
+    """Accuracy under a long-tailed (forward), uniform or reversed (backward) class prior."""
 
     direction: str  # "forward" | "uniform" | "backward"
     k: int  # the most frequent class is k times as frequent as the rarest
     accuracy: float
-    known_prior: float  # the same when the network is told the prior: log q is added to its logits
+    known_prior: float  # accuracy if log q of the prior is added to the logits
 
 
 class WorstCoverage(TypedDict):
@@ -93,8 +89,8 @@ class WorstCoverage(TypedDict):
 
 
 class Conformal(TypedDict):
-    """Prediction sets that hold the true class with a probability of at least `level`, calibrated
-    on validation.
+    """Prediction sets that contain the true class with a probability of at least `level`,
+    calibrated on validation.
     """
 
     level: float
@@ -102,7 +98,7 @@ class Conformal(TypedDict):
     images: int  # that the thresholds were calibrated on
     # How many classes have a threshold from: class, group, all, nothing (always in the set)
     calibrated_on: dict[str, int]
-    coverage: float  # share of images whose set holds their class
+    coverage: float  # share of images whose set contains their class
     balanced: float  # mean over classes of the same
     groups: dict[str, float | None]  # mean over a group's classes of the same
     worst: WorstCoverage
@@ -162,7 +158,7 @@ class Summary(TypedDict):
 
 
 class Data(TypedDict):
-    """What was learnt from."""
+    """The data of a run."""
 
     name: str
     hash: str  # of all (image content, label) pairs
@@ -186,7 +182,7 @@ class Best(TypedDict):
 
 
 class Adjustment(TypedDict):
-    """What was done to the logits after training, chosen on validation; and the numbers without it."""
+    """The adjustment of the logits, chosen on validation, and the summaries without it."""
 
     tau: float  # strength of the shift by the log prior
     temperature: float
@@ -233,7 +229,7 @@ class Row(TypedDict):
     unused: NotRequired[list[str]]
     # Of the runs whose weights it began with, where they are known
     minutes_before: NotRequired[float]
-    adjustment: NotRequired[Adjustment]  # only of runs that were asked to adjust
+    adjustment: NotRequired[Adjustment]  # only of runs with an adjustment
     folder: NotRequired[str]  # where it was read from; not in the file
 
 
@@ -257,9 +253,7 @@ def geometry_of(row: Row) -> tuple[str, bool]:
 
 
 def read_row(folder: Path) -> Row:
-    """Read what a finished run says about itself; `folder` is added, so that the row knows its
-    predictions.
-    """
+    """Read the row of a finished run; `folder` is added, which its predictions are read from."""
     path = RunFolder(folder).row
     if not folder.is_dir():
         got = "a file" if folder.exists() else "nothing"
@@ -274,16 +268,12 @@ def read_row(folder: Path) -> Row:
 
 
 def row_of(content: object, *, source: Path) -> Row:
-    """A row that is kept inside of another file, such as a committed result; `source` is named
-    where it is refused.
-    """
+    """A row inside another file, such as a committed result; errors name `source`."""
     return cast(Row, current(content, ROW, source=source))
 
 
 def upgrade_row(document: Document) -> Document:
-    """Format 1 had no named scores; it said `marks`, `adjusting`, and of each class its `eater` and
-    how much was `eaten`.
-    """
+    """Format 1 had no named scores, and the names `marks`, `adjusting`, `eater` and `eaten`."""
     row = renamed(document, {"adjusting": "adjustment"})
     row["keywords"] = current_keywords(row["recipe"], row["keywords"])
     if "unused" in row:
@@ -343,7 +333,7 @@ ROW = Kind(
 
 
 def _why_no_row(folder: Path) -> str:
-    """Tell an unfinished run, an empty folder, a folder of runs and a folder of other things apart."""
+    """Why a folder has no row: an unfinished run, no files, a folder of runs, or other files."""
     if not any(folder.iterdir()):
         return (
             f"expected a finished run, got an empty folder at {folder}: start one with `longtail"

@@ -1,4 +1,4 @@
-"""Named scores and how people read them, as a row stores them: no report has to build the scorer."""
+"""Named scores and their labels, as a row stores them: reports need no scorer."""
 
 from __future__ import annotations
 
@@ -45,8 +45,10 @@ def label(
 def format_score(value: float | None, shown: Label) -> str:
     """A score as text: percent with one digit, without the sign; a plain number with three.
 
-    >>> format_score(0.8047, label("overall")), format_score(0.25, label("NLL", format="plain")), format_score(None, label("few"))
-    ('80.5', '0.250', '-')
+    >>> format_score(0.8047, label("overall")), format_score(None, label("few"))
+    ('80.5', '-')
+    >>> format_score(0.25, label("NLL", format="plain"))
+    '0.250'
     """
     if value is None:
         return "-"
@@ -64,14 +66,13 @@ def with_unit(value: float | None, shown: Label) -> str:
 
 
 def columns(labels: Mapping[str, Label], scores: Iterable[str]) -> list[str]:
-    """The scores that tables show, in the order of their labels; parts such as "domain/art" have a
-    table of their own.
+    """The scores that tables show, in the order of their labels, without "domain/art" and the like.
 
     >>> columns({"nll": label("NLL"), "top1": label("overall")}, ["top1", "domain/art", "nll"])
     ['nll', 'top1']
     """
-    there = set(scores)
-    return [name for name in labels if name in there and "/" not in name]
+    available = set(scores)
+    return [name for name in labels if name in available and "/" not in name]
 
 
 def long_tail_labels(groups: Iterable[str]) -> dict[str, Label]:
@@ -89,12 +90,13 @@ def long_tail_scores(summary: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def add_scores(row: dict[str, Any]) -> None:
-    """Give a row from before there were named scores those that it has: the long-tailed ones,
-    ranked by `balanced`.
-    """
+    """Add the long-tailed scores, ranked by `balanced`, to a row without named scores."""
     adjustment = row.get("adjustment") or {}
     summaries = [
-        own[split] for own in (row, adjustment) for split in ("val", "test") if own.get(split)
+        parent[split]
+        for parent in (row, adjustment)
+        for split in ("val", "test")
+        if parent.get(split)
     ]
     summaries += [head for summary in summaries for head in summary.get("heads", {}).values()]
     for summary in summaries:

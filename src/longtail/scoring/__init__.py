@@ -1,1 +1,1 @@
-"""How predictions become numbers: one file for each kind of question."""
+"""How predictions become numbers: one file for each kind of task."""

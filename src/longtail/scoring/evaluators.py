@@ -69,8 +69,7 @@ def _predict_all(
                 },
             }
         )
-    # All processes decide together, so that none waits in vain for the rows of one that stopped
-    # here.
+    # All processes decide together, so that none waits for the rows of one that stopped here.
     if processes.any_rank(not parts):
         if processes.world_size() == 1:
             raise LongtailError("expected images to evaluate, got none: this split is empty")
@@ -78,8 +77,7 @@ def _predict_all(
             f"expected images in each of {processes.world_size()} processes, got none in some:"
             " evaluate with fewer processes"
         )
-    # One head after the other, whose parts are freed: logits of thousands of classes do not fit
-    # into memory many times.
+    # Head by head, freeing the parts: logits of thousands of classes fit into memory only once.
     rows = {
         name: processes.gather(torch.cat([part.pop(name) for part in parts])).numpy()
         for name in [*parts[0]]
@@ -92,13 +90,13 @@ def _predict_all(
 
 
 def _refuse_broken(head: str, amount: int, images: int) -> None:
-    # Asked after gathering, so that every process stops here together. A loss in training mode may
-    # be finite where these are not.
+    # Checked after gathering, so that all processes stop together. The loss in training mode may be
+    # finite although these predictions are not.
     if amount:
         raise NonFinite(
-            f"the network's answers ({head}) stopped being finite for {amount} of {images} images:"
-            " training diverged. Try a lower learning rate (a tenth), a longer warmup, or gradient"
-            " clipping; with bf16, try --precision fp32"
+            f"the network's predictions ({head}) stopped being finite for {amount} of {images}"
+            " images: training diverged. Try a lower learning rate (a tenth), a longer warmup, or"
+            " gradient clipping; with bf16, try --precision fp32"
         )
 
 
@@ -108,11 +106,13 @@ class Accuracy:
     for further heads.
 
     >>> from longtail.records.groups import Groups
-    >>> class Two:
+    >>> rows = torch.tensor([0, 1])
+    >>> class TwoImages:
     ...     def __len__(self): return 1
-    ...     def epoch(self, index, *, start=0): yield {"image": torch.eye(2), "target": torch.tensor([0, 1]), "index": torch.tensor([0, 1])}
-    >>> accuracy = Accuracy(Two(), classes=2, groups=Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)}))
-    >>> accuracy(lambda image: {"logits": image})
+    ...     def epoch(self, index, *, start=0):
+    ...         yield {"image": torch.eye(2), "target": rows, "index": rows}
+    >>> groups = Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)})
+    >>> Accuracy(TwoImages(), classes=2, groups=groups)(lambda image: {"logits": image})
     {'top1': 1.0, 'balanced': 1.0, 'many': 1.0, 'few': 1.0}
     """
 
@@ -143,8 +143,9 @@ class Accuracy:
         return numbers
 
     def _predicted(self, logits: Tensor) -> Tensor:
-        """The class of each row, -1 where logits are not finite: all logits of many images and
-        classes would fill the memory.
+        """The class of each row, -1 where logits are not finite.
+
+        Classes are kept instead of logits, which would fill the memory.
         """
         if logits.shape[1] != self.classes:
             raise LongtailError(

@@ -1,6 +1,4 @@
-"""The long tail: accuracy when every class counts the same, by group of classes, and what else a
-row says of a classifier.
-"""
+"""Long-tailed classification: balanced accuracy, accuracy by group, and a split's summary."""
 
 from __future__ import annotations
 
@@ -35,11 +33,9 @@ from longtail.records.row import Calibration, Summary, Worst
 from longtail.records.scores import Label, long_tail_labels, long_tail_scores
 
 WORST = 10
-"""Classes that are named as the worst."""
+"""How many of the worst classes a summary lists."""
 DIGITS = 4
-"""Of numbers that are stored for each class and are no accuracies; a row of thousands of classes
-stays readable.
-"""
+"""Decimals of the intervals and shares of each class, so that rows of many classes stay small."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,8 @@ class LongTailScorer:
 
     >>> from longtail.records.groups import Groups
     >>> scorer = LongTailScorer(Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)}))
-    >>> scorer(SplitPredictions({"logits": np.eye(2)[[0, 0, 0, 1]]}, np.array([0, 0, 1, 1]), np.arange(4)))
+    >>> logits = {"logits": np.eye(2)[[0, 0, 0, 1]]}
+    >>> scorer(SplitPredictions(logits, np.array([0, 0, 1, 1]), np.arange(4)))
     {'top1': 0.75, 'balanced': 0.75, 'many': 1.0, 'medium': None, 'few': 0.5}
     """
 
@@ -81,20 +78,21 @@ def summarise(
     confidence: str = "softmax",
     bins: int = 15,
 ) -> Summary:
-    """Sum up what a network answered: accuracy overall, by class and by group, and calibration.
+    """Summarise predictions: accuracy overall, by class and by group, and calibration.
 
     >>> from longtail.records.groups import Groups
     >>> groups = Groups("ranks: 1/1/1", {"many": (0,), "medium": (1,), "few": (2,)})
-    >>> numbers = summarise(np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 0.0], [3.0, 0.0, 0.0]]), np.array([0, 1, 1]), classes=3, groups=groups)
+    >>> logits = np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 0.0], [3.0, 0.0, 0.0]])
+    >>> numbers = summarise(logits, np.array([0, 1, 1]), classes=3, groups=groups)
     >>> numbers["balanced"], numbers["groups"], numbers["classes_without_images"]
     (0.75, {'many': 1.0, 'medium': 0.5, 'few': None}, {'count': 1, 'indices': [2]})
     """
     recalls = recall(logits, target, classes)
     correct = hits(logits, target)
-    sure = {name: confidence_of(logits, name) for name in CONFIDENCES}
+    confidences = {name: confidence_of(logits, name) for name in CONFIDENCES}
     calibration: dict[str, Calibration] = {
-        name: {"ece": ece(own, correct, bins), "mce": mce(own, correct, bins)}
-        for name, own in sure.items()
+        name: {"ece": ece(values, correct, bins), "mce": mce(values, correct, bins)}
+        for name, values in confidences.items()
     }
     by_class = classwise_ece(logits, target, confidence=confidence, bins=bins)
     without = np.flatnonzero(np.isnan(recalls)).tolist()
@@ -134,21 +132,21 @@ def detailed(
     thresholds: Thresholds | None = None,
     once: NDArray[Any] | None = None,
 ) -> Summary:
-    """Sum up everything: besides `summarise`, intervals, the worst classes and what eats them,
-    reliability, other priors, prediction sets.
+    """Like `summarise`, with intervals, worst classes, confusions, reliability, priors and sets.
 
     `counts` are the training images of each class: they rank the classes of the priors.
     `thresholds` come from other images than these (`metrics.conformal.calibrate`); without them
     there are no prediction sets. `once` are the logits without test-time averaging, where there is
-    any: prediction sets are judged on those, because a deployed network is asked once for each
-    image.
+    any: prediction sets are evaluated on those, because a deployed network predicts each image
+    once.
 
     >>> from longtail.records.groups import Groups
     >>> groups = Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)})
-    >>> numbers = detailed(np.eye(2)[[0, 0, 0, 1]], np.array([0, 0, 1, 1]), groups=groups, counts=np.array([90, 9]))
+    >>> logits, target = np.eye(2)[[0, 0, 0, 1]], np.array([0, 0, 1, 1])
+    >>> numbers = detailed(logits, target, groups=groups, counts=np.array([90, 9]))
     >>> first = numbers["worst"][0]
-    >>> first["index"], first["recall"], first["confused_with"], first["confused_with_group"], first["confused_share"]
-    (1, 0.5, 0, 'many', 0.5)
+    >>> first["index"], first["recall"], first["confused_with_group"], first["confused_share"]
+    (1, 0.5, 'many', 0.5)
     """
     classes = logits.shape[1]
     numbers = summarise(
@@ -157,27 +155,24 @@ def detailed(
     images = np.bincount(target, minlength=classes)
     low, high = wilson(np.bincount(target[hits(logits, target)], minlength=classes), images)
     other, share = most_confused(logits, target)
-    sure, correct, position = (
-        confidence_of(logits, confidence),
-        hits(logits, target),
-        group_of(groups, classes),
-    )
+    confidences = confidence_of(logits, confidence)
+    correct, position = hits(logits, target), group_of(groups, classes)
     parts = {"all": np.full(len(target), True)} | {
         name: position[target] == number for number, name in enumerate(groups.members)
     }
     numbers |= {
-        "members": {name: list(own) for name, own in groups.members.items()},
+        "members": {name: list(members) for name, members in groups.members.items()},
         "images_per_class": images.tolist(),
         "recall_low": _rounded(low),
         "recall_high": _rounded(high),
-        "confused_with": [None if own < 0 else own for own in other.tolist()],
+        "confused_with": [None if index < 0 else index for index in other.tolist()],
         "confused_share": [
-            None if own < 0 else part
-            for own, part in zip(other.tolist(), _rounded(share), strict=True)
+            None if index < 0 else part
+            for index, part in zip(other.tolist(), _rounded(share), strict=True)
         ],
         "reliability": {
-            name: reliability(sure[own], correct[own], bins) if own.any() else None
-            for name, own in parts.items()
+            name: reliability(confidences[rows], correct[rows], bins) if rows.any() else None
+            for name, rows in parts.items()
         },
         "confusions": between_groups(logits, target, groups=groups),
         "priors": priors.sweep(logits, target, counts=counts),
@@ -192,14 +187,14 @@ def detailed(
 
 def _worst(numbers: Summary, *, groups: Groups, counts: NDArray[Any]) -> list[Worst]:
     recalls = [
-        (own, int(counts[index]), index)
-        for index, own in enumerate(numbers["recall"])
-        if own is not None
+        (value, int(counts[index]), index)
+        for index, value in enumerate(numbers["recall"])
+        if value is not None
     ]
     names = [*groups.members, "none"]
     position = group_of(groups, len(counts))
-    found: list[Worst] = []
-    for own, train, index in sorted(recalls)[:WORST]:
+    worst: list[Worst] = []
+    for value, train, index in sorted(recalls)[:WORST]:
         low, high, other = (
             numbers["recall_low"][index],
             numbers["recall_high"][index],
@@ -207,11 +202,11 @@ def _worst(numbers: Summary, *, groups: Groups, counts: NDArray[Any]) -> list[Wo
         )
         assert low is not None
         assert high is not None
-        found.append(
+        worst.append(
             {
                 "index": index,
                 "group": names[position[index]],
-                "recall": own,
+                "recall": value,
                 "low": low,
                 "high": high,
                 "images": numbers["images_per_class"][index],
@@ -221,7 +216,7 @@ def _worst(numbers: Summary, *, groups: Groups, counts: NDArray[Any]) -> list[Wo
                 "confused_share": numbers["confused_share"][index],
             }
         )
-    return found
+    return worst
 
 
 def _rounded(values: NDArray[np.float64]) -> list[float | None]:

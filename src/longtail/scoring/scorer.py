@@ -1,4 +1,4 @@
-"""Which scorer applies to data, and the one way from predictions to what a row says of a split."""
+"""Which scorer applies to a dataset, and how predictions become the summary of a split."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ from longtail.scoring.long_tail import LongTailScorer, detailed, summarise
 
 @dataclass(frozen=True)
 class ScorerCollection:
-    """The scores of several scorers, in this order; where two have the same name, the first one's
-    counts.
-    """
+    """The scores of several scorers, in this order; of two with the same name the first counts."""
 
     scorers: tuple[Scorer, ...]
     headline: str
@@ -36,21 +34,22 @@ class ScorerCollection:
         """How each score is shown."""
         labels: dict[str, Label] = {}
         for scorer in self.scorers:
-            labels |= {name: own for name, own in scorer.labels.items() if name not in labels}
+            labels |= {name: label for name, label in scorer.labels.items() if name not in labels}
         return labels
 
     def __call__(self, predictions: SplitPredictions, /) -> dict[str, float | None]:
         """Scores by name."""
         scores: dict[str, float | None] = {}
         for scorer in self.scorers:
-            scores |= {name: own for name, own in scorer(predictions).items() if name not in scores}
+            values = scorer(predictions)
+            scores |= {name: value for name, value in values.items() if name not in scores}
         return scores
 
 
 def task_scorer(data: Dataset) -> Scorer | None:
-    """The scorer of what is particular to a dataset; None where class accuracies say it all.
+    """The scorer of what is particular to a dataset; None where class accuracies suffice.
 
-    A scorer that the data brings (`Dataset.scorer`) goes first. A new kind of scorer joins here,
+    A scorer of the dataset itself (`Dataset.scorer`) goes first. A new kind of scorer joins here,
     with the columns or class attributes that it applies to.
     """
     return data.scorer
@@ -104,9 +103,7 @@ def score(scorer: Scorer, predictions: SplitPredictions) -> dict[str, float | No
 
 
 def check_scorer(data: Dataset) -> None:
-    """Try the scorer of a dataset on constant predictions: what cannot be scored is refused before
-    training, not after.
-    """
+    """Try the scorer of a dataset on constant predictions, so that it fails before training."""
     scorer = scorer_for(data)
     for split in (data.val, data.test):
         if isinstance(scorer, LongTailScorer) or not len(split):
@@ -128,7 +125,7 @@ def summarise_splits(
     once: Mapping[str, SplitPredictions] | None = None,
     thresholds: Thresholds | None = None,
 ) -> dict[str, Summary | None]:
-    """Everything that a row says about "val" and "test"; None for a split without predictions.
+    """The summaries of "val" and "test" for a row; None for a split without predictions.
 
     Args:
         predictions: of each split, with logits (N, C) of each head.
@@ -136,25 +133,27 @@ def summarise_splits(
         groups: of the C classes.
         counts: (C,), training images of each class.
         confidence: how logits become probabilities, "softmax" or "sigmoid".
-        detail: whether also intervals, confusions, reliability, priors and prediction sets are computed.
-        once: the predictions without test-time averaging, which prediction sets are evaluated on; `predictions` unless given.
+        detail: whether to compute intervals, confusions, reliability, priors and prediction sets.
+        once: the predictions without test-time averaging, which prediction sets are evaluated on;
+            `predictions` unless given.
         thresholds: of prediction sets, which are evaluated on "test" only.
     """
     summaries: dict[str, Summary | None] = {"val": None, "test": None}
-    for split, own in predictions.items():
+    for split, split_predictions in predictions.items():
+        target = split_predictions.target
         heads = {
             name: summarise(
-                logits, own.target, classes=len(counts), groups=groups, confidence=confidence
+                logits, target, classes=len(counts), groups=groups, confidence=confidence
             )
-            for name, logits in own.logits.items()
+            for name, logits in split_predictions.logits.items()
             if name != "logits" or not detail
         }
         main = (
             heads.pop("logits")
             if not detail
             else detailed(
-                own.logits["logits"],
-                own.target,
+                split_predictions.logits["logits"],
+                target,
                 groups=groups,
                 counts=counts,
                 confidence=confidence,
@@ -166,6 +165,7 @@ def summarise_splits(
             # The long-tailed scores are in the summary: those of thousands of classes are not
             # computed twice.
             if not isinstance(scorer, LongTailScorer):
-                summary["scores"] = score(scorer, replace(own, logits={"logits": own.logits[name]}))
+                logits = {"logits": split_predictions.logits[name]}
+                summary["scores"] = score(scorer, replace(split_predictions, logits=logits))
         summaries[split] = {**main, "heads": heads} if heads else main
     return summaries
