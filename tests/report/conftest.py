@@ -41,8 +41,8 @@ JOURNAL = [
 
 @pytest.fixture
 def finished(tmp_path: Path) -> Callable[..., Path]:
-    """A way to make a run: what differs from the usual is given by name; `right` is the chance to
-    be right, by class.
+    """A function that writes a finished run: keywords override the defaults; `right` is the
+    probability of a correct prediction for each class.
     """
 
     def make(

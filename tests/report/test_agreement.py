@@ -134,7 +134,7 @@ def test_predictions_are_sorted_by_image_and_have_a_digest(finished: Finished) -
     assert other is None
 
 
-def test_a_row_says_where_it_is(finished: Finished) -> None:
+def test_a_row_is_named_by_its_folder(finished: Finished) -> None:
     (row,) = rows(finished("a", seed=3))
     assert where(row) == row["folder"]
     row.pop("folder")

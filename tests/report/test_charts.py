@@ -77,7 +77,7 @@ def test_classes_are_placed_by_recall_and_number_of_images() -> None:
     assert "no images for evaluation; 0 training images, few" in everything(drawn)
 
 
-def test_groups_are_told_apart_without_colour() -> None:
+def test_groups_are_distinguished_without_colour() -> None:
     """Lines by their dashes, classes by their marks."""
     dashes = [GROUPS[name].partition(" ")[2] for name in ("many", "medium", "few")]
     assert len(set(dashes)) == 3

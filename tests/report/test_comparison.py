@@ -122,7 +122,7 @@ def test_cost_is_shown_and_never_blocks(finished: Finished, field: str) -> None:
     }[field]
 
 
-def test_minutes_of_what_runs_began_with_are_shown_beside_their_own(finished: Finished) -> None:
+def test_minutes_of_earlier_runs_are_shown_separately(finished: Finished) -> None:
     arms = [
         finished(f"arm{seed}", recipe="arm", seed=seed, draw=seed, minutes_before=2.0 + seed)
         for seed in range(2)
@@ -252,7 +252,7 @@ def test_one_run_is_a_table_without_a_difference(finished: Finished) -> None:
     assert "±" not in "".join(table.cells()[0])
 
 
-def test_runs_that_began_with_the_run_of_their_own_seed_are_one_line(finished: Finished) -> None:
+def test_runs_that_start_from_the_run_of_the_same_seed_are_one_line(finished: Finished) -> None:
     runs = [
         finished(f"s{seed}", seed=seed, keywords={"teacher": f"out/flat-seed={seed}"})
         for seed in (0, 1)

@@ -16,7 +16,7 @@ from .conftest import GROUPS, write_examples
 Finished = Callable[..., Path]
 
 
-def test_a_folder_says_everything_it_has(finished: Finished) -> None:
+def test_a_folder_is_read_completely(finished: Finished) -> None:
     folder = finished("a")
     write_examples(folder)
     (folder / "analysis" / "more.npz").touch()

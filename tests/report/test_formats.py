@@ -144,7 +144,7 @@ def test_one_run_has_no_best(finished: Finished) -> None:
     assert r"\textbf" not in to_latex(compare(rows(finished("a"))))
 
 
-def test_the_suffix_says_how_to_write(finished: Finished, tmp_path: Path) -> None:
+def test_the_suffix_selects_the_format(finished: Finished, tmp_path: Path) -> None:
     table = compare(rows(finished("a")))
     for name, form in (
         ("t.md", "markdown"),

@@ -176,7 +176,7 @@ def test_the_page_shows_everything_and_loads_nothing(
     assert "<0>" not in text
 
 
-def test_without_a_look_at_the_files_the_page_is_shorter(survey: dict[str, Any]) -> None:
+def test_the_page_is_shorter_if_files_were_not_read(survey: dict[str, Any]) -> None:
     survey |= {
         "files": None,
         "duplicates": None,

@@ -270,7 +270,7 @@ def methods(page: Shown) -> list[str]:
 
 
 @pytest.mark.browser
-def test_a_phone_shows_it_whole(shown: Shown) -> None:
+def test_the_page_fits_a_phone(shown: Shown) -> None:
     assert shown.title() == "2 runs on toy-lt · longtail report", (
         "no name of a class took the page over"
     )
