@@ -1,6 +1,8 @@
 """What BatchFormer adds to a training step of ResNet-32, and to inference.
 
-    python benchmarks/batchformer_speed.py [--threads 2] [--blocks 20]        # run it alone on the machine
+    python benchmarks/batchformer_speed.py [--threads 2] [--blocks 20]
+
+Run it alone on the machine.
 
 Steps with and without it take turns in blocks within one process, so that a busy neighbour slows
 both. Writes `benchmarks/results/speed/batchformer.json`."""

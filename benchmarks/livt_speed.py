@@ -1,7 +1,9 @@
 """What masked pretraining costs, and Balanced BCE: against all tokens, against lightly, against the
 machine, and as both grow.
 
-    python benchmarks/livt_speed.py [--threads 2] [--only QUESTION]       # run it alone on the machine
+    python benchmarks/livt_speed.py [--threads 2] [--only QUESTION]
+
+Run it alone on the machine.
 
 Contestants take turns within one process, so that a busy neighbour slows all of them. Writes one
 JSON per question to `benchmarks/results/speed/` and two pictures to `docs/images/`. lightly joins

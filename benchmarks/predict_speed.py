@@ -2,7 +2,9 @@
 decoding
 alone is.
 
-    python benchmarks/predict_speed.py [--threads 2] [--images 4096] [--rounds 5]        # run it alone on the machine
+    python benchmarks/predict_speed.py [--threads 2] [--images 4096] [--rounds 5]
+
+Run it alone on the machine.
 
 ResNet-32 on 32-pixel PNG files of random pixels. The raw network sees a tensor in memory, in
 batches and a layout as `predict` uses them; raw, predict and decoding take turns within one

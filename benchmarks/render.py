@@ -213,7 +213,10 @@ def _table(
     for arm, own in ran.items():
         tests = [_judged(result["row"]) for result in own]
         named = f"`{arm}`" if arm in plan["arms"] else f"`{arm}` (no longer in the plan)"
-        minutes = f"{statistics.fmean(result['row']['minutes'] * result['row']['hardware']['threads'] for result in own):.1f}"
+        core_minutes = [
+            result["row"]["minutes"] * result["row"]["hardware"]["threads"] for result in own
+        ]
+        minutes = f"{statistics.fmean(core_minutes):.1f}"
         begun = [
             value * result["begun_threads"][first]
             for result in own
@@ -223,13 +226,11 @@ def _table(
         yield f"| {' | '.join([named, str(len(own)), *_scores(tests, groups), minutes])} |"
         before = [result["row"].get("adjustment", {}).get("test") for result in own]
         if all(before):
-            yield (
-                f"| {' | '.join([f'{named}, before the adjustment', '', *_scores(before, groups), ''])} |"
-            )
+            cells = [f"{named}, before the adjustment", "", *_scores(before, groups), ""]
+            yield f"| {' | '.join(cells)} |"
         for head in tests[0].get("heads", {}):
-            yield (
-                f"| {' | '.join([f'{named}, {head} alone', '', *_scores([test['heads'][head] for test in tests], groups), ''])} |"
-            )
+            alone = _scores([test["heads"][head] for test in tests], groups)
+            yield f"| {' | '.join([f'{named}, {head} alone', '', *alone, ''])} |"
     yield ""
 
 

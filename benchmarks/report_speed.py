@@ -1,6 +1,8 @@
 """How long a report takes to build, how large it is, and that it needs no torch.
 
-    python benchmarks/report_speed.py [RUN...]        # without runs: three made-up ones of 100 classes
+    python benchmarks/report_speed.py [RUN...]
+
+Without runs, it makes up three of 100 classes.
 
 Each build is a process of its own, from the start of Python to the file on disk. Writes
 `benchmarks/results/speed/report.json`."""

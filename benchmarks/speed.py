@@ -1,6 +1,8 @@
 """What the toolkit costs beside the arithmetic: the loop, the data, the command line, memory.
 
-    python benchmarks/speed.py --root DATA        # DATA holds CIFAR-100; run it alone on the machine
+    python benchmarks/speed.py --root DATA
+
+DATA holds CIFAR-100. Run it alone on the machine.
 
 Loops are compared in interleaved blocks within one process, so that a busy neighbour slows both.
 Writes one JSON per question to `benchmarks/results/speed/`."""

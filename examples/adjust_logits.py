@@ -24,7 +24,7 @@ COUNTS = np.array([900, 300, 90, 30])
 def logits_of_another_framework(
     images: int, *, seed: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Logits and labels that stand in for `numpy.load("yours.npz")`: they favour frequent classes."""
+    """Logits and labels in place of `numpy.load("yours.npz")`; they favour frequent classes."""
     rng = np.random.default_rng(seed)
     target = rng.integers(len(COUNTS), size=images)
     logits = 3.0 * (2.0 * np.eye(len(COUNTS))[target] + rng.normal(size=(images, len(COUNTS))))

@@ -67,7 +67,7 @@ def test_the_last_map_is_found_and_transformers_name_a_layer() -> None:
     network = classifier(width=4)
     assert last_map(network, torch.rand(1, 3, 16, 16)) is body(network).stages
     vit = classifier("vit_mini", patch=4, width=16, depth=2)
-    with pytest.raises(ValueError, match="expected a layer that gives maps"):
+    with pytest.raises(ValueError, match="must return maps"):
         grad_cam(vit, torch.rand(2, 3, 16, 16), layer=vit.head)
     layer = body(vit).blocks[-1].norm1  # type: ignore[index, union-attr]
     assert grad_cam(vit, torch.rand(2, 3, 16, 16), layer=layer).shape == (2, 4, 4)
@@ -93,14 +93,14 @@ def test_tokens_before_the_patches_are_no_places() -> None:
 
 
 def test_a_network_without_maps_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected a network with maps"):
+    with pytest.raises(ValueError, match="the network has no feature maps"):
         grad_cam(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), torch.rand(1, 3, 2, 2))
 
 
 def test_a_layer_used_twice_is_refused() -> None:
     shared = nn.Conv2d(3, 3, 1)
     network = nn.Sequential(shared, shared, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    with pytest.raises(ValueError, match="used 2 times"):
+    with pytest.raises(ValueError, match="called 2 times"):
         grad_cam(network, torch.rand(1, 3, 4, 4), layer=shared)
 
 

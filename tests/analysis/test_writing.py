@@ -73,7 +73,7 @@ def test_bad_input_is_refused(finished: Path, tmp_path: Path) -> None:
         data, test=Split(data.test.inputs, torch.zeros(500, dtype=torch.long), data.test.ids)
     )
     with pytest.raises(
-        ValueError, match="test or validation image of group few, got none in digits-lt: take many"
+        ValueError, match="group few of digits-lt has no test or validation images: pass group many"
     ):
         analyse(method, lost, tmp_path)
     with pytest.raises(ValueError, match="expected a group of many, medium, few, got 'rare'"):

@@ -1,4 +1,4 @@
-"""What a trained network does, as arrays in the folder `analysis/` of a run.
+"""Analyses of a trained network, written as arrays to the folder `analysis/` of a run.
 
 `longtail.report.figures` plots them.
 """

@@ -1,4 +1,4 @@
-"""Where a network looks (Grad-CAM, Selvaraju et al., ICCV 2017)."""
+"""Saliency maps by Grad-CAM (Selvaraju et al., ICCV 2017)."""
 
 from __future__ import annotations
 
@@ -20,27 +20,32 @@ def grad_cam(
     layer: nn.Module | None = None,
     prefix: int | None = None,
 ) -> Tensor:
-    """How much each place of a layer's map speaks for a class: maps (N, H, W) of at least 0
-    (Selvaraju
-    et al. 2017, equations 1-2).
+    """Grad-CAM: how much every position of a feature map supports a class (equations 1-2).
 
-    The class is `target` (N,), or what the network answers; the layer is the last one with a map,
-    unless given. Transformers have tokens instead of maps: give a layer whose patch tokens still
-    matter, such as `network.body.blocks[-1].norm1`, and how many tokens stand before the patches
-    (`prefix`; as few as leave a square unless given).
+    Args:
+        network: Maps images to logits (N, C).
+        image: A batch (N, 3, H, W).
+        target: Classes (N,); by default the predicted ones.
+        layer: By default the last layer with a feature map. For a transformer, pass a layer whose
+            patch tokens affect the logits, such as `network.body.blocks[-1].norm1`.
+        prefix: The number of tokens before the patches; by default the smallest that leaves a
+            square.
 
-    >>> network = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+    Returns:
+        Non-negative maps (N, h, w) at the resolution of the layer.
+
+    >>> pool = [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    >>> network = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), *pool, nn.Linear(4, 2))
     >>> grad_cam(network, torch.rand(5, 3, 8, 8), target=torch.zeros(5, dtype=torch.long)).shape
     torch.Size([5, 8, 8])
     """
     layer = last_map(network, image[:1]) if layer is None else layer
-    seen: list[Tensor] = []
+    features: list[Tensor] = []
 
     def cut(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
-        # The graph begins here, so that it exists in a frozen network, and so that nothing below is
-        # differentiated.
-        seen.append(output.detach().requires_grad_())
-        return seen[-1].clone()  # the next layer may work in place
+        # The graph starts here, so that it exists in a frozen network and stops at this layer.
+        features.append(output.detach().requires_grad_())
+        return features[-1].clone()  # the next layer may modify it in place
 
     training = network.training
     handle = layer.register_forward_hook(cut)
@@ -50,41 +55,39 @@ def grad_cam(
     finally:
         handle.remove()
         network.train(training)
-    if len(seen) != 1:
+    if len(features) != 1:
         raise LongtailError(
-            f"expected a layer that is used once, got one used {len(seen)} times: pass another as"
-            " `layer`"
+            f"Grad-CAM needs a layer that is called once, but it was called {len(features)} times:"
+            " pass"
+            " another `layer`"
         )
     chosen = logits.argmax(1) if target is None else target
-    (gradient,) = torch.autograd.grad(logits.gather(1, chosen[:, None]).sum(), seen[0])
-    values, gradient = _as_maps(seen[0].detach(), prefix), _as_maps(gradient, prefix)
+    (gradient,) = torch.autograd.grad(logits.gather(1, chosen[:, None]).sum(), features[0])
+    values, gradient = _as_maps(features[0].detach(), prefix), _as_maps(gradient, prefix)
     return F.relu((gradient.mean((2, 3), keepdim=True) * values).sum(1))
 
 
 def _as_maps(tokens: Tensor, prefix: int | None) -> Tensor:
-    """Maps (N, C, H, W) as they are; tokens (N, T, C) without those in front as a square of
-    patches.
-    """
+    """Reshape tokens (N, T, C) without the prefix to (N, C, H, W); return maps unchanged."""
     if tokens.ndim == 4:
         return tokens
     if tokens.ndim != 3:
         raise LongtailError(
-            "expected a layer that gives maps (N, C, H, W) or tokens (N, T, C), got"
-            f" {tuple(tokens.shape)}"
+            f"`layer` must return maps (N, C, H, W) or tokens (N, T, C), got {tuple(tokens.shape)}"
         )
     side = math.isqrt(tokens.shape[1] - (prefix or 0))
     return tokens[:, -side * side :].transpose(1, 2).reshape(len(tokens), -1, side, side)
 
 
 def last_map(network: nn.Module, image: Tensor) -> nn.Module:
-    """The layer that is the last to give a map of more than one place."""
-    found: list[nn.Module] = []
+    """The last layer that returns a feature map larger than 1 x 1."""
+    layers: list[nn.Module] = []
 
-    def look(module: nn.Module, inputs: Any, output: Any) -> None:
+    def collect(module: nn.Module, inputs: Any, output: Any) -> None:
         if isinstance(output, Tensor) and output.ndim == 4 and min(output.shape[2:]) > 1:
-            found.append(module)
+            layers.append(module)
 
-    handles = [module.register_forward_hook(look) for module in network.modules()]
+    handles = [module.register_forward_hook(collect) for module in network.modules()]
     training = network.training
     try:
         with torch.no_grad():
@@ -93,16 +96,16 @@ def last_map(network: nn.Module, image: Tensor) -> nn.Module:
         network.train(training)
         for handle in handles:
             handle.remove()
-    if not found:
+    if not layers:
         raise LongtailError(
-            "expected a network with maps (N, C, H, W), got none: pass `layer`, such as"
+            "the network has no feature maps (N, C, H, W): pass `layer`, such as"
             " network.body.blocks[-1].norm1 of a ViT"
         )
-    return found[-1]
+    return layers[-1]
 
 
 def enlarged(maps: Tensor, size: int) -> Tensor:
-    """Maps (N, H, W) as pictures (N, size, size) in [0, 1], each by its own maximum.
+    """Resize maps (N, H, W) to (N, size, size), each divided by its maximum.
 
     >>> enlarged(torch.tensor([[[0.0, 2.0], [0.0, 2.0]]]), 4)[0, 0].tolist()
     [0.0, 0.25, 0.75, 1.0]

@@ -72,7 +72,8 @@ class ByClass:
     """Means over pairs of different images, by the classes of both; batches are added one by one.
 
     >>> pairs = ByClass(2)
-    >>> pairs.add(torch.tensor([[9.0, 1.0, 2.0], [3.0, 9.0, 4.0], [5.0, 6.0, 9.0]]), torch.tensor([0, 0, 1]))
+    >>> values = torch.tensor([[9.0, 1.0, 2.0], [3.0, 9.0, 4.0], [5.0, 6.0, 9.0]])
+    >>> pairs.add(values, torch.tensor([0, 0, 1]))
     >>> pairs.matrix().tolist(), pairs.rows().tolist()  # no class has a pair within class 1
     ([[2.0, 3.0], [5.5, nan]], [2.5, 5.5])
     """
@@ -81,18 +82,18 @@ class ByClass:
         self.sums, self.counts = np.zeros((classes, classes)), np.zeros((classes, classes))
 
     def add(self, values: Tensor, target: Tensor) -> None:
-        """Count in the values (N, N) of a batch; those of an image with itself are left out."""
-        own = np.asarray(target.cpu())
-        first, second = np.nonzero(~np.eye(len(own), dtype=bool))
+        """Add the values (N, N) of a batch, without those of an image with itself."""
+        labels = np.asarray(target.cpu())
+        first, second = np.nonzero(~np.eye(len(labels), dtype=bool))
         np.add.at(
             self.sums,
-            (own[first], own[second]),
+            (labels[first], labels[second]),
             values.detach().cpu().double().numpy()[first, second],
         )
-        np.add.at(self.counts, (own[first], own[second]), 1)
+        np.add.at(self.counts, (labels[first], labels[second]), 1)
 
     def matrix(self) -> NDArray[np.float64]:
-        """Means (classes, classes); nan where no pair was seen."""
+        """Means (classes, classes); nan without pairs."""
         return _mean(self.sums, self.counts)
 
     def rows(self) -> NDArray[np.float64]:
@@ -114,13 +115,15 @@ def relations(
 ) -> dict[str, NDArray[np.float64]]:
     """The statistics of figure 6 and of the attention, for a method trained with BatchFormer.
 
-    - `gradient` (classes,): the mean size of the gradient of a class's loss, after BatchFormer, on the other images of the batch,
-      at the features that enter BatchFormer or, 10 to 100 times slower, at the pixels;
+    - `gradient` (classes,): the mean norm of the gradient of the loss of a class, after
+      BatchFormer, with respect to the other images of the batch, at the features that enter
+      BatchFormer or, 10 to 100 times slower, at the pixels;
     - `gradient_pairs` (classes, classes): the same by the class of the other image;
-    - `attention_pairs` (classes, classes): the mean attention, over heads and layers, of a class's images to others;
-    - `attention_self` (classes,): to themselves; `uniform`: what it would be if all were alike.
+    - `attention_pairs` (classes, classes): the mean attention, over heads and layers, of the images
+      of a class to others;
+    - `attention_self` (classes,): to themselves; `uniform`: the value of uniform attention.
 
-    Everything is without dropout. Batches should be shuffled, and all of one size.
+    Dropout is off. Batches should be shuffled and have the same size.
     """
     if not isinstance(method, Classify) or not isinstance(method.neck, Streams):
         raise LongtailError(
@@ -130,7 +133,7 @@ def relations(
     if at not in ("features", "image"):
         raise LongtailError(f"expected the gradient at features or at image, got {at!r}")
     batchformer, method = method.neck.batchformer, method.eval()
-    gradient, looking = ByClass(classes), ByClass(classes)
+    gradient, attentions = ByClass(classes), ByClass(classes)
     oneself, sizes = (np.zeros(classes), np.zeros(classes)), []
     device = next(method.parameters()).device
     for batch in batches:
@@ -153,7 +156,7 @@ def relations(
                 cross_gradients(losses, image if at == "image" else features).cpu(), target
             )
         weights = attention(batchformer, features.detach()).mean(0).cpu()
-        looking.add(weights, target)
+        attentions.add(weights, target)
         np.add.at(oneself[0], target.numpy(), weights.diagonal().double().numpy())
         np.add.at(oneself[1], target.numpy(), 1)
         sizes.append(len(target))
@@ -162,7 +165,7 @@ def relations(
     return {
         "gradient": gradient.rows(),
         "gradient_pairs": gradient.matrix(),
-        "attention_pairs": looking.matrix(),
+        "attention_pairs": attentions.matrix(),
         "attention_self": _mean(*oneself),
         "uniform": np.array(1 / float(np.mean(sizes))),
     }

@@ -1,4 +1,4 @@
-"""Where any network looks: the one way that suits it."""
+"""Saliency maps of any network, by the method that suits it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from longtail.nn.experts import Experts
 
 
 def saliency_map(network: nn.Module, image: Tensor, *, answer: Tensor) -> tuple[Tensor | None, str]:
-    """Maps (N, H, W) of at least 0, and what they are; None and the reason for a network that has
-    none.
+    """Non-negative maps (N, H, W) and the name of the method; None and the reason if impossible.
 
-    Attention rollout to the tokens that answer, where a vision transformer answers with tokens;
-    Grad-CAM for the answer elsewhere."""
-    # A deployed network may be a new module around trained ones, and modules begin in training mode
+    Vision transformers that classify with tokens use attention rollout to these tokens; other
+    networks use Grad-CAM for the class `answer` (N,).
+    """
+    # A deployed network may be a new module around trained ones, and new modules are in train mode
     network.eval()
     device = next(network.parameters()).device
     try:
@@ -26,17 +26,20 @@ def saliency_map(network: nn.Module, image: Tensor, *, answer: Tensor) -> tuple[
         transformer = None
     try:
         if transformer is None:
-            experts = next((own for own in network.modules() if isinstance(own, Experts)), None)
-            # What all of them look at
+            experts = next((part for part in network.modules() if isinstance(part, Experts)), None)
+            # The shared trunk
             layer = last_map(network, image[:1].to(device)) if experts is None else experts.trunk
             _check_channels_first(network, layer, image[:1].to(device))
         elif transformer.global_pool == "token":
             tokens = answering(transformer)
-            # Attention is large
-            parts = [attention_maps(network, part.to(device)) for part in image.split(4)]
+            # Few images at once: attention is large
+            batches = [attention_maps(network, part.to(device)) for part in image.split(4)]
             return (
                 torch.cat(
-                    [rollout(own.attention, prefix=own.prefix)[:, :tokens].mean(1) for own in parts]
+                    [
+                        rollout(one.attention, prefix=one.prefix)[:, :tokens].mean(1)
+                        for one in batches
+                    ]
                 ).cpu(),
                 "attention rollout",
             )
@@ -63,5 +66,5 @@ def _check_channels_first(network: nn.Module, layer: nn.Module, image: Tensor) -
         handle.remove()
     if shapes[0][2] != shapes[0][3]:  # images are square
         raise LongtailError(
-            f"expected maps (N, C, H, W) for Grad-CAM, got {tuple(shapes[0])} from this network"
+            f"Grad-CAM needs feature maps (N, C, H, W), got {tuple(shapes[0])} from this network"
         )

@@ -52,7 +52,8 @@ def attention_maps(network: nn.Module, image: Tensor) -> Attention:
     The attention is computed beside timm's, which may be fused and never show it.
 
     >>> from longtail.nn import build
-    >>> spec = {"name": "vit_mini", "size": 8, "patch": 4, "width": 16, "depth": 2, "pool": "tokens"}
+    >>> spec = {"name": "vit_mini", "size": 8, "patch": 4, "width": 16, "depth": 2}
+    >>> spec |= {"pool": "tokens"}
     >>> seen = attention_maps(build(spec), torch.rand(3, 3, 8, 8))
     >>> seen.attention.shape, seen.tokens.shape, seen.prefix
     (torch.Size([3, 2, 4, 6, 6]), torch.Size([3, 2, 6, 16]), 2)
@@ -96,7 +97,7 @@ def rollout(attention: Tensor, *, prefix: int) -> Tensor:
     mean over heads and the 1 stands for the residual path. Map 0 is the class token's, map 1 the
     distillation token's.
 
-    >>> alone = torch.eye(6).expand(1, 3, 2, 6, 6)  # everything attends to itself: no patch reaches a token in front
+    >>> alone = torch.eye(6).expand(1, 3, 2, 6, 6)  # every token attends only to itself
     >>> rollout(alone, prefix=2).abs().sum().item()
     0.0
     """

@@ -1,4 +1,4 @@
-"""The arrays of a run, in its folder `analysis/`."""
+"""Write the arrays of analyses to the folder `analysis/` of a run."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ from longtail.records.layout import AnalysisFolder
 
 @contextmanager
 def warn_on_error(what: str, again: str) -> Iterator[None]:
-    """Let something fail that a finished run can do without, and say why it did, and what to call
-    for another try.
+    """Turn an error in an optional step of a finished run into a warning.
+
+    `what` names the step, `again` the command to repeat it.
     """
     try:
         yield
@@ -54,49 +55,61 @@ def analyse(
     group: str = "few",
     images: int = 8,
 ) -> list[Path]:
-    """Write what a trained method does on test images: `gradcam.npz` and, if it was trained with
-    BatchFormer, `relations.npz`.
+    """Write saliency maps on test images (`gradcam.npz`) and relations (`relations.npz`).
 
-    The first shows where the network looks (`saliency_map`: attention rollout for transformers that
-    answer with tokens, else Grad-CAM for the true class) in the first `images` test images of a
-    `group`, one of each class. `longtail.runs.restore` gives the method and the data of a finished
-    run. `longtail.report.figures.write_figures` plots the arrays."""
+    Saliency maps are of the first test image of every class of a group (`saliency_map`). Relations
+    are written if the method was trained with BatchFormer. `longtail.runs.restore` loads the method
+    and the data of a finished run; `longtail.report.figures.write_figures` plots the arrays.
+
+    Args:
+        method: A trained method.
+        data: Its dataset; validation images are used if there are no test images.
+        folder: The output folder.
+        batch: Batch size for relations.
+        batches: Number of batches for relations.
+        at: Measure gradients of relations at the features or at the pixels.
+        group: The group of classes for saliency maps.
+        images: The most saliency maps.
+
+    Returns:
+        The paths of the files.
+    """
     split = data.test if len(data.test) else data.val
     if not len(split):
-        raise LongtailError(
-            f"expected test or validation images to analyse, got none in {data.name}"
-        )
+        raise LongtailError(f"{data.name} has neither test nor validation images to analyse")
     if group not in data.groups.members:
         raise LongtailError(f"expected a group of {', '.join(data.groups.members)}, got {group!r}")
     shown = first_rows(split.target, data.groups.members[group])[:images]
     if not shown:
-        having = [
-            name for name, own in data.groups.members.items() if first_rows(split.target, own)
+        available = [
+            name
+            for name, members in data.groups.members.items()
+            if first_rows(split.target, members)
         ]
         raise LongtailError(
-            f"expected a test or validation image of group {group}, got none in {data.name}: take"
-            f" {' or '.join(having)}"
+            f"group {group} of {data.name} has no test or validation images: pass group"
+            f" {' or '.join(available)}"
         )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = [AnalysisFolder(folder).arrays("gradcam")]
-    write_arrays(written[0], _looks(method, data, shown))
+    write_arrays(written[0], _saliency(method, data, shown))
     if isinstance(method, Classify) and isinstance(method.neck, Streams):
-        # A loader gives each of several processes its share, and this one needs all.
+        # The loader splits a batch over processes, and this one needs a full batch.
         shuffled = TrainLoader(
             split,
             view=CenterCrop(_size(method), split.crop),
             batch=batch * processes.world_size(),
             seed=0,
         )
-        found = relations(
+        arrays = relations(
             method, islice(shuffled.epoch(0), batches), classes=len(data.classes), at=at
         )
         written.append(AnalysisFolder(folder).arrays("relations"))
         write_arrays(
             written[1],
             {
-                **found,
+                **arrays,
                 "counts": data.counts.numpy(),
                 "classes": np.array(data.classes),
                 "at": np.array(at),
@@ -106,38 +119,38 @@ def analyse(
 
 
 def _size(method: Method[Any]) -> int:
-    """The side of the images that a method's network was built for."""
+    """The image size of a method's network."""
     spec: Any = method.deploy().spec
     return size_of(spec)
 
 
 def first_rows(target: Tensor, members: Sequence[int]) -> list[int]:
-    """The first row of each class that has one.
+    """The first row of every class that has one.
 
     >>> first_rows(torch.tensor([2, 0, 2, 0]), (0, 1, 2))
     [1, 0]
     """
     classes, rows = np.unique(target.numpy(), return_index=True)
-    found = dict(zip(classes.tolist(), rows.tolist(), strict=True))
-    return [found[own] for own in members if own in found]
+    first = dict(zip(classes.tolist(), rows.tolist(), strict=True))
+    return [first[label] for label in members if label in first]
 
 
-def _looks(method: Method[Any], data: Dataset, rows: list[int]) -> dict[str, Any]:
+def _saliency(method: Method[Any], data: Dataset, rows: list[int]) -> dict[str, Any]:
     split = data.test if len(data.test) else data.val
     network, size = method.deploy(), _size(method)
     image = load_images(split, rows, size)
     target = split.target[rows]
     with torch.no_grad():
-        answer = network.eval()(image.to(next(network.parameters()).device)).argmax(1).cpu()
+        predicted = network.eval()(image.to(next(network.parameters()).device)).argmax(1).cpu()
     maps, kind = saliency_map(network, image, answer=target)
     if maps is None:
-        raise LongtailError(f"expected a network that shows where it looks, got one with {kind}")
+        raise LongtailError(f"this network has no saliency maps ({kind})")
     return {
         "image": image.numpy(),
         "map": enlarged(maps, size).numpy(),
         "kind": np.array(kind),
         "target": target.numpy(),
-        "answer": answer.numpy(),
+        "answer": predicted.numpy(),
         "id": np.array([split.ids[row] for row in rows]),
         "classes": np.array(data.classes),
     }
