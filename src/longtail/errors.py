@@ -6,8 +6,8 @@ from __future__ import annotations
 class LongtailError(ValueError):
     """An error the caller can fix: a wrong flag, file, shape or combination.
 
-    The message says what is wrong, what was expected and what to do. Any other exception is a bug in
-    longtail, or in code that was passed in, and keeps its traceback.
+    The message says what is wrong, what was expected and what to do. Any other exception is a bug
+    in longtail, or in code that was passed in, and keeps its traceback.
     """
 
 

@@ -63,7 +63,7 @@ class Small(Method[Labelled]):
 
 
 class Alternating(Small):
-    """Two players: in the third step of a round the bias of the last layer learns, else the rest."""
+    """Two players: in the third step of a round the last bias learns, else the rest."""
 
     steps_per_round = 3
 

@@ -117,7 +117,7 @@ def test_data_that_yields_another_number_of_batches_than_its_length_is_refused(
     got = "3" if checked_batches > 3 else "more"
     with pytest.raises(
         ValueError,
-        match=f"stage 's': the length of the data is {checked_batches} batches, but epoch 1 has {got}:",
+        match=f"stage 's': the length of the data is {checked_batches} .*epoch 1 has {got}:",
     ):
         fitted(method, Promising(checked_batches), tmp_path, accumulate=accumulate)
     assert method.seen == 16 * seen, "not one step beyond the end of the epoch"

@@ -236,7 +236,8 @@ def test_weights_that_a_finite_loss_spoilt_do_not_replace_good_ones(tmp_path: Pa
     with pytest.raises(
         NonFinite,
         match=(
-            r"the weights stopped being finite at step 5 of 9 \(epoch 2 of 3\): 1 parameter tensor\(s\), such as"
+            r"the weights stopped being finite at step 5 of 9 \(epoch 2 of 3\): 1 parameter"
+            r" tensor\(s\), such as"
             r" .*weight"
         ),
     ):

@@ -42,7 +42,8 @@ def test_an_unknown_way_to_pool_names_the_known_ones() -> None:
     with pytest.raises(
         ValueError,
         match=(
-            r"unknown pooling mode 'average': did you mean avg.* Known: avg, avg_norm, token, tokens"
+            r"unknown pooling mode 'average': did you mean avg.* Known: avg, avg_norm, token,"
+            r" tokens"
         ),
     ):
         vit_mini(8, width=16, depth=1, pool="average")

@@ -145,7 +145,8 @@ def row_count(batch: Any) -> int:
 def merge(outcomes: Sequence[Outcome], shares: Sequence[float]) -> Outcome:
     """Merge the outcomes of a step's batches.
 
-    Terms and notes are averaged over rows; carried rows are concatenated over batches and processes.
+    Terms and notes are averaged over rows; carried rows are concatenated over batches and
+    processes.
     """
 
     def mean(parts: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:

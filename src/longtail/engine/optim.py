@@ -30,8 +30,8 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Group trainable parameters by weight decay and learning rate.
 
-    Each group has an `lr_scale`, a factor of the learning rate: `sgd`, `adamw` and `from_timm` below
-    apply it, and `Run` does for other optimizers.
+    Each group has an `lr_scale`, a factor of the learning rate: `sgd`, `adamw` and `from_timm`
+    below apply it, and `Run` does for other optimizers.
 
     Args:
         method: the module to train.
@@ -67,7 +67,8 @@ def parameter_groups(
         and any(re.search(r"(?:^|\.)patch_embed\.", name) for name, _ in method.named_parameters())
     ):
         raise LongtailError(
-            f"layer decay needs a vision transformer, got {layer_decay} for another network: leave it"
+            f"layer decay needs a vision transformer, got {layer_decay} for another network:"
+            " leave it"
             " at 1"
         )
     groups: dict[tuple[float, float], dict[str, Any]] = {}

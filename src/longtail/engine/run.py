@@ -1,4 +1,4 @@
-"""A run is a folder. `fit` is idempotent: it loads finished stages and continues unfinished ones."""
+"""A run is a folder. `fit` is idempotent: finished stages load, unfinished ones continue."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Run:
         machine: the default is the CPU with one thread, which applies to this process;
             `longtail.engine.machine.choose` selects the fastest device.
         save_minutes: minutes between two checkpoints within an epoch.
-        dry: a dry run writes no files. "estimate" trains a few batches of every stage and prints the
-            time that it would take; "rehearse" trains none, so that an error of a later stage is
-            raised before the first stage has trained for hours.
+        dry: a dry run writes no files. "estimate" trains a few batches of every stage and prints
+            the time that it would take; "rehearse" trains none, so that an error of a later stage
+            is raised before the first stage has trained for hours.
         tensorboard: whether to write TensorBoard files.
         command: the command that continues the run, for messages.
     """
@@ -85,12 +85,14 @@ class Run:
             )
         if stage.keep.average is not None and stage.keep.average not in stage.averages:
             raise LongtailError(
-                f"stage {stage.name!r} keeps the average {stage.keep.average!r}, but its averages are"
+                f"stage {stage.name!r} keeps the average {stage.keep.average!r}, but its"
+                " averages are"
                 f" {sorted(stage.averages)}"
             )
         if stage.name in self._fitted:
             raise LongtailError(
-                f"two stages are called {stage.name!r}, and each needs a separate folder: rename one"
+                f"two stages are called {stage.name!r}, and each needs a separate folder:"
+                " rename one"
             )
         self._fitted.add(stage.name)
         # Copies, so that two stages may be given the same averages
@@ -103,8 +105,8 @@ class Run:
         else:
             stage.optimizer(stage.method)
         stage.method.eval()
-        # Whether trained or loaded, the recipe continues with the same random numbers, so that a new
-        # head has the same initial weights.
+        # Whether trained or loaded, the recipe continues with the same random numbers, so that a
+        # new head has the same initial weights.
         seed_all(self.seed, stage.name, "after")
         return stage.method
 
@@ -148,7 +150,8 @@ class Run:
             checkpoint.restore(stage.method, saved["method"], folder.checkpoint)
         elif folder.is_finished:
             raise LongtailError(
-                f"stage {stage.name!r} is finished, but {folder.checkpoint} is missing: restore it, or"
+                f"stage {stage.name!r} is finished, but {folder.checkpoint} is missing:"
+                " restore it, or"
                 f" delete {folder.path} to train the stage again"
             )
         if not folder.is_finished:

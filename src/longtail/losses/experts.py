@@ -15,9 +15,9 @@ class Diversity(nn.Module):
 
     RIDE: for experts k with logits z_k and mean z, factor * mean(T) ** 2 * sum_k KL(softmax(z / T)
     || softmax(z_k / T)), averaged over rows. A negative factor rewards difference: -0.45 for CIFAR,
-    -0.2 for ImageNet-LT. `temperature` (C,) has one number for each class, see `expert_temperature`;
-    the default is 1. The mean is detached, as in the released code; summed over experts its gradient
-    is zero anyway.
+    -0.2 for ImageNet-LT. `temperature` (C,) has one number for each class, see
+    `expert_temperature`; the default is 1. The mean is detached, as in the released code; summed
+    over experts its gradient is zero anyway.
 
     >>> Diversity(-1.0)(torch.tensor([[[0.0, 0.0]], [[0.0, 0.0]]]))  # two experts that agree
     tensor(-0.)
@@ -50,7 +50,8 @@ def sum_of_divergences(
     makes the size of the gradients independent of T (Hinton et al. 2015).
 
     >>> reference = torch.tensor([[0.0, 0.0]])
-    >>> sum_of_divergences(reference, torch.tensor([[[0.0, 0.0]], [[1.0986, 0.0]]]))  # log(2 / sqrt(3))
+    >>> logits = torch.tensor([[[0.0, 0.0]], [[1.0986, 0.0]]])
+    >>> sum_of_divergences(reference, logits)  # log(2 / sqrt(3))
     tensor(0.1438)
     """
     reference, logits = at_least_float32(reference), at_least_float32(logits)
@@ -65,8 +66,8 @@ def sum_of_divergences(
 def expert_temperature(counts: Tensor, factor: float = 0.05) -> Tensor:
     """A temperature for each class: (factor * C * prior + 1 - factor) / its maximum (RIDE).
 
-    The most frequent class has 1. RIDE uses it once re-weighting has started, with a factor of 0.05 for CIFAR, 0.02 for ImageNet-LT and
-    0.015 for iNaturalist.
+    The most frequent class has 1. RIDE uses it once re-weighting has started, with a factor of 0.05
+    for CIFAR, 0.02 for ImageNet-LT and 0.015 for iNaturalist.
 
     >>> expert_temperature(torch.tensor([3, 1]), 0.5).tolist()  # 1.25 and 0.75, over 1.25
     [1.0, 0.6000000238418579]

@@ -60,7 +60,8 @@ class InfluenceBalanced(nn.Module):
         if features is None or len(features) != len(logits):
             got = "none" if features is None else f"{len(features)} rows"
             raise LongtailError(
-                f"this loss needs the features of the {len(logits)} rows, the input of the head, got"
+                f"this loss needs the features of the {len(logits)} rows, the input of the"
+                " head, got"
                 f" {got}: pass features="
             )
         check_classes(logits, self.columns)

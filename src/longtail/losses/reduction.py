@@ -86,7 +86,8 @@ def weighted_mean(
     if rows is not None:
         if rows.shape != per_row.shape:
             raise LongtailError(
-                f"expected one factor for each of {len(per_row)} rows, got shape {tuple(rows.shape)}"
+                f"expected one factor for each of {len(per_row)} rows, got shape"
+                f" {tuple(rows.shape)}"
             )
         per_row = per_row * rows
     return per_row.sum() / target.sum()

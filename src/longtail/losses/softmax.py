@@ -52,7 +52,7 @@ class CrossEntropy(nn.Module):
 
 
 class LogitAdjusted(CrossEntropy):
-    """Cross entropy of logits + tau * log prior, so that the logits alone are unbiased over classes.
+    """Cross entropy of logits + tau * log prior, so that the logits alone are unbiased.
 
     Logit adjustment (Menon et al. 2021). At tau = 1 it is Balanced Softmax (Ren et al. 2020), which
     adds log counts: the same up to a constant, which does not change the softmax (LiVT, theorem 1).

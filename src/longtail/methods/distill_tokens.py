@@ -92,7 +92,8 @@ class DistillTokens(Method[Taught]):
             )
         if network.dim != head.spec["dim"]:
             raise LongtailError(
-                f"the network has {network.dim} features, but the heads expect {head.spec['dim']}: build"
+                f"the network has {network.dim} features, but the heads expect"
+                f" {head.spec['dim']}: build"
                 " them with network.dim"
             )
         self.network, self.head, self.loss, self.imitation = network, head, loss, CrossEntropy()

@@ -58,7 +58,8 @@ class Ride(Method[Labelled]):
         super().__init__()
         if network.dim != head.spec["dim"]:
             raise LongtailError(
-                f"the network has {network.dim} features, but the head expects {head.spec['dim']}: build"
+                f"the network has {network.dim} features, but the head expects"
+                f" {head.spec['dim']}: build"
                 " it with network.dim"
             )
         self.network, self.head, self.loss, self.diversity = network, head, loss, diversity
@@ -66,7 +67,7 @@ class Ride(Method[Labelled]):
         self.teacher, self.distill_temperature = teacher, distill_temperature
 
     def forward(self, batch: Labelled, clock: Clock) -> Outcome:
-        """Terms of each stream: its loss, "STREAM_diversity" and, with a teacher, "STREAM_distill"."""
+        """For each stream its loss, "STREAM_diversity" and, with a teacher, "STREAM_distill"."""
         target, weight, temperature = (
             batch["target"],
             self._at(self.weights, clock),

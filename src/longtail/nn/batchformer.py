@@ -61,7 +61,8 @@ class BatchFormer(nn.Module):
             raise LongtailError(f"expected at least one layer, got {layers}")
         if attention not in ("batch", "self") or scope not in ("local", "global"):
             raise LongtailError(
-                f"attention must be 'batch' or 'self' and scope 'local' or 'global', got {attention!r}"
+                "attention must be 'batch' or 'self' and scope 'local' or 'global', got"
+                f" {attention!r}"
                 f" and {scope!r}"
             )
         # Not nn.TransformerEncoder: it copies one layer, so all would have equal initial weights.
@@ -142,7 +143,7 @@ class Streams(Neck):
             batchformer.requires_grad_(False)
 
     def forward(self, features: Tensor, *aligned: Tensor) -> Streamed:
-        """Two streams in training; the input in eval mode, also if only the BatchFormer is in it."""
+        """Two streams in training; the input if this neck or the BatchFormer is in eval mode."""
         if not (self.training and self.batchformer.training):
             return PassThrough()(features, *aligned)  # type: ignore[no-any-return]
         doubled, *rest = self.batchformer(features, *aligned)

@@ -28,7 +28,7 @@ class Block(nn.Module):
 
 
 class FastCNN(nn.Module):
-    """A 2x2 stem, three blocks of `width`, 4 `width` and 4 `width` channels, and global max pooling.
+    """A 2x2 stem, three blocks of `width`, 4 `width` and 4 `width` channels, and max pooling.
 
     Its head has no bias and divides the logits by four: `Linear(dim, classes, bias=False,
     scale=0.25)`.

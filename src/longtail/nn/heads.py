@@ -42,8 +42,8 @@ class Cosine(nn.Module):
     """The cosine between the features and a direction for each class, times `scale`.
 
     LDAM (Cao et al. 2019) needs them scaled once: by 30 in `LDAM`, with 1 here; or by 30 here, with
-    `LDAM(scale=1, max_margin=0.5 * 30)`. The recipes do the latter, because the deployed logits then
-    have a softmax that can be confident.
+    `LDAM(scale=1, max_margin=0.5 * 30)`. The recipes do the latter, because the deployed logits
+    then have a softmax that can be confident.
 
     >>> bool(Cosine(4, 3)(torch.randn(2, 4)).abs().max() <= 1)
     True
@@ -91,7 +91,8 @@ class CosineExperts(nn.Module):
             raise LongtailError(f"expected at least two experts, got {experts}: use Cosine for one")
         if dim % experts:
             raise LongtailError(
-                f"dim must be divisible by the number of experts, got dim {dim} and {experts} experts:"
+                f"dim must be divisible by the number of experts, got dim {dim} and {experts}"
+                " experts:"
                 " pass the width of the concatenated features"
             )
         self.parts = nn.ModuleList(

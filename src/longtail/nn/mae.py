@@ -60,7 +60,8 @@ def visible_patches(patches: int, ratio: float) -> int:
     visible = int(patches * (1 - ratio) + 1e-9)  # 10 * (1 - 0.9) is a little less than 1
     if not 0 < visible < patches:
         raise LongtailError(
-            f"the mask ratio {ratio} hides all or none of {patches} patches: choose another ratio or"
+            f"the mask ratio {ratio} hides all or none of {patches} patches: choose another"
+            " ratio or"
             " smaller patches"
         )
     return visible
@@ -235,7 +236,7 @@ class Decoder(nn.Module):
         nn.init.normal_(self.mask_token, std=0.02)
 
     def forward(self, tokens: Tensor, restore: Tensor) -> Tensor:
-        """Pixels (N, L, patch * patch * 3) from prefix and visible tokens; `restore` as in `Masked`."""
+        """Pixels (N, L, patch * patch * 3) from the visible tokens; `restore` as in `Masked`."""
         tokens = self.embed(tokens)
         prefix, visible = tokens[:, : self.prefix], tokens[:, self.prefix :]
         hidden = self.mask_token.to(tokens.dtype).expand(

@@ -138,7 +138,8 @@ def _tensors(path: Path) -> Mapping[str, Tensor]:
         )
         if match := re.search(r"GLOBAL (\S+)", reason):
             raise LongtailError(
-                f"{path} contains {match[1]}, which is code and is not executed: if you trust the file,"
+                f"{path} contains {match[1]}, which is code and is not executed: if you trust"
+                " the file,"
                 " load it with torch and save its state dict alone,"
                 ' torch.save({"model": state_dict}, path)'
             ) from error
@@ -177,9 +178,9 @@ def _bare(tensors: Mapping[str, Tensor], source: Path) -> dict[str, Tensor]:
 def load_encoder(network: Network, weights: Weights) -> Network:
     """Load weights of the same width, depth and patch into a vision transformer, in place.
 
-    The image size may differ: position embeddings are interpolated (bicubic) to the new grid. A norm
-    that only one of the two has keeps its initial weights: masked autoencoders have a norm before
-    pooling, fine-tuned transformers after it. Decoders and classifiers are ignored.
+    The image size may differ: position embeddings are interpolated (bicubic) to the new grid. A
+    norm that only one of the two has keeps its initial weights: masked autoencoders have a norm
+    before pooling, fine-tuned transformers after it. Decoders and classifiers are ignored.
     """
     body, loaded, source = transformer(network), weights.tensors, weights.source
     current: dict[str, Tensor] = body.state_dict()

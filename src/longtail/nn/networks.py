@@ -114,7 +114,8 @@ class Classifier(Network):
             )
         if confidence not in ("softmax", "sigmoid"):
             raise LongtailError(
-                f"confidence must be 'softmax' or 'sigmoid', got {confidence!r}: this also holds for"
+                f"confidence must be 'softmax' or 'sigmoid', got {confidence!r}: this also"
+                " holds for"
                 " the attribute of a loss"
             )
         if head.spec["dim"] != network.dim:
@@ -143,7 +144,7 @@ class Classifier(Network):
 
 
 class Adjusted(Classifier):
-    """A classifier with adjusted logits, (logits - bias) / temperature, chosen on validation images.
+    """A classifier with logits adjusted on validation images: (logits - bias) / temperature.
 
     Every part of its head is adjusted in the same way, so that the prediction is still their mean.
     Both are in its state, not in its spec. They are chosen for a softmax over classes, so

@@ -159,7 +159,8 @@ def vit(
         )
     if heads < 1 or width % heads:
         raise LongtailError(
-            f"the width must be divisible by the heads, got width {width} and heads {heads}: choose a"
+            f"the width must be divisible by the heads, got width {width} and heads {heads}:"
+            " choose a"
             f" divisor of {width}"
         )
     distilled = pool == "tokens"

@@ -50,7 +50,7 @@ def adjustment(logits: NDArray[Any], target: NDArray[Any], counts: NDArray[Any])
 
     >>> rng = np.random.default_rng(0)
     >>> target = np.repeat([0, 1], 100)
-    >>> logits = np.stack([1.5 + rng.normal(0.0, 1.0, 200), 2.0 * target], 1)  # predicts 0 too often
+    >>> logits = np.stack([1.5 + rng.normal(0.0, 1.0, 200), 2.0 * target], 1)  # 0 too often
     >>> adjust = adjustment(logits, target, np.array([900, 100]))
     >>> def recall(logits):
     ...     correct = logits.argmax(1) == target
@@ -65,7 +65,8 @@ def adjustment(logits: NDArray[Any], target: NDArray[Any], counts: NDArray[Any])
         )
     if not np.isfinite(logits).all():
         raise LongtailError(
-            f"{int((~np.isfinite(logits)).sum())} logits are not finite: the network diverged, train"
+            f"{int((~np.isfinite(logits)).sum())} logits are not finite: the network diverged,"
+            " train"
             " it with a lower learning rate"
         )
     if target.min() < 0 or target.max() >= len(counts):
@@ -97,8 +98,8 @@ def strength(
 
     The one-standard-error rule (Breiman et al. 1984): a few validation images cannot move the
     boundary by chance. The error is that of the difference on the same images: sqrt(sum of w_i^2
-    d_i^2), where image i has weight w_i = 1 / (classes * images of its class) and d_i is 1, 0 or -1.
-    A class with one image is thus uncertain.
+    d_i^2), where image i has weight w_i = 1 / (classes * images of its class) and d_i is 1, 0 or
+    -1. A class with one image is thus uncertain.
 
     >>> logits, target = np.array([[1.0, 0.0], [1.0, 0.9], [1.0, 0.9]]), np.array([0, 1, 1])
     >>> strength(logits, target, np.log([0.9, 0.1]))  # a shift corrects two images
@@ -130,9 +131,9 @@ def temperature(logits: NDArray[Any], target: NDArray[Any]) -> float:
 
     Every class has the same weight, as in balanced accuracy: the validation images of long-tailed
     data are mostly of frequent classes, on which a network is more often right, and would make it
-    overconfident on all others. The loss is convex in 1 / temperature, so bisection finds its minimum.
-    Targets are softened by 1 / (images + 2), as Platt (1999) does: without a single mistake among
-    few images, the most likely temperature would be 0.
+    overconfident on all others. The loss is convex in 1 / temperature, so bisection finds its
+    minimum. Targets are softened by 1 / (images + 2), as Platt (1999) does: without a single
+    mistake among few images, the most likely temperature would be 0.
 
     >>> rng = np.random.default_rng(0)
     >>> logits = rng.normal(0.0, 2.0, (5000, 10))

@@ -87,7 +87,8 @@ def _check_ids(data: Dataset) -> None:
         for row_id in split.ids:
             require(
                 row_id not in split_of,
-                f"the id {row_id!r} of {name} is in {split_of.get(row_id)} as well: an image has one"
+                f"the id {row_id!r} of {name} is in {split_of.get(row_id)} as well: an image"
+                " has one"
                 " id and is in one split",
             )
             split_of[row_id] = name
