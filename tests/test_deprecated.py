@@ -84,7 +84,9 @@ def test_old_keywords_are_accepted_and_both_at_once_are_not() -> None:
     recipe = read("balanced_softmax")
     assert recipe.keywords(OLD) == recipe.keywords(NEW)
     assert recipe.parameter("plain") is recipe.parameter("plain_weight")
-    with pytest.raises(ValueError, match="plain is the old name of plain_weight: pass one of them"):
+    with pytest.raises(
+        ValueError, match="plain is a deprecated name of plain_weight: pass only one of them"
+    ):
         recipe.keywords({"plain": 1.0, "plain_weight": 1.0})
     assert read("ride").keywords({"heat": 0.1})["class_temperature"] == 0.1
 
@@ -140,7 +142,7 @@ def test_an_old_flag_gives_one_line_on_stderr(
     app([*words, "--heat", "0.1", "--threads", "1", "--device", "cpu"], standalone_mode=False)
     warnings = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
     assert warnings == [
-        "warning: --heat is now --class-temperature; the old name goes with the next release"
+        "warning: --heat is now --class-temperature; the old name will be removed in the next release"
     ]
     app(["train", "ride", "--help"], standalone_mode=False)
     assert "--heat" not in capsys.readouterr().out
@@ -150,4 +152,4 @@ def test_an_old_flag_beside_the_new_one_is_refused(longtail: Any) -> None:
     words = ("train", "ride", "--data", "digits-lt", "--heat", 0.1, "--class-temperature", 0.2)
     said = longtail(*words)
     assert said.code == 2
-    assert "--heat is the old name of --class-temperature: pass one of them" in said.err
+    assert "--heat is a deprecated name of --class-temperature: pass only one of them" in said.err

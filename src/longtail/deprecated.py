@@ -223,5 +223,5 @@ def renamed_keywords(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]
 
 
 def _warn(old: str, new: str) -> None:
-    message = f"{old} is now {new}; the old name goes with the next release"
+    message = f"{old} is now {new}; the old name will be removed in the next release"
     warnings.warn(message, DeprecationWarning, stacklevel=3)

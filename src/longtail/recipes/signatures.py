@@ -166,7 +166,7 @@ class Recipe:
         """The values of all keywords: those that are given, checked, and defaults for the rest."""
         for old, new in self.old_names.items():
             if old in given and new in given:
-                raise LongtailError(f"{old} is the old name of {new}: pass one of them")
+                raise LongtailError(f"{old} is a deprecated name of {new}: pass only one of them")
         given = {current_keyword(self.name, name): value for name, value in given.items()}
         for name in given:
             if name not in self.parameters:

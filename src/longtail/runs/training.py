@@ -141,7 +141,7 @@ def train(
     )
     for old, new in known.old_names.items():
         if old in keywords:
-            message = f"{old} is now {new}; the old name goes with the next release"
+            message = f"{old} is now {new}; the old name will be removed in the next release"
             warnings.warn(message, DeprecationWarning, stacklevel=2)
     check_outside(out, str(data))
     config = RunConfig(
