@@ -43,7 +43,8 @@ def check_loss(
             `lambda counts: MyLoss()`.
         reference: a slow implementation: (logits of a row, target distribution of the row, class)
             to the row's loss if it were of that class. The loss is then the mean over rows of the
-            target's share of each class times weight times this, divided by the sum of shares times weights.
+            target's share of each class times weight times this, divided by
+            the sum of shares times weights.
         batch_term: a term over the batch outside that mean: (logits, targets) to a number.
         uniform: what the loss is for equal counts: (logits (N, C), targets (N, C)) to a scalar.
         features: the width of the features (N, width) that the loss needs; None if it needs none.
