@@ -147,7 +147,7 @@ def test_a_dry_run_goes_through_both_stages_and_writes_nothing(tmp_path: Path) -
         ({"pretrain_size": 32, "patch": 16}, "size 8 and patch 16"),
         ({"patch": 0}, "size 8 and patch 0"),
         ({"drop_path": 1.5}, r"drop path in \[0, 1\), got 1.5"),
-        ({"layer_decay": -1.0}, r"decay of rates over layers in \(0, 1\], got -1.0"),
+        ({"layer_decay": -1.0}, r"layer decay in \(0, 1\], got -1.0"),
         ({"warmup": 2.0}, "got 2.0"),
         ({"erase": 2.0}, "erase must be a probability, got 2.0"),
         ({"augment": "weak", "erase": 0.5}, "--erase 0.5 has no effect with --augment weak"),
