@@ -95,7 +95,7 @@ def test_old_keywords_are_accepted_and_both_at_once_are_not() -> None:
 def old_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run whose files have the old names, as earlier versions wrote them."""
     folder = tmp_path_factory.mktemp("runs") / "old"
-    with pytest.warns(DeprecationWarning, match="the old name goes") as warned:
+    with pytest.warns(DeprecationWarning, match="the old name will be removed") as warned:
         train("balanced_softmax", "digits-lt", folder, **QUICK, **OLD)
     assert "plain is now plain_weight" in " ".join(str(own.message) for own in warned)
     back = {new: old for old, new in KEYWORDS.items()}
