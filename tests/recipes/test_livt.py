@@ -160,11 +160,11 @@ def test_a_dry_run_goes_through_both_stages_and_writes_nothing(tmp_path: Path) -
             "at least one block and a positive width, got depth 0 and width 128",
         ),
         ({"decoder_width": 0}, "got depth 2 and width 0"),
-        ({"epochs": 0}, "stage 'finetune': expected at least one epoch"),
+        ({"epochs": 0}, "stage 'finetune': epochs, batches"),
         ({"batch": 0}, "expected a batch of at least one image, got 0"),
         ({"pretrain_size": -3}, "size must be at least 1 pixel, got -3"),
         ({"pretrain_size": 0}, "size must be at least 1 pixel, got 0"),
-        ({"decoder_width": 30, "decoder_heads": 2}, "got 30: take 32"),
+        ({"decoder_width": 30, "decoder_heads": 2}, "got 30: choose 32"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_learnt(
