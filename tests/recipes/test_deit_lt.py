@@ -429,8 +429,8 @@ def test_a_teacher_that_has_seen_other_images_stands_on_the_row(
         ({"repeats": 0}, "got 0"),
         ({"smoothing": 1.5}, r"smoothing in \[0, 1\), got 1.5"),
         ({"weight_decay": -1.0}, "weight decay of 0 or more, got -1.0"),
-        ({"epochs": 0}, "stage 'student': expected at least one epoch"),
-        ({"teacher_epochs": 0}, "stage 'teacher': expected at least one epoch"),
+        ({"epochs": 0}, "stage 'student': epochs, batches"),
+        ({"teacher_epochs": 0}, "stage 'teacher': epochs, batches"),
         ({"teacher": "timm:no_such_model"}, "timm has no model 'no_such_model'"),
     ],
 )
