@@ -49,7 +49,11 @@ MOVED: Mapping[str, str] = {
 RENAMED: Mapping[str, Mapping[str, str]] = {
     "longtail.analysis": {"where_it_looks": "saliency_map", "look": "attention_maps"},
     "longtail.analysis.saliency": {"where_it_looks": "saliency_map"},
-    "longtail.analysis.transformers": {"look": "attention_maps", "Seen": "Attention"},
+    "longtail.analysis.transformers": {
+        "Seen": "Attention",
+        "answering": "head_tokens",
+        "look": "attention_maps",
+    },
     "longtail.core": {"Groups": "longtail.records.groups.Groups"},
     "longtail.data.dataset": {
         "Memory": "longtail.data.images.stores.ArrayImages",

@@ -40,13 +40,15 @@ def data() -> Dataset:
 
 def network(pool: str = "tokens") -> Classifier:
     torch.manual_seed(0)
-    own = build({"name": "vit_mini", "size": 8, "patch": 2, "width": 16, "depth": 2, "pool": pool})
-    return Classifier(own, TokenHeads(own.dim, 10))
+    backbone = build(
+        {"name": "vit_mini", "size": 8, "patch": 2, "width": 16, "depth": 2, "pool": pool}
+    )
+    return Classifier(backbone, TokenHeads(backbone.dim, 10))
 
 
 def test_tokens_become_arrays_and_pictures(data: Dataset, tmp_path: Path) -> None:
-    own = network()
-    written = analyse_tokens(own, data, tmp_path, at_most=60, batch=7)
+    model = network()
+    written = analyse_tokens(model, data, tmp_path, at_most=60, batch=7)
     assert [path.name for path in written] == ["rollout.npz", "attention_distance.npz", "rank.npz"]
     with np.load(tmp_path / "rollout.npz") as stored:
         assert stored["map"].shape == (3, 2, 4, 4)
@@ -62,11 +64,11 @@ def test_tokens_become_arrays_and_pictures(data: Dataset, tmp_path: Path) -> Non
         ).float()
         / 255
     )
-    seen = attention_maps(own, images)
+    maps = attention_maps(model, images)
     with np.load(tmp_path / "attention_distance.npz") as stored:
         i, j = np.divmod(np.arange(16), 4)
         far = 2 * np.hypot(i[:, None] - i, j[:, None] - j)
-        slow = (seen.attention[:, 1, 3, 2:, 2:].numpy() * far).sum(-1).mean()
+        slow = (maps.attention[:, 1, 3, 2:, 2:].numpy() * far).sum(-1).mean()
         assert stored["distance"][1, 3] == pytest.approx(slow, rel=1e-4)
     with np.load(tmp_path / "rank.npz") as stored:
         assert stored["rank"].shape == (2, 2)
@@ -80,20 +82,20 @@ def test_tokens_become_arrays_and_pictures(data: Dataset, tmp_path: Path) -> Non
 
 
 def test_ranks_are_of_rare_classes_among_all(data: Dataset, tmp_path: Path) -> None:
-    own = network()
-    analyse_tokens(own, data, tmp_path, at_most=10_000, batch=200)
+    model = network()
+    analyse_tokens(model, data, tmp_path, at_most=10_000, batch=200)
     images = (
         torch.stack(
             [CenterCrop(8)(data.train.inputs.image(row)) for row in range(len(data.train))]
         ).float()
         / 255
     )
-    tokens = attention_maps(own, images).tokens[:, 1, 1].numpy()
+    tokens = attention_maps(model, images).tokens[:, 1, 1].numpy()
     few = np.isin(data.train.target.numpy(), data.groups.members["few"])
     with np.load(tmp_path / "rank.npz") as stored:
         assert stored["rank"][1, 1] == feature_rank(tokens, tokens[few])
     # Directions are those of an even sample, in which rare classes stay rare
-    analyse_tokens(own, data, tmp_path, at_most=60, batch=200)
+    analyse_tokens(model, data, tmp_path, at_most=60, batch=200)
     sample = np.linspace(0, len(data.train) - 1, 60).astype(int)
     with np.load(tmp_path / "rank.npz") as stored:
         assert stored["rank"][1, 1] == feature_rank(tokens[sample], tokens[few])
@@ -111,8 +113,8 @@ def test_the_rarest_group_that_can_be_judged_is_looked_at(data: Dataset, tmp_pat
     few = torch.isin(data.test.target, torch.tensor(data.groups.members["few"]))
     rows = (~few).nonzero().flatten().tolist()
     without = replace(data, test=some(data.test, rows))
-    for own, group in ((data, "few"), (without, "medium")):
-        analyse_tokens(network(), own, tmp_path, at_most=20)
+    for source, group in ((data, "few"), (without, "medium")):
+        analyse_tokens(network(), source, tmp_path, at_most=20)
         with np.load(tmp_path / "rank.npz") as stored:
             assert str(stored["group"]) == group
 
@@ -192,7 +194,7 @@ def test_a_teacher_is_judged_in_and_out_of_distribution(data: Dataset, tmp_path:
         )
     assert torch.equal(torch.get_rng_state(), state)
     assert str(np.random.get_state()) == numbers  # noqa: NPY002
-    assert [own.name for own in write_figures(tmp_path)] == ["uncertainty.svg"]
+    assert [path.name for path in write_figures(tmp_path)] == ["uncertainty.svg"]
 
 
 def journal(folder: Path, distances: list[float], *, epochs: int = 3) -> Path:
@@ -233,7 +235,7 @@ def test_one_process_of_several_looks_at_as_many_images(
             return super().forward(image)
 
     for world in (1, 2):
-        monkeypatch.setattr("longtail.processes.world_size", lambda own=world: own)
+        monkeypatch.setattr("longtail.processes.world_size", lambda size=world: size)
         teacher = Counting().eval()
         analyse_teacher(
             teacher,
@@ -252,10 +254,10 @@ def test_journals_become_curves(tmp_path: Path) -> None:
         journal(tmp_path / "flat", [0.1, 0.2, 0.4]),
         journal(tmp_path / "sharp", [0.1, 0.1, 0.1]),
     )
-    found = curves(flat)
-    assert found["notes/distance"].tolist() == [0.1, 0.2, 0.4]
-    assert np.isnan(found["val/balanced"][0])
-    assert found["val/balanced"][1:].tolist() == pytest.approx([0.2, 0.3])
+    numbers = curves(flat)
+    assert numbers["notes/distance"].tolist() == [0.1, 0.2, 0.4]
+    assert np.isnan(numbers["val/balanced"][0])
+    assert numbers["val/balanced"][1:].tolist() == pytest.approx([0.2, 0.3])
     stopped = journal(tmp_path / "stopped", [0.1, 0.1], epochs=60)
     with np.load(
         analyse_training({"SAM": flat, "no SAM": sharp, "stopped": stopped}, tmp_path / "analysis")

@@ -38,10 +38,10 @@ def test_a_network_that_ends_in_a_mean_has_a_known_map() -> None:
         maps = whole.stages(whole.stem(network.network.normalize(image)))  # type: ignore[operator]
     everything = []
     for target in range(5):
-        found = grad_cam(network, image, target=torch.full((3,), target))
-        assert found.shape == (3, 4, 4)
-        assert torch.allclose(found, slow(network.head, maps, target), atol=1e-6)  # type: ignore[arg-type]
-        everything.append(found)
+        result = grad_cam(network, image, target=torch.full((3,), target))
+        assert result.shape == (3, 4, 4)
+        assert torch.allclose(result, slow(network.head, maps, target), atol=1e-6)  # type: ignore[arg-type]
+        everything.append(result)
     assert torch.stack(everything).any()
 
 
@@ -49,9 +49,9 @@ def test_it_asks_for_the_answer_unless_told_and_leaves_the_network_alone() -> No
     network, image = classifier("fast_cnn", width=8), torch.rand(4, 3, 16, 16)
     network.train().requires_grad_(False)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    answer = network.eval()(image).argmax(1)
+    predicted = network.eval()(image).argmax(1)
     network.train()
-    assert torch.equal(grad_cam(network, image), grad_cam(network, image, target=answer))
+    assert torch.equal(grad_cam(network, image), grad_cam(network, image, target=predicted))
     assert network.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
     assert not network.network._forward_hooks
@@ -74,7 +74,7 @@ def test_the_last_map_is_found_and_transformers_name_a_layer() -> None:
 
 
 class NineTokens(nn.Module):
-    """Four patches behind five other tokens, as a transformer with registers has at a small size."""
+    """Four patches behind five other tokens, as in a small transformer with registers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,9 +87,9 @@ class NineTokens(nn.Module):
 
 def test_tokens_before_the_patches_are_no_places() -> None:
     network, image = NineTokens(), torch.rand(2, 3, 3, 3)
-    found = grad_cam(network, image, target=torch.tensor([0, 2]), layer=network.layer, prefix=5)
+    result = grad_cam(network, image, target=torch.tensor([0, 2]), layer=network.layer, prefix=5)
     patches = image.flatten(2)[:, :, 5:].unflatten(2, (2, 2))
-    assert torch.allclose(found, torch.stack([patches[0, 0], patches[1, 2]]) / 4)
+    assert torch.allclose(result, torch.stack([patches[0, 0], patches[1, 2]]) / 4)
 
 
 def test_a_network_without_maps_is_refused() -> None:

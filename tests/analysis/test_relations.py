@@ -52,9 +52,9 @@ def slow_attention(batchformer: BatchFormer, rows: Tensor) -> list[list[float]]:
 def test_attention_is_what_the_module_uses() -> None:
     torch.manual_seed(0)
     batchformer, rows = BatchFormer(8, layers=2), torch.randn(5, 8)
-    found = attention(batchformer, rows)
-    assert found.shape == (2, 5, 5)
-    assert np.allclose(found[0].numpy(), slow_attention(batchformer, rows), atol=1e-6)
+    result = attention(batchformer, rows)
+    assert result.shape == (2, 5, 5)
+    assert np.allclose(result[0].numpy(), slow_attention(batchformer, rows), atol=1e-6)
     assert batchformer.training
     assert torch.equal(attention(BatchFormer(8, attention="self"), rows)[0], torch.eye(5))
 
@@ -67,7 +67,7 @@ def test_gradients_cross_only_where_rows_meet() -> None:
         def loss(given: Tensor, i: int, batchformer: BatchFormer = batchformer) -> Tensor:
             return batchformer.attend(given)[i, :3].exp().sum()
 
-        found = cross_gradients(torch.stack([loss(rows, i) for i in range(4)]), rows)
+        result = cross_gradients(torch.stack([loss(rows, i) for i in range(4)]), rows)
         slow = torch.zeros(4, 4, dtype=torch.float64)
         for i in range(4):
             for j in range(4):
@@ -77,8 +77,8 @@ def test_gradients_cross_only_where_rows_meet() -> None:
                     )
                     slope = (loss(rows + step, i) - loss(rows - step, i)) / 2e-5
                     slow[i, j] += slope.detach() ** 2
-        assert torch.allclose(found, slow.sqrt(), atol=1e-6)
-        assert (found[~torch.eye(4, dtype=torch.bool)] > 1e-6).all().item() is (kind == "batch")
+        assert torch.allclose(result, slow.sqrt(), atol=1e-6)
+        assert (result[~torch.eye(4, dtype=torch.bool)] > 1e-6).all().item() is (kind == "batch")
 
 
 def test_pairs_are_averaged_over_batches_by_both_classes() -> None:
@@ -94,22 +94,22 @@ def test_pairs_are_averaged_over_batches_by_both_classes() -> None:
                     sums.setdefault((int(target[i]), int(target[j])), []).append(
                         float(values[i, j])
                     )
-    for (a, b), own in sums.items():
-        assert pairs.matrix()[a, b] == pytest.approx(sum(own) / len(own))
+    for (a, b), of_pair in sums.items():
+        assert pairs.matrix()[a, b] == pytest.approx(sum(of_pair) / len(of_pair))
     for a in range(3):
-        own = [value for (first, _), values in sums.items() if first == a for value in values]
-        assert pairs.rows()[a] == pytest.approx(sum(own) / len(own))
+        of_class = [value for (first, _), part in sums.items() if first == a for value in part]
+        assert pairs.rows()[a] == pytest.approx(sum(of_class) / len(of_class))
 
 
 @pytest.mark.parametrize("at", ["features", "image"])
 def test_the_statistics_of_a_method(at: Any) -> None:
     trained, given = method(), batch()
-    found = relations(trained, [given, batch(2)], classes=3, at=at)
-    assert found["gradient"].shape == (3,)
-    assert found["gradient_pairs"].shape == found["attention_pairs"].shape == (3, 3)
-    assert np.isnan(found["gradient_pairs"][2, 2])  # a batch has one image of class 2
-    assert float(found["uniform"]) == pytest.approx(1 / 6)
-    assert (found["gradient"] > 0).all()
+    result = relations(trained, [given, batch(2)], classes=3, at=at)
+    assert result["gradient"].shape == (3,)
+    assert result["gradient_pairs"].shape == result["attention_pairs"].shape == (3, 3)
+    assert np.isnan(result["gradient_pairs"][2, 2])  # a batch has one image of class 2
+    assert float(result["uniform"]) == pytest.approx(1 / 6)
+    assert (result["gradient"] > 0).all()
     # All attention of an image goes somewhere: to itself, or to the others.
     one = relations(trained, [given], classes=3)
     sizes = np.array([3, 2, 1])
@@ -125,18 +125,18 @@ def test_the_gradient_is_of_the_loss_that_is_trained() -> None:
     logits = trained.head(trained.neck.batchformer.attend(features))  # type: ignore[operator, union-attr]
     total = []
     for i in (0, 1, 2):  # the images of class 0
-        (own,) = torch.autograd.grad(
+        (gradient,) = torch.autograd.grad(
             trained.loss(logits[i : i + 1], given["target"][i : i + 1]), features, retain_graph=True
         )
-        total += [float(own[j].norm()) for j in range(6) if j != i]
-    found = relations(trained, [given], classes=3)["gradient"][0]
-    assert found == pytest.approx(sum(total) / len(total), rel=1e-5)
+        total += [float(gradient[j].norm()) for j in range(6) if j != i]
+    result = relations(trained, [given], classes=3)["gradient"][0]
+    assert result == pytest.approx(sum(total) / len(total), rel=1e-5)
 
 
 def test_alone_there_is_nothing_between_images() -> None:
-    found = relations(method(attention="self"), [batch()], classes=3)
-    assert not found["gradient"].any()
-    assert found["attention_self"].tolist() == [1.0, 1.0, 1.0]
+    result = relations(method(attention="self"), [batch()], classes=3)
+    assert not result["gradient"].any()
+    assert result["attention_self"].tolist() == [1.0, 1.0, 1.0]
 
 
 def test_bad_input_is_refused() -> None:

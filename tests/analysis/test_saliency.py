@@ -35,16 +35,16 @@ def classifier(name: str, **keywords: Any) -> nn.Module:
 )
 def test_every_kind_of_network_shows_where_it_looks(network: dict[str, Any], kind: str) -> None:
     made = classifier(**network).requires_grad_(False)
-    before = {name: own.clone() for name, own in made.state_dict().items()}
-    maps, found = saliency_map(made, torch.rand(5, 3, 32, 32), answer=torch.arange(5))
-    assert found == kind
+    before = {name: value.clone() for name, value in made.state_dict().items()}
+    maps, used = saliency_map(made, torch.rand(5, 3, 32, 32), answer=torch.arange(5))
+    assert used == kind
     assert maps is not None
     assert maps.shape[0] == 5
     assert maps.ndim == 3
     assert maps.shape[1] == maps.shape[2] > 1
     assert bool(torch.isfinite(maps).all())
     assert float(maps.min()) >= 0
-    assert all(torch.equal(own, before[name]) for name, own in made.state_dict().items())
+    assert all(torch.equal(value, before[name]) for name, value in made.state_dict().items())
     assert not [
         module for module in made.modules() if module._forward_hooks or module._forward_pre_hooks
     ]
@@ -52,13 +52,13 @@ def test_every_kind_of_network_shows_where_it_looks(network: dict[str, Any], kin
 
 def test_experts_look_together() -> None:
     made = classifier("fast_cnn_experts", experts=2)
-    image, answer = torch.rand(2, 3, 32, 32), torch.zeros(2, dtype=torch.long)
-    before, _ = saliency_map(made, image, answer=answer)
-    experts: Any = next(own for own in made.modules() if isinstance(own, Experts))
+    image, label = torch.rand(2, 3, 32, 32), torch.zeros(2, dtype=torch.long)
+    before, _ = saliency_map(made, image, answer=label)
+    experts: Any = next(module for module in made.modules() if isinstance(module, Experts))
     with torch.no_grad():
-        for own in experts.branches[0].parameters():
-            own.zero_()
-    after, _ = saliency_map(made, image, answer=answer)
+        for weight in experts.branches[0].parameters():
+            weight.zero_()
+    after, _ = saliency_map(made, image, answer=label)
     assert before is not None
     assert after is not None
     assert not torch.allclose(before, after)  # the first expert counts, not only the last
@@ -72,8 +72,8 @@ class Flat(nn.Module):
         self.linear = nn.Linear(3, 10)
 
     def forward(self, image: Tensor) -> Tensor:
-        answer: Tensor = self.linear(image.mean((2, 3)))
-        return answer
+        logits: Tensor = self.linear(image.mean((2, 3)))
+        return logits
 
 
 class Last(nn.Module):
@@ -84,8 +84,8 @@ class Last(nn.Module):
         self.mix, self.linear = nn.Linear(3, 6), nn.Linear(6, 10)
 
     def forward(self, image: Tensor) -> Tensor:
-        answer: Tensor = self.linear(self.mix(image.permute(0, 2, 3, 1)).mean((1, 2)))
-        return answer
+        logits: Tensor = self.linear(self.mix(image.permute(0, 2, 3, 1)).mean((1, 2)))
+        return logits
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from longtail.nn import Classifier, TokenHeads, build
 
 def network(**more: Any) -> Any:
     torch.manual_seed(0)
-    own = build(
+    model = build(
         {
             "name": "vit_mini",
             "size": 12,
@@ -35,9 +35,9 @@ def network(**more: Any) -> Any:
         }
     )
     with torch.no_grad():  # away from the nearly uniform attention of first weights
-        for block in transformer_of(own).blocks:
+        for block in transformer_of(model).blocks:
             block.attn.qkv.weight.mul_(20)
-    return own
+    return model
 
 
 def attention(count: int = 11, *, images: int = 2) -> Tensor:
@@ -46,45 +46,47 @@ def attention(count: int = 11, *, images: int = 2) -> Tensor:
 
 
 def test_attention_is_what_timm_computes_when_it_is_not_fused() -> None:
-    own, image = network().eval(), torch.rand(2, 3, 12, 12)
-    seen = attention_maps(own, image)
-    found: list[Tensor] = []
-    for block in transformer_of(own).blocks:
+    model, image = network().eval(), torch.rand(2, 3, 12, 12)
+    maps = attention_maps(model, image)
+    weights: list[Tensor] = []
+    for block in transformer_of(model).blocks:
         block.attn.fused_attn = False
         block.attn.attn_drop.register_forward_hook(
-            lambda module, inputs, output: found.append(output)
+            lambda module, inputs, output: weights.append(output)
         )
     with torch.no_grad():
-        own(image)
-    assert torch.allclose(seen.attention, torch.stack(found, 1), atol=1e-6)
-    assert seen.attention.std() > 0.05
-    assert (seen.prefix, seen.patch) == (2, 4)
+        model(image)
+    assert torch.allclose(maps.attention, torch.stack(weights, 1), atol=1e-6)
+    assert maps.attention.std() > 0.05
+    assert (maps.prefix, maps.patch) == (2, 4)
 
 
 def test_the_last_tokens_are_the_features_before_the_norm() -> None:
-    own, image = network().eval(), torch.rand(2, 3, 12, 12)
-    seen = attention_maps(Classifier(own, TokenHeads(own.dim, 5)).train(), image)
+    model, image = network().eval(), torch.rand(2, 3, 12, 12)
+    maps = attention_maps(Classifier(model, TokenHeads(model.dim, 5)).train(), image)
     with torch.no_grad():
         assert torch.allclose(
-            transformer_of(own).norm(seen.tokens[:, -1])[:, :2].flatten(1), own(image), atol=1e-6
+            transformer_of(model).norm(maps.tokens[:, -1])[:, :2].flatten(1),
+            model(image),
+            atol=1e-6,
         )
 
 
 def test_looking_leaves_no_trace() -> None:
-    own = network().train()
-    attention_maps(own, torch.rand(2, 3, 12, 12))
-    assert own.training
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in own.modules())
+    model = network().train()
+    attention_maps(model, torch.rand(2, 3, 12, 12))
+    assert model.training
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
     with pytest.raises(ValueError, match="one vision transformer inside, got 0"):
         attention_maps(build({"name": "fast_cnn", "size": 8, "width": 8}), torch.rand(1, 3, 8, 8))
 
 
 def test_rollout_follows_every_path_of_attention() -> None:
-    own = attention()
-    maps = rollout(own, prefix=2)
+    weights = attention()
+    maps = rollout(weights, prefix=2)
     assert maps.shape == (2, 2, 3, 3)
     # Slowly: the sum over all paths from a token in front, back through three blocks, to a patch.
-    blocks = own[1].mean(1)
+    blocks = weights[1].mean(1)
     half = [
         [[(float(b[i, j]) + (i == j)) / 2 for j in range(11)] for i in range(11)] for b in blocks
     ]
@@ -98,18 +100,18 @@ def test_rollout_follows_every_path_of_attention() -> None:
 
 
 def test_distance_is_in_pixels_between_patches() -> None:
-    own = attention()
-    found = attention_distance(own, prefix=2, patch=4)
+    weights = attention()
+    distance = attention_distance(weights, prefix=2, patch=4)
     for block, head in ((0, 0), (2, 1)):
         total = 0.0
         for image in range(2):
             for i in range(9):
                 for j in range(9):
                     far = math.hypot(4 * (i // 3 - j // 3), 4 * (i % 3 - j % 3))
-                    total += float(own[image, block, head, 2 + i, 2 + j]) * far
-        assert found[block, head].item() == pytest.approx(total / (2 * 9))
+                    total += float(weights[image, block, head, 2 + i, 2 + j]) * far
+        assert distance[block, head].item() == pytest.approx(total / (2 * 9))
     with pytest.raises(ValueError, match="square of patches, got 10"):
-        attention_distance(own, prefix=1, patch=4)
+        attention_distance(weights, prefix=1, patch=4)
 
 
 def slow_rank(features: Any, tail: Any, tolerance: float) -> int:

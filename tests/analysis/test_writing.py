@@ -51,7 +51,7 @@ def test_arrays_and_figures(finished: Path, tmp_path: Path) -> None:
     with np.load(tmp_path / "gradcam.npz") as stored:
         assert set(stored["target"].tolist()) == set(data.groups.members["few"])
         assert stored["map"].shape == (3, 8, 8)
-        rows = [data.test.ids.index(own) for own in stored["id"].tolist()]
+        rows = [data.test.ids.index(name) for name in stored["id"].tolist()]
         assert data.test.target[rows].tolist() == stored["target"].tolist()
     with np.load(tmp_path / "relations.npz") as stored:
         assert stored["gradient"].shape == stored["counts"].shape == (10,)

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from longtail import processes
 from longtail.analysis.transformers import (
     Attention,
-    answering,
     attention_distance,
     attention_maps,
     entropy,
     feature_rank,
+    head_tokens,
     rollout,
     transformer_of,
 )
@@ -52,15 +52,15 @@ def analyse_tokens(
     `group`, the rarest that has any unless named (figure 5); distances are of that group's training
     images (figure 4b, figure S.3); ranks of every block's class token and, where there is one,
     distillation token are of that group's training images among all (figures 4c and S.4). At most
-    `at_most` images of each are looked at, evenly chosen. `longtail.load(RUN).network` is a
+    `at_most` images of each are used, evenly chosen. `longtail.load(RUN).network` is a
     network. `longtail.report.figures.write_figures` plots the arrays."""
     split = data.test if len(data.test) else data.val
     if group is None:
         group = next(
             (
                 name
-                for name, own in reversed([*data.groups.members.items()])
-                if np.isin(own, split.target).any()
+                for name, members in reversed([*data.groups.members.items()])
+                if np.isin(members, split.target).any()
             ),
             "few",
         )
@@ -71,15 +71,15 @@ def analyse_tokens(
     spec: Any = network.spec
     size = size_of(spec)
     shown = first_rows(split.target, data.groups.members[group])[:images]
-    if not shown:  # then training images have to do
+    if not shown:  # no such image: use training images
         split = data.train
         shown = first_rows(split.target, data.groups.members[group])[:images]
-    pictures = load_images(split, shown, size)
-    looked = _look(network, pictures)
-    front = answering(transformer_of(network))
+    shown_images = load_images(split, shown, size)
+    maps = _attention_maps(network, shown_images)
+    front = head_tokens(transformer_of(network))
     arrays: dict[str, Any] = {
-        "image": pictures.numpy(),
-        "map": rollout(looked.attention, prefix=looked.prefix)[:, :front].cpu().numpy(),
+        "image": shown_images.numpy(),
+        "map": rollout(maps.attention, prefix=maps.prefix)[:, :front].cpu().numpy(),
     }
     arrays |= {
         "target": split.target[shown].numpy(),
@@ -99,7 +99,8 @@ def analyse_tokens(
             len(part.attention),
         )
         for part in (
-            _look(network, load_images(data.train, rows, size)) for rows in _batches(chosen, batch)
+            _attention_maps(network, load_images(data.train, rows, size))
+            for rows in _batches(chosen, batch)
         )
     ]
     mean = torch.stack([total for total, _ in distances]).sum(0) / sum(
@@ -118,11 +119,11 @@ def analyse_tokens(
             ]
         )
 
-    whole, tail = tokens(_evenly(np.arange(len(target)), at_most)), tokens(chosen)
+    everything, tail = tokens(_evenly(np.arange(len(target)), at_most)), tokens(chosen)
     ranks = np.array(
         [
-            [feature_rank(whole[:, b, t], tail[:, b, t]) for t in range(whole.shape[2])]
-            for b in range(whole.shape[1])
+            [feature_rank(everything[:, b, t], tail[:, b, t]) for t in range(everything.shape[2])]
+            for b in range(everything.shape[1])
         ]
     )
     write_arrays(
@@ -149,12 +150,12 @@ def analyse_teacher(
     batches: int = 16,
     seed: int = 0,
 ) -> Path:
-    """Write `entropy.npz`: how unsure a teacher is, class by class, of images as it was trained on,
-    and of those that it teaches on.
+    """Write `entropy.npz`: the entropy of a teacher's predictions by class, on images as it was
+    trained on and on images as the student gets them.
 
-    Figure 3. `inside` is the teacher's own view, such as `Weak(32)`; `outside` the student's, which
-    `mix` mixes; a mixed image counts for the class that has most of it. Also writes the share of
-    images whose class it finds, in and out (the teacher's accuracy of table 1)."""
+    Figure 3. `inside` is the teacher's view, such as `CropFlip(32)`; `outside` the student's, which
+    `mix` mixes; a mixed image counts for the class with the largest share. Also writes the accuracy
+    of the teacher on both (table 1)."""
     if teacher.training:
         raise LongtailError(
             "expected a teacher in evaluation mode, got one that still trains: call teacher.eval()"
@@ -162,7 +163,7 @@ def analyse_teacher(
         )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Any] = {"classes": np.array(data.classes), "counts": data.counts.numpy()}
+    arrays: dict[str, Any] = {"classes": np.array(data.classes), "counts": data.counts.numpy()}
     before = np.random.get_state()  # noqa: NPY002 - mixing draws from numpy's global generator
     with torch.random.fork_rng(devices=[]):
         for name, view, transform in (("inside", inside, nothing), ("outside", outside, mix)):
@@ -172,12 +173,12 @@ def analyse_teacher(
             loader: Any = TrainLoader(
                 data.train, view=view, batch=batch * processes.world_size(), seed=seed
             )
-            logits, target = _answers(teacher, islice(loader.epoch(0), batches), transform)
-            found[name] = _by_class(entropy(logits), target, len(data.classes))
-            found[f"{name}_accuracy"] = np.array((logits.argmax(1) == target).mean())
+            logits, target = _predict(teacher, islice(loader.epoch(0), batches), transform)
+            arrays[name] = _by_class(entropy(logits), target, len(data.classes))
+            arrays[f"{name}_accuracy"] = np.array((logits.argmax(1) == target).mean())
     np.random.set_state(before)  # noqa: NPY002
     path = AnalysisFolder(folder).arrays("entropy")
-    write_arrays(path, found)
+    write_arrays(path, arrays)
     return path
 
 
@@ -190,7 +191,7 @@ def curves(run: str | Path, *, stage: str = "student") -> dict[str, NDArray[np.f
     path = RunFolder(Path(run)).stage(stage).journal
     if not path.exists():
         raise LongtailError(f"expected a run with a stage {stage!r}, got no journal at {path}")
-    lines = [own for own in read_lines(path) if own["kind"] == "epoch"]
+    lines = [line for line in read_lines(path) if line["kind"] == "epoch"]
     names = dict.fromkeys(
         name for line in lines for name, value in line.items() if isinstance(value, int | float)
     )
@@ -207,22 +208,20 @@ def analyse_training(
     stage: str = "student",
     begin: float | None = None,
 ) -> Path:
-    """Write `training.npz`: the distance between the tokens and the validation accuracies over
-    epochs,
-    of runs by name.
+    """Write `training.npz`: token distances and validation accuracies over epochs, of runs by name.
 
-    Figure 4a, with `begin` of training (the start of re-weighting; what each run was told, unless
-    given) marked, and figure S.5, by balanced accuracy: validation images are as long-tailed as the
-    training images that they were held out of."""
+    Figure 4a, with the start of re-weighting marked (`begin`, a share of training; `defer` of each
+    run unless given), and figure S.5, by balanced accuracy: validation images are as long-tailed as
+    the training images that they were held out of."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, Any] = {"runs": np.array([*runs])}
     for number, run in enumerate(runs.values()):
-        found = curves(run, stage=stage)
-        told = read_recipe(Path(run))["keywords"]
-        share = told.get("defer", np.nan) if begin is None else begin
-        # In epochs; at the end nothing begins
-        arrays[f"{number}/begin"] = np.array(share * told["epochs"] if share < 1 else np.nan)
+        numbers = curves(run, stage=stage)
+        keywords = read_recipe(Path(run))["keywords"]
+        share = keywords.get("defer", np.nan) if begin is None else begin
+        # In epochs; a start at the end of training is no start
+        arrays[f"{number}/begin"] = np.array(share * keywords["epochs"] if share < 1 else np.nan)
         wanted = (
             "epoch",
             "notes/distance",
@@ -230,7 +229,7 @@ def analyse_training(
             "val/cls/balanced",
             "val/dist/balanced",
         )
-        arrays |= {f"{number}/{name}": found[name] for name in wanted if name in found}
+        arrays |= {f"{number}/{name}": numbers[name] for name in wanted if name in numbers}
     path = AnalysisFolder(folder).arrays("training")
     write_arrays(path, arrays)
     return path
@@ -246,20 +245,20 @@ def _batches(rows: NDArray[Any], batch: int) -> Iterable[list[int]]:
     return (rows[first : first + batch].tolist() for first in range(0, len(rows), batch))
 
 
-def _look(network: nn.Module, image: Tensor) -> Attention:
+def _attention_maps(network: nn.Module, image: Tensor) -> Attention:
     return attention_maps(network, image.to(next(network.parameters()).device))
 
 
 def _front(network: nn.Module, image: Tensor, tokens: int) -> NDArray[Any]:
-    return np.asarray(_look(network, image).tokens[:, :, :tokens].cpu())
+    return np.asarray(_attention_maps(network, image).tokens[:, :, :tokens].cpu())
 
 
 @torch.no_grad()
-def _answers(
+def _predict(
     teacher: nn.Module, batches: Iterable[Any], transform: BatchTransform
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     logits, targets = [], []
-    device = next((own.device for own in teacher.parameters()), torch.device("cpu"))
+    device = next((weight.device for weight in teacher.parameters()), torch.device("cpu"))
     for batch in batches:
         mixed = transform(batch, Clock(0, 1, 0, 1))
         logits.append(teacher(mixed["image"].to(device)).float().cpu().numpy())

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from longtail.analysis.gradcam import grad_cam, last_map
-from longtail.analysis.transformers import answering, attention_maps, rollout, transformer_of
+from longtail.analysis.transformers import attention_maps, head_tokens, rollout, transformer_of
 from longtail.errors import LongtailError
 from longtail.nn.experts import Experts
 
@@ -31,7 +31,7 @@ def saliency_map(network: nn.Module, image: Tensor, *, answer: Tensor) -> tuple[
             layer = last_map(network, image[:1].to(device)) if experts is None else experts.trunk
             _check_channels_first(network, layer, image[:1].to(device))
         elif transformer.global_pool == "token":
-            tokens = answering(transformer)
+            tokens = head_tokens(transformer)
             # Few images at once: attention is large
             batches = [attention_maps(network, part.to(device)) for part in image.split(4)]
             return (

@@ -1,5 +1,6 @@
-"""What a vision transformer attends to, and what its tokens hold: rollout, distance, rank (DeiT-LT,
-figures 4b, 4c and 5).
+"""The attention and the tokens of a vision transformer: rollout, distance and rank.
+
+DeiT-LT, figures 4b, 4c and 5.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from longtail.errors import LongtailError
 
 
 class Attention(NamedTuple):
-    """One look of a transformer at images."""
+    """The attention and the tokens of a transformer for a batch of images."""
 
     attention: Tensor  # (N, blocks, heads, T, T): rows attend to columns, and sum to 1
     tokens: Tensor  # (N, blocks, T, dim): after each block
@@ -29,33 +30,30 @@ def transformer_of(network: nn.Module) -> Any:
     # Here, because timm and torchvision take seconds to import
     from timm.models.vision_transformer import VisionTransformer
 
-    found = [module for module in network.modules() if isinstance(module, VisionTransformer)]
-    if len(found) != 1:
+    transformers = [module for module in network.modules() if isinstance(module, VisionTransformer)]
+    if len(transformers) != 1:
         raise LongtailError(
-            f"expected a network with one vision transformer inside, got {len(found)} in"
+            f"expected a network with one vision transformer inside, got {len(transformers)} in"
             f" {type(network).__name__}"
         )
-    return found[0]
+    return transformers[0]
 
 
-def answering(transformer: nn.Module) -> int:
-    """How many tokens in front answer: class and distillation token, or the first; registers behind
-    them are read by no head.
-    """
+def head_tokens(transformer: nn.Module) -> int:
+    """How many tokens in front feed a head: 2 with a distillation token, else 1."""
     return 2 if hasattr(transformer, "dist_token") else 1
 
 
 @torch.no_grad()
 def attention_maps(network: nn.Module, image: Tensor) -> Attention:
-    """Ask a network in eval mode about images, and write down every block's attention and tokens.
+    """Run a network in eval mode on images, and record every block's attention and tokens.
 
-    The attention is computed beside timm's, which may be fused and never show it.
+    The attention is computed a second time, because timm's may be fused and not accessible.
 
     >>> from longtail.nn import build
     >>> spec = {"name": "vit_mini", "size": 8, "patch": 4, "width": 16, "depth": 2}
-    >>> spec |= {"pool": "tokens"}
-    >>> seen = attention_maps(build(spec), torch.rand(3, 3, 8, 8))
-    >>> seen.attention.shape, seen.tokens.shape, seen.prefix
+    >>> maps = attention_maps(build({**spec, "pool": "tokens"}), torch.rand(3, 3, 8, 8))
+    >>> maps.attention.shape, maps.tokens.shape, maps.prefix
     (torch.Size([3, 2, 4, 6, 6]), torch.Size([3, 2, 6, 16]), 2)
     """
     transformer, attention, tokens = transformer_of(network), [], []
@@ -89,15 +87,15 @@ def attention_maps(network: nn.Module, image: Tensor) -> Attention:
 
 
 def rollout(attention: Tensor, *, prefix: int) -> Tensor:
-    """How much of each patch reaches each token in front, through all blocks: (N, prefix, side,
-    side),
-    each map summing to at most 1.
+    """How much of each patch reaches each token in front, through all blocks: (N, prefix, H, W).
+
+    Each map sums to at most 1.
 
     Attention rollout (Abnar & Zuidema 2020): the product over blocks of (A + 1) / 2, where A is the
     mean over heads and the 1 stands for the residual path. Map 0 is the class token's, map 1 the
     distillation token's.
 
-    >>> alone = torch.eye(6).expand(1, 3, 2, 6, 6)  # every token attends only to itself
+    >>> alone = torch.eye(6).expand(1, 3, 2, 6, 6)  # each token attends to itself only
     >>> rollout(alone, prefix=2).abs().sum().item()
     0.0
     """
@@ -113,7 +111,7 @@ def rollout(attention: Tensor, *, prefix: int) -> Tensor:
 
 
 def attention_distance(attention: Tensor, *, prefix: int, patch: int) -> Tensor:
-    """How far, in pixels, each head of each block looks from a patch, on average: (blocks, heads).
+    """How many pixels each head of each block attends from a patch, on average: (blocks, heads).
 
     Raghu et al. (2021), as DeiT-LT uses it: distances between the centres of patches, weighted by
     the attention among patches (what goes to the tokens in front counts as no distance), averaged
@@ -141,9 +139,8 @@ def _side(patches: int) -> int:
 
 
 def feature_rank(features: NDArray[Any], tail: NDArray[Any], *, tolerance: float = 0.01) -> int:
-    """How many directions of all images' features are needed to rebuild the tail's: the least k
-    with
-    an error of at most `tolerance`.
+    """How many directions of all images' features reconstruct the tail's, with an error of at most
+    `tolerance`.
 
     DeiT-LT, appendix G: the right singular vectors of the centred features (images, dim) of all
     classes; the error is the squared size of what k of them miss of the tail's features, relative
@@ -180,7 +177,7 @@ def feature_rank(features: NDArray[Any], tail: NDArray[Any], *, tolerance: float
 
 
 def entropy(logits: NDArray[Any]) -> NDArray[np.float64]:
-    """The entropy of each row's probabilities, in nats: 0 when sure, log C when clueless.
+    """The entropy of each row's probabilities, in nats: 0 if certain, log C if uniform.
 
     >>> entropy(np.array([[0.0, 0.0], [50.0, 0.0]])).round(3).tolist()
     [0.693, 0.0]
