@@ -1,6 +1,7 @@
 """Run what is missing of a plan: every arm with every seed, one JSON each.
 
-    python benchmarks/accuracy.py benchmarks/plans/cifar10_lt_baselines.json --root DATA --work runs/benchmarks [--jobs 2] [--only ARM]
+    python benchmarks/accuracy.py benchmarks/plans/cifar10_lt_baselines.json --root DATA --work WORK \
+        [--jobs 2] [--only ARM]
 
 A plan has a question, data, settings, arms, seeds and what is expected; it is committed before its
 first run. How it is read stands in `longtail.experiments.spec.upgrade_plan`. An arm may start from
@@ -11,7 +12,8 @@ finished one is `benchmarks/results/PLAN/ARM-seedN.json`, to be committed. A com
 plan has run is not run again: its result is copied, and says from where. A plan that chooses
 settings has `"judged": "validation"`, and its results keep no numbers of test images. Accuracy does
 not depend on how busy the machine is: `--jobs 2` runs two side by side with one thread each,
-`--threads 2` one that has to end sooner."""
+`--threads 2` one that has to end sooner.
+"""
 
 from __future__ import annotations
 

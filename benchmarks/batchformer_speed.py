@@ -5,7 +5,8 @@
 Run it alone on the machine.
 
 Steps with and without it take turns in blocks within one process, so that a busy neighbour slows
-both. Writes `benchmarks/results/speed/batchformer.json`."""
+both. Writes `benchmarks/results/speed/batchformer.json`.
+"""
 
 from __future__ import annotations
 

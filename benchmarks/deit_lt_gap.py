@@ -4,7 +4,8 @@
 
 Balanced accuracy on validation, minus the teacher's after its last epoch, of the student, of each
 of its tokens alone, and of the same transformer without a teacher; from the results of the plan
-deit_lt_cifar10_lt, which say what the teacher had reached."""
+deit_lt_cifar10_lt, which say what the teacher had reached.
+"""
 
 from __future__ import annotations
 

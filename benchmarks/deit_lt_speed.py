@@ -7,7 +7,8 @@ with classes that cost nothing, with those of the store, and with those of a liv
 steps differ by more than a reading of the store takes, so that is timed by itself too
 (`remembered_ms`, median of a batch, and its share of a step). Large networks are counted and not
 run: the forward pass of the teacher over the three times as expensive step of the student. Writes
-`benchmarks/results/speed/deit_lt_speed.json`."""
+`benchmarks/results/speed/deit_lt_speed.json`.
+"""
 
 from __future__ import annotations
 

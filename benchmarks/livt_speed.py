@@ -7,7 +7,8 @@ Run it alone on the machine.
 
 Contestants take turns within one process, so that a busy neighbour slows all of them. Writes one
 JSON per question to `benchmarks/results/speed/` and two pictures to `docs/images/`. lightly joins
-where it is installed (`pip install lightly`)."""
+where it is installed (`pip install lightly`).
+"""
 
 from __future__ import annotations
 

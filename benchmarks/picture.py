@@ -3,7 +3,8 @@
     python benchmarks/picture.py [--check]
 
 It shows the results of the plan digits_lt_demo. With `--check` nothing is written: it fails if the
-picture shows something else."""
+picture shows something else.
+"""
 
 from __future__ import annotations
 

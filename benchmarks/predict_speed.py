@@ -1,6 +1,5 @@
 """How much of a network's speed is left when `predict` reads PNG files for it, and how fast
-decoding
-alone is.
+decoding alone is.
 
     python benchmarks/predict_speed.py [--threads 2] [--images 4096] [--rounds 5]
 

@@ -3,7 +3,8 @@
     python benchmarks/render.py [--check]
 
 Every number in the docs comes from a JSON file here. With `--check` nothing is written: it fails if
-the page or a figure differs."""
+the page or a figure differs.
+"""
 
 from __future__ import annotations
 

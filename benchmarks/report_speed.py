@@ -5,7 +5,8 @@
 Without runs, it makes up three of 100 classes.
 
 Each build is a process of its own, from the start of Python to the file on disk. Writes
-`benchmarks/results/speed/report.json`."""
+`benchmarks/results/speed/report.json`.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@
 DATA holds CIFAR-100. Run it alone on the machine.
 
 Loops are compared in interleaved blocks within one process, so that a busy neighbour slows both.
-Writes one JSON per question to `benchmarks/results/speed/`."""
+Writes one JSON per question to `benchmarks/results/speed/`.
+"""
 
 from __future__ import annotations
 

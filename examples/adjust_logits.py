@@ -1,12 +1,12 @@
 """Adjust the logits of a model from any framework so that rare classes are predicted as often as
-they
-occur.
+they occur.
 
     python examples/adjust_logits.py
 
 You need logits and labels of validation images, and how many training images each class had.
 Nothing is trained: tau and a temperature are chosen on validation (Menon et al., ICLR 2021,
-equation 9)."""
+equation 9).
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ Every loss is a module `(logits, target) -> scalar` that takes class indices, or
 mixup and CutMix, so it goes where `timm.loss.SoftTargetCrossEntropy` stands. The same two lines
 work elsewhere: in Lightning, make the loss an attribute of the module and call it in
 `training_step`; in Hugging Face's Trainer, pass `compute_loss_func=lambda outputs, labels, **_:
-loss(outputs.logits, labels)`."""
+loss(outputs.logits, labels)`.
+"""
 
 from __future__ import annotations
 

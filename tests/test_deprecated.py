@@ -142,7 +142,8 @@ def test_an_old_flag_gives_one_line_on_stderr(
     app([*words, "--heat", "0.1", "--threads", "1", "--device", "cpu"], standalone_mode=False)
     warnings = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
     assert warnings == [
-        "warning: --heat is now --class-temperature; the old name will be removed in the next release"
+        "warning: --heat is now --class-temperature; the old name will be removed in the next"
+        " release"
     ]
     app(["train", "ride", "--help"], standalone_mode=False)
     assert "--heat" not in capsys.readouterr().out

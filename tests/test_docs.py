@@ -151,9 +151,10 @@ def test_python_in_the_docs_compiles_and_commands_are_known(page: Path) -> None:
     for language, text in blocks(page):
         if language == "python":
             strange = undefined(text)
-            assert not strange or page.name in ("tutorial.md", "design.md"), (
-                f"{page.name} uses {', '.join(strange)} without an import"
-            )
+            assert not strange or page.name in (
+                "tutorial.md",
+                "design.md",
+            ), f"{page.name} uses {', '.join(strange)} without an import"
         for verb in re.findall(r"^longtail (\S+)", text, re.MULTILINE):
             assert verb in verbs, f"{page.name} speaks of `longtail {verb}`"
 

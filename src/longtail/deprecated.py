@@ -1,7 +1,8 @@
 """Old spellings of public names: they work for one more release, with a warning.
 
 `longtail/__init__.py` installs a finder, so that the old names stand here alone and no module
-carries them along."""
+carries them along.
+"""
 
 from __future__ import annotations
 

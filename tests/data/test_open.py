@@ -95,9 +95,10 @@ def test_to_be_judged_by_a_folder_is_asked_whole(tmp_path: Path, make_folder: Ma
         tmp_path / "splits", {"train/a": 12, "train/b": 12, "test/a": 2, "test/b": 1}
     )
     data = open_for_evaluation(DataRequest(str(path)))
-    assert (len(data.val), len(data.test)) == (0, 3), (
-        "test images where there are some, and none held out of training"
-    )
+    assert (len(data.val), len(data.test)) == (
+        0,
+        3,
+    ), "test images where there are some, and none held out of training"
 
 
 def test_what_was_learnt_from_is_judged_by_what_was_held_out(

@@ -85,9 +85,10 @@ def test_players_that_alternate_stay_equal_in_two_processes(tmp_path: Path) -> N
 def test_numbers_are_averaged_and_statistics_are_those_of_the_first_process(tmp_path: Path) -> None:
     first, second = launch("norm", tmp_path / "two", processes=2)
     for line in read_lines(tmp_path / "two" / "run" / "s" / "journal.jsonl"):
-        assert (line["notes/rank"], line["notes/second"]) == (0.5, 3.0), (
-            "means are over the processes that have a number"
-        )
+        assert (line["notes/rank"], line["notes/second"]) == (
+            0.5,
+            3.0,
+        ), "means are over the processes that have a number"
     for average in ("ema", "swad"):
         assert "network.1.running_var" in first[average]
         for name, tensor in first[average].items():

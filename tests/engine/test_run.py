@@ -292,10 +292,7 @@ def test_a_finished_stage_without_its_weights_is_refused(tmp_path: Path) -> None
     (tmp_path / "s" / "last.pt").unlink()
     with pytest.raises(
         ValueError,
-        match=(
-            r"stage 's' is finished, but .*last\.pt is missing: restore it, or"
-            r" delete"
-        ),
+        match=(r"stage 's' is finished, but .*last\.pt is missing: restore it, or" r" delete"),
     ):
         Run(tmp_path).fit(stage)
 

@@ -16,9 +16,10 @@ def test_a_signal_is_a_request_once_and_the_old_handler_comes_back(number: signa
         assert not request.made
         os.kill(os.getpid(), number)
         assert request.made
-        assert signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler), (
-            "a second signal means now"
-        )
+        assert signal.getsignal(number) in (
+            signal.SIG_DFL,
+            signal.default_int_handler,
+        ), "a second signal means now"
     assert signal.getsignal(number) is before
 
 

@@ -125,7 +125,7 @@ def test_what_does_not_fit_is_refused() -> None:
     plain = network(pool="token")
     with pytest.raises(
         ValueError,
-        match=("vit_mini has no distillation token: build the network with pool='tokens'"),
+        match="vit_mini has no distillation token: build the network with pool='tokens'",
     ):
         DistillTokens(plain, TokenHeads(plain.dim, 3), CrossEntropy())
     with pytest.raises(ValueError, match="32 features, but the heads expect 16"):

@@ -356,7 +356,7 @@ def test_a_folder_of_a_run_that_lacks_its_spec_is_not_whole(name: str, tmp_path:
     for source in (tmp_path, tmp_path / name):
         with pytest.raises(
             ValueError,
-            match=(rf"{tmp_path / name}/spec.json is missing, so the run is not finished"),
+            match=rf"{tmp_path / name}/spec.json is missing, so the run is not finished",
         ):
             read_weights(source)
 

@@ -142,7 +142,7 @@ def test_a_dry_run_goes_through_both_stages_and_writes_nothing(tmp_path: Path) -
         ({"network": "resnet32"}, "vision transformers have them, such as vit_mini"),
         (
             {"network": "timm:deit_tiny_distilled_patch16_224"},
-            ("deit_tiny_distilled_patch16_224 is not a plain vision transformer"),
+            "deit_tiny_distilled_patch16_224 is not a plain vision transformer",
         ),
         ({"pretrain_size": 32, "patch": 16}, "size 8 and patch 16"),
         ({"patch": 0}, "size 8 and patch 0"),

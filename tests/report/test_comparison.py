@@ -161,9 +161,10 @@ def test_labels_show_only_the_keywords_that_tell_lines_apart(finished: Finished)
         "e", recipe="logit_adjustment", keywords={"epochs": 4, "network": "fast_cnn"}, seed=1
     )
     table = compare(rows(c, d, e))
-    assert labels(table) == {"logit_adjustment tau=1.0", "logit_adjustment tau=2.0"}, (
-        "a keyword newer than its run had its default"
-    )
+    assert labels(table) == {
+        "logit_adjustment tau=1.0",
+        "logit_adjustment tau=2.0",
+    }, "a keyword newer than its run had its default"
     assert {line.seeds for line in table.lines} == {(0, 1), (0,)}
 
 

@@ -380,9 +380,10 @@ def test_the_best_epoch_is_that_of_the_weights_that_were_kept(tmp_path: Path) ->
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "journal.jsonl").write_text('{"epoch": 1, "val/balanced": 0.7}\n')
     headline: Headline = {"name": "balanced", "higher_is_better": True}
-    assert training._best(tmp_path, history, headline) == {"epoch": 3, "value": 0.65}, (
-        "not that of the raw weights"
-    )
+    assert training._best(tmp_path, history, headline) == {
+        "epoch": 3,
+        "value": 0.65,
+    }, "not that of the raw weights"
 
 
 def test_a_network_of_a_binary_loss_is_judged_by_its_sigmoid(

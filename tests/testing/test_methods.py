@@ -97,9 +97,8 @@ class Case:
     batches: tuple[Callable[[], Batch], ...] = (hard, soft)
     # Modules without trainable parameters that `after_step` moves: momentum copies
     moving: tuple[str, ...] = ()
-    first_order: Callable[[], Method[Any]] | None = (
-        None  # without its stop-gradients, where first order would not be all
-    )
+    # Without its stop-gradients, where first order would not be all
+    first_order: Callable[[], Method[Any]] | None = None
 
 
 def cnn() -> Network:

@@ -1,7 +1,8 @@
 """Strong augmentations from timm and torchvision: AutoAugment, RandAugment, 3-Augment, SimCLR.
 
 They are separate from `views` because both libraries take seconds to import and inference does not
-need them."""
+need them.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +115,8 @@ class CifarAutoAugment(Seeded):
     """Crop, flip, AutoAugment's CIFAR-10 policy (Cubuk et al., 2019), then Cutout, for CIFAR.
 
     The square that Cutout removes is black, as in the released code of Balanced Softmax and PaCo,
-    which apply Cutout before normalisation."""
+    which apply Cutout before normalisation.
+    """
 
     size: int
     cutout: int = 16
@@ -185,7 +187,8 @@ class RandAugment(Seeded):
 
     RandAugment (Cubuk et al., 2020) is timm's, and `ops` is timm's configuration string. Rotations
     and shears are bicubic and filled with ImageNet's mean colour. Erased pixels become noise with
-    ImageNet's mean and standard deviation, which is timm's "pixel" mode after normalisation."""
+    ImageNet's mean and standard deviation, which is timm's "pixel" mode after normalisation.
+    """
 
     size: int
     ops: str = "rand-m9-mstd0.5-inc1"
@@ -197,7 +200,7 @@ class RandAugment(Seeded):
         check_size(self.size)
         if not self.ops.startswith("rand-"):
             raise LongtailError(
-                f"ops must be a timm configuration string such as 'rand-m9-mstd0.5-inc1', got"
+                "ops must be a timm configuration string such as 'rand-m9-mstd0.5-inc1', got"
                 f" {self.ops!r}"
             )
         if not 0 <= self.erase <= 1:
@@ -236,7 +239,8 @@ class ThreeAugment(Seeded):
 
     Without `scale` the crop is shifted by up to `pad` pixels, as DeiT III does on ImageNet-21K.
     With `scale` it is a random resized crop (bicubic) of that share of the image's area, as on
-    ImageNet-1K with (0.08, 1.0)."""
+    ImageNet-1K with (0.08, 1.0).
+    """
 
     size: int
     pad: int = 4
@@ -266,7 +270,8 @@ class SimClr(Seeded):
 
     Random resized crop, flip, colour jitter, grey and blur. `blur` is the probability of blurring;
     its radius is uniform in 0.1 to 2 pixels. PaCo's code for CIFAR has no blur:
-    `SimClr(32, blur=0)`."""
+    `SimClr(32, blur=0)`.
+    """
 
     size: int
     scale: tuple[float, float] = (0.2, 1.0)

@@ -53,7 +53,8 @@ class PairedBatches:
     A batch has the keys of the first loader unchanged, and those of a further loader NAME as
     `NAME_image`, `NAME_target` and so on. An epoch is an epoch of the first loader; the others
     advance at the same pace and continue from one of their epochs into the next. `position` is that
-    of the first loader. Other uses are the two samplers of BBN and the backgrounds of CMO."""
+    of the first loader. Other uses are the two samplers of BBN and the backgrounds of CMO.
+    """
 
     def __init__(self, first: Batches[Any], **others: Batches[Any]) -> None:
         if not others:

@@ -2,7 +2,8 @@
 
 A position is an index into the epoch's order over all processes. The rows and their views do not
 depend on earlier epochs, on the batch at which an epoch is resumed, or on the number of workers.
-Processes take contiguous shares of each batch."""
+Processes take contiguous shares of each batch.
+"""
 
 from __future__ import annotations
 
@@ -280,7 +281,8 @@ class EvalLoader:
     """Evaluation batches: every row once, in order, through `CenterCrop(size, split.crop)`.
 
     Processes take contiguous shares without padding, so predictions gathered in the order of the
-    processes are in the split's order. `batch` is the batch size of one process."""
+    processes are in the split's order. `batch` is the batch size of one process.
+    """
 
     def __init__(self, split: Split, *, size: int, batch: int, workers: int = 0) -> None:
         _positive(batch=batch)

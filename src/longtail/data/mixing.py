@@ -2,7 +2,8 @@
 
 Row i is mixed with row N - 1 - i, so batches may have any number of rows. Random numbers come from
 numpy's global generator, which the engine seeds at every step. To stop mixing at some point of
-training, wrap a transform in `schedules.Until`."""
+training, wrap a transform in `schedules.Until`.
+"""
 
 from __future__ import annotations
 

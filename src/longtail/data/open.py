@@ -158,8 +158,10 @@ def open_for_evaluation(
                 dataset,
                 warnings=(
                     *dataset.warnings,
-                    "this is the data that the run was trained on: only its held-out images are"
-                    " evaluated.",
+                    (
+                        "this is the data that the run was trained on: only its held-out images are"
+                        " evaluated."
+                    ),
                 ),
             )
     if "test" in source.splits:

@@ -2,7 +2,8 @@
 
 Its fields are the data flags of the command line, the data keywords of `longtail.train`, keys of
 `recipe.json` and what a sweep may vary. A new field is added here and to the signature of
-`longtail.train`, nowhere else."""
+`longtail.train`, nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ Geometry = Literal["pad", "crop", "stretch"]
 
 `pad` adds a border in the median colour of the image's border, so that nothing is cut off. `crop`
 evaluates the central square, and training views crop the full image. `stretch` resizes both sides
-to the same length."""
+to the same length.
+"""
 LIST_SUFFIXES = (".txt", ".csv")
 """Suffixes of lists, whose image paths are relative to `root`."""
 OnBadImage = Literal["refuse", "skip"]
@@ -35,7 +37,8 @@ class DataRequest:
     """A request for a dataset.
 
     Two requests may give the same data, such as an explicit imbalance of 100 and the default of
-    100. Datasets are identified by their hash, not by the request."""
+    100. Datasets are identified by their hash, not by the request.
+    """
 
     source: Annotated[
         str, "A known name, the path of a folder, a list or a file, or package.module:function."

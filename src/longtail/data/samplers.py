@@ -135,7 +135,8 @@ class RepeatedAugmentation:
     An epoch uses N / repeats images. Epochs k * repeats to (k + 1) * repeats - 1 together use all
     of them, so no rare class is lost. Copies are adjacent in the order, so they are in one global
     batch (always, if `repeats` divides its size), as with DeiT's sampler. DeiT's sends them to
-    different processes; here most are in the same one. See also Berman et al., 2019."""
+    different processes; here most are in the same one. See also Berman et al., 2019.
+    """
 
     repeats: int = 3
 

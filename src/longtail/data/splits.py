@@ -67,7 +67,8 @@ def tail_rows(target: NDArray[np.int64], counts: Sequence[int]) -> NDArray[np.in
 
     As in Cao et al. 2019, one numpy legacy generator with seed 0 shuffles the classes in ascending
     order. The shuffles do not depend on the counts, so a subset with a higher imbalance is
-    contained in one with a lower imbalance."""
+    contained in one with a lower imbalance.
+    """
     stream = np.random.RandomState(0)  # the published subsets use this generator
     kept = []
     for label, count in enumerate(counts):
@@ -208,7 +209,8 @@ def split_hash(
 ) -> str:
     """Hash all (split, image content, label) triples, independent of their order and file names.
 
-    Columns, their categories and class attributes enter the hash only if there are any."""
+    Columns, their categories and class attributes enter the hash only if there are any.
+    """
     rows = [
         split.encode() + digest + int(label).to_bytes(4) + _cells(part.columns, row)
         for split, part in splits.items()

@@ -4,7 +4,8 @@
 epoch and position, in a file named by the hash of everything that determines them. The files are in
 `longtail/labels` under `$XDG_CACHE_HOME` (else `~/.cache`). They only save time and may be deleted:
 a run with them is bit-identical to one without, on the device and number of threads that wrote
-them."""
+them.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 `augmentations` has stronger ones. A view is a function of (image, parameters). The loader samples
 the parameters of an epoch at once, one row for each position, so the result does not depend on the
-process or worker that computes it. Inputs are RGB images, outputs are uint8 squares of one size."""
+process or worker that computes it. Inputs are RGB images, outputs are uint8 squares of one size.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +86,8 @@ class CenterCrop:
     """Evaluation view: resize, then keep the share `crop` of the central square.
 
     An image that already has the size is unchanged. The usual evaluation on ImageNet is
-    `CenterCrop(224, crop=0.875)`: the shorter side becomes 256, then 224 pixels are cropped."""
+    `CenterCrop(224, crop=0.875)`: the shorter side becomes 256, then 224 pixels are cropped.
+    """
 
     size: int
     crop: float = 1.0
@@ -118,7 +120,8 @@ class CropFlip:
 
     Cutout (DeVries & Taylor, 2017) fills a square of `cutout` pixels, whose centre is anywhere in
     the image, with `fill`; 128 is close to their zero after normalisation. Use `flip=False` for
-    digits, text and other images whose class changes when mirrored."""
+    digits, text and other images whose class changes when mirrored.
+    """
 
     size: int
     pad: int = 4

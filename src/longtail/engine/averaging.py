@@ -114,10 +114,9 @@ class LossValley(_Average):
 
     The steps between two evaluations are a segment, which has its mean and the loss at its end. The
     valley starts with the first segment whose loss is not undercut by the `n_converge - 1` segments
-    after it. It ends before the first `n_tolerance` segments in a row that all have a loss above
-    `1 + tolerance_ratio` times the mean loss of those `n_converge`. The average is the mean of the
-    valley's segments; before
-    the valley starts, it is the last segment. Training itself continues.
+    after it. It ends before the first `n_tolerance` segments in a row that all have a loss above `1
+    + tolerance_ratio` times the mean loss of those `n_converge`. The average is the mean of the
+    valley's segments; before the valley starts, it is the last segment. Training itself continues.
 
     Cha et al. 2021 (SWAD), algorithm 1 and the released code, which may count the first segment
     several times where the loss converges within the first `n_tolerance` evaluations; here each

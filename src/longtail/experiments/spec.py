@@ -1,7 +1,8 @@
 """Experiments: arms, each trained with every seed, and their prerequisites.
 
 Named sweeps (`data/sweeps.toml`), committed plans (`benchmarks/plans`) and published rows are all
-read into an `Experiment`, and `jobs.run_jobs` runs any of them."""
+read into an `Experiment`, and `jobs.run_jobs` runs any of them.
+"""
 
 from __future__ import annotations
 

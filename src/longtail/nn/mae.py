@@ -26,7 +26,7 @@ def sincos_positions(width: int, grid: int, *, prefix: int = 1) -> Tensor:
     if width % 4:
         near = max(4, round(width / 4) * 4)
         raise LongtailError(
-            f"the width must be divisible by 4 for position embeddings in two dimensions, got"
+            "the width must be divisible by 4 for position embeddings in two dimensions, got"
             f" {width}: choose {near}"
         )
     frequencies = 10000.0 ** (-torch.arange(width // 4, dtype=torch.float64) / (width // 4))

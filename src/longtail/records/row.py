@@ -116,7 +116,8 @@ class Summary(TypedDict):
     measure.
 
     What is `NotRequired` is missing from rows of earlier versions; the lists, `worst` and what
-    follows it also from those of single heads."""
+    follows it also from those of single heads.
+    """
 
     # By name, those of the data's scorer: `Row.labels` says how they are shown
     scores: dict[str, float | None]
@@ -243,7 +244,8 @@ def geometry_of(row: Row) -> tuple[str, bool]:
     field.
 
     Images were padded then where all pixels fitted into 1 GB, and where they came as arrays, which
-    are squares."""
+    are squares.
+    """
     data = row["data"]
     if "geometry" in data:
         return data["geometry"], False

@@ -341,9 +341,8 @@ def _evaluate_and_save(
         name: predict_split(method, split, size=size, tta=config.tta, machine=machine)
         for name, split in splits.items()
     }
-    once = (
-        predictions  # without test-time averaging: what `predict` does is adjusted and calibrated
-    )
+    # Without test-time averaging: what `predict` does is adjusted and calibrated
+    once = predictions
     if config.tta != "none":
         once = {
             name: predict_split(method, split, size=size, tta="none", machine=machine)

@@ -28,7 +28,8 @@ def collect(batches: Batches[Mapping[str, Any]], predict: Predict) -> SplitPredi
     """Predict every image of a split once; every process gets all predictions, sorted by index.
 
     Batches have "image", "target", "index" (the image's position in its split) and the columns of
-    the split. Predictions that are not finite raise `NonFinite`."""
+    the split. Predictions that are not finite raise `NonFinite`.
+    """
     rows, index = _predict_all(batches, predict, columns=True)
     target = rows.pop("target")
     columns = {
@@ -163,7 +164,8 @@ class ScorerEvaluator:
     predictions.
 
     The scores of further heads are called "HEAD/NAME". All logits are kept in memory: for
-    long-tailed scores alone, use `Accuracy`."""
+    long-tailed scores alone, use `Accuracy`.
+    """
 
     batches: Batches[Mapping[str, Any]]
     scorer: Scorer

@@ -99,7 +99,7 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
         shard(tmp_path / "e" / f"{name}.parquet", [0, 1])
     with pytest.raises(
         ValueError,
-        match=(r"start with a split .* got dev-0.parquet, eval-0.parquet beside test-0"),
+        match=r"start with a split .* got dev-0.parquet, eval-0.parquet beside test-0",
     ):
         parquet(tmp_path / "e")
     shard(tmp_path / "f" / "train-0.parquet", [0, None, 1])

@@ -1,7 +1,8 @@
 """A cache of the digests of streamed files, by path, size and modification time.
 
 It is `longtail/files.sqlite` under `$XDG_CACHE_HOME` (else `~/.cache`). It only saves time and may
-be deleted. If it cannot be written, all files are read whenever the data is opened."""
+be deleted. If it cannot be written, all files are read whenever the data is opened.
+"""
 
 from __future__ import annotations
 

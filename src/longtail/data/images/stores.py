@@ -1,7 +1,8 @@
 """Stores for the inputs of a split: images in memory, encoded or on disk, or feature vectors.
 
 A store only keeps and decodes images. The data request determines how they become squares: see
-`decoding.to_square`."""
+`decoding.to_square`.
+"""
 
 from __future__ import annotations
 

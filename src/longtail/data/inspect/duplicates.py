@@ -9,7 +9,8 @@ The threshold depends on the data: two photographs with a correlation of 0.98 ar
 dark objects on white may not be. So a pair is a duplicate if it is much closer than either image is
 to its tenth nearest neighbour in the same data, after the ratio test of Lowe 2004. The constants
 were chosen on the 60,000 images of CIFAR-10, which has some hundred near duplicates, and on 30,336
-images of plankton, where thousands of different animals look similar."""
+images of plankton, where thousands of different animals look similar.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def duplicates(data: Dataset) -> dict[str, Any]:
     The order is: across splits under two labels, under two labels, across splits, others. `across`
     counts, for each pair of splits, the images of the later split that are also in the earlier;
     `leaked` counts the test images that are also in training or validation. `surplus` is the number
-    of images beyond the first of each group. `notes` say what was not searched."""
+    of images beyond the first of each group. `notes` say what was not searched.
+    """
     stats = np.concatenate([part.stats for _, _, part in parts(data)])
     where = [(split, row, part) for split, rows, part in parts(data) for row in range(len(rows))]
     _, first, content = np.unique(stats["digest"], return_index=True, return_inverse=True)
@@ -180,7 +182,8 @@ def neighbours(thumbs: NDArray[np.uint8], rows: NDArray[np.int64]) -> NDArray[np
 def likeness(first: Image.Image, second: Image.Image) -> float:
     """Correlation of two images in colour, at half the size of the smaller (8 to 32 pixels).
 
-    At half the size, resampling and compression noise have little weight; the content has."""
+    At half the size, resampling and compression noise have little weight; the content has.
+    """
     width, height = (
         min(max(min(a, b) // 2, 8), 32) for a, b in zip(first.size, second.size, strict=True)
     )

@@ -19,7 +19,8 @@ def facts(data: Dataset) -> dict[str, Any]:
 
     Imbalance, Gini and effective numbers are of the training images before holdout; `classes` are
     in the dataset's class order. `known_to` is the largest half-width of a 95% interval, for a
-    recall (Wilson's) or for a mean of recalls."""
+    recall (Wilson's) or for a mean of recalls.
+    """
     per_split = {
         name: _counts(data, part)
         for name, part in (("train", data.train), ("val", data.val), ("test", data.test))

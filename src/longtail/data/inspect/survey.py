@@ -145,7 +145,8 @@ def files(data: Dataset) -> dict[str, Any]:
 
     An image is an outlier if its longest side is below a quarter or above four times the median, or
     if its aspect ratio differs from the median by a factor above three. The first hundred of each
-    kind are named."""
+    kind are named.
+    """
     stats = np.concatenate([part.stats for _, _, part in parts(data)])
     where = [(split, row) for split, rows, _ in parts(data) for row in range(len(rows))]
     width, height = stats["width"].astype(np.int64), stats["height"].astype(np.int64)
@@ -216,7 +217,8 @@ def perceptual_hash(grey: NDArray[Any]) -> NDArray[np.uint16]:
     The signs of the 64 lowest frequencies of `grey` (32, 32), without the mean. It is the pHash of
     Zauner 2010 ("Implementation and Benchmarking of Perceptual Image Hash Functions") with two
     changes: a bit is a sign, not a comparison with the median, and frequencies, sorted by their
-    sum, alternate between four words of 16 bits, so that each word has low and high ones."""
+    sum, alternate between four words of 16 bits, so that each word has low and high ones.
+    """
     rows, columns, basis = _frequencies()
     waves = basis @ np.asarray(grey, dtype=np.float32) @ basis.T
     return np.packbits(waves[rows, columns] > 0).view(np.uint16)

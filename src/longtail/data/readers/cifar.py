@@ -4,7 +4,8 @@ Under `root` (by default `data` in the current folder), or in its sub-folder `ci
 `cifar100`, are torchvision's files (`cifar-10-batches-py`, `cifar-100-python`) or the Hugging Face
 Hub's parquet files; otherwise torchvision downloads its files there. The conventional subset
 depends on the order of the images: files in another order give the conventional counts but other
-images, and a caveat of the dataset says so."""
+images, and a caveat of the dataset says so.
+"""
 
 from __future__ import annotations
 

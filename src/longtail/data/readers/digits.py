@@ -2,7 +2,8 @@
 
 The data is the test part of "Optical Recognition of Handwritten Digits" by E. Alpaydin and C.
 Kaynak (UCI Machine Learning Repository, https://doi.org/10.24432/C50P49), licensed CC BY 4.0, as
-distributed with scikit-learn; its 17 grey levels are scaled to 0..255."""
+distributed with scikit-learn; its 17 grey levels are scaled to 0..255.
+"""
 
 from __future__ import annotations
 

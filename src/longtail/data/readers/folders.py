@@ -34,7 +34,8 @@ def folder(path: Path, *, least: int = 2) -> Source:
     """Images in class folders, at least `least` of them; classes are sorted by code point.
 
     Images may be in sub-folders of a class folder. The folders are splits instead of classes if
-    `train` is among them and all are called train, val (valid, validation) or test."""
+    `train` is among them and all are called train, val (valid, validation) or test.
+    """
     folders = _folders(path)
     parts, known = {"train": path}, {split_named(name) for name in folders}
     if "train" in known and len(known - {None}) > 1 and None in known:

@@ -56,7 +56,8 @@ def image_list(path: Path, *, root: Path | None = None) -> Source:
     text, whose classes are sorted by code point. A file `classes.txt` beside the list, one name per
     line, names integer labels and sets the order of text labels. If the list's name ends in
     `train`, lists of the same name that end in `val` (`valid`, `validation`) or `test` are read
-    too."""
+    too.
+    """
     entries, cells = _csv(path) if path.suffix.lower() == ".csv" else (_text(path), [])
     warnings = []
     if path.stem.lower().endswith("train") and all(split == "train" for *_, split in entries):
@@ -107,7 +108,8 @@ def published(name: str, *, root: Path | None = None) -> Source:
     """ImageNet-LT, Places-LT or iNaturalist 2018, from the published list files in `root`.
 
     Image paths are relative to `root`. Evaluation is the usual one: the shorter side becomes 256,
-    then the central square of 224 pixels is cropped."""
+    then the central square of 224 pixels is cropped.
+    """
     dataset = PUBLISHED[name]
     root = Path("data") / name if root is None else root
     files = {"train": dataset.train, "val": dataset.val, "test": dataset.test}
