@@ -1,7 +1,6 @@
 """Run what is missing of a plan: every arm with every seed, one JSON each.
 
-    python benchmarks/accuracy.py benchmarks/plans/cifar10_lt_baselines.json --root DATA --work WORK \
-        [--jobs 2] [--only ARM]
+    python benchmarks/accuracy.py benchmarks/plans/PLAN.json --root DATA --work WORK [--only ARM]
 
 A plan has a question, data, settings, arms, seeds and what is expected; it is committed before its
 first run. How it is read stands in `longtail.experiments.spec.upgrade_plan`. An arm may start from

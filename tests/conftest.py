@@ -33,7 +33,7 @@ QUIET = (
 
 @pytest.fixture(scope="session")
 def browser() -> "Iterator[Browser]":
-    """The machine's own Chromium, headless; tests that ask for it are skipped where there is none."""
+    """The Chromium of the machine, headless; without one, tests that need it are skipped."""
     found = next(
         (
             path

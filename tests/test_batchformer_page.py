@@ -1,4 +1,4 @@
-"""The page about BatchFormer points at lines that exist, and at sweeps and keywords by their names."""
+"""The page about BatchFormer points at lines, sweeps and keywords that exist."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def mean(arm: str, group: str = "", *, plan: str = PLAN) -> str:
         for path in (ROOT / "benchmarks/results").glob(f"{plan}/{arm}-seed?.json")
     ]
     assert len(rows) == 3
-    return f"{100 * statistics.fmean(row['groups'][group] if group else row['balanced'] for row in rows):.1f}"
+    scores = [row["groups"][group] if group else row["balanced"] for row in rows]
+    return f"{100 * statistics.fmean(scores):.1f}"
 
 
 def interval(gains: list[float]) -> tuple[float, float]:

@@ -45,7 +45,7 @@ class ToyBatches:
 
 
 class ToyMethod(Method[Labelled]):
-    """An MLP with optional batch-norm and dropout, and a momentum copy that moves in `after_step`."""
+    """An MLP with optional batch norm and dropout, and a momentum copy, moved in `after_step`."""
 
     slow: Tensor
     seen: Tensor

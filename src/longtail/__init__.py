@@ -1,4 +1,4 @@
-"""Learn from long-tailed images: `longtail.train` a recipe, `longtail.load` the run, and predict."""
+"""Learn from long-tailed images: `longtail.train` a recipe, `longtail.load` the run, predict."""
 
 from __future__ import annotations
 

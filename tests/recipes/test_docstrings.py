@@ -1,4 +1,4 @@
-"""What a recipe's docstring says of itself: a command that parses, and numbers that were measured."""
+"""A docstring of a recipe has a command that parses and numbers that were measured."""
 
 import json
 import re

@@ -107,7 +107,7 @@ def test_pooling_patches_is_the_baseline_of_livt_under_another_name(tmp_path: Pa
 def test_a_folder_of_the_baseline_of_livt_is_resumed_where_its_recipe_was_another(
     tmp_path: Path,
 ) -> None:
-    """Recipe, target and keywords of recipe.json are as they were before the recipes were merged."""
+    """Recipe, target and keywords of recipe.json are those from before the merge."""
     train("vit_scratch", "digits-lt", tmp_path / "run", **QUICK)
     (tmp_path / "run" / "row.json").unlink()
     released = json.loads(Path(__file__).with_name("parameters.json").read_text())["vit_scratch"]

@@ -53,7 +53,8 @@ def analyse_tokens(
     images (figure 4b, figure S.3); ranks of every block's class token and, where there is one,
     distillation token are of that group's training images among all (figures 4c and S.4). At most
     `at_most` images of each are used, evenly chosen. `longtail.load(RUN).network` is a
-    network. `longtail.report.figures.write_figures` plots the arrays."""
+    network. `longtail.report.figures.write_figures` plots the arrays.
+    """
     split = data.test if len(data.test) else data.val
     if group is None:
         group = next(
@@ -155,7 +156,8 @@ def analyse_teacher(
 
     Figure 3. `inside` is the teacher's view, such as `CropFlip(32)`; `outside` the student's, which
     `mix` mixes; a mixed image counts for the class with the largest share. Also writes the accuracy
-    of the teacher on both (table 1)."""
+    of the teacher on both (table 1).
+    """
     if teacher.training:
         raise LongtailError(
             "expected a teacher in evaluation mode, got one that still trains: call teacher.eval()"
@@ -187,7 +189,8 @@ def curves(run: str | Path, *, stage: str = "student") -> dict[str, NDArray[np.f
 
     `notes/distance` is figure 4a, the cosine distance between class token and distillation token;
     `val/balanced`, `val/cls/balanced` and `val/dist/balanced` are figure S.5's convergence. Where
-    an epoch has no such number it is nan."""
+    an epoch has no such number it is nan.
+    """
     path = RunFolder(Path(run)).stage(stage).journal
     if not path.exists():
         raise LongtailError(f"expected a run with a stage {stage!r}, got no journal at {path}")
@@ -212,7 +215,8 @@ def analyse_training(
 
     Figure 4a, with the start of re-weighting marked (`begin`, a share of training; `defer` of each
     run unless given), and figure S.5, by balanced accuracy: validation images are as long-tailed as
-    the training images that they were held out of."""
+    the training images that they were held out of.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, Any] = {"runs": np.array([*runs])}
