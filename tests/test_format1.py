@@ -99,5 +99,5 @@ def test_an_unfinished_run_is_resumed_as_if_it_had_not_been_killed_and_compared(
     table = compare(rows)
     assert {line.folders for line in table.lines} == {(str(row["folder"]),) for row in rows}
     assert table.agreed["selection"] == "best ema/val/balanced, adjusted on validation"
-    with pytest.raises(ValueError, match="which have the same recipe, keywords and seed 0"):
+    with pytest.raises(ValueError, match="have the same recipe, keywords and seed 0"):
         compare([rows[1], read_row(uninterrupted)])

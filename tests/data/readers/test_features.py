@@ -177,7 +177,7 @@ def test_networks_and_data_that_do_not_fit_are_refused(path: Path, tmp_path: Pat
     with pytest.raises(LongtailError, match="--tta flip mirrors images"):
         train("cross_entropy", path, tmp_path / "run", network="vectors", tta="flip", **QUICK)
     assert not (tmp_path / "run").exists()
-    with pytest.raises(LongtailError, match=r"expected feature vectors \(N, 4\)"):
+    with pytest.raises(LongtailError, match=r"expects feature vectors \(N, 4\)"):
         build({"name": "vectors", "size": 4})(torch.zeros(1, 3, 4, 4))
 
 
