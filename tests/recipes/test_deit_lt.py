@@ -418,7 +418,7 @@ def test_a_teacher_that_has_seen_other_images_stands_on_the_row(
 @pytest.mark.parametrize(
     ("keywords", "said"),
     [
-        ({"network": "fast_cnn"}, "fast_cnn has no distillation token"),
+        ({"network": "fast_cnn"}, "expected a network with a distillation token, got fast_cnn"),
         ({"network": "timm:test_vit"}, "test_vit has no distillation token"),
         ({"defer": 1.1}, r"fraction of training in \[0, 1\], got 1.1"),
         ({"defer": -0.1}, r"fraction of training in \[0, 1\], got -0.1"),
