@@ -11,10 +11,14 @@ import importlib
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader, MetaPathFinder
+else:  # importlib needs only their methods, and importing them slows every command down
+    Loader = MetaPathFinder = object
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -157,6 +161,9 @@ class _OldNames(MetaPathFinder):
 
 class _Moved(Loader):
     """Makes a module whose attributes are those of the module at the new path."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None  # the usual one
 
     def exec_module(self, module: ModuleType) -> None:
         new = MOVED[module.__name__]

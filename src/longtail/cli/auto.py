@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from longtail.cli import flags, tables
 from longtail.errors import LongtailError
-from longtail.experiments.jobs import default_folder
 from longtail.recipes.auto import Choice, Facts, choose
 from longtail.recipes.signatures import read
 from longtail.records.layout import RunFolder
@@ -39,6 +38,7 @@ def perform(**values: Any) -> None:
     run. Running auto again resumes the stored command. `--dry-run` only chooses.
     """
     from longtail.engine.machine import choose as choose_machine
+    from longtail.experiments.jobs import default_folder
     from longtail.records.documents import read_document, write_document
     from longtail.records.kinds import CHOICE, read_recipe
     from longtail.runs import train

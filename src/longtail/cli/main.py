@@ -27,7 +27,6 @@ from longtail.cli.reproduce import reproduce
 from longtail.cli.serve import serve
 from longtail.cli.sweep import sweep
 from longtail.errors import LongtailError, explained
-from longtail.experiments.jobs import default_folder
 from longtail.recipes import RECIPES
 from longtail.recipes.signatures import Recipe, read
 from longtail.records.layout import RunFolder
@@ -175,6 +174,7 @@ app.command("inspect")(inspect)
 
 
 def _train(recipe: Recipe, values: dict[str, Any]) -> None:
+    from longtail.experiments.jobs import default_folder
     from longtail.runs import train
 
     shared = {name: values[name] for name in flags.SHARED}
