@@ -15,8 +15,9 @@ import pytest
 
 from longtail.data.names import KNOWN
 from longtail.deprecated import current_keywords
+from longtail.errors import LongtailError
 from longtail.nn.networks import NETWORKS
-from longtail.recipes.published import Published, match, published, smokes, train_images
+from longtail.recipes.published import Published, match, merged, published, smokes, train_images
 from longtail.recipes.signatures import read
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -82,9 +83,7 @@ def test_a_row_can_be_asked_for(own: Published) -> None:
     assert (own.data, own.imbalance) in IMAGES
     assert own.source
     assert own.band
-    assert own.smoke in SMOKES or (
-        own.smoke is None and (own.data == "digits-lt" or own.recipe == "deit3")
-    )
+    assert own.smoke is None or own.smoke in SMOKES
     assert own.low < own.value < own.high, "a value lies in its own band"
     network = keywords["network"]
     if network.startswith("timm:"):
@@ -93,6 +92,19 @@ def test_a_row_can_be_asked_for(own: Published) -> None:
         assert timm.is_model(network.removeprefix("timm:"))
     else:
         assert network in NETWORKS
+
+
+def test_files_share_their_tables_and_no_name() -> None:
+    one = {"settings": {"a": {"x": 1}}, "images": [{"data": "d", "images": 1}]}
+    two = {"settings": {"b": {"x": 2}}, "rows": {"r": {}}, "images": [{"data": "e", "images": 2}]}
+    content = merged({"one.toml": one, "two.toml": two})
+    assert content["settings"] == {"a": {"x": 1}, "b": {"x": 2}}
+    assert [entry["data"] for entry in content["images"]] == ["d", "e"]
+    assert content["smokes"] == {}
+    with pytest.raises(LongtailError, match=r"settings.a is in one.toml and in two.toml"):
+        merged({"one.toml": one, "two.toml": {"settings": {"a": {}}}})
+    with pytest.raises(LongtailError, match=r"unknown table of one.toml 'setings'"):
+        merged({"one.toml": {"setings": {}}})
 
 
 def test_rows_tell_the_differences_of_their_own_recipe() -> None:

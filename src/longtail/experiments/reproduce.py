@@ -101,12 +101,8 @@ def smoke_of(name: str) -> Smoke:
     """The smoke test of a published row."""
     row = row_of(name)
     if row.smoke is None:
-        reason = (
-            f"it is small itself ({row.cost})"
-            if row.data == "digits-lt"
-            else "its recipe learns too slowly for one"
-        )
-        raise LongtailError(f"{name} has no smoke test, because {reason}: remove --smoke")
+        small = f", because it is small itself ({row.cost})" if row.data == "digits-lt" else ""
+        raise LongtailError(f"{name} has no smoke test{small}: remove --smoke")
     return smokes()[row.smoke]
 
 
@@ -205,8 +201,11 @@ def evaluate(
     kind, remarks = describe(row, jobs[0], smoke)
     finished = [job for job in jobs if job.folder not in diverged]
     rows = [read_row(job.folder) for job in finished]
-    values: dict[str, float] = {
-        str(run["seed"]): run["test"][row.metric] for run in rows if run["test"] is not None
+    scores = {str(run["seed"]): run["test"]["scores"] for run in rows if run["test"] is not None}
+    values = {
+        seed: value
+        for seed, of in scores.items()
+        if (value := of.get(row.metric)) is not None  # nothing to measure
     }
     caveats = dict.fromkeys(caveat for run in rows for caveat in run["data"]["caveats"])
     remarks += [f"The data: {caveat}." for caveat in caveats]

@@ -1,6 +1,6 @@
 """Published rows by name: what was published, with which settings, and how near is near enough.
 
-The rows are in `data/published.toml`. Values are fractions here, as in a run's row.
+The rows are in the files of `data/published`. Values are fractions here, as in a run's row.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longtail.deprecated import current_keywords
+from longtail.errors import LongtailError
 from longtail.naming import unknown
 from longtail.recipes.data_files import build, read_toml
 from longtail.recipes.signatures import read
 from longtail.records.row import Row, geometry_of, mirrored
 
-_FILE = Path(__file__).parent / "data" / "published.toml"
+_FOLDER = Path(__file__).parent / "data" / "published"
+_TABLES = ("differs", "settings", "rows", "smokes")
 _SQUARE = ("cifar10-lt", "cifar100-lt", "digits-lt")  # whose images have no geometry to choose
 _POINTS = 1.0  # around the value of a row whose source gives no deviation
 _SMOKE_POINTS = 11.0  # around the value of a smoke
@@ -55,7 +57,7 @@ class Published:
     imbalance: float | None = None
     protocol: Literal["holdout", "paper"] = "paper"
     tta: Literal["none", "flip"] = "none"
-    metric: Literal["top1", "balanced"] = "top1"
+    metric: str = "top1"  # one of the scores of a run
     seeds: tuple[int, ...] = (0, 1, 2)
     cost: str = ""  # as its authors state it
     needs: Mapping[str, str] = field(default_factory=dict)  # keywords that only the user can give
@@ -77,7 +79,7 @@ class Published:
 @cache
 def published() -> dict[str, Published]:
     """Every published row that a recipe can run, by name."""
-    content = read_toml(_FILE)
+    content = _content()
     rows = {}
     for name, entry in content["rows"].items():
         differs = [_named(content, "differs", text, name) for text in entry.get("differs", ())]
@@ -102,7 +104,7 @@ def listed() -> dict[str, dict[str, str]]:
 @cache
 def smokes() -> dict[str, Smoke]:
     """What `longtail reproduce NAME --smoke` runs, by the arm of the plan that measured it."""
-    content = read_toml(_FILE)
+    content = _content()
     return {
         arm: build(
             Smoke,
@@ -116,8 +118,34 @@ def smokes() -> dict[str, Smoke]:
 @cache
 def train_images() -> dict[tuple[str, float | None], int]:
     """Training images by dataset and imbalance, before validation is held out."""
-    entries = read_toml(_FILE)["images"]
+    entries = _content()["images"]
     return {(entry["data"], entry.get("imbalance")): entry["images"] for entry in entries}
+
+
+@cache
+def _content() -> dict[str, Any]:
+    return merged({path.name: read_toml(path) for path in sorted(_FOLDER.glob("*.toml"))})
+
+
+def merged(files: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The tables of several files as those of one; a name that two files define is refused."""
+    content: dict[str, Any] = {"images": []} | {table: {} for table in _TABLES}
+    origin: dict[tuple[str, str], str] = {}
+    for file, tables in files.items():
+        for table, entries in tables.items():
+            if table not in content:
+                raise unknown(f"table of {file}", table, content)
+            if table == "images":
+                content["images"] += entries
+                continue
+            for name in entries:
+                if (table, name) in origin:
+                    raise LongtailError(
+                        f"{table}.{name} is in {origin[table, name]} and in {file}: rename one"
+                    )
+                origin[table, name] = file
+            content[table] |= entries
+    return content
 
 
 def _measured(

@@ -216,11 +216,13 @@ def _published(run: Finished) -> dict[str, Any] | None:
     published = match(run.row)
     if published is None or run.row["test"] is None:
         return None
-    measured = run.row["test"][published.metric]
+    measured = run.row["test"]["scores"].get(published.metric)
+    if measured is None:
+        return None
     where = {"inside": "inside the band", "below": "below the band", "above": "above the band"}[
         published.verdict(measured)
     ]
-    kind = "overall accuracy" if published.metric == "top1" else "balanced accuracy"
+    kind = run.row["labels"][published.metric]["description"]
     return {
         "words": (
             f"This run has {percent(measured)} {kind}; the published number is"
