@@ -15,6 +15,7 @@ from longtail.nn import (
     Classifier,
     Cosine,
     CosineExperts,
+    Embedded,
     Linear,
     build,
     networks,
@@ -274,3 +275,30 @@ def test_a_module_that_is_not_there_is_said() -> None:
         ValueError, match=r"No module named 'not_here'.*Run the command from the folder"
     ):
         build("not_here:network", trust=True)
+
+
+def test_layers_on_a_network_equal_the_same_by_hand() -> None:
+    network = Embedded(build({"name": "vectors", "size": 6}), [5, 4], norm="layer", last="linear")
+    first, norm, _, second = network.layers
+    rows = torch.randn(3, 6)
+    expected = second(torch.relu(norm(first(rows))))
+    assert torch.equal(network(rows), expected)
+    again = build(json.loads(json.dumps(network.spec)))
+    again.load_state_dict(network.state_dict())
+    assert torch.equal(again(rows), expected)
+    assert again.dim == 4
+    assert networks.takes_vectors(again)
+    assert networks.size_of(again.spec) == 6
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"dims": []}, "at least one layer"),
+        ({"dims": [4], "norm": "group"}, "unknown norm 'group'"),
+        ({"dims": [4], "last": "tanh"}, "unknown last layer 'tanh'"),
+    ],
+)
+def test_layers_that_do_not_exist_are_refused(keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build({"name": "embedded", "network": {"name": "vectors", "size": 6}, **keywords})

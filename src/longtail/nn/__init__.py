@@ -19,6 +19,7 @@ from longtail.nn.neck import Streamed as Streamed
 from longtail.nn.networks import NETWORKS as NETWORKS
 from longtail.nn.networks import Adjusted as Adjusted
 from longtail.nn.networks import Classifier as Classifier
+from longtail.nn.networks import Embedded as Embedded
 from longtail.nn.networks import Network as Network
 from longtail.nn.networks import build as build
 from longtail.nn.normalize import Normalize as Normalize

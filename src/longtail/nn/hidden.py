@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from longtail.errors import LongtailError
 from longtail.nn.fast_cnn import FastCNN
-from longtail.nn.networks import Backbone, Classifier, Network
+from longtail.nn.networks import Backbone, Classifier, Embedded, Network
 from longtail.nn.resnet_cifar import CifarResNet
 from longtail.nn.vit import Tokens
 
@@ -31,7 +31,7 @@ def stages(network: Network) -> list[nn.Module]:
     >>> [len(stages(build(name))) for name in ("fast_cnn", "resnet32", "vit_mini")]
     [3, 3, 6]
     """
-    if isinstance(network, Classifier):
+    while isinstance(network, Classifier | Embedded):
         network = network.network
     body: Any = network.body if isinstance(network, Backbone) else network
     if isinstance(body, FastCNN):

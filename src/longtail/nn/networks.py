@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -85,9 +85,68 @@ class Vectors(Network):
         return image
 
 
+class Embedded(Network):
+    """A network followed by fully connected layers.
+
+    Every layer is linear, then `norm`, ReLU and dropout; with `last="linear"` the last one is
+    linear alone.
+
+    Args:
+        network: from images or vectors to features (N, network.dim).
+        dims: the width of each layer.
+        norm: "layer" or "batch" normalisation, or "none".
+        dropout: the probability that a number is set to 0 in training.
+        last: "relu" if the last layer is like the others, or "linear".
+
+    >>> network = Embedded(build({"name": "vectors", "size": 4}), [8, 3], last="linear")
+    >>> network(torch.ones(2, 4)).shape, build(network.spec).dim
+    (torch.Size([2, 3]), 3)
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        dims: Sequence[int],
+        *,
+        norm: Literal["none", "layer", "batch"] = "none",
+        dropout: float = 0.0,
+        last: Literal["relu", "linear"] = "relu",
+    ) -> None:
+        if not dims or min(dims) < 1:
+            raise LongtailError(f"expected the width of at least one layer, got {list(dims)}")
+        spec = {
+            "name": "embedded",
+            "network": network.spec,
+            "dims": list(dims),
+            "norm": norm,
+            "dropout": dropout,
+            "last": last,
+        }
+        super().__init__(spec, dims[-1])
+        self.network = network
+        norms = {"none": nn.Identity, "layer": nn.LayerNorm, "batch": nn.BatchNorm1d}
+        if norm not in norms:
+            raise unknown("norm", norm, norms)
+        if last not in ("relu", "linear"):
+            raise unknown("last layer", last, ("relu", "linear"))
+        layers: list[nn.Module] = []
+        for number, (width, dim) in enumerate(
+            zip([network.dim, *dims[:-1]], dims, strict=True), start=1
+        ):
+            layers.append(nn.Linear(width, dim))
+            if number < len(dims) or last == "relu":
+                layers += [norms[norm](dim)] * (norm != "none")
+                layers += [nn.ReLU(), *[nn.Dropout(dropout)] * (dropout > 0)]
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Features (N, dims[-1])."""
+        return self.layers(self.network(image))  # type: ignore[no-any-return]
+
+
 def takes_vectors(network: nn.Module) -> bool:
     """Whether the input of a network or classifier is feature vectors."""
-    if isinstance(network, Classifier):
+    if isinstance(network, Classifier | Embedded):
         return takes_vectors(network.network)
     return isinstance(network, Vectors)
 
@@ -227,8 +286,9 @@ def build(spec: Mapping[str, Any] | str, *, trust: bool = False) -> Network:
 
     The name is one of `NETWORKS`, "timm:NAME", or "package.module:function" for a custom network:
     `function(size, **keywords)` returns a module from normalised images (N, 3, size, size) to
-    features (N, dim). "vectors" takes features (N, size) instead of images. A "classifier" has
-    specs of its network and head; an "adjusted" one also has a bias and a temperature in its state.
+    features (N, dim). "vectors" takes features (N, size) instead of images. An "embedded" network
+    has the spec of the network before its layers. A "classifier" has specs of its network and head;
+    an "adjusted" one also has a bias and a temperature in its state.
 
     Every network takes `size` (the side of its images), `mean` and `std`. The network's `spec`
     names every keyword, defaults included; it describes the architecture, so `pretrained` is false
@@ -256,6 +316,9 @@ def build(spec: Mapping[str, Any] | str, *, trust: bool = False) -> Network:
             if name == "adjusted"
             else Classifier(network, head, confidence=keywords.get("confidence", "softmax"))
         )
+    if name == "embedded":
+        inner = build(keywords.pop("network"), trust=trust)
+        return Embedded(inner, keywords.pop("dims"), **keywords)
     if name == "vectors":
         return Vectors(int(keywords["size"]))
     if name in NETWORKS:
