@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from longtail.errors import LongtailError
 from longtail.nn import (
     NETWORKS,
     Adjusted,
@@ -17,7 +18,9 @@ from longtail.nn import (
     CosineExperts,
     Embedded,
     Linear,
+    Network,
     build,
+    join,
     networks,
 )
 
@@ -302,3 +305,34 @@ def test_layers_on_a_network_equal_the_same_by_hand() -> None:
 def test_layers_that_do_not_exist_are_refused(keywords: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build({"name": "embedded", "network": {"name": "vectors", "size": 6}, **keywords})
+
+
+def vectors_and_backbone() -> tuple[Network, Network]:
+    backbone = build({"name": "fast_cnn", "size": 8, "width": 8})
+    backbone(torch.rand(4, 3, 8, 8))  # moves the statistics of batch norm
+    hidden = Embedded(build({"name": "vectors", "size": 32}), [5], norm="batch")
+    return Adjusted(hidden, Linear(5, 2), bias=torch.tensor([1.0, 2.0])), backbone.eval()
+
+
+def test_a_joined_network_takes_images_and_features() -> None:
+    classifier, backbone = vectors_and_backbone()
+    joined, image = join(classifier.eval(), backbone), torch.rand(3, 3, 8, 8)
+    expected = classifier(backbone(image))
+    assert torch.equal(joined(image), expected)
+    assert torch.equal(joined(backbone(image)), expected)
+    rebuilt = build(json.loads(json.dumps(joined.spec)))
+    rebuilt.load_state_dict(joined.state_dict())
+    assert torch.equal(rebuilt.eval()(image), expected)
+    assert networks.size_of(joined.spec) == 8
+    assert networks.takes_vectors(classifier)
+    assert not networks.takes_vectors(joined)
+
+
+def test_only_vectors_of_the_right_width_are_joined() -> None:
+    classifier, backbone = vectors_and_backbone()
+    with pytest.raises(LongtailError, match="takes images"):
+        join(backbone, backbone)
+    with pytest.raises(LongtailError, match="computes 16 features, and 32 were expected"):
+        join(classifier, build({"name": "fast_cnn", "size": 8, "width": 4}))
+    with pytest.raises(LongtailError, match="feature vectors"):
+        classifier(torch.rand(2, 3, 8, 8))

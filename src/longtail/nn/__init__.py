@@ -22,4 +22,5 @@ from longtail.nn.networks import Classifier as Classifier
 from longtail.nn.networks import Embedded as Embedded
 from longtail.nn.networks import Network as Network
 from longtail.nn.networks import build as build
+from longtail.nn.networks import join as join
 from longtail.nn.normalize import Normalize as Normalize

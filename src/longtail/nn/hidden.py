@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from longtail.errors import LongtailError
 from longtail.nn.fast_cnn import FastCNN
-from longtail.nn.networks import Backbone, Classifier, Embedded, Network
+from longtail.nn.networks import Backbone, Network, innermost
 from longtail.nn.resnet_cifar import CifarResNet
 from longtail.nn.vit import Tokens
 
@@ -31,9 +31,8 @@ def stages(network: Network) -> list[nn.Module]:
     >>> [len(stages(build(name))) for name in ("fast_cnn", "resnet32", "vit_mini")]
     [3, 3, 6]
     """
-    while isinstance(network, Classifier | Embedded):
-        network = network.network
-    body: Any = network.body if isinstance(network, Backbone) else network
+    inner = innermost(network)
+    body: Any = inner.body if isinstance(inner, Backbone) else inner
     if isinstance(body, FastCNN):
         return list(body.blocks)
     if isinstance(

@@ -68,15 +68,26 @@ class Backbone(Network):
 class Vectors(Network):
     """The identity on feature vectors, for data that has features instead of images.
 
+    With the `backbone` that computed the features it takes images as well: see `join`.
+
     >>> build({"name": "vectors", "size": 4})(torch.ones(2, 4)).shape
     torch.Size([2, 4])
     """
 
-    def __init__(self, size: int) -> None:
-        super().__init__({"name": "vectors", "size": size}, size)
+    def __init__(self, size: int, *, backbone: Network | None = None) -> None:
+        joined = {} if backbone is None else {"backbone": backbone.spec}
+        super().__init__({"name": "vectors", "size": size, **joined}, size)
+        if backbone is not None and backbone.dim != size:
+            raise LongtailError(
+                f"{backbone.spec['name']} computes {backbone.dim} features, and {size} were"
+                " expected: join the network that computed the features"
+            )
+        self.backbone = backbone
 
     def forward(self, image: Tensor) -> Tensor:
         """Features (N, size)."""
+        if self.backbone is not None and image.ndim == 4:
+            return self.backbone(image)  # type: ignore[no-any-return]
         if image.ndim != 2 or image.shape[1] != self.dim:
             raise LongtailError(
                 f"the network 'vectors' expects feature vectors (N, {self.dim}), got"
@@ -144,11 +155,54 @@ class Embedded(Network):
         return self.layers(self.network(image))  # type: ignore[no-any-return]
 
 
-def takes_vectors(network: nn.Module) -> bool:
-    """Whether the input of a network or classifier is feature vectors."""
+def innermost(network: nn.Module) -> nn.Module:
+    """The network that takes the input, inside of classifiers, layers and joined features.
+
+    >>> network = build({"name": "fast_cnn", "size": 8, "width": 8})
+    >>> innermost(Classifier(network, Linear(network.dim, 2))) is network
+    True
+    """
     if isinstance(network, Classifier | Embedded):
-        return takes_vectors(network.network)
-    return isinstance(network, Vectors)
+        return innermost(network.network)
+    if isinstance(network, Vectors) and network.backbone is not None:
+        return innermost(network.backbone)
+    return network
+
+
+def takes_vectors(network: nn.Module) -> bool:
+    """Whether the input of a network or classifier is feature vectors, and never images."""
+    return isinstance(innermost(network), Vectors)
+
+
+def join(network: Network, backbone: Network) -> Network:
+    """A network on feature vectors together with the backbone that computed them.
+
+    It takes images, and still features (N, dim). The result is a copy in eval mode.
+
+    >>> head = Classifier(build({"name": "vectors", "size": 32}), Linear(32, 2))
+    >>> backbone = build({"name": "fast_cnn", "size": 8, "width": 8}).eval()
+    >>> joined, image = join(head, backbone), torch.rand(4, 3, 8, 8)
+    >>> torch.equal(joined(image), head(backbone(image)))
+    True
+    """
+    vectors = innermost(network)
+    if not isinstance(vectors, Vectors):
+        raise LongtailError(
+            f"only a network on feature vectors is joined with a backbone, got"
+            f" {network.spec['name']}, which takes images"
+        )
+    place = next(name for name, module in network.named_modules() if module is vectors)
+    prefix = f"{place}.backbone." if place else "backbone."
+    joined = build(_joined(network.spec, backbone.spec), trust=True)  # both are imported already
+    state = {f"{prefix}{name}": value for name, value in backbone.state_dict().items()}
+    joined.load_state_dict({**network.state_dict(), **state})
+    return joined.eval()
+
+
+def _joined(spec: Mapping[str, Any], backbone: Mapping[str, Any]) -> dict[str, Any]:
+    if spec["name"] == "vectors":
+        return {**spec, "backbone": dict(backbone)}
+    return {**spec, "network": _joined(spec["network"], backbone)}
 
 
 class Classifier(Network):
@@ -275,10 +329,13 @@ def linear_parts(network: Classifier) -> list[tuple[Tensor, Tensor]]:
 def size_of(spec: Mapping[str, Any]) -> int:
     """The image size that a network was built for; for a classifier, that of its backbone.
 
+    For a network on feature vectors it is their number, or the image size of the joined backbone.
+
     >>> size_of({"name": "classifier", "network": {"name": "resnet32", "size": 32}})
     32
     """
-    return int(spec["size"]) if "size" in spec else size_of(spec["network"])
+    inner = spec.get("backbone", spec.get("network"))
+    return int(spec["size"]) if inner is None else size_of(inner)
 
 
 def build(spec: Mapping[str, Any] | str, *, trust: bool = False) -> Network:
@@ -286,9 +343,10 @@ def build(spec: Mapping[str, Any] | str, *, trust: bool = False) -> Network:
 
     The name is one of `NETWORKS`, "timm:NAME", or "package.module:function" for a custom network:
     `function(size, **keywords)` returns a module from normalised images (N, 3, size, size) to
-    features (N, dim). "vectors" takes features (N, size) instead of images. An "embedded" network
-    has the spec of the network before its layers. A "classifier" has specs of its network and head;
-    an "adjusted" one also has a bias and a temperature in its state.
+    features (N, dim). "vectors" takes features (N, size) instead of images, and images as well if
+    it has the spec of a backbone. An "embedded" network has the spec of the network before its
+    layers. A "classifier" has specs of its network and head; an "adjusted" one also has a bias and
+    a temperature in its state.
 
     Every network takes `size` (the side of its images), `mean` and `std`. The network's `spec`
     names every keyword, defaults included; it describes the architecture, so `pretrained` is false
@@ -320,7 +378,11 @@ def build(spec: Mapping[str, Any] | str, *, trust: bool = False) -> Network:
         inner = build(keywords.pop("network"), trust=trust)
         return Embedded(inner, keywords.pop("dims"), **keywords)
     if name == "vectors":
-        return Vectors(int(keywords["size"]))
+        backbone = keywords.get("backbone")
+        return Vectors(
+            int(keywords["size"]),
+            backbone=None if backbone is None else build(backbone, trust=trust),
+        )
     if name in NETWORKS:
         builder, defaults = NETWORKS[name], DEFAULTS
     elif name.startswith("timm:"):
