@@ -4,6 +4,10 @@ from __future__ import annotations
 
 KNOWN: dict[str, str] = {
     "digits-lt": "a long-tailed subset of 1,797 real 8x8 digits (part of the package)",
+    "shapes-lt": "a long-tailed set of ten procedural shapes (32x32, made in memory)",
+    "shapes-domains": "six shapes in four styles, for domain generalisation (made in memory)",
+    "shapes-pairs": "pairs of a texture and a shape, some of them unseen (made in memory)",
+    "shapes-attributes": "classes described by attributes, some of them unseen (made in memory)",
     "cifar10-lt": "the conventional long-tailed subset of CIFAR-10 (32x32, 10 classes)",
     "cifar100-lt": "the conventional long-tailed subset of CIFAR-100 (32x32, 100 classes)",
     "cifar10": "all of CIFAR-10, balanced",

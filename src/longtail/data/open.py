@@ -24,6 +24,7 @@ from longtail.data.readers.folders import folder
 from longtail.data.readers.functions import from_function, is_function
 from longtail.data.readers.lists import image_list, published
 from longtail.data.readers.parquet import parquet, parquet_files
+from longtail.data.readers.shapes import SHAPES_DATA, shapes_lt
 from longtail.data.request import LIST_SUFFIXES, DataRequest, Protocol, data_flags
 from longtail.data.source import Rows, Source, several
 from longtail.data.splits import (
@@ -181,16 +182,21 @@ def find(request: DataRequest | str, *, least: int = 2) -> Source:
     name, imbalance, profile = request.source, request.imbalance, request.profile
     if (imbalance is not None or profile != "exp") and name not in (
         "digits-lt",
+        "shapes-lt",
         "cifar10-lt",
         "cifar100-lt",
     ):
         raise LongtailError(
-            "--imbalance and --profile apply only to digits-lt, cifar10-lt and cifar100-lt: remove"
-            f" them for {name}."
+            "--imbalance and --profile apply only to digits-lt, shapes-lt, cifar10-lt and"
+            f" cifar100-lt: remove them for {name}."
         )
     root = None if request.root is None else Path(request.root)
     if name == "digits-lt":
         return digits(imbalance=imbalance, profile=profile)
+    if name == "shapes-lt":
+        return shapes_lt(imbalance=imbalance, profile=profile)
+    if name in SHAPES_DATA:
+        return SHAPES_DATA[name]()
     if name.startswith("cifar") and name in KNOWN:
         return cifar(name, root=root, imbalance=imbalance, profile=profile)
     if name in KNOWN:
