@@ -4,11 +4,14 @@ import torch
 from longtail.nn import (
     HEADS,
     Classifier,
+    ClassVectors,
+    Comparator,
     Cosine,
     CosineExperts,
     Head,
     Linear,
     TokenHeads,
+    VectorHead,
     build,
     build_head,
 )
@@ -46,13 +49,14 @@ def test_experts_that_are_none_are_refused() -> None:
 
 @pytest.mark.parametrize("name", HEADS)
 def test_a_head_comes_back_from_its_spec(name: str) -> None:
-    head = build_head({"name": name, "dim": 12, "classes": 3, "scale": 0.5})
+    more = {"class_vectors": {"width": 4}, "comparator": {"width": 4, "hidden": 8}}.get(name, {})
+    head = build_head({"name": name, "dim": 12, "classes": 3, "scale": 0.5, **more})
     assert build_head(head.spec).spec == head.spec
 
 
 def test_unknown_heads_are_refused() -> None:
     with pytest.raises(
-        ValueError, match=r"unknown head 'cosin': did you mean cosine.*Known: cosine, .*linear"
+        ValueError, match=r"unknown head 'cosin': did you mean cosine.*Known: .*cosine, .*linear"
     ):
         build_head({"name": "cosin"})
 
@@ -100,3 +104,41 @@ def test_cosines_are_not_rounded_under_autocast() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         rounded = head(features)
     assert torch.equal(rounded, head(features))
+
+
+def test_class_vectors_are_compared_after_a_projection() -> None:
+    features, vectors = torch.randn(5, 4), torch.randn(3, 6)
+    head = ClassVectors(4, 3, width=6, scale=2.0).with_vectors(vectors)
+    assert isinstance(head, ClassVectors)
+    rows = vectors @ head.project.weight.T
+    assert torch.allclose(head(features), 2 * features @ rows.T, atol=1e-6)
+    cosine = ClassVectors(4, 3, width=6, scale=2.0, cosine=True, bias=True).with_vectors(vectors)
+    assert isinstance(cosine, ClassVectors)
+    rows = vectors @ cosine.project.weight.T + cosine.project.bias
+    slow = [[2 * float(f @ w / (f.norm() * w.norm())) for w in rows.detach()] for f in features]
+    assert torch.allclose(cosine(features), torch.tensor(slow), atol=1e-6)
+
+
+def test_a_comparator_is_a_network_on_the_concatenation_of_features_and_vector() -> None:
+    features, vectors = torch.randn(5, 4), torch.randn(3, 6)
+    head = Comparator(4, 3, width=6, hidden=8, scale=10.0).with_vectors(vectors)
+    assert isinstance(head, Comparator)
+    first = torch.cat([head.features.weight, head.project.weight], 1)
+    for row, logits in zip(features, head(features), strict=True):
+        for vector, logit in zip(vectors, logits, strict=True):
+            hidden = first @ torch.cat([row, vector]) + head.features.bias
+            hidden = torch.where(hidden > 0, hidden, 0.2 * hidden)
+            slow = 10 * (head.output.weight @ hidden + head.output.bias)
+            assert torch.allclose(logit, slow, atol=1e-5)
+
+
+@pytest.mark.parametrize("head", [ClassVectors(4, 3, width=6), Comparator(4, 3, width=6, hidden=8)])
+def test_classes_are_added_without_changing_the_others(head: VectorHead) -> None:
+    features = torch.randn(5, 4)
+    head = head.with_vectors(torch.randn(3, 6))
+    more = head.add_classes(torch.randn(2, 6))
+    assert more(features).shape == (5, 5)
+    assert torch.allclose(more(features)[:, :3], head(features))
+    assert build_head(more.spec).spec == more.spec
+    with pytest.raises(ValueError, match=r"expected class vectors \(classes, 6\), got \(2, 5\)"):
+        head.with_vectors(torch.randn(2, 5))

@@ -3,11 +3,14 @@
 from longtail.nn.batchformer import BatchFormer as BatchFormer
 from longtail.nn.batchformer import Streams as Streams
 from longtail.nn.heads import HEADS as HEADS
+from longtail.nn.heads import ClassVectors as ClassVectors
+from longtail.nn.heads import Comparator as Comparator
 from longtail.nn.heads import Cosine as Cosine
 from longtail.nn.heads import CosineExperts as CosineExperts
 from longtail.nn.heads import Head as Head
 from longtail.nn.heads import Linear as Linear
 from longtail.nn.heads import TokenHeads as TokenHeads
+from longtail.nn.heads import VectorHead as VectorHead
 from longtail.nn.heads import build_head as build_head
 from longtail.nn.memory import Frozen as Frozen
 from longtail.nn.memory import Queue as Queue

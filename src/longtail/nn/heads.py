@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -161,13 +162,117 @@ class TokenHeads(nn.Module):
         return torch.stack([*self.named(features).values()]).mean(0)
 
 
-Head = Linear | Cosine | CosineExperts | TokenHeads
+class VectorHead(nn.Module, ABC):
+    """A head that computes a class's logit from a vector that describes the class.
+
+    So classes can be added without training (`add_classes`). The vectors (classes, width) are in
+    its state; a new head has zeros, which training replaces by those of the data.
+    """
+
+    vectors: Tensor
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.spec = dict(spec)
+        self.register_buffer("vectors", torch.zeros(spec["classes"], spec["width"]))
+
+    @abstractmethod
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits (N, classes)."""
+
+    def with_vectors(self, vectors: Tensor) -> VectorHead:
+        """A head with the same weights for other classes, which these vectors describe."""
+        if vectors.ndim != 2 or vectors.shape[1] != self.spec["width"]:
+            raise LongtailError(
+                f"expected class vectors (classes, {self.spec['width']}), got"
+                f" {tuple(vectors.shape)}"
+            )
+        head = build_head({**self.spec, "classes": len(vectors)})
+        assert isinstance(head, VectorHead)
+        head.load_state_dict({**self.state_dict(), "vectors": vectors})
+        return head.to(self.vectors.device).train(self.training)
+
+    def add_classes(self, vectors: Tensor) -> VectorHead:
+        """A head with the same weights for its classes and those of the vectors (N, width)."""
+        return self.with_vectors(torch.cat([self.vectors, vectors.to(self.vectors)]))
+
+
+class ClassVectors(VectorHead):
+    """The product of the features with a linear projection of each class's vector.
+
+    With `cosine` both are normalised, as in CompCos; without, it is the bilinear compatibility of
+    ESZSL, DeViSE and others. `scale` multiplies the logits.
+
+    >>> head = ClassVectors(4, 3, width=5)
+    >>> more = head.add_classes(torch.ones(2, 5))
+    >>> features = torch.randn(2, 4)
+    >>> torch.equal(more(features)[:, :3], head(features)), more(features).shape
+    (True, torch.Size([2, 5]))
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        classes: int,
+        *,
+        width: int,
+        cosine: bool = False,
+        bias: bool = False,
+        scale: float = 1.0,
+    ) -> None:
+        spec = {"dim": dim, "classes": classes, "width": width, "cosine": cosine, "bias": bias}
+        super().__init__({"name": "class_vectors", **spec, "scale": scale})
+        self.project = nn.Linear(width, dim, bias=bias)
+        self.cosine, self.scale = cosine, scale
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits (N, classes)."""
+        with torch.autocast(features.device.type, enabled=False):  # rounding is scaled too
+            rows, features = self.project(self.vectors), features.to(self.vectors.dtype)
+            if self.cosine:
+                rows, features = F.normalize(rows, dim=1), F.normalize(features, dim=1)
+            return self.scale * F.linear(features, rows)
+
+
+class Comparator(VectorHead):
+    """A network of two layers that compares features with each class's vector (CE-GZSL).
+
+    The logit of class c is F([h, a_c]) = w2 . LeakyReLU(W1 [h, a_c] + b1) + b2, times `scale`. W1
+    is split into a part for h and one for a_c: all classes together cost little more than one.
+
+    >>> Comparator(4, 3, width=5, hidden=8)(torch.randn(2, 4)).shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(
+        self, dim: int, classes: int, *, width: int, hidden: int, scale: float = 1.0
+    ) -> None:
+        spec = {"dim": dim, "classes": classes, "width": width, "hidden": hidden, "scale": scale}
+        super().__init__({"name": "comparator", **spec})
+        self.features = nn.Linear(dim, hidden)
+        self.project = nn.Linear(width, hidden, bias=False)
+        self.output = nn.Linear(hidden, 1)
+        self.scale = scale
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits (N, classes)."""
+        return self.scale * self.compare(features, self.vectors)
+
+    def compare(self, features: Tensor, vectors: Tensor) -> Tensor:
+        """Scores (N, classes) of features (N, dim) with any class vectors, without `scale`."""
+        both = self.features(features)[:, None] + self.project(vectors)[None]
+        return self.output(F.leaky_relu(both, 0.2)).squeeze(2)  # type: ignore[no-any-return]
+
+
+Head = Linear | Cosine | CosineExperts | TokenHeads | ClassVectors | Comparator
 
 HEADS: dict[str, Callable[..., Head]] = {
     "linear": Linear,
     "cosine": Cosine,
     "cosine_experts": CosineExperts,
     "token_heads": TokenHeads,
+    "class_vectors": ClassVectors,
+    "comparator": Comparator,
 }
 
 
