@@ -224,6 +224,26 @@ def test_at_once_means_one_thread_each() -> None:
     assert job.flags["threads"] == 1
 
 
+def test_all_test_domains(tmp_path: Path) -> None:
+    lines = [f"{n}.png,{n % 2},{'abc'[n % 3]}" for n in range(12)]
+    for n in range(12):
+        (tmp_path / f"{n}.png").touch()
+    (tmp_path / "list.csv").write_text("\n".join(["path,label,domain", *lines]))
+    values: dict[str, Any] = {"recipes": "cross_entropy", "data": str(tmp_path / "list.csv")}
+    values["grid"] = {"test_domain": "all"}
+    assert [job.flags["test_domain"] for job in plan(**values)] == ["a", "b", "c"]
+    assert describe(**values).swept_flags == ["test_domain"]
+    some = plan(**values, train_domain="a")
+    assert [(job.flags["test_domain"], job.flags["train_domain"]) for job in some] == [
+        ("b", "a"),
+        ("c", "a"),
+    ]
+    values["grid"] = {"test_domain": "c", "train_domain": "a,b;a"}
+    assert [job.flags["train_domain"] for job in plan(**values)] == ["a,b", "a"]
+    with pytest.raises(ValueError, match="--test-domain needs data with domains"):
+        plan(recipes="cross_entropy", data="digits-lt", grid={"test_domain": "all"})
+
+
 @pytest.mark.parametrize("name", named_sweeps())
 def test_named_sweeps_can_be_planned(name: str) -> None:
     assert plan(name=name)

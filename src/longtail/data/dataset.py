@@ -79,6 +79,7 @@ class Dataset:
     """Arrays with one row per class; with them, a class may have no training images."""
     scorer: Scorer | None = None  # for data with a scorer of its own
     scoring: str | None = None  # the score requested as the headline; None: the scorer's default
+    test_domain: str | None = None  # the test images are of this domain, training of others
 
     @property
     def has_vectors(self) -> bool:

@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from longtail import processes
 from longtail.data.dataset import Dataset, Split
+from longtail.data.domains import leave_domain_out, with_domain_names
 from longtail.data.images.reading import read
 from longtail.data.names import KNOWN
 from longtail.data.readers.cifar import cifar
 from longtail.data.readers.digits import digits
+from longtail.data.readers.domains import domains as domains_in
 from longtail.data.readers.features import features
 from longtail.data.readers.folders import folder
 from longtail.data.readers.functions import from_function, is_function
@@ -85,7 +87,8 @@ def open_data(source: str | Path, *, size: int | None = None, **flags: Any) -> D
     With the protocol `holdout`, a source without a validation set gets one from training: a tenth
     of each class, and at least one image of a class with five or more. With `paper`, all training
     images are used for training. With either, a source without a test set gets one first: a fifth
-    of each class. The choice depends on `split_seed` only.
+    of each class. The choice depends on `split_seed` only. With `test_domain`, the test set is all
+    images of that domain, and validation is a fifth of each class and training domain.
 
     Args:
         source: A name, a path or "package.module:function".
@@ -176,9 +179,24 @@ def open_for_evaluation(
 def find(request: DataRequest | str, *, least: int = 2) -> Source:
     """Find the requested data, or a name or path, and list its files without reading them.
 
-    A folder must have at least `least` classes.
+    A folder must have at least `least` classes. With a test domain, that domain is the test split
+    and the training domains are the others.
     """
     request = request if isinstance(request, DataRequest) else DataRequest(request)
+    source = _find(request, least=least)
+    if request.test_domain is None:
+        return source
+    return leave_domain_out(source, request.test_domain, train=request.train_domains)
+
+
+def domain_names(request: DataRequest) -> tuple[str, ...]:
+    """The domains of the requested data, of which its `test_domain` may be none."""
+    source = _find(replace(request, test_domain="any", train_domain=None))
+    return with_domain_names(source).categories["domain"]
+
+
+def _find(request: DataRequest, *, least: int = 2) -> Source:
+    """Find the requested data; with a test domain, the folders of a folder are its domains."""
     name, imbalance, profile = request.source, request.imbalance, request.profile
     if (imbalance is not None or profile != "exp") and name not in (
         "digits-lt",
@@ -221,11 +239,14 @@ def find(request: DataRequest | str, *, least: int = 2) -> Source:
             " files, but no such path exists"
         )
         raise unknown("dataset", name, KNOWN, more=more)
+    shards = parquet_files(path)
+    if request.test_domain is not None and not shards:
+        return domains_in(path, root=root)
     if root is not None:
         raise LongtailError(
             f"--root applies only to a known name or a list: remove it for the folder {path}."
         )
-    return parquet(path) if parquet_files(path) else folder(path, least=least)
+    return parquet(path) if shards else folder(path, least=least)
 
 
 def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int = 0) -> Dataset:
@@ -241,8 +262,9 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
             train, classes, share=5, seed=split_seed, purpose="test", domains=domains
         )
     if val is None and protocol == "holdout":
+        share = 10 if source.test_domain is None else 5  # a fifth, as for domains in the field
         train, val = hold_out(
-            train, classes, share=10, seed=split_seed, purpose="val", domains=domains
+            train, classes, share=share, seed=split_seed, purpose="val", domains=domains
         )
     if val is None:
         val = train.take(np.arange(0))
@@ -291,6 +313,7 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
             name: torch.from_numpy(values) for name, values in source.class_attributes.items()
         },
         scorer=source.scorer,
+        test_domain=source.test_domain,
     )
 
 

@@ -27,6 +27,8 @@ to the same length.
 """
 LIST_SUFFIXES = (".txt", ".csv")
 """Suffixes of lists, whose image paths are relative to `root`."""
+COMMA_FLAGS = frozenset({"train_domain"})
+"""Data flags with commas in one value; the values of a sweep are then separated by semicolons."""
 OnBadImage = Literal["refuse", "skip"]
 Profile = Literal["exp", "step", "pareto"]
 Protocol = Literal["holdout", "paper"]
@@ -66,6 +68,12 @@ class DataRequest:
     scoring: Annotated[
         str | None, "The score that ranks runs, for data that can be scored in several ways."
     ] = None
+    test_domain: Annotated[
+        str | None, "Test on all images of this domain, and train on the other domains."
+    ] = None
+    train_domain: Annotated[
+        str | None, "Train on these domains only, separated by commas; needs --test-domain."
+    ] = None
 
     def __post_init__(self) -> None:
         for name, kind in data_types().items():
@@ -75,6 +83,14 @@ class DataRequest:
                 raise LongtailError(f"expected --{_dashed(name)} {names}, got {value!r}.")
         if self.split_seed < 0:
             raise LongtailError(f"--split-seed must be 0 or more, got {self.split_seed}.")
+        if self.train_domain is not None and self.test_domain is None:
+            raise LongtailError("--train-domain needs --test-domain: name the domain to test on.")
+
+    @property
+    def train_domains(self) -> tuple[str, ...]:
+        """The domains of `train_domain`; empty: all but the test domain."""
+        words = (self.train_domain or "").split(",")
+        return tuple(word.strip() for word in words if word.strip())
 
     @classmethod
     def from_flags(cls, source: str | Path, flags: Mapping[str, Any]) -> Self:
@@ -102,7 +118,8 @@ class DataRequest:
 
         For a folder or a file of images, which has no root, `root` is its new path.
         """
-        if self.source in KNOWN or Path(self.source).suffix.lower() in LIST_SUFFIXES:
+        listed = Path(self.source).suffix.lower() in LIST_SUFFIXES or self.root is not None
+        if self.source in KNOWN or listed:
             return replace(self, root=str(root))
         return replace(self, source=str(root), root=None)
 

@@ -47,6 +47,20 @@ class Rows:
             {name: values[rows] for name, values in self.columns.items()},
         )
 
+    def join(self, other: Rows) -> Rows:
+        """Return these rows followed by others with the same columns, before images are read."""
+        columns = {
+            name: np.concatenate([values, other.columns[name]])
+            for name, values in self.columns.items()
+        }
+        return Rows(
+            self.inputs.join(other.inputs),
+            np.concatenate([self.target, other.target]),
+            self.ids + other.ids,
+            self.digests + other.digests,
+            columns,
+        )
+
 
 @dataclass(frozen=True)
 class Source:
@@ -66,6 +80,7 @@ class Source:
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # see `Dataset`
     class_attributes: Columns = field(default_factory=dict)  # see `Dataset`
     scorer: Scorer | None = None  # see `Dataset`
+    test_domain: str | None = None  # see `Dataset`
 
 
 def split_named(word: str) -> str | None:

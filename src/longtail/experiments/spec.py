@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from longtail.data.request import data_flags, parse_field
+from longtail.data.request import COMMA_FLAGS, data_flags, parse_field
 from longtail.errors import LongtailError
 from longtail.naming import unknown
 from longtail.recipes.data_files import build, read_toml
@@ -102,7 +102,7 @@ class Sweep:
     @property
     def swept_flags(self) -> list[str]:
         """The data flags that have more than one value."""
-        flags = {name: _listed(self.grid[name]) for name in self.grid if name in data_flags()}
+        flags = {name: _listed(self.grid[name], name) for name in self.grid if name in data_flags()}
         together = [name for settings in self.zip for name in settings if name in data_flags()]
         return [
             *(name for name, values in flags.items() if len(values) > 1),
@@ -277,7 +277,7 @@ def _combinations(
 
 def _used_prerequisites(sweep: Sweep) -> list[str]:
     """The prerequisites that some value refers to."""
-    values = [value for given in sweep.grid.values() for value in _listed(given)]
+    values = [value for name, given in sweep.grid.items() for value in _listed(given, name)]
     values += [
         value
         for together in sweep.zip
@@ -331,17 +331,17 @@ def _addressed(recipe: str) -> dict[str, str]:
     return names | ({name: name for name in _ENCODER} if recipe == "masked_autoencoder" else {})
 
 
-def _listed(given: Any) -> Sequence[Any]:
+def _listed(given: Any, name: str) -> Sequence[Any]:
     """The values of a grid entry: text is split at commas, one value becomes a list."""
     if isinstance(given, str):
-        return given.split(",")
+        return given.split(";" if name in COMMA_FLAGS else ",")
     return given if isinstance(given, Sequence) else [given]
 
 
 def _values(recipe: Recipe, name: str, given: Any) -> list[Any]:
     """The values of a keyword or data flag in a grid."""
     many = name not in data_flags() and recipe.parameter(name).many
-    parts = given.split(";") if isinstance(given, str) and many else _listed(given)
+    parts = given.split(";") if isinstance(given, str) and many else _listed(given, name)
     return [parse_setting(recipe, name, part) for part in parts]
 
 

@@ -51,6 +51,7 @@ def sweep(
         seeds: Seeds of every combination; by default 0.
         grid: Keyword of the recipes or data flag -> values, in every combination, such as
             `{"tau": [0.5, 1.0], "imbalance": [10, 100]}`. Text is parsed as on the command line.
+            `{"test_domain": "all"}` leaves each domain of the data out once.
         out: The folder of the runs; by default runs/NAME or runs/sweep-DATA.
         jobs: Number of parallel runs, each a process with one thread unless `threads` is given.
         progress: Receives messages; printed by default.
@@ -119,12 +120,25 @@ def describe(
     for flag in flags:
         if flag in (grid or {}):
             raise LongtailError(f"{flag} is given as a flag and in --set: remove one of them")
-    return replace(
+    plan = replace(
         plan,
         seeds=check_seeds(seeds) if seeds else plan.seeds,
         grid={**plan.grid, **(grid or {})},
         flags={**plan.flags, **flags},
     )
+    if plan.grid.get("test_domain") in ("all", ["all"], ("all",)):
+        return replace(plan, grid={**plan.grid, "test_domain": _test_domains(plan)})
+    return plan
+
+
+def _test_domains(plan: Sweep) -> list[str]:
+    """All domains of the data, each of which is left out once; not those that are trained on."""
+    from longtail.data.open import domain_names
+    from longtail.data.request import DataRequest
+
+    fixed = {"root": plan.grid.get("root"), **plan.flags, "test_domain": "all"}
+    request = DataRequest.from_flags(plan.data, fixed)
+    return [name for name in domain_names(request) if name not in request.train_domains]
 
 
 def plan_jobs(plan: Sweep, folder: Path, *, at_once: int = 1) -> list[Job]:

@@ -166,6 +166,8 @@ class Data(TypedDict):
     protocol: str  # "holdout" | "paper"
     imbalance: NotRequired[float | None]
     scoring: NotRequired[str | None]  # the score that was requested as the headline
+    test_domain: NotRequired[str | None]  # the test images are those of this domain
+    train_domain: NotRequired[str | None]  # the domains of training, where some were left out
     mirror: NotRequired[bool]  # whether training mirrored images
     geometry: NotRequired[str]  # how images became squares: "pad" | "crop" | "stretch"
     classes: int

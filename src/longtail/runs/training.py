@@ -80,6 +80,8 @@ def train(
     mirror: bool | None = None,
     geometry: Geometry | None = None,
     scoring: str | None = None,
+    test_domain: str | None = None,
+    train_domain: str | None = None,
     seed: int = 0,
     view_seed: int | None = None,
     tta: Tta = "none",
@@ -114,6 +116,8 @@ def train(
         mirror: Whether a mirrored image still is of its class; as the data has it, unless given.
         geometry: How images become squares; as the data has it, unless given.
         scoring: The score that ranks; the usual one of the data, unless given.
+        test_domain: All images of this domain are the test set; the other domains are trained on.
+        train_domain: The domains to train on, separated by commas; all others, unless given.
         seed: Of weights, batches and views.
         view_seed: Of batches and views alone; `seed`, unless given.
         tta: Test-time averaging of the evaluation.
@@ -158,6 +162,8 @@ def train(
             mirror=mirror,
             geometry=geometry,
             scoring=scoring,
+            test_domain=test_domain,
+            train_domain=train_domain,
         ),
         seed=seed,
         view_seed=seed if view_seed is None else view_seed,
@@ -403,6 +409,8 @@ def _evaluate_and_save(
             "imbalance": config.data.imbalance,
             "mirror": dataset.mirror,
             "scoring": dataset.scoring,
+            "test_domain": config.data.test_domain,
+            "train_domain": config.data.train_domain,
             "geometry": dataset.geometry,
             "classes": len(dataset.classes),
             "train_images": len(dataset.train),

@@ -38,6 +38,10 @@ class ImageStore(ABC):
     def take(self, rows: NDArray[np.int64]) -> Self:
         """Select rows, in the given order."""
 
+    def join(self, other: Self) -> Self:
+        """Return the rows of this store followed by those of another of the same kind."""
+        raise LongtailError(f"{type(self).__name__} cannot be joined: give all rows one split")
+
     def in_memory(self, size: int) -> Tensor | None:
         """All images as uint8 (N, 3, size, size) if they are in memory at this size, else None."""
         return None
@@ -91,6 +95,9 @@ class ArrayImages(ImageStore):
         original = None if self.original is None else self.original.take(rows)
         return ArrayImages(self.pixels[torch.from_numpy(rows)], original)
 
+    def join(self, other: ArrayImages) -> ArrayImages:
+        return ArrayImages(torch.cat([self.pixels, other.pixels]))
+
     def in_memory(self, size: int) -> Tensor | None:
         return self.pixels if self.pixels.shape[-2:] == (size, size) else None
 
@@ -125,6 +132,9 @@ class FileImages(ImageStore):
     def take(self, rows: NDArray[np.int64]) -> FileImages:
         return FileImages(_select(self.paths, rows))
 
+    def join(self, other: FileImages) -> FileImages:
+        return FileImages(self.paths + other.paths)
+
 
 @dataclass(frozen=True)
 class EncodedImages(ImageStore):
@@ -149,6 +159,9 @@ class EncodedImages(ImageStore):
 
     def take(self, rows: NDArray[np.int64]) -> EncodedImages:
         return EncodedImages(_select(self.blobs, rows))
+
+    def join(self, other: EncodedImages) -> EncodedImages:
+        return EncodedImages(self.blobs + other.blobs)
 
 
 @dataclass(frozen=True)
@@ -196,6 +209,9 @@ class VectorRows(ImageStore):
 
     def take(self, rows: NDArray[np.int64]) -> VectorRows:
         return VectorRows(self.rows[torch.from_numpy(rows)])
+
+    def join(self, other: VectorRows) -> VectorRows:
+        return VectorRows(torch.cat([self.rows, other.rows]))
 
     def vectors(self) -> Tensor:
         return self.rows

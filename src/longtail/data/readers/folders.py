@@ -36,7 +36,7 @@ def folder(path: Path, *, least: int = 2) -> Source:
     Images may be in sub-folders of a class folder. The folders are splits instead of classes if
     `train` is among them and all are called train, val (valid, validation) or test.
     """
-    folders = _folders(path)
+    folders = folder_names(path)
     parts, known = {"train": path}, {split_named(name) for name in folders}
     if "train" in known and len(known - {None}) > 1 and None in known:
         not_splits = several(name for name in folders if split_named(name) is None)
@@ -56,7 +56,7 @@ def folder(path: Path, *, least: int = 2) -> Source:
                     " Merge or rename them."
                 )
             parts[split] = path / name
-    names = {split: _folders(place) for split, place in parts.items()}
+    names = {split: folder_names(place) for split, place in parts.items()}
     if not names["train"]:
         raise LongtailError(
             f"{parts['train']}: expected a folder of class folders, got none in it. Put the images"
@@ -68,7 +68,7 @@ def folder(path: Path, *, least: int = 2) -> Source:
     for split, place in parts.items():
         paths, target, empty = [], [], []
         for name in names[split]:
-            images, others = _images(place / name)
+            images, others = class_images(place / name)
             paths += images
             target += [index[name]] * len(images)
             ignored += others
@@ -87,7 +87,7 @@ def folder(path: Path, *, least: int = 2) -> Source:
         entry.name
         for place in parts.values()
         for entry in os.scandir(place)
-        if entry.is_file() and _is_image(entry.name)
+        if entry.is_file() and is_image(entry.name)
     ]
     if len(classes) < least:
         raise LongtailError(
@@ -95,6 +95,11 @@ def folder(path: Path, *, least: int = 2) -> Source:
             f" are inside it, give {path / classes[0]}."
         )
     warnings = []
+    if same := _domain_folders(parts["train"]):
+        warnings.append(
+            f"the folders {several(names['train'])} are the classes, but each has the same folders"
+            f" {several(same)}: if they are domains, pass --test-domain {names['train'][-1]}."
+        )
     if loose:
         warnings.append(
             f"{len(loose):,} images lie beside the class folders and were left out:"
@@ -109,7 +114,19 @@ def folder(path: Path, *, least: int = 2) -> Source:
     return Source(path.resolve().name, classes, splits, natural_groups, warnings=tuple(warnings))
 
 
-def _folders(path: Path) -> list[str]:
+def _domain_folders(path: Path) -> list[str]:
+    """The folders inside, if all folders of `path` have the same: classes of several domains."""
+    places = [path / name for name in folder_names(path)]
+    if all(len(folder_names(place)) == 1 for place in places):  # domain/images/class/image
+        places = [place / folder_names(place)[0] for place in places]
+    inside = [folder_names(place) for place in places]
+    alike = len(places) > 1 and len(inside[0]) > 1 and all(names == inside[0] for names in inside)
+    loose = alike and any(is_image(name) for place in places for name in os.listdir(place))
+    return inside[0] if alike and not loose else []
+
+
+def folder_names(path: Path) -> list[str]:
+    """The visible folders in a folder, sorted."""
     names = sorted(
         entry.name
         for entry in os.scandir(path)
@@ -125,7 +142,8 @@ def _folders(path: Path) -> list[str]:
     return names
 
 
-def _is_image(name: str) -> bool:
+def is_image(name: str) -> bool:
+    """Whether a file is an image by its suffix, and not hidden."""
     return os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith(".")
 
 
@@ -151,12 +169,13 @@ def _links_to_parent(place: str, visited: set[str]) -> bool:
     )
 
 
-def _images(path: Path) -> tuple[list[str], list[str]]:
+def class_images(path: Path) -> tuple[list[str], list[str]]:
+    """The images in a folder and in all folders inside, and the other files there."""
     images: list[str] = []
     others: list[str] = []
     for place, files in walked(path):
         for name in files:
             if name.lower() in IGNORED:
                 continue
-            (images if _is_image(name) else others).append(os.path.join(place, name))
+            (images if is_image(name) else others).append(os.path.join(place, name))
     return images, others

@@ -72,8 +72,8 @@ def image_list(path: Path, *, root: Path | None = None) -> Source:
                     more = _text(sibling)
                 entries += [(file, label, split) for file, label, _ in more]
                 warnings.append(f"the {split} split was read from {sibling.name}.")
-    names = None if path.name == NAMES else _names(path.parent)
-    source = _source(
+    names = None if path.name == NAMES else class_names(path.parent)
+    source = source_of_entries(
         path.stem, entries, names, root or path.parent, where=str(path), warnings=warnings
     )
     return _with_columns(source, entries, cells)
@@ -126,7 +126,7 @@ def published(name: str, *, root: Path | None = None) -> Source:
         (path, label, split) for split, file in lists.items() for path, label, _ in _text(file)
     ]
     names = (
-        _names(root)
+        class_names(root)
         or _named_by_folders(entries, dataset.classes)
         or tuple(map(str, range(dataset.classes)))
     )
@@ -138,7 +138,7 @@ def published(name: str, *, root: Path | None = None) -> Source:
             f"{name} has {dataset.images:,} training images, but {dataset.train} lists {images:,}."
         ]
     )
-    source = _source(name, entries, names, root, where=str(root), warnings=warnings)
+    source = source_of_entries(name, entries, names, root, where=str(root), warnings=warnings)
     return Source(
         source.name,
         source.classes,
@@ -151,7 +151,12 @@ def published(name: str, *, root: Path | None = None) -> Source:
     )
 
 
-def _names(folder: Path) -> tuple[str, ...] | None:
+def read_list(path: Path) -> list[Entry]:
+    """Path, label and split of each image in a .txt or .csv list."""
+    return _csv(path)[0] if path.suffix.lower() == ".csv" else _text(path)
+
+
+def class_names(folder: Path) -> tuple[str, ...] | None:
     """The class names in `classes.txt`, one per line, if the file exists."""
     path = folder / NAMES
     if not path.is_file():
@@ -169,7 +174,7 @@ def _named_by_folders(entries: list[Entry], classes: int) -> tuple[str, ...] | N
     return names if len({*names}) == classes and all(names) else None
 
 
-def _source(
+def source_of_entries(
     name: str,
     entries: list[Entry],
     names: tuple[str, ...] | None,
@@ -178,6 +183,16 @@ def _source(
     where: str,
     warnings: list[str],
 ) -> Source:
+    """Build a source from entries, checking that the listed images exist.
+
+    Args:
+        name: Of the data.
+        entries: Path, label and split of each image.
+        names: Of the classes, for integer labels and as the order of text labels.
+        root: The folder that paths are relative to.
+        where: The list, for error messages.
+        warnings: Of the source.
+    """
     if not any(split == "train" for *_, split in entries):
         raise LongtailError(
             f"{where}: no training image in {len(entries)} lines. A line is `path label`, or"
