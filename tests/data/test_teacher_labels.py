@@ -296,11 +296,87 @@ def test_a_file_has_its_room_before_it_is_written(
     if not reserved:
         monkeypatch.setattr("os.posix_fallocate", refuse)
     store = teacher_labels.LabelFile(tmp_path / "x.bin", epochs=10, draws=100_000, classes=3)
+    store.write(9, torch.arange(4), torch.ones(4, dtype=torch.long))
     status = store.path.stat()
     assert status.st_size == 1_000_000
     assert 512 * status.st_blocks >= 1_000_000, (
         "a write to a hole on a full disk would kill the process"
     )
+
+
+def test_the_file_grows_with_the_epochs(tmp_path: Path) -> None:
+    store = teacher_labels.LabelFile(tmp_path / "x.bin", epochs=10**9, draws=1000, classes=3)
+    assert store.path.stat().st_size == 1000
+    position, target = torch.arange(1000), torch.arange(1000) % 3
+    store.write(2, position, target)
+    assert store.path.stat().st_size == 3000
+    other = teacher_labels.LabelFile(tmp_path / "x.bin", epochs=10**9, draws=1000, classes=3)
+    store.write(4, position, target)
+    labels = other.read(4, position)
+    assert labels is not None
+    assert torch.equal(labels, target), "another process sees epochs that were added later"
+    assert other.read(5, position) is None
+
+
+def test_a_full_disk_leaves_nothing_and_does_not_break_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fill(descriptor: int, offset: int, size: int) -> None:
+        os.ftruncate(descriptor, offset + size - 1)  # as ext4 does: it keeps what it got
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    store = teacher_labels.LabelFile(tmp_path / "x.bin", epochs=9, draws=1000, classes=3)
+    position, target = torch.arange(1000), torch.ones(1000, dtype=torch.long)
+    store.write(0, position, target)
+    monkeypatch.setattr("os.posix_fallocate", fill)
+    for epoch in (1, 2):
+        store.write(epoch, position, target)
+    assert store.path.stat().st_size == 1000
+    assert store.read(0, position) is not None
+    assert store.read(1, position) is None
+    assert capsys.readouterr().err.count("no more labels of the teacher are cached") == 1
+    with pytest.raises(OSError, match="No space left"):
+        teacher_labels.LabelFile(tmp_path / "y.bin", epochs=9, draws=1000, classes=3)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.bin"]
+
+
+def test_the_cache_takes_a_tenth_of_the_free_space(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(teacher_labels, "free_space", lambda folder: 50_000)
+    labelled = teacher_labels.AddTeacherLabels(Brightest())
+
+    def cache(number: int, draws: int) -> Any:
+        return teacher_labels.cached_labels(
+            labelled, {"tenth": number}, epochs=10**9, draws=draws, classes=3
+        )
+
+    assert cache(1, 1000).store.epochs == 5
+    assert "up to 5 kB for the first 5 epochs, 50 kB are free" in capsys.readouterr().err
+    assert cache(2, 6000) is labelled
+    assert "one epoch takes 6 kB, and only 50 kB are free" in capsys.readouterr().err
+    store = teacher_labels.LabelFile(cache(3, 10).store.path, epochs=9, draws=1000, classes=3)
+    monkeypatch.setattr(teacher_labels, "free_space", lambda folder: 5000)
+    store.write(4, torch.arange(4), torch.ones(4, dtype=torch.long))
+    assert "over a tenth of the 5 kB that are free" in capsys.readouterr().err
+
+
+def test_the_folder_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(os.environ["XDG_CACHE_HOME"]) / "longtail" / "labels"
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.iterdir():
+        path.unlink()
+    monkeypatch.setattr(teacher_labels, "LIMIT", 2500)
+    labelled = teacher_labels.AddTeacherLabels(Brightest())
+    names = []
+    for number in range(4):
+        kept: Any = teacher_labels.cached_labels(
+            labelled, {"bounded": number}, epochs=1, draws=1000, classes=3
+        )
+        os.utime(kept.store.path, (number, number))
+        names.append(kept.store.path.stem)
+    assert sorted(path.stem for path in folder.glob("*.bin")) == sorted(names[-2:])
+    assert sorted(path.stem for path in folder.glob("*.json")) == sorted(names[-2:])
 
 
 @dataclass(frozen=True)

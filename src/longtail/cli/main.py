@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from longtail import __version__
 from longtail.cli import auto, flags, tables
+from longtail.cli.cache import cache
 from longtail.cli.compare import compare
 from longtail.cli.export import export
 from longtail.cli.inspect import inspect
@@ -48,7 +49,7 @@ VERBS = (
         "sweep",
         "reproduce",
     ),
-    *("list", "show", "doctor"),
+    *("list", "show", "doctor", "cache"),
 )
 """The subcommands in the order of `longtail --help`."""
 
@@ -331,6 +332,7 @@ app.command("report")(report)
 app.command("predict")(predict)
 app.command("export")(export)
 app.command("serve")(serve)
+app.command("cache")(cache)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ import importlib.metadata
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from hashlib import blake2b
@@ -30,7 +31,10 @@ from longtail.core import BatchTransform, Clock, nothing
 from longtail.data.dataset import Dataset
 from longtail.data.loader import TrainLoader
 from longtail.errors import LongtailError
+from longtail.records.cache import FREE_SHARE, free_space, make_room, size_text, total_size
 from longtail.records.files import cache_folder
+
+LIMIT = 20_000_000_000  # bytes that the labels of all runs may take
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,9 @@ def _without_teacher_image(batch: Mapping[str, Any]) -> dict[str, Any]:
 class LabelFile:
     """A memory-mapped file of labels (epochs, draws), which several processes may use at once.
 
-    A label takes one byte, or two from 255 classes on: zero if unknown, else the class + 1.
+    A label takes one byte, or two from 255 classes on: zero if unknown, else the class + 1. The
+    file grows with the epochs, each time by at most a tenth of the free disk space; if it cannot
+    grow, this warns, and later labels are not stored.
     """
 
     def __init__(self, path: Path, *, epochs: int, draws: int, classes: int) -> None:
@@ -101,24 +107,86 @@ class LabelFile:
                 "expected at least one epoch, one draw and 1 to 65,534 classes, got"
                 f" {epochs}, {draws} and {classes}"
             )
-        kind = np.uint8 if classes < 255 else np.uint16
+        self.path, self.epochs, self.draws, self.classes = path, epochs, draws, classes
+        self._dtype = label_type(classes)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as file:
-            # Creates or completes the file; other processes may have it open
-            _extend(file, epochs * draws * np.dtype(kind).itemsize)
-        self.path, self.classes = path, classes
-        self.known: Any = np.memmap(path, dtype=kind, mode="r+", shape=(epochs, draws))
+        self.is_growing = True
+        self._grow(1)
 
     def read(self, epoch: int, position: Tensor) -> Tensor | None:
         """Return the labels of these positions (N,), or None unless all are known."""
+        if epoch >= len(self.known):
+            with suppress(OSError):  # the file was deleted
+                self._map()  # another process may have written this epoch
+        if epoch >= len(self.known):
+            return None
         stored = self.known[epoch, position.cpu().numpy()].astype(np.int64)
         if not stored.all() or stored.max(initial=0) > self.classes:
             return None
         return torch.from_numpy(stored - 1)
 
     def write(self, epoch: int, position: Tensor, target: Tensor) -> None:
-        """Store the labels of these positions (N,)."""
-        self.known[epoch, position.cpu().numpy()] = target.cpu().numpy() + 1
+        """Store the labels of these positions (N,), if there is disk space for them."""
+        if len(self.known) <= epoch < self.epochs and self.is_growing:
+            try:
+                self._grow(epoch + 1)
+            except OSError as error:
+                self.is_growing = False
+                _warn(f"no more labels of the teacher are cached ({error})")
+        if epoch < len(self.known):
+            self.known[epoch, position.cpu().numpy()] = target.cpu().numpy() + 1
+
+    def _grow(self, epochs: int) -> None:
+        size = epochs * self.draws * self._dtype.itemsize
+        # Nobody else changes the size meanwhile
+        with self.path.open("ab") as file, _exclusive(file):
+            before = os.fstat(file.fileno()).st_size
+            try:
+                if size > before:
+                    self._check_space(size - before)
+                    _extend(file, size)
+            except BaseException:
+                file.truncate(before)
+                if not before:
+                    self.path.unlink(missing_ok=True)
+                raise
+        self._map()
+
+    def _check_space(self, size: int) -> None:
+        free = free_space(self.path.parent)
+        if size > free / FREE_SHARE:
+            raise OSError(
+                f"{self.path} would take {size_text(size)} more, which is over a tenth of the"
+                f" {size_text(free)} that are free"
+            )
+
+    def _map(self) -> None:
+        """Map all complete epochs of the file."""
+        rows = self.path.stat().st_size // (self.draws * self._dtype.itemsize)
+        shape = (min(rows, self.epochs), self.draws)
+        self.known: Any = np.memmap(self.path, dtype=self._dtype, mode="r+", shape=shape)
+
+
+def label_type(classes: int) -> np.dtype[Any]:
+    """The type of a stored label: one byte for up to 254 classes, else two."""
+    return np.dtype(np.uint8 if classes < 255 else np.uint16)
+
+
+@contextmanager
+def _exclusive(file: BinaryIO) -> Iterator[None]:
+    """Keep other processes from changing the size of a file. Windows has no such lock."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with suppress(OSError):  # a file system without locks
+        fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def _extend(file: BinaryIO, size: int) -> None:
@@ -126,22 +194,26 @@ def _extend(file: BinaryIO, size: int) -> None:
 
     Writing to a memory map without disk space would kill the process.
     """
-    missing = size - os.fstat(file.fileno()).st_size
-    if missing > 0:
-        try:
-            os.posix_fallocate(file.fileno(), 0, size)
-        # Not available on this platform or file system, such as an old NFS
-        except (AttributeError, OSError) as error:
-            if isinstance(error, OSError) and error.errno not in (
-                errno.EBADF,
-                errno.EINVAL,
-                errno.EOPNOTSUPP,
-                errno.ENOSYS,
-            ):
-                raise
-            file.write(bytes(missing))
-            file.flush()
-    file.truncate(size)
+    try:
+        os.posix_fallocate(file.fileno(), 0, size)
+        return
+    # Not available on this platform or file system, such as an old NFS
+    except (AttributeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in (
+            errno.EBADF,
+            errno.EINVAL,
+            errno.EOPNOTSUPP,
+            errno.ENOSYS,
+        ):
+            raise
+    zeros = bytes(1 << 20)
+    while (missing := size - os.fstat(file.fileno()).st_size) > 0:
+        file.write(zeros[:missing])
+        file.flush()
+
+
+def _warn(message: str) -> None:
+    print(f"warning: {message}: the teacher runs in every epoch", file=sys.stderr)
 
 
 @dataclass(frozen=True)
@@ -174,7 +246,9 @@ def cached_labels(
 ) -> BatchTransform:
     """Cache a teacher's labels in the file of a key; a JSON file beside it contains the key.
 
-    If the file cannot be written, this warns, and the teacher runs in every epoch.
+    At most a tenth of the free disk space and `LIMIT` bytes are used; labels that were used least
+    recently are deleted. If the file cannot be written, this warns, and the teacher runs in every
+    epoch.
 
     Args:
         labelled: The transform that runs the teacher.
@@ -187,16 +261,32 @@ def cached_labels(
     name = blake2b(text.encode(), digest_size=16).hexdigest()
     try:
         folder = cache_folder() / "labels"
-        store = LabelFile(folder / f"{name}.bin", epochs=epochs, draws=draws, classes=classes)
+        folder.mkdir(parents=True, exist_ok=True)
+        path, free = folder / f"{name}.bin", free_space(folder)
+        epoch_size = draws * label_type(classes).itemsize
+        room = min(free // FREE_SHARE, LIMIT) + total_size([path])
+        fitting = min(epochs, room // epoch_size)
+        if not fitting:
+            raise OSError(
+                f"one epoch takes {size_text(epoch_size)}, and only {size_text(free)} are free"
+            )
+        if processes.rank() == 0:
+            make_room(fitting * epoch_size, LIMIT, keep=path)
+            shown = f"{epochs:,} epochs" if fitting == epochs else f"the first {fitting:,} epochs"
+            print(
+                f"the labels of the teacher are cached in {folder}: up to"
+                f" {size_text(fitting * epoch_size)} for {shown}, {size_text(free)} are free",
+                file=sys.stderr,
+            )
+        store = LabelFile(path, epochs=fitting, draws=draws, classes=classes)
         part = folder / f"{name}.{os.getpid()}.part"
-        part.write_text(text + "\n", encoding="utf-8")
-        part.replace(folder / f"{name}.json")
+        try:
+            part.write_text(text + "\n", encoding="utf-8")
+            part.replace(folder / f"{name}.json")
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:  # no disk space, no permission, no home folder
-        print(
-            f"warning: the teacher's labels cannot be cached ({error}): the teacher runs in every"
-            " epoch",
-            file=sys.stderr,
-        )
+        _warn(f"the teacher's labels cannot be cached ({error})")
         return labelled
     return CachedTeacherLabels(labelled, store)
 
