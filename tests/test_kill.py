@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from longtail.engine.journal import Journal
 from longtail.records.files import read_lines
@@ -80,3 +81,57 @@ def test_killed_twice_and_resumed_with_other_workers_equals_the_uninterrupted_ru
     assert start(tmp_path / "killed", "--workers", "1").wait() == 0
     assert whole.wait() == 0
     assert left_behind(tmp_path / "killed") == left_behind(tmp_path / "whole")
+
+
+HARM = """
+import multiprocessing, os, signal, sys, time
+import torch
+from longtail.cli.main import run
+from longtail.engine import fit
+
+gradient, kind = fit.gradient, sys.argv.pop(1)
+
+def harmed(context, batches, clock):
+    if clock.step == 3:
+        workers = [child.pid for child in multiprocessing.active_children()]
+        print("workers", *workers, flush=True)
+        if kind == "worker":
+            os.kill(workers[0], signal.SIGKILL)
+            time.sleep(20)  # torch raises an error in here
+        if kind == "torch":
+            torch.empty(1 << 60)
+        raise {"memory": MemoryError, "defect": KeyError}[kind]("x")
+    return gradient(context, batches, clock)
+
+fit.gradient = harmed
+run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "message"),
+    [
+        ("worker", 2, "error: a loader worker ended, as workers do if the machine runs out of"),
+        ("memory", 2, "error: not enough memory (x): use a smaller --batch"),
+        ("torch", 2, "error: not enough memory (can't allocate memory"),
+        ("defect", 1, "KeyError: 'x'"),
+    ],
+)
+def test_every_way_out_ends_the_workers(kind: str, code: int, message: str, tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", HARM, kind, *TRAIN, "--workers", "2", "--out", tmp_path / "run"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,  # it waited for its workers for ever
+        check=False,
+    )
+    assert ended.returncode == code
+    assert message in ended.stderr
+    last = ended.stderr.strip().splitlines()[-1]
+    if code == 2:
+        assert "Traceback" not in ended.stderr
+        assert last.endswith("fewer --workers; the same command resumes")
+    workers = ended.stdout.split()[1:]
+    assert len(workers) == 2
+    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class LongtailError(ValueError):
     """An error the caller can fix: a wrong flag, file, shape or combination.
@@ -20,6 +22,34 @@ def explained(error: BaseException) -> tuple[str, int] | None:
     name = type(error).__name__  # by name: importing these classes would import torch
     if name == "Stopped":
         return str(error), 130
+    if reason := _memory_reason(error):
+        return (
+            f"error: {reason}: use a smaller --batch (--accumulate keeps the effective batch) or"
+            " fewer --workers; the same command resumes",
+            2,
+        )
     if isinstance(error, LongtailError | OSError) or name == "NonFinite":
         return f"error: {error}", 2
     return None
+
+
+def _memory_reason(error: BaseException) -> str | None:
+    """Describe a lack of memory or a loader worker that died of it; None for any other error."""
+    first_line = (str(error).strip().splitlines() or [""])[0]
+    if isinstance(error, RuntimeError) and first_line.startswith("DataLoader worker (pid"):
+        kind = "of shared memory" if "bus error" in str(error).lower() else "of memory"
+        return f"a loader worker ended, as workers do if the machine runs out {kind}"
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return f"not enough memory ({error})"
+    if (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and any(words in first_line for words in _MEMORY_WORDS))
+    ):
+        details = first_line.rpartition("DefaultCPUAllocator: ")[2].removeprefix("Caught ")
+        return f"not enough memory ({details})" if details else "not enough memory"
+    return None
+
+
+# What torch says if there is no memory on a CPU, on a GPU and for a shared tensor
+_MEMORY_WORDS = ("DefaultCPUAllocator", "out of memory", "Cannot allocate memory")

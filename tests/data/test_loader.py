@@ -24,6 +24,7 @@ from longtail.data.images.stores import ArrayImages, ImageStore
 from longtail.data.loader import EvalLoader, TrainLoader, load_images
 from longtail.data.samplers import ClassBalanced, Instance, RepeatedAugmentation, Sampler
 from longtail.data.views import CenterCrop, CropFlip, TwoViews, View
+from longtail.errors import LongtailError
 
 ROWS, SIZE = 43, 8
 PIXELS = torch.randint(
@@ -256,6 +257,19 @@ def test_workers_leave_signals_to_their_parent() -> None:
     for worker in multiprocessing.active_children():
         os.kill(worker.pid or 0, signal.SIGTERM)
     assert all_same([first, *batches], TrainLoader(STREAM, view=VIEWS[2], batch=4, seed=0).epoch(0))
+
+
+class Unreadable(Streamed):
+    def image(self, index: int) -> Image.Image:
+        raise LongtailError("image 7 cannot be read: remove it")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_in_a_worker_keeps_its_message(workers: int) -> None:
+    split = Split(Unreadable(PIXELS), TARGET, STREAM.ids)
+    loader = TrainLoader(split, view=VIEWS[2], batch=4, seed=0, workers=workers)
+    with pytest.raises(LongtailError, match=r"^image 7 cannot be read: remove it$"):
+        next(loader.epoch(0))
 
 
 def test_pictures_and_labels_that_do_not_fit_are_refused() -> None:

@@ -7,10 +7,13 @@ Processes take contiguous shares of each batch.
 
 from __future__ import annotations
 
+import atexit
+import multiprocessing
+import multiprocessing.process
 import random
 import signal
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, cast, overload
 
@@ -133,17 +136,62 @@ class _Epoch(TorchDataset[dict[str, Tensor]]):
         """Yield batches as floats; workers are unused if making a batch is cheaper than sending."""
         source: Any = map(self.__getitem__, numbers)
         if workers and not self.is_vectorized:
-            # Without this generator, a DataLoader samples its base seed from torch's global one
-            source = DataLoader(
-                self,
-                batch_size=None,
-                sampler=numbers,
-                num_workers=workers,
-                generator=torch.Generator(),
-                worker_init_fn=_ignore_signals,
-            )
+            source = _in_workers(self, numbers, workers)
         for batch in source:
             yield {**batch, "image": _to_float(batch["image"])}
+
+
+@dataclass(frozen=True)
+class _ErrorsAsItems(TorchDataset[Any]):
+    """The batches of an epoch, or the error instead of a batch.
+
+    An error that a worker raises would reach the main process with a traceback as its message.
+    """
+
+    epoch: _Epoch
+
+    def __getitem__(self, number: int) -> dict[str, Tensor] | LongtailError | OSError:
+        try:
+            return self.epoch[number]
+        except (LongtailError, OSError) as error:
+            return error
+
+
+def _in_workers(epoch: _Epoch, numbers: range, workers: int) -> Iterator[dict[str, Tensor]]:
+    # Without this generator, a DataLoader samples its base seed from torch's global one
+    loader = DataLoader(
+        _ErrorsAsItems(epoch),
+        batch_size=None,
+        sampler=numbers,
+        num_workers=workers,
+        generator=torch.Generator(),
+        worker_init_fn=_ignore_signals,
+    )
+    others = set(multiprocessing.active_children())
+    batches = iter(loader)
+    children = set(multiprocessing.active_children())
+    _workers.intersection_update(children)
+    _workers.update(children - others)
+    for batch in batches:
+        if isinstance(batch, Exception):
+            raise batch
+        yield batch
+
+
+_workers: set[multiprocessing.process.BaseProcess] = set()  # of all loaders, unless they ended
+
+
+@atexit.register
+def _end_workers() -> None:
+    """End the workers of loaders that an error left open, and those that hang.
+
+    At exit Python sends SIGTERM to its children and waits for them, but workers ignore that signal.
+    """
+    with suppress(ValueError):  # not in the main thread
+        # The handler of torch would report that these workers died
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for worker in _workers:
+        worker.kill()
 
 
 def _positive(**values: int) -> None:
