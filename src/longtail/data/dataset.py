@@ -14,7 +14,7 @@ from torch import Tensor
 from longtail.core import Scorer
 from longtail.data.columns import check_columns
 from longtail.data.images.stores import ImageStore
-from longtail.data.request import Geometry
+from longtail.data.request import Geometry, Pairs
 from longtail.deprecated import renamed_attribute
 from longtail.errors import LongtailError
 from longtail.records.groups import Groups
@@ -77,6 +77,9 @@ class Dataset:
     """The meaning of the integers in a column or in a class attribute."""
     class_attributes: Mapping[str, Tensor] = field(default_factory=dict)
     """Arrays with one row per class; with them, a class may have no training images."""
+    word_vectors: Mapping[str, Tensor] = field(default_factory=dict)
+    """One row for each category of a class attribute, such as "object": its word vector."""
+    pairs: Pairs = "closed"  # which pairs of attribute and object can be predicted
     scorer: Scorer | None = None  # for data with a scorer of its own
     scoring: str | None = None  # the score requested as the headline; None: the scorer's default
     test_domain: str | None = None  # the test images are of this domain, training of others

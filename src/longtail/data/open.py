@@ -18,6 +18,7 @@ from longtail.data.dataset import Dataset, Split
 from longtail.data.domains import leave_domain_out, with_domain_names
 from longtail.data.images.reading import read
 from longtail.data.names import KNOWN
+from longtail.data.pairs import requested_pairs
 from longtail.data.readers.cifar import cifar
 from longtail.data.readers.digits import digits
 from longtail.data.readers.domains import domains as domains_in
@@ -25,6 +26,7 @@ from longtail.data.readers.features import features
 from longtail.data.readers.folders import folder
 from longtail.data.readers.functions import from_function, is_function
 from longtail.data.readers.lists import image_list, published
+from longtail.data.readers.pairs import is_pair_list, pair_folder, pair_list, pair_splits
 from longtail.data.readers.parquet import parquet, parquet_files
 from longtail.data.readers.shapes import SHAPES_DATA, shapes_lt
 from longtail.data.request import LIST_SUFFIXES, DataRequest, Protocol, data_flags
@@ -183,7 +185,7 @@ def find(request: DataRequest | str, *, least: int = 2) -> Source:
     and the training domains are the others.
     """
     request = request if isinstance(request, DataRequest) else DataRequest(request)
-    source = _find(request, least=least)
+    source = requested_pairs(_find(request, least=least), request)
     if request.test_domain is None:
         return source
     return leave_domain_out(source, request.test_domain, train=request.train_domains)
@@ -222,7 +224,8 @@ def _find(request: DataRequest, *, least: int = 2) -> Source:
     path = Path(name).expanduser()
     if path.is_file():
         if path.suffix.lower() in LIST_SUFFIXES:
-            return image_list(path, root=root)
+            reader = pair_list if is_pair_list(path) else image_list
+            return reader(path, root=root)
         if path.suffix.lower() == ".parquet":
             return parquet(path)
         if path.suffix.lower() == ".npz":
@@ -246,6 +249,8 @@ def _find(request: DataRequest, *, least: int = 2) -> Source:
         raise LongtailError(
             f"--root applies only to a known name or a list: remove it for the folder {path}."
         )
+    if pair_folder(path) is not None:
+        return pair_splits(path)
     return parquet(path) if shards else folder(path, least=least)
 
 
@@ -272,9 +277,8 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
     single = [classes[i] for i in np.flatnonzero(source_counts == 1)]
     if single:
         warnings.append(f"{len(single):,} classes have a single training image: {several(single)}.")
-    untested = [
-        classes[i] for i in np.flatnonzero(np.bincount(test.target, minlength=len(classes)) == 0)
-    ]
+    tested = np.bincount(test.target, minlength=len(classes)) > 0
+    untested = [classes[i] for i in np.flatnonzero((source_counts > 0) & ~tested)]
     if untested:
         warnings.append(
             f"{len(untested):,} classes have no test image: they are trained, but not evaluated:"
@@ -301,6 +305,8 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
             {"train": train, "val": val, "test": test},
             categories=source.categories,
             class_attributes=source.class_attributes,
+            word_vectors=source.word_vectors,
+            pairs=source.pairs,
         ),
         protocol=protocol,
         native=source.native,
@@ -312,6 +318,10 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
         class_attributes={
             name: torch.from_numpy(values) for name, values in source.class_attributes.items()
         },
+        word_vectors={
+            name: torch.from_numpy(values) for name, values in source.word_vectors.items()
+        },
+        pairs=source.pairs,
         scorer=source.scorer,
         test_domain=source.test_domain,
     )

@@ -29,6 +29,12 @@ LIST_SUFFIXES = (".txt", ".csv")
 """Suffixes of lists, whose image paths are relative to `root`."""
 COMMA_FLAGS = frozenset({"train_domain"})
 """Data flags with commas in one value; the values of a sweep are then separated by semicolons."""
+Pairs = Literal["closed", "open"]
+"""Which pairs of attribute and object can be predicted.
+
+`closed` are the pairs of the data, of which a split is evaluated among those of training and its
+own. `open` are all pairs of an attribute and an object.
+"""
 OnBadImage = Literal["refuse", "skip"]
 Profile = Literal["exp", "step", "pareto"]
 Protocol = Literal["holdout", "paper"]
@@ -74,6 +80,12 @@ class DataRequest:
     train_domain: Annotated[
         str | None, "Train on these domains only, separated by commas; needs --test-domain."
     ] = None
+    word_vectors: Annotated[
+        str | None, "Word vectors of attributes and objects: a text file (word v1 v2 ...) or .npz."
+    ] = None
+    pairs: Annotated[
+        Pairs, "Which pairs of attribute and object can be predicted: those of the data, or all."
+    ] = "closed"
 
     def __post_init__(self) -> None:
         for name, kind in data_types().items():
@@ -96,8 +108,9 @@ class DataRequest:
     def from_flags(cls, source: str | Path, flags: Mapping[str, Any]) -> Self:
         """Build a request for a name or path; `flags` may contain other keys, which are ignored."""
         given = {name: flags[name] for name in data_flags() if name in flags}
-        if given.get("root") is not None:
-            given["root"] = str(given["root"])
+        for name in ("root", "word_vectors"):
+            if given.get(name) is not None:
+                given[name] = str(given[name])
         return cls(str(source), **given)
 
     def flags(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from longtail.core import Scorer
 from longtail.data.columns import Columns
 from longtail.data.images.stores import ImageStore
-from longtail.data.request import Geometry
+from longtail.data.request import Geometry, Pairs
 from longtail.deprecated import renamed_attribute
 from longtail.errors import LongtailError
 from longtail.records.groups import Groups
@@ -79,6 +79,8 @@ class Source:
     warnings: tuple[str, ...] = ()
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # see `Dataset`
     class_attributes: Columns = field(default_factory=dict)  # see `Dataset`
+    word_vectors: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)  # see `Dataset`
+    pairs: Pairs = "closed"  # see `Dataset`
     scorer: Scorer | None = None  # see `Dataset`
     test_domain: str | None = None  # see `Dataset`
 

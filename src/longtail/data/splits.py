@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.data.columns import Columns
-from longtail.data.request import Profile
+from longtail.data.request import Pairs, Profile
 from longtail.data.source import Rows, several
 from longtail.errors import LongtailError
 from longtail.records.groups import Groups
@@ -206,10 +206,13 @@ def split_hash(
     *,
     categories: Mapping[str, Sequence[str]] | None = None,
     class_attributes: Columns | None = None,
+    word_vectors: Columns | None = None,
+    pairs: Pairs = "closed",
 ) -> str:
     """Hash all (split, image content, label) triples, independent of their order and file names.
 
-    Columns, their categories and class attributes enter the hash only if there are any.
+    Columns, their categories, class attributes and word vectors enter the hash only if there are
+    any, `pairs` only if it is not "closed".
     """
     rows = [
         split.encode() + digest + int(label).to_bytes(4) + _cells(part.columns, row)
@@ -221,6 +224,10 @@ def split_hash(
         hashed.update("\0".join(["categories", name, *words]).encode())
     for name, values in sorted((class_attributes or {}).items()):
         hashed.update(f"class attribute\0{name}\0{values.shape}\0".encode() + _canonical(values))
+    for name, values in sorted((word_vectors or {}).items()):
+        hashed.update(f"word vectors\0{name}\0{values.shape}\0".encode() + _canonical(values))
+    if pairs != "closed":
+        hashed.update(f"pairs\0{pairs}".encode())
     return hashed.hexdigest()
 
 

@@ -224,7 +224,8 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterable[
     if (old["hash"], old["protocol"]) != (new["hash"], new["protocol"]):
         for name in ("name", *data_flags()):
             if name not in ("root", "mirror", "geometry", "scoring"):
-                yield from differ(f"data {name}", old.get(name), new[name])
+                default = data_flags()[name].default if name in data_flags() else None
+                yield from differ(f"data {name}", old.get(name, default), new[name])
         yield from differ("images and labels", old["hash"][:12], new["hash"][:12])
 
 

@@ -20,7 +20,7 @@ from longtail.analysis.writing import warn_on_error
 from longtail.core import Method
 from longtail.data.dataset import Dataset
 from longtail.data.open import open_dataset
-from longtail.data.request import DataRequest, Geometry, OnBadImage, Profile, Protocol
+from longtail.data.request import DataRequest, Geometry, OnBadImage, Pairs, Profile, Protocol
 from longtail.engine.distributed import started
 from longtail.engine.machine import Machine, choose
 from longtail.engine.run import Run
@@ -82,6 +82,8 @@ def train(
     scoring: str | None = None,
     test_domain: str | None = None,
     train_domain: str | None = None,
+    word_vectors: str | Path | None = None,
+    pairs: Pairs = "closed",
     seed: int = 0,
     view_seed: int | None = None,
     tta: Tta = "none",
@@ -118,6 +120,8 @@ def train(
         scoring: The score that ranks; the usual one of the data, unless given.
         test_domain: All images of this domain are the test set; the other domains are trained on.
         train_domain: The domains to train on, separated by commas; all others, unless given.
+        word_vectors: Word vectors of attributes and objects, a text file or an .npz.
+        pairs: Whether the pairs of the data can be predicted, or all of an attribute and an object.
         seed: Of weights, batches and views.
         view_seed: Of batches and views alone; `seed`, unless given.
         tta: Test-time averaging of the evaluation.
@@ -164,6 +168,8 @@ def train(
             scoring=scoring,
             test_domain=test_domain,
             train_domain=train_domain,
+            word_vectors=None if word_vectors is None else str(word_vectors),
+            pairs=pairs,
         ),
         seed=seed,
         view_seed=seed if view_seed is None else view_seed,

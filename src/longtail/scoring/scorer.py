@@ -19,6 +19,7 @@ from longtail.records.groups import Groups
 from longtail.records.predictions import SplitPredictions
 from longtail.records.row import Summary
 from longtail.records.scores import Headline, Label
+from longtail.scoring.compositional import CompositionalScorer
 from longtail.scoring.long_tail import LongTailScorer, detailed, summarise
 
 
@@ -52,7 +53,16 @@ def task_scorer(data: Dataset) -> Scorer | None:
     A scorer of the dataset itself (`Dataset.scorer`) goes first. A new kind of scorer joins here,
     with the columns or class attributes that it applies to.
     """
-    return data.scorer
+    if data.scorer is not None:
+        return data.scorer
+    if {"attribute", "object"} <= {*data.class_attributes}:
+        return CompositionalScorer(
+            (data.counts > 0).numpy(),
+            data.class_attributes["attribute"].numpy(),
+            data.class_attributes["object"].numpy(),
+            data.pairs,
+        )
+    return None
 
 
 def scorer_for(data: Dataset) -> Scorer:

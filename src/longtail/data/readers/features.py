@@ -11,7 +11,9 @@ Loading the file executes no code in it (no pickles).
 | `ids` | (N,) | names of the rows |
 | `scale` | () | factor of uint8 features |
 | `column.NAME` | (N, ...) | a column: numbers, or text, which becomes categories |
-| `attribute.NAME` | (C, ...) | a class attribute; with one, classes need no training row |
+| `attribute.NAME` | (C, ...) | a class attribute: numbers, or text, which becomes categories |
+
+With a class attribute, classes need no training row.
 """
 
 from __future__ import annotations
@@ -60,6 +62,9 @@ def features(path: Path) -> Source:
         for split in ("train", "val", "test")
     }
     columns, categories = _columns(arrays, where)
+    attributes, attribute_names = _attributes(arrays)
+    for name in set(attribute_names) & set(categories):
+        columns = _recoded(columns, name, categories[name], attribute_names[name], path)
     splits = {
         split: Rows(
             VectorRows(torch.from_numpy(vectors[index])),
@@ -73,11 +78,6 @@ def features(path: Path) -> Source:
     }
     if "train" not in splits:
         raise LongtailError(f"{path}: no row has the split train: add training rows.")
-    attributes = {
-        name.removeprefix(ATTRIBUTE): values
-        for name, values in arrays.items()
-        if name.startswith(ATTRIBUTE)
-    }
     return Source(
         path.stem,
         classes,
@@ -85,7 +85,7 @@ def features(path: Path) -> Source:
         natural_groups,
         size=vectors.shape[1],
         mirror=False,
-        categories=categories,
+        categories={**categories, **attribute_names},
         class_attributes=attributes,
     )
 
@@ -155,3 +155,36 @@ def _columns(
             if name not in text
         }
     return columns, categories
+
+
+def _attributes(
+    arrays: dict[str, NDArray[Any]],
+) -> tuple[dict[str, NDArray[Any]], dict[str, tuple[str, ...]]]:
+    """Read the class attributes: numbers of any shape are unchanged, text becomes categories."""
+    attributes, categories = {}, {}
+    for name, values in arrays.items():
+        if not name.startswith(ATTRIBUTE):
+            continue
+        short = name.removeprefix(ATTRIBUTE)
+        if values.dtype.kind in "US":
+            words, values = np.unique(values.astype(np.str_), return_inverse=True)
+            categories[short] = tuple(words.tolist())
+        attributes[short] = values
+    return attributes, categories
+
+
+def _recoded(
+    columns: dict[str, dict[str, NDArray[Any]]],
+    name: str,
+    words: tuple[str, ...],
+    categories: tuple[str, ...],
+    path: Path,
+) -> dict[str, dict[str, NDArray[Any]]]:
+    """Number a column's words as the class attribute of the same name numbers them."""
+    if unknown := sorted({*words} - {*categories}):
+        raise LongtailError(
+            f"{path}: column.{name} has {several(unknown)}, which attribute.{name} does not have:"
+            " correct one of them."
+        )
+    numbers = np.array([categories.index(word) for word in words], dtype=np.int64)
+    return {split: {**part, name: numbers[part[name]]} for split, part in columns.items()}

@@ -1,0 +1,117 @@
+"""Word vectors of names, from a text file or an .npz."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.data.source import several
+from longtail.errors import LongtailError
+
+
+def word_vectors(path: Path, names: Mapping[str, Sequence[str]]) -> dict[str, NDArray[np.float32]]:
+    """The vectors (names, D) of the names in each list; that of several words is their mean.
+
+    A text file has lines `word v1 v2 ...`, as GloVe and fastText publish them; a first line with
+    two integers is skipped. An .npz has the arrays `words` (N,) and `vectors` (N, D). A name or
+    word is found as it is written, or else in lower case. A name that is not found is split at
+    whatever is not a letter or a digit.
+    """
+    wanted = {
+        spelling
+        for several_names in names.values()
+        for name in several_names
+        for word in (name, *words_of(name))
+        for spelling in (word, word.lower())
+    }
+    known = _npz(path, wanted) if path.suffix.lower() == ".npz" else _text(path, wanted)
+    missing: list[str] = []
+
+    def find(word: str) -> NDArray[np.float32] | None:
+        return known.get(word, known.get(word.lower()))
+
+    def vector(name: str) -> NDArray[np.float32] | None:
+        vectors = [find(name)]
+        if vectors[0] is None:
+            words = words_of(name)
+            vectors = [find(word) for word in words]
+            missing.extend(
+                f"{word} (of {name})" if word != name else name
+                for word, found in zip(words, vectors, strict=True)
+                if found is None
+            )
+            if not words:
+                missing.append(name)
+        found = [part for part in vectors if part is not None]
+        return np.mean(found, axis=0) if found else None
+
+    vectors = {kind: [vector(name) for name in listed] for kind, listed in names.items()}
+    if missing:
+        raise LongtailError(
+            f"{path} has no vector for {several(dict.fromkeys(missing), shown=20)}: add these words"
+            " to the file, or rename them in the data."
+        )
+    return {kind: np.array(rows, dtype=np.float32) for kind, rows in vectors.items()}
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a name.
+
+    >>> words_of("Navy Blue"), words_of("Faux.Leather"), words_of("t-shirt_2")
+    (['Navy', 'Blue'], ['Faux', 'Leather'], ['t', 'shirt', '2'])
+    """
+    return re.findall(r"[^\W_]+", name)
+
+
+def _text(path: Path, wanted: Iterable[str]) -> dict[str, NDArray[np.float32]]:
+    wanted, known, dim = set(wanted), dict[str, NDArray[np.float32]](), 0
+    try:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            for number, line in enumerate(lines, start=1):
+                cells = line.rstrip().split(" ")
+                if number == 1 and len(cells) == 2 and all(cell.isdecimal() for cell in cells):
+                    continue  # the numbers of words and of dimensions
+                dim = dim or len(cells) - 1
+                word = " ".join(cells[:-dim])
+                if word not in wanted:
+                    continue
+                try:
+                    row = np.array(cells[-dim:], dtype=np.float32)
+                except ValueError:
+                    row = np.full(dim, np.nan, dtype=np.float32)
+                if len(cells) <= dim or not np.isfinite(row).all():
+                    raise LongtailError(
+                        f"{path}, line {number}: expected a word and {dim} numbers, separated by"
+                        " spaces."
+                    )
+                known.setdefault(word, row)
+    except OSError as error:
+        raise LongtailError(f"the word vectors {path} cannot be read: {error}") from error
+    return known
+
+
+def _npz(path: Path, wanted: Iterable[str]) -> dict[str, NDArray[np.float32]]:
+    wanted = set(wanted)
+    try:
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            arrays: dict[str, NDArray[Any]] = {name: archive[name] for name in archive.files}
+    except (BadZipFile, ValueError, OSError, EOFError, AttributeError) as error:
+        raise LongtailError(f"the word vectors {path} cannot be read: {error}") from error
+    words, vectors = arrays.get("words"), arrays.get("vectors")
+    if words is None or vectors is None or vectors.ndim != 2 or words.shape != vectors.shape[:1]:
+        raise LongtailError(
+            f"{path}: expected the arrays words (N,) and vectors (N, D), got"
+            f" {several(f'{name} {values.shape}' for name, values in arrays.items())}."
+        )
+    known = {str(word): row for word, row in zip(words.tolist(), vectors, strict=True)}
+    rows = {word: known[word].astype(np.float32) for word in wanted if word in known}
+    if any(not np.isfinite(row).all() for row in rows.values()):
+        raise LongtailError(f"{path}: expected finite vectors, got NaN or infinity.")
+    return rows
