@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pytest
 import timm
 import torch
@@ -16,6 +17,7 @@ from longtail.core import Clock, best
 from longtail.data.open import open_data
 from longtail.engine.machine import Machine
 from longtail.engine.run import Run
+from longtail.errors import LongtailError
 from longtail.nn import pretrained
 from longtail.recipes.builders import (
     build_backbone,
@@ -151,3 +153,12 @@ def test_the_scorer_of_the_data_evaluates_and_selects() -> None:
     numbers = validation(ours, 8)["val"](lambda image: {"logits": torch.eye(10)[[0] * len(image)]})
     assert numbers["errors"] == pytest.approx((data.val.target != 0).float().mean().item())
     assert {"loss", "balanced", "few"} <= {*numbers}
+
+
+def test_a_headline_that_cannot_be_measured_on_validation_cannot_select() -> None:
+    data = open_data("digits-lt")
+    frequent = np.flatnonzero(data.val.target.numpy() < 7)  # no image of the group few
+    data = replace(data, val=data.val.take(frequent), scoring="few")
+    with pytest.raises(LongtailError, match="few, which cannot be measured on these validation"):
+        select_weights("best", ema=0.9, data=data)
+    select_weights("last", ema=0.9, data=data)

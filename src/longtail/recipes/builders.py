@@ -36,7 +36,7 @@ from longtail.nn.pretrained import learnt_from
 from longtail.schedules import Until
 from longtail.scoring.evaluators import Accuracy, ScorerEvaluator
 from longtail.scoring.long_tail import LongTailScorer
-from longtail.scoring.scorer import headline_of, scorer_for
+from longtail.scoring.scorer import headline_of, random_scores, scorer_for
 
 Augment = Literal["weak", "cutout", "autoaugment", "randaugment", "threeaugment"]
 KeepRule = Literal["last", "best"]
@@ -127,6 +127,11 @@ def select_weights(keep: KeepRule, *, ema: float, data: Dataset) -> tuple[dict[s
             "or --keep last"
         )
     headline = headline_of(scorer_for(data))
+    if random_scores(data, data.val)[headline["name"]] is None:
+        raise LongtailError(
+            f"--keep best selects by {headline['name']}, which cannot be measured on these "
+            "validation images: name another score with --scoring, or use --keep last"
+        )
     metric = f"{'ema/' if ema else ''}val/{headline['name']}"
     return averages, best(metric, higher_is_better=headline["higher_is_better"])
 

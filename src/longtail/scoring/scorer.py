@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.core import Scorer
-from longtail.data.dataset import Dataset
+from longtail.data.dataset import Dataset, Split
 from longtail.errors import LongtailError
 from longtail.metrics.conformal import Thresholds
 from longtail.naming import unknown
@@ -113,15 +113,23 @@ def score(scorer: Scorer, predictions: SplitPredictions) -> dict[str, float | No
 
 
 def check_scorer(data: Dataset) -> None:
-    """Try the scorer of a dataset on constant predictions, so that it fails before training."""
-    scorer = scorer_for(data)
+    """Try the scorer of a dataset on random predictions, so that it fails before training."""
     for split in (data.val, data.test):
-        if isinstance(scorer, LongTailScorer) or not len(split):
-            continue  # long-tailed scores can always be measured
-        logits = np.zeros((len(split), len(data.classes)), dtype=np.float32)
-        columns = {name: values.numpy() for name, values in split.columns.items()}
-        index = np.arange(len(split))
-        score(scorer, SplitPredictions({"logits": logits}, split.target.numpy(), index, columns))
+        if len(split):
+            random_scores(data, split)
+
+
+def random_scores(data: Dataset, split: Split) -> dict[str, float | None]:
+    """The scores of random predictions for a split; None says what cannot be measured on it."""
+    scorer = scorer_for(data)
+    shape = len(split), len(data.classes)
+    if isinstance(scorer, LongTailScorer):  # measures the same for any logits: these take no memory
+        logits = np.broadcast_to(np.float32(0), shape)
+    else:
+        logits = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    columns = {name: values.numpy() for name, values in split.columns.items()}
+    index = np.arange(len(split))
+    return score(scorer, SplitPredictions({"logits": logits}, split.target.numpy(), index, columns))
 
 
 def summarise_splits(
