@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -400,19 +400,19 @@ def build(spec: Mapping[str, Any] | str, *, trust: bool = False) -> Network:
         if p.kind is p.KEYWORD_ONLY
     }
     if unexpected := [key for key in keywords if key not in {**defaults, **builder_defaults}]:
-        hint = (
-            "; vision transformers have them, such as vit_mini, vit_tiny and those of timm"
-            if "pool" in unexpected
-            else ""
-        )
-        raise LongtailError(
-            f"{name} has no keyword {', '.join(unexpected)}: known are "
-            f"{', '.join({**defaults, **builder_defaults})}{hint}"
-        )
+        raise _unexpected(name, unexpected, known={**defaults, **builder_defaults})
     full = {**defaults, **builder_defaults, **keywords}
     body = builder(full["size"], **{key: full[key] for key in builder_defaults})
     architecture = {"pretrained": False} if "pretrained" in builder_defaults else {}
     return Backbone(body, {"name": name, **full, **architecture})
+
+
+def _unexpected(name: str, keywords: Sequence[str], *, known: Iterable[str]) -> LongtailError:
+    hint = "; vision transformers have them, such as vit_mini, vit_tiny and those of timm"
+    return LongtailError(
+        f"{name} has no keyword {', '.join(keywords)}: known are {', '.join(known)}"
+        + (hint if "pool" in keywords else "")
+    )
 
 
 def is_custom(name: object) -> bool:
@@ -449,10 +449,7 @@ def _build_custom(name: str, keywords: Mapping[str, Any], *, trust: bool) -> Bac
     common = {key: value for key, value in DEFAULTS.items() if key not in named}
     given = {key: value for key, value in keywords.items() if key not in common}
     if unexpected := [key for key in given if key not in named and not free]:
-        raise LongtailError(
-            f"{name} has no keyword {', '.join(unexpected)}: known are "
-            f"{', '.join({**common, **named})}"
-        )
+        raise _unexpected(name, unexpected, known={**common, **named})
     required = [
         p.name for p in named.values() if p.default is p.empty and p.kind is not p.VAR_KEYWORD
     ]

@@ -114,7 +114,7 @@ def livt(
     return finetune(
         run,
         data,
-        load_encoder(build(spec), weights),
+        load_encoder(build(spec, trust=True), weights),
         stage="finetune",
         batch=batch,
         accumulate=accumulate,

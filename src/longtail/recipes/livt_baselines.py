@@ -89,7 +89,7 @@ def deit3(
     spec: dict[str, Any] = {"name": network, "size": size, "patch": patch, "drop_path": drop_path}
     if not network.startswith("timm:"):  # a model of timm has layer scales or not by its name
         spec["layer_scale"] = layer_scale
-    backbone = _set_blocks(build(spec), layer_scale=layer_scale, drop_path=drop_path)
+    backbone = _set_blocks(build(spec, trust=True), layer_scale=layer_scale, drop_path=drop_path)
     return finetune(
         run,
         data,

@@ -104,7 +104,8 @@ def pretrain(
         data: says what the images are, and has validation images to reconstruct.
         split: the images to train on.
     """
-    encoder = initialise(build({"name": network, "size": size, "patch": patch, "pool": "avg"}))
+    spec = {"name": network, "size": size, "patch": patch, "pool": "avg"}
+    encoder = initialise(build(spec, trust=True))
     autoencoder = MaskedAutoencoder(
         encoder, ratio=mask, width=decoder_width, depth=decoder_depth, heads=decoder_heads
     )
