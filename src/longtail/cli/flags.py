@@ -121,6 +121,7 @@ def _shared(
     compile: Compile = False,
     sync_batchnorm: SyncBatchnorm = False,
     tensorboard: Tensorboard = False,
+    trust: Trust = False,
     dry_run: DryRun = False,
 ) -> None:
     """Only its signature is used."""

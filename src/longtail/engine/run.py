@@ -40,6 +40,7 @@ class Run:
             the time that it would take; "rehearse" trains none, so that an error of a later stage
             is raised before the first stage has trained for hours.
         tensorboard: whether to write TensorBoard files.
+        trust: whether a recipe may import the custom networks of other runs that it starts from.
         command: the command that continues the run, for messages.
     """
 
@@ -53,6 +54,7 @@ class Run:
         save_minutes: float = 10.0,
         dry: Literal["estimate", "rehearse"] | None = None,
         tensorboard: bool = False,
+        trust: bool = False,
         command: str = "the same command",
     ) -> None:
         self.folder, self.seed, self.view_seed = (
@@ -63,6 +65,7 @@ class Run:
         self.files = RunFolder(self.folder)
         self.machine, self.save_minutes = machine or Machine(), save_minutes
         self.dry, self.tensorboard, self.command = dry, tensorboard, command
+        self.trust = trust
         self.history: list[dict[str, Any]] = []  # one record per finished stage
         # Other data that the initial weights were trained on; set by recipes that load such weights
         self.pretraining: str | None = None

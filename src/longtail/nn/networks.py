@@ -433,8 +433,7 @@ def _build_custom(name: str, keywords: Mapping[str, Any], *, trust: bool) -> Bac
     if not trust:
         raise LongtailError(
             f"the network {name} is code outside longtail, and loading it would run that code: if"
-            " you trust it, pass --trust to predict, eval, export or serve, or trust=True in"
-            " Python"
+            " you trust it, pass --trust, or trust=True in Python"
         )
     builder = import_function(name)
     parameters = inspect.signature(builder).parameters

@@ -125,7 +125,7 @@ def deit_lt(
         teacher_view=teacher_view,
         compare_views=teacher_view == "student",
         weights=Deferred(class_balanced_weights(data.counts), defer),
-        trust=constant if release is None else Release(release),
+        teacher_share=constant if release is None else Release(release),
         augment=augment,
         mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, until=until),
         **student,
@@ -190,7 +190,7 @@ def distil(
     teacher_view: Literal["student", "weak"],
     compare_views: bool,
     weights: nn.Module | None = None,
-    trust: Schedule = constant,
+    teacher_share: Schedule = constant,
     augment: Augment,
     mix: BatchTransform,
     network: str = "vit_mini",
@@ -213,7 +213,7 @@ def distil(
         teacher: a finished run or timm:NAME; None trains a teacher first with `train_teacher`.
         compare_views: whether to record the teacher's uncertainty about its own and these images.
         weights: class weights of the distillation token.
-        trust: how far the distillation token follows the teacher rather than the labels.
+        teacher_share: how far the distillation token follows the teacher rather than the labels.
         mix: what happens to a batch before the teacher labels it.
     """
     backbone, heads = _build_student(
@@ -255,7 +255,7 @@ def distil(
     student = run.fit(
         Stage(
             name="student",
-            method=DistillTokens(backbone, heads, loss, weights=weights, trust=trust),
+            method=DistillTokens(backbone, heads, loss, weights=weights, trust=teacher_share),
             data=loader,
             epochs=epochs,
             accumulate=accumulate,

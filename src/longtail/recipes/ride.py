@@ -77,7 +77,7 @@ def ride(
     backbone = build({"name": f"{network}_experts", "size": size, "experts": experts})
     head = CosineExperts(backbone.dim, classes, experts=experts, scale=SCALE)
     if init is not None:
-        _load(Classifier(backbone, head), init, data)
+        _load(Classifier(backbone, head), init, data, trust=run.trust)
     dim = backbone.dim // experts
     neck = batchformer_neck(
         dim,
@@ -97,7 +97,7 @@ def ride(
         neck=neck,
         weights=Deferred(class_balanced_weights(data.counts), defer),
         temperature=Deferred(expert_temperature(data.counts, class_temperature), defer),
-        teacher=None if teacher is None else read_teacher(str(teacher), data),
+        teacher=None if teacher is None else read_teacher(str(teacher), data, trust=run.trust),
     )
     view: View = Rotated(size, pad=size // 8, flip=data.mirror)
     if augment != "rotated":
@@ -123,9 +123,9 @@ def ride(
     )
 
 
-def _load(classifier: Classifier, run: Path, data: Dataset) -> None:
+def _load(classifier: Classifier, run: Path, data: Dataset, *, trust: bool) -> None:
     """Copy the weights of a finished run of the same network on the same classes."""
-    trained, names, _ = files.read(RunFolder(run).model.path)
+    trained, names, _ = files.read(RunFolder(run).model.path, trust=trust)
     check_classes(str(run), names, data)
     if trained.spec != classifier.spec:
         raise LongtailError(

@@ -33,6 +33,7 @@ RESERVED = frozenset(
         "tta",
         "adjust",
         "tensorboard",
+        "trust",
     }
     | {"compile", "sync_batchnorm"}
 )

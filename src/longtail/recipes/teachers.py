@@ -39,7 +39,7 @@ def find_teacher(
 ) -> Teacher:
     """Read the teacher, or train one as stage `teacher` and leave it in `teacher/model`."""
     if teacher is not None:
-        found = read_teacher(teacher, data)
+        found = read_teacher(teacher, data, trust=run.trust)
         record_origin(run, teacher, data)
         weights = {"teacher": teacher, "weights": teacher_labels.digest(found)}
         run.write(run.files.teacher_record, partial(_check_unchanged, run, weights), replace=True)
@@ -71,7 +71,7 @@ def _check_unchanged(run: Run, teacher: dict[str, str], path: Path) -> None:
         )
 
 
-def read_teacher(source: str, data: Dataset) -> Teacher:
+def read_teacher(source: str, data: Dataset, *, trust: bool = False) -> Teacher:
     """Read a teacher with the classes of the data from a finished run or `timm:NAME`."""
     if source.startswith("timm:"):
         network, names, size = timm_classifier(source.removeprefix("timm:"))
@@ -92,7 +92,7 @@ def read_teacher(source: str, data: Dataset) -> Teacher:
             f"expected a finished teacher, got an unfinished one or none at {folder}: finish the "
             "run that trains it"
         )
-    saved = files.read(run.model.path)
+    saved = files.read(run.model.path, trust=trust)
     check_classes(source, saved.classes, data)
     return Teacher(saved.network, size=saved.size)
 

@@ -131,7 +131,7 @@ def vit_crt(
     if trained is not None:
         run.ignore({*first_stage, "size"}, given="--trained")
         read_row(trained)  # refuses a run that is not finished
-        saved = files.read(RunFolder(trained).model.path)
+        saved = files.read(RunFolder(trained).model.path, trust=run.trust)
         classifier: nn.Module = saved.network
         size = saved.size
         record_origin(run, str(trained), data, role="features")

@@ -96,6 +96,7 @@ def train(
     compile: bool = False,
     sync_batchnorm: bool = False,
     tensorboard: bool = False,
+    trust: bool = False,
     dry_run: bool = False,
     **keywords: Any,
 ) -> Result:
@@ -135,6 +136,8 @@ def train(
         compile: Whether to compile the network.
         sync_batchnorm: Whether processes share the statistics of batch norm.
         tensorboard: Whether to write event files.
+        trust: Whether to import a custom network of another run, such as a teacher; that of this
+            run is named by the caller and always imported.
         dry_run: Only build everything and estimate time and memory.
         **keywords: Keywords of the recipe.
     """
@@ -212,6 +215,7 @@ def train(
                     view_seed=config.view_seed,
                     machine=machine,
                     dry="estimate",
+                    trust=trust,
                 )
                 deployed(call_recipe(config, dataset, run), dataset)
             return Result(out, None)
@@ -227,7 +231,12 @@ def train(
             return Result(out, row, fresh=False)
         if not files.has_checkpoint():
             rehearsal = Run(
-                out, seed=seed, view_seed=config.view_seed, machine=machine, dry="rehearse"
+                out,
+                seed=seed,
+                view_seed=config.view_seed,
+                machine=machine,
+                dry="rehearse",
+                trust=trust,
             )
             check_rebuilt(deployed(call_recipe(config, dataset, rehearsal), dataset))
         if first:
@@ -247,6 +256,7 @@ def train(
             machine=machine,
             save_minutes=save_every,
             tensorboard=tensorboard,
+            trust=trust,
             command=config.command(out),
         )
         if first:
