@@ -296,12 +296,9 @@ def _difference(
     rows: Sequence[Row],
     predictions: Sequence[TestPredictions | None],
 ) -> Interval | None:
-    name = rows[first[0]]["headline"]["name"]
-    if name not in ("balanced", "top1") or any(
-        tested(row)["scores"][name] != tested(row)[name]  # type: ignore[literal-required]
-        for row in rows
-    ):
-        return None  # only a mean over images or classes can be paired image by image
+    mean = _paired_mean(rows)
+    if mean is None:
+        return None
     before, after = (
         [predictions[position] for position in group] for group in _pairs(first, second, rows)
     )
@@ -315,8 +312,21 @@ def _difference(
     return paired(
         np.mean([run.correct for run in left], axis=0),
         np.mean([run.correct for run in right], axis=0),
-        left[0].target if name == "balanced" else np.zeros_like(left[0].target),
+        left[0].target if mean == "balanced" else np.zeros_like(left[0].target),
     )
+
+
+def _paired_mean(rows: Sequence[Row]) -> str | None:
+    """Whether the headline is the mean over images ("top1") or over classes ("balanced").
+
+    Only such a score can be paired image by image. A score of another name counts if it has the
+    same value in all rows, such as the mean over the domains of a test set with one domain.
+    """
+    name = rows[0]["headline"]["name"]
+    for mean in sorted(("top1", "balanced"), key=lambda mean: mean != name):
+        if all(tested(row)["scores"][name] == tested(row)[mean] for row in rows):  # type: ignore[literal-required]
+            return mean
+    return None
 
 
 def _notes(

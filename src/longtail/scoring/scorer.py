@@ -20,6 +20,7 @@ from longtail.records.predictions import SplitPredictions
 from longtail.records.row import Summary
 from longtail.records.scores import Headline, Label
 from longtail.scoring.compositional import CompositionalScorer
+from longtail.scoring.domains import DomainScorer
 from longtail.scoring.long_tail import LongTailScorer, detailed, summarise
 
 
@@ -62,6 +63,8 @@ def task_scorer(data: Dataset) -> Scorer | None:
             data.class_attributes["object"].numpy(),
             data.pairs,
         )
+    if data.test_domain is not None:
+        return DomainScorer(data.categories["domain"])
     return None
 
 
