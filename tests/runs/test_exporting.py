@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -20,7 +21,8 @@ from PIL import Image
 
 from longtail.nn import NETWORKS, Classifier, Cosine, CosineExperts, Linear, TokenHeads, build
 from longtail.runs import exporting, load
-from longtail.runs.exporting import Target, check_agreement, export
+from longtail.runs.export_program import Target
+from longtail.runs.exporting import check_agreement, export
 
 CASES: dict[str, tuple[dict[str, Any], Any]] = {
     "resnet32": ({"name": "resnet32", "size": 8, "width": 4}, Linear),
@@ -50,6 +52,7 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
     ),
     "timm": ({"name": "timm:test_vit", "size": 32, "patch": 8}, Linear),
 }
+pytestmark = pytest.mark.usefixtures("program_in_this_process")
 IN_TIMM = {"vit_mini", "vit_tiny", "timm"}
 
 
@@ -75,6 +78,8 @@ def test_every_network_leaves_by_every_door(name: str, to: Target, tmp_path: Pat
     about = json.loads((found.folder / "model.json").read_text(encoding="utf-8"))
     assert about["classes"] == list(CLASSES)
     assert about["check"]["images"] == 40
+    assert about["check"]["program"]["images"] > 20
+    assert found.program.difference < 1e-5
     assert not list(run.glob("**/.export-*"))
 
 
@@ -98,13 +103,16 @@ def test_what_is_written_is_used_without_us(to: Target, tmp_path: Path) -> None:
     spec, head = CASES["vit_mini"]
     run = calibrated(finished(tmp_path / "run", adjusted(spec, head)), [0.5] * 10)
     found = export(run, to, out=tmp_path / "out", images=8)
-    Image.fromarray(np.random.default_rng(5).integers(0, 255, (8, 8, 3), dtype=np.uint8)).save(
-        tmp_path / "out" / "image.png"
-    )
+    exif = Image.Exif()
+    exif[0x0112] = 6  # lies on its side
+    pixels = np.random.default_rng(5).integers(0, 255, (19, 31, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "out" / "image.png", exif=exif)
     assert (
         ran(tmp_path / "out" / "README.md", without="longtail")
         == load(run).predict(tmp_path / "out" / "image.png").labels[0]
     )
+    (tmp_path / "out" / "image.png").unlink()
+    shutil.rmtree(tmp_path / "out" / "__pycache__", ignore_errors=True)
     about = json.loads((tmp_path / "out" / "model.json").read_text(encoding="utf-8"))
     assert about["abstain"]["thresholds"] == [0.5] * 10
     assert ("inside" in about["normalisation"]) == (to != "timm")
@@ -121,13 +129,13 @@ def test_what_is_written_is_used_without_us(to: Target, tmp_path: Path) -> None:
 
 def test_what_disagrees_is_not_handed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = finished(tmp_path)
-    write, read, readme = exporting._WRITERS["torch"]
+    write, read = exporting._WRITERS["torch"]
 
     def skewed(folder: Path) -> Any:
         network = read(folder)
         return lambda image: network(image) * 1.001
 
-    monkeypatch.setitem(exporting._WRITERS, "torch", (write, skewed, readme))
+    monkeypatch.setitem(exporting._WRITERS, "torch", (write, skewed))
     with pytest.raises(
         ValueError, match=r"agree with ours to 0\.0001 of the largest logit, got 0\.001"
     ):

@@ -17,6 +17,8 @@ from longtail.nn import Linear
 from longtail.runs import load
 from longtail.runs.exporting import export
 
+pytestmark = pytest.mark.usefixtures("program_in_this_process")
+
 # timm has several names for a classifier.
 FURTHER: dict[str, tuple[dict[str, Any], Any]] = {
     "plain vit": ({"name": "vit_mini", "size": 8, "width": 16, "depth": 2}, Linear),

@@ -44,6 +44,10 @@ def export(
         f"agrees with the run on {agreement.images:,} {agreement.source}: largest difference"
         f" {agreement.difference:.1e} of the largest logit (allowed {TOLERANCE:g}), {same}"
     )
+    tables.say(
+        f"predict.py agrees from file to logits on {result.program.images:,}"
+        f" {result.program.source}: largest difference {result.program.difference:.1e}"
+    )
     if agreement.source == "random images":
         tables.warn(
             "the run's data was not found, so random images were used: pass --root to verify with"

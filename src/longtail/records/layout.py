@@ -175,6 +175,11 @@ class ExportFolder:
         return self.path / "README.md"
 
     @property
+    def script(self) -> Path:
+        """The program that classifies image files with it."""
+        return self.path / "predict.py"
+
+    @property
     def models(self) -> tuple[Path, ...]:
         """The files that depend on the kind of export."""
         return (self.onnx, self.onnx_data, self.program, self.weights, self.config)

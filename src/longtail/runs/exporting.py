@@ -6,16 +6,17 @@ import importlib.util
 import json
 import os
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 import longtail
+from longtail.data.dataset import Split
 from longtail.data.loader import load_images
 from longtail.engine.machine import choose
 from longtail.errors import LongtailError, MissingExtra
@@ -23,13 +24,18 @@ from longtail.nn.networks import takes_vectors
 from longtail.records.documents import FORMAT
 from longtail.records.kinds import read_recipe
 from longtail.records.layout import ExportFolder, RunFolder
+from longtail.runs.export_program import (
+    Target,
+    program_logits,
+    write_program,
+    write_unusual_images,
+)
 from longtail.runs.identity import open_run_data
 from longtail.runs.inference import BATCH
 from longtail.runs.model import load
 from longtail.runs.predicting import Loaded
 from longtail.runs.timm_model import read_timm, write_timm
 
-Target = Literal["onnx", "torch", "timm"]
 TOLERANCE = 1e-4
 """How far an exported logit may be from ours, in parts of the largest logit."""
 
@@ -56,7 +62,8 @@ class Exported:
 
     folder: Path
     files: tuple[str, ...]
-    agreement: Agreement
+    agreement: Agreement  # of the network, on images of the network's size
+    program: Agreement  # of `predict.py`, on image files
 
 
 def export(
@@ -71,8 +78,9 @@ def export(
     """Write a finished run's network for use without longtail.
 
     What only training needs (BatchFormer, teacher, decoder, momentum copies) is not in it. The
-    exported network predicts test images of the run, or random ones where its data is not here; if
-    its logits are not those of the run, nothing is written.
+    exported network predicts test images of the run, or random ones where its data is not here. The
+    program `predict.py` beside it predicts image files of the run and generated ones, from the file
+    to the logits. If logits are not those of the run, nothing is written.
 
     Args:
         run: The folder of a finished run.
@@ -97,22 +105,21 @@ def export(
     loaded = replace(loaded, machine=replace(loaded.machine, channels_last=False))
     folder = RunFolder(loaded.folder).export(to).path if out is None else Path(out)
     _free(folder)
-    write, read, readme = _WRITERS[to]
+    write, read = _WRITERS[to]
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".export-") as place:
         part, about = Path(place), _about(loaded, to)
         write(part, loaded)
-        image, source = _images(loaded, root, images)
+        write_program(part, to, loaded.preprocessing)
+        split, source = _split(loaded, root)
+        image = _images(loaded, split, images)
         agreement = check_agreement(loaded.logits(image), read(part), image, source=source)
-        about["check"] = {
-            "images": agreement.images,
-            "source": agreement.source,
-            "difference": agreement.difference,
-        }
-        ExportFolder(part).description.write_text(
-            json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
-        ExportFolder(part).readme.write_text(_readme(readme, loaded), encoding="utf-8")
+        # The program reads the classes in it
+        _write_json(ExportFolder(part).description, about)
+        program = _check_program(part, loaded, split, images)
+        about["check"] = asdict(agreement) | {"program": asdict(program)}
+        _write_json(ExportFolder(part).description, about)
+        ExportFolder(part).readme.write_text(_readme(loaded, to), encoding="utf-8")
         folder.mkdir(exist_ok=True)
         files = tuple(sorted(path.name for path in part.iterdir()))
         for name in files:
@@ -120,7 +127,37 @@ def export(
         for path in ExportFolder(folder).models:
             if path.name not in files:  # of an earlier export to something else
                 path.unlink(missing_ok=True)
-    return Exported(folder, files, agreement)
+    return Exported(folder, files, agreement, program)
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    path.write_text(text, encoding="utf-8")
+
+
+def _check_program(folder: Path, loaded: Loaded, split: Split | None, images: int) -> Agreement:
+    """Compare what `predict.py` gives for image files with what the run gives for them.
+
+    The files are those of the run, as many as there are, and generated ones of unusual shapes.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        files = [] if split is None else original_files(split, images)
+        generated = write_unusual_images(Path(place), loaded.size)
+        paths = [*files, *generated]
+        theirs = program_logits(folder, paths)
+        source = f"image files ({len(files)} of the run, {len(generated)} generated)"
+        return compare_logits(loaded.logits(paths), theirs, source=source)
+
+
+def original_files(split: Split, count: int) -> list[Path]:
+    """At most `count` files of a split, evenly spread; none for data without files."""
+    files = (split.inputs.file(row) for row in _spread(len(split), count))
+    return [Path(file) for file in files if file is not None and Path(file).is_file()]
+
+
+def _spread(rows: int, count: int) -> list[int]:
+    places = np.linspace(0, rows - 1, min(count, rows)).round().astype(np.int64)
+    return [int(row) for row in np.unique(places)]
 
 
 @torch.inference_mode()
@@ -132,6 +169,11 @@ def check_agreement(
     theirs = torch.cat(
         [exported(image[:1]), *(exported(part) for part in image[1:].split(BATCH) if len(part))]
     )
+    return compare_logits(ours, theirs, source=source)
+
+
+def compare_logits(ours: Tensor, theirs: Tensor, *, source: str) -> Agreement:
+    """Compare logits (N, C) of an export with ours; refuse them if they are not the same."""
     if theirs.shape != ours.shape or not torch.isfinite(theirs).all():
         raise LongtailError(
             f"expected finite logits {tuple(ours.shape)} from the exported network, "
@@ -153,10 +195,10 @@ def check_agreement(
     )
 
 
-def _images(loaded: Loaded, root: str | Path | None, count: int) -> tuple[Tensor, str]:
-    """Test images of the run, evenly spread, as floats (N, 3, size, size), and what they are.
+def _split(loaded: Loaded, root: str | Path | None) -> tuple[Split | None, str]:
+    """The split to check with, and what its images are; None where the data is not here.
 
-    Without test images they are of validation or training; random, where the data is not here.
+    Test images, or those of validation or training where there are none.
     """
     try:
         record = read_recipe(loaded.folder)
@@ -164,23 +206,23 @@ def _images(loaded: Loaded, root: str | Path | None, count: int) -> tuple[Tensor
     except (LongtailError, OSError, ModuleNotFoundError):
         if root is not None:
             raise
-        return (
-            torch.rand(
-                count, 3, loaded.size, loaded.size, generator=torch.Generator().manual_seed(0)
-            ),
-            "random images",
-        )
+        return None, "random images"
     for name, split in (
         ("test", dataset.test),
         ("validation", dataset.val),
         ("training", dataset.train),
     ):
         if len(split):
-            rows = np.unique(
-                np.linspace(0, len(split) - 1, min(count, len(split))).round().astype(np.int64)
-            )
-            return load_images(split, rows.tolist(), loaded.size), f"{name} images"
+            return split, f"{name} images"
     raise AssertionError("a dataset has training images")
+
+
+def _images(loaded: Loaded, split: Split | None, count: int) -> Tensor:
+    """Images of a split, evenly spread, as floats (N, 3, size, size); random ones without it."""
+    if split is None:
+        shape = (count, 3, loaded.size, loaded.size)
+        return torch.rand(shape, generator=torch.Generator().manual_seed(0))
+    return load_images(split, _spread(len(split), count), loaded.size)
 
 
 def _free(folder: Path) -> None:
@@ -290,56 +332,36 @@ def _read_torch(folder: Path) -> Callable[[Tensor], Tensor]:
     return torch.export.load(ExportFolder(folder).program).module()
 
 
-_READMES: dict[str, str] = {
-    "onnx": (
-        """import json, numpy, onnxruntime
-from PIL import Image
-
-image = Image.open("image.png").convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR)
-image = numpy.asarray(image, numpy.float32) / 255
-session = onnxruntime.InferenceSession("model.onnx")
-logits = session.run(["logits"], {"image": image.transpose(2, 0, 1)[None]})[0]
-print(json.load(open("model.json"))["classes"][logits[0].argmax()])"""
-    ),
-    "torch": (
-        """import json, numpy, torch
-from PIL import Image
-
-image = Image.open("image.png").convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR)
-image = numpy.asarray(image, numpy.float32) / 255
-logits = torch.export.load("model.pt2").module()(torch.from_numpy(image).permute(2, 0, 1)[None])
-print(json.load(open("model.json"))["classes"][logits[0].argmax()])"""
-    ),
-    "timm": (
-        """import timm
-from PIL import Image
-
-model = timm.create_model("local-dir:.", pretrained=True).eval()
-transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))  # normalises
-logits = model(transform(Image.open("image.png").convert("RGB"))[None])
-print(model.pretrained_cfg["label_names"][logits[0].argmax()])"""
-    ),
-}
-
 _WRITERS: dict[
-    str, tuple[Callable[[Path, Loaded], None], Callable[[Path], Callable[[Tensor], Tensor]], str]
+    str, tuple[Callable[[Path, Loaded], None], Callable[[Path], Callable[[Tensor], Tensor]]]
 ] = {
-    "onnx": (_write_onnx, _read_onnx, _READMES["onnx"]),
-    "torch": (_write_torch, _read_torch, _READMES["torch"]),
-    "timm": (write_timm, read_timm, _READMES["timm"]),
+    "onnx": (_write_onnx, _read_onnx),
+    "torch": (_write_torch, _read_torch),
+    "timm": (write_timm, read_timm),
 }
 
 
-def _readme(code: str, loaded: Loaded) -> str:
+def _readme(loaded: Loaded, to: Target) -> str:
     row = loaded.row
+    transforms = (
+        "timm's transforms prepare other images differently: use `preprocess` of `predict.py`.\n"
+        if to == "timm"
+        else ""
+    )
     return f"""# {row["recipe"]} on {row["data"]["name"]}: {len(loaded.classes)} classes
 
 In this folder, without longtail:
 
-```python
-{code.replace("SIZE", str(loaded.size))}
+```bash
+python predict.py image.png
 ```
 
-This shows the network a square image as it is; the images of the run were {loaded.preprocessing}.
-The softmax of the logits gives probabilities. `model.json` says the rest.
+```python
+from predict import CLASSES, logits
+
+print(CLASSES[logits(["image.png"])[0].argmax()])
+```
+
+`predict.py` prepares an image file as the run did: {loaded.preprocessing}.
+{transforms}The softmax of the logits gives probabilities. `model.json` says the rest.
 """

@@ -157,7 +157,10 @@ def _read_split(
     if geometry != "crop":
         squares = SquareImages(images, size, geometry, native)
         original = None if size == native else squares.at_native_resolution()
-        images = squares if pixels is None else ArrayImages(torch.from_numpy(pixels), original)
+        if pixels is None:
+            images = squares
+        else:
+            images = ArrayImages(torch.from_numpy(pixels), original, images if files else None)
     complete = replace(
         rows, inputs=images, digests=tuple(digest or b"" for digest in content_digests)
     )

@@ -69,6 +69,7 @@ class ArrayImages(ImageStore):
 
     pixels: Tensor
     original: ImageStore | None = None  # the same at native resolution
+    files: ImageStore | None = None  # the files that they were read from
 
     def __post_init__(self) -> None:
         if self.pixels.dtype != torch.uint8 or self.pixels.ndim != 4 or self.pixels.shape[1] != 3:
@@ -93,7 +94,11 @@ class ArrayImages(ImageStore):
 
     def take(self, rows: NDArray[np.int64]) -> ArrayImages:
         original = None if self.original is None else self.original.take(rows)
-        return ArrayImages(self.pixels[torch.from_numpy(rows)], original)
+        files = None if self.files is None else self.files.take(rows)
+        return ArrayImages(self.pixels[torch.from_numpy(rows)], original, files)
+
+    def file(self, index: int) -> str | None:
+        return None if self.files is None else self.files.file(index)
 
     def join(self, other: ArrayImages) -> ArrayImages:
         return ArrayImages(torch.cat([self.pixels, other.pixels]))
@@ -178,6 +183,9 @@ class SquareImages(ImageStore):
 
     def image(self, index: int) -> Image.Image:
         return to_square(self.images.image(index), self.size, self.geometry)
+
+    def file(self, index: int) -> str | None:
+        return self.images.file(index)
 
     def take(self, rows: NDArray[np.int64]) -> SquareImages:
         return SquareImages(self.images.take(rows), self.size, self.geometry, self.native)
