@@ -347,6 +347,7 @@ def test_a_recipe_that_was_edited_says_so(
     ):
         source.write_text(text)
         signatures._parsed.cache_clear()  # as in another process
+        signatures._definition.cache_clear()
         train("our_recipes:binary", "digits-lt", tmp_path / "run", device="cpu", threads=1)
         assert ("the source of our_recipes:binary is not that" in capsys.readouterr().err) is warned
 

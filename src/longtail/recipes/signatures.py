@@ -221,6 +221,13 @@ def _parsed(module: str) -> tuple[str, ast.Module]:
     return text, ast.parse(text)
 
 
+def _text(node: ast.FunctionDef, module: str) -> str:
+    """The source of a function; `ast.get_source_segment` would split the module's text anew."""
+    lines = _parsed(module)[0].splitlines()
+    return "\n".join(lines[node.lineno - 1 : node.end_lineno])
+
+
+@cache
 def _definition(name: str, module: str) -> tuple[ast.expr | ast.FunctionDef, str] | None:
     """What a name stands for in a module, and the module where that is written.
 
@@ -303,11 +310,11 @@ def _signature(
             "keep two, then keywords only"
         )
     parameters = dict(_keyword_only(node, module, target))
-    sources = [ast.get_source_segment(_parsed(module)[0], node) or ""]
+    sources = [_text(node, module)]
     fixed = set(parameters)
     while node.args.kwarg is not None:
         call, (node, module) = _forwarding(node, module, target)
-        sources.append(ast.get_source_segment(_parsed(module)[0], node) or "")
+        sources.append(_text(node, module))
         fixed |= {keyword.arg for keyword in call.keywords if keyword.arg is not None}
         inherited = dict(_keyword_only(node, module, target, inherited=True))
         parameters |= {name: own for name, own in inherited.items() if name not in fixed}
