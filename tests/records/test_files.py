@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from longtail.errors import LongtailError
-from longtail.records.files import append_line, atomic_write, read_lines, write_text
+from longtail.records.files import (
+    append_line,
+    atomic_write,
+    read_lines,
+    read_regular,
+    write_text,
+)
 
 
 def _fail(part: Path) -> None:
@@ -103,3 +110,35 @@ def test_the_umask_decides_who_may_read(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "socket", "sparse file"])
+@pytest.mark.parametrize("linked", [False, True])
+def test_only_regular_files_up_to_a_limit_are_read(
+    kind: str, linked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the name of a socket is short
+    path = Path("/dev/zero" if kind == "device" else "x")
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(str(path))
+    elif kind == "sparse file":
+        with path.open("wb") as file:
+            file.truncate(40_000_000_000)
+    if linked:
+        Path("link").symlink_to(path)
+        path = Path("link")
+    message = "has 40,000 MB, and files of at most 1 MB" if "file" in kind else f"is a {kind}, not"
+    with pytest.raises(LongtailError, match=message):
+        read_regular(path, limit=1_000_000)
+
+
+def test_a_regular_file_is_read_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(bytes(range(256)))
+    assert read_regular(tmp_path / "x", limit=256) == bytes(range(256))
+    with pytest.raises(LongtailError, match="reduce or remove it"):
+        read_regular(tmp_path / "x", limit=255)
+    with pytest.raises(IsADirectoryError):
+        read_regular(tmp_path, limit=1)

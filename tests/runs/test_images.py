@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from PIL import Image
 
 from longtail.data.open import open_data
 from longtail.data.views import CenterCrop
+from longtail.errors import LongtailError
 from longtail.runs.images import Preprocessing, as_list, check_tensor, images_at, open_image
 
 
@@ -142,3 +144,9 @@ def test_images_are_found_in_folders_in_a_fixed_order(tmp_path: Path) -> None:
 def test_a_folder_in_the_place_of_an_image_is_told(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected an image, got the folder"):
         open_image(tmp_path)
+
+
+def test_a_pipe_in_the_place_of_an_image_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.png")
+    with pytest.raises(LongtailError, match="is a pipe, not a file"):
+        open_image(tmp_path / "x.png")

@@ -93,6 +93,14 @@ def test_an_image_of_too_many_pixels_is_refused_before_it_is_unpacked(
     assert uploaded(client, odd_images.content("grey")).status_code == 422
 
 
+def test_a_very_long_image_is_refused_in_a_sentence(client: TestClient) -> None:
+    stream = io.BytesIO()
+    Image.new("1", (3_000_000, 1)).save(stream, "PNG")
+    reply = uploaded(client, stream.getvalue())
+    assert reply.status_code == 422
+    assert "the longest side is over the limit of 65,536" in reply.json()["detail"]
+
+
 def test_uploads_are_bounded_whatever_they_announce(client: TestClient) -> None:
     def unannounced() -> Any:
         for _ in range(10):

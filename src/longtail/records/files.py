@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -61,6 +63,31 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file in one move."""
     with atomic_write(path) as part:
         part.write_bytes(text.encode())
+
+
+def read_regular(path: str | Path, *, limit: int) -> bytes:
+    """Read a regular file of at most `limit` bytes; links are followed.
+
+    A pipe would block for ever, and a device such as /dev/zero, or a sparse file, fill the memory.
+    """
+    status = os.stat(path)
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(status.st_mode):
+        raise LongtailError(f"{path} is a {_kind(status.st_mode)}, not a file: remove it")
+    if status.st_size > limit:
+        raise LongtailError(
+            f"{path} has {status.st_size / 1e6:,.0f} MB, and files of at most"
+            f" {limit / 1e6:,.0f} MB are read: reduce or remove it"
+        )
+    with open(path, "rb") as file:
+        return file.read(limit)
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISFIFO(mode):
+        return "pipe"
+    return "socket" if stat.S_ISSOCK(mode) else "device"
 
 
 def append_line(path: Path, line: Mapping[str, Any]) -> None:

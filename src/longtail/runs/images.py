@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from longtail.data.dataset import Dataset
-from longtail.data.images.decoding import decode, to_square, upright
+from longtail.data.images.decoding import decode, read_image_file, to_square, upright
 from longtail.data.readers.folders import SUFFIXES, walked
 from longtail.data.request import Geometry
 from longtail.data.views import CenterCrop
@@ -95,7 +95,7 @@ def open_image(image: ImageLike) -> Image.Image:
         if isinstance(image, Image.Image):
             return upright(image)
         if isinstance(image, str | Path):
-            return decode(Path(image).read_bytes())
+            return decode(read_image_file(image))
     except FileNotFoundError as error:
         raise LongtailError(f"expected an image, got no file at {image}") from error
     except IsADirectoryError as error:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngImageFile
 
 from longtail.data.images.decoding import check, decode, to_square
 from longtail.data.views import CenterCrop
@@ -123,6 +124,22 @@ def test_decompression_bombs_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         for read in (decode, check):
             with pytest.raises(ValueError, match="pixels"):
                 read(content)
+
+
+@pytest.mark.parametrize("size", [(70_000, 100), (100, 70_000), (5000, 1), (1, 5000)])
+def test_very_long_images_are_refused_before_they_are_decoded(
+    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = encoded(Image.new("1", size), "PNG")
+    monkeypatch.setattr(PngImageFile, "load", lambda image: pytest.fail("it was decoded"))
+    for read in (decode, check):
+        with pytest.raises(ValueError, match=f"{size[0]} x {size[1]} pixels: .* image"):
+            read(content)
+
+
+def test_long_images_are_decoded() -> None:
+    for size in ((20_000, 100), (1, 1000)):
+        assert decode(encoded(Image.new("1", size), "PNG")).size == size
 
 
 def test_a_square_is_padded_with_the_borders_colour() -> None:

@@ -1,3 +1,4 @@
+import os
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -17,6 +18,7 @@ from longtail.data.readers.digits import digits
 from longtail.data.readers.folders import folder
 from longtail.data.request import DataRequest, Geometry
 from longtail.data.views import CropFlip
+from longtail.errors import LongtailError
 
 MakeFolder = Callable[..., Path]
 
@@ -35,6 +37,15 @@ def test_small_sets_are_read_into_memory(path: Path) -> None:
     assert np.array_equal(
         np.asarray(exact.image(4)), np.asarray(Image.open(path / "b" / "001.png"))
     )
+
+
+@pytest.mark.parametrize("memory", [1 << 30, 0])
+def test_pipes_and_devices_are_unreadable_images(path: Path, memory: int) -> None:
+    os.mkfifo(path / "a" / "pipe.png")
+    (path / "b" / "zero.png").symlink_to("/dev/zero")
+    with pytest.raises(LongtailError, match=r"(?s)2 images cannot be read:.*a pipe.*a device"):
+        read(folder(path), memory=memory)
+    assert len(read(folder(path), memory=memory, on_bad_image="skip").splits["train"]) == 5
 
 
 def test_large_sets_are_streamed_with_the_same_digests_and_read_once(

@@ -2,12 +2,14 @@
 
 Grey, palette and CMYK images are converted; transparent images are composited on white; 16 bits are
 scaled to 8, not clipped; EXIF rotation is applied; an animation gives its first frame. A file that
-is unreadable, truncated or larger than `PIL.Image.MAX_IMAGE_PIXELS` pixels raises `LongtailError`.
+is unreadable, truncated, very long or larger than `PIL.Image.MAX_IMAGE_PIXELS` pixels raises
+`LongtailError`, for its size before it is decoded.
 """
 
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,8 +17,17 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from longtail.errors import LongtailError
+from longtail.records.files import read_regular
 
 LONGEST = 8192  # pixels: longer images are reduced before padding
+MAX_SIDE = 65_536  # pixels of an image's longest side; decoders of longer ones take minutes
+MAX_ASPECT = 1000  # longest side / shortest side
+MAX_BYTES = 300_000_000  # of an image file; as many pixels as Pillow allows, without compression
+
+
+def read_image_file(path: str | Path) -> bytes:
+    """Read an image file; `LongtailError` for a pipe, a device or a file that is too large."""
+    return read_regular(path, limit=MAX_BYTES)
 
 
 def decode(content: bytes) -> Image.Image:
@@ -76,14 +87,25 @@ def padded(image: Image.Image) -> Image.Image:
 def open_image(content: bytes) -> Image.Image:
     """Read the header of an image file (format, size, mode) without decoding its pixels.
 
-    Raises `LongtailError` if it has more than `PIL.Image.MAX_IMAGE_PIXELS` pixels.
+    Raises `LongtailError` if it has more than `PIL.Image.MAX_IMAGE_PIXELS` pixels, or a side that
+    is longer than `MAX_SIDE` or than `MAX_ASPECT` times the other.
     """
     image = Image.open(io.BytesIO(content))
+    width, height = image.size
     limit = Image.MAX_IMAGE_PIXELS
-    if limit is not None and image.width * image.height > limit:
+    if limit is not None and width * height > limit:
         raise LongtailError(
-            f"{image.width} x {image.height} pixels are more than the limit of {limit:,}: reduce"
-            " the image"
+            f"{width} x {height} pixels are more than the limit of {limit:,}: reduce the image"
+        )
+    if max(width, height) > MAX_SIDE:
+        raise LongtailError(
+            f"{width} x {height} pixels: the longest side is over the limit of {MAX_SIDE:,}:"
+            " reduce the image"
+        )
+    if max(width, height) > MAX_ASPECT * min(width, height):
+        raise LongtailError(
+            f"{width} x {height} pixels: one side is over {MAX_ASPECT:,} times the other: cut the"
+            " image"
         )
     return image
 

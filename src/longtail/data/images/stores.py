@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, Self, TypeVar
 
 import numpy as np
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from longtail.data.images.decoding import decode, to_square
+from longtail.data.images.decoding import decode, read_image_file, to_square
 from longtail.errors import LongtailError
 
 T = TypeVar("T")
@@ -120,7 +119,7 @@ class FileImages(ImageStore):
         return len(self.paths)
 
     def content(self, index: int) -> bytes:
-        return Path(self.paths[index]).read_bytes()
+        return read_image_file(self.paths[index])
 
     def file(self, index: int) -> str:
         return self.paths[index]
