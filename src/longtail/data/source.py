@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,9 @@ from longtail.data.request import Geometry, Pairs
 from longtail.deprecated import renamed_attribute
 from longtail.errors import LongtailError
 from longtail.records.groups import Groups
+
+LEAST_ID = 1000
+"""Integer labels from here on may be ids: see `numbered_targets`."""
 
 
 @dataclass(frozen=True)
@@ -111,33 +116,55 @@ def several(items: Iterable[object], *, shown: int = 5) -> str:
     return ", ".join(words[:shown]) + rest
 
 
-def numbered_classes(
-    labels: Mapping[str, NDArray[np.int64]], names: Sequence[str] | None, *, where: str
-) -> tuple[str, ...]:
-    """Return class names for integer labels, which must be 0, 1, ... without gaps.
+def numbered_targets(
+    labels: Mapping[str, Sequence[int]], names: Sequence[str] | None, *, where: str
+) -> tuple[tuple[str, ...], dict[str, NDArray[np.int64]]]:
+    """Classes from integer labels, and the class index of each row.
 
-    With `names`, every label must be below their number instead.
+    Labels are 0, 1, ... without gaps, or below the number of `names`. Without names, labels that
+    are much larger than their number are ids, and become names of classes.
     """
-    used = np.unique(np.concatenate(list(labels.values())))
-    below = used[used < 0]
-    if len(below):
+    used = sorted({label for part in labels.values() for label in part})
+    below = [label for label in used if label < 0]
+    if below:
         raise LongtailError(
             f"{where}: expected labels of 0 or more, got {several(below)}. Number the classes 0, 1,"
             " 2, ..."
         )
     if names is not None:
-        above = used[used >= len(names)]
-        if len(above):
+        above = [label for label in used if label >= len(names)]
+        if above:
             raise LongtailError(
                 f"{where}: expected labels 0 to {len(names) - 1} ({len(names)} classes are named),"
                 f" got {several(above)}. Correct the labels or the class names."
             )
-        return tuple(names)
-    missing = sorted(set(range(int(used[-1]) + 1)) - set(used.tolist()))
-    if missing:
+    elif used[-1] >= max(LEAST_ID, 10 * len(used)):
+        return named_targets(labels)
+    elif gaps := used[-1] + 1 - len(used):
+        first = [*islice(_missing(used), 5)]
+        more = f" and {gaps - len(first):,} more" if gaps > len(first) else ""
         raise LongtailError(
-            f"{where}: expected labels 0 to {int(used[-1])} without gaps, got no image of label"
-            f" {several(missing)}. Number the classes 0, 1, 2, ... or use class names as labels in"
-            " a .csv."
+            f"{where}: expected labels 0 to {used[-1]} without gaps, got no image of label"
+            f" {', '.join(map(str, first))}{more}. Number the classes 0, 1, 2, ... or use class"
+            " names as labels in a .csv."
         )
-    return tuple(str(label) for label in used.tolist())
+    targets = {split: np.array(part, dtype=np.int64) for split, part in labels.items()}
+    return tuple(map(str, used) if names is None else names), targets
+
+
+def _missing(used: Sequence[int]) -> Iterator[int]:
+    """The integers from 0 on that are not in a sorted sequence."""
+    for before, label in pairwise((-1, *used)):
+        yield from range(before + 1, label)
+
+
+def named_targets(
+    labels: Mapping[str, Sequence[Any]],
+) -> tuple[tuple[str, ...], dict[str, NDArray[np.int64]]]:
+    """Classes from text labels, sorted by code point, and the class index of each row."""
+    classes = tuple(sorted({str(label) for part in labels.values() for label in part}))
+    index = {name: i for i, name in enumerate(classes)}
+    return classes, {
+        split: np.array([index[str(label)] for label in part], dtype=np.int64)
+        for split, part in labels.items()
+    }

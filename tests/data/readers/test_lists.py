@@ -121,6 +121,13 @@ def test_lines_that_say_nothing_are_refused(root: Path, name: str, line: str, me
         image_list(write(root / name, first, line))
 
 
+@pytest.mark.parametrize("label", ["20000000", "999999999999", "1" + 20 * "0", 5000 * "9"])
+def test_labels_that_are_ids_are_names(root: Path, label: str) -> None:
+    source = image_list(write(root / "a.txt", f"dogs/000.png {label}", "my cats/000.png 3"))
+    assert source.classes == tuple(sorted(("3", label)))
+    assert [source.classes[target] for target in source.splits["train"].target] == [label, "3"]
+
+
 def test_an_empty_list_is_refused_and_zero_padded_labels_are_words(root: Path) -> None:
     with pytest.raises(ValueError, match="no training image in 0 lines"):
         image_list(write(root / "a.csv"))

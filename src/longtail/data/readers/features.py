@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from longtail.data.columns import read_columns
 from longtail.data.images.stores import VectorRows
-from longtail.data.source import Rows, Source, numbered_classes, several, split_named
+from longtail.data.source import Rows, Source, numbered_targets, several, split_named
 from longtail.data.splits import natural_groups
 from longtail.errors import LongtailError
 
@@ -40,8 +40,7 @@ def features(path: Path) -> Source:
     """Read an .npz of features (N, D); `Source.size` is D."""
     arrays = _arrays(path)
     vectors = _vectors(arrays, path)
-    target = arrays["target"].astype(np.int64)
-    rows = len(target)
+    rows = len(vectors)
     for name, values in arrays.items():
         per_row = name in ("target", "split", "ids") or name.startswith(COLUMN)
         if per_row and values.shape[:1] != (rows,):
@@ -55,7 +54,8 @@ def features(path: Path) -> Source:
             f"{path}: expected the splits train, val and test, got {several(unknown)}."
         )
     names = tuple(map(str, arrays["classes"].tolist())) if "classes" in arrays else None
-    classes = numbered_classes({"all": target}, names, where=str(path))
+    classes, targets = numbered_targets({"all": arrays["target"].tolist()}, names, where=str(path))
+    target = targets["all"]
     ids = [str(name) for name in arrays.get("ids", np.arange(rows)).tolist()]
     where = {
         split: np.flatnonzero([split_named(word) == split for word in words])

@@ -12,8 +12,14 @@ import numpy as np
 
 from longtail.data.columns import RESERVED, read_columns
 from longtail.data.images.stores import FileImages
-from longtail.data.readers.parquet import named_targets
-from longtail.data.source import Rows, Source, numbered_classes, several, split_named
+from longtail.data.source import (
+    Rows,
+    Source,
+    named_targets,
+    numbered_targets,
+    several,
+    split_named,
+)
 from longtail.data.splits import natural_groups, threshold_groups
 from longtail.errors import LongtailError
 
@@ -211,11 +217,8 @@ def source_of_entries(
         labels.setdefault(split, []).append(label)
         paths.setdefault(split, []).append(path)
     if all(_is_integer(label) for _, label, _ in entries):
-        targets = {
-            split: np.array([int(label) for label in part], dtype=np.int64)
-            for split, part in labels.items()
-        }
-        classes = numbered_classes(targets, names, where=where)
+        numbers_of = {split: [int(label) for label in part] for split, part in labels.items()}
+        classes, targets = numbered_targets(numbers_of, names, where=where)
     else:
         classes, targets = named_targets(labels)
         if names is not None:
@@ -247,7 +250,8 @@ def source_of_entries(
 
 def _is_integer(label: str) -> bool:
     digits = label.removeprefix("-")
-    return digits.isdecimal() and str(int(digits)) == digits  # "007" is text
+    # "007" is text, and so are digits that are too many to be a number
+    return digits.isdecimal() and len(digits) < 100 and str(int(digits)) == digits
 
 
 def _text(path: Path) -> list[Entry]:

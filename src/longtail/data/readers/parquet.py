@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from longtail.data.columns import RESERVED, read_columns
 from longtail.data.images.stores import EncodedImages
-from longtail.data.source import Rows, Source, numbered_classes, several, split_named
+from longtail.data.source import (
+    Rows,
+    Source,
+    named_targets,
+    numbered_targets,
+    several,
+    split_named,
+)
 from longtail.data.splits import natural_groups
 from longtail.errors import LongtailError
 
@@ -144,8 +148,7 @@ def parquet(path: Path) -> Source:
                 f" {split}. Label or remove them."
             )
     if all(isinstance(label, int) for part in labels.values() for label in part):
-        targets = {split: np.array(part, dtype=np.int64) for split, part in labels.items()}
-        classes = numbered_classes(targets, shards["train"].names, where=str(path))
+        classes, targets = numbered_targets(labels, shards["train"].names, where=str(path))
     else:
         classes, targets = named_targets(labels)
     columns, categories = read_columns({split: part.columns() for split, part in shards.items()})
@@ -157,18 +160,6 @@ def parquet(path: Path) -> Source:
             EncodedImages(tuple(blobs)), targets[split], ids, columns=columns[split]
         )
     return Source(path.resolve().stem, classes, splits, natural_groups, categories=categories)
-
-
-def named_targets(
-    labels: dict[str, list[Any]],
-) -> tuple[tuple[str, ...], dict[str, NDArray[np.int64]]]:
-    """Classes from text labels, sorted by code point, and the class index of each row."""
-    classes = tuple(sorted({str(label) for part in labels.values() for label in part}))
-    index = {name: i for i, name in enumerate(classes)}
-    return classes, {
-        split: np.array([index[str(label)] for label in part], dtype=np.int64)
-        for split, part in labels.items()
-    }
 
 
 def _pyarrow() -> Any:
