@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -150,3 +151,21 @@ def test_a_pipe_in_the_place_of_an_image_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.png")
     with pytest.raises(LongtailError, match="is a pipe, not a file"):
         open_image(tmp_path / "x.png")
+
+
+def test_a_folder_that_cannot_be_listed_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sub").mkdir()
+    Image.new("L", (4, 4)).save(tmp_path / "a.png")
+    scandir = os.scandir
+
+    def fail(path: Any) -> Any:
+        if str(path).endswith("sub"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", fail)
+    assert images_at([tmp_path]).paths == (tmp_path / "a.png", tmp_path / "sub")
+    with pytest.raises(LongtailError, match="Permission denied"):
+        open_image(tmp_path / "sub")

@@ -72,6 +72,7 @@ def read_regular(path: str | Path, *, limit: int) -> bytes:
     """
     status = os.stat(path)
     if stat.S_ISDIR(status.st_mode):
+        os.scandir(path).close()  # where that fails, its reason is the better one
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(status.st_mode):
         raise LongtailError(f"{path} is a {_kind(status.st_mode)}, not a file: remove it")

@@ -180,7 +180,8 @@ def images_at(places: Sequence[str | Path]) -> ImageFiles:
     for place in map(Path, places):
         if place.is_dir():
             before = len(paths)
-            for folder, visible in walked(place):
+            unreadable: list[str] = []
+            for folder, visible in walked(place, unreadable):
                 images = [
                     Path(folder, name)
                     for name in visible
@@ -188,6 +189,7 @@ def images_at(places: Sequence[str | Path]) -> ImageFiles:
                 ]
                 paths += images
                 others += len(visible) - len(images)
+            paths += map(Path, unreadable)  # reported when they are read
             if len(paths) == before:
                 suffixes = " ".join(sorted(SUFFIXES))
                 raise LongtailError(

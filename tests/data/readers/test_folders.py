@@ -1,6 +1,8 @@
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from longtail.data.images.stores import FileImages
 from longtail.data.open import open_data
 from longtail.data.readers.folders import folder
+from longtail.errors import LongtailError
 
 MakeFolder = Callable[..., Path]
 
@@ -119,3 +122,37 @@ def test_a_folder_whose_name_is_no_text_has_one_that_can_be_written(
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
     path.mkdir()
     assert open_data(str(make_folder(path, {"a": 10, "b": 10}))).name == "caf?"
+
+
+def _unlistable(monkeypatch: pytest.MonkeyPatch, folder: Path, code: int) -> None:
+    """Make a folder fail as without permission or on a broken disk, also for root."""
+    scandir = os.scandir
+
+    def fail(path: Any = ".") -> Any:
+        if str(path) == str(folder):
+            raise OSError(code, os.strerror(code), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", fail)
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.ESTALE])
+@pytest.mark.parametrize("place", ["a/sub", "b"])
+def test_folders_that_cannot_be_listed_are_unreadable_images(
+    code: int, place: str, tmp_path: Path, make_folder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_folder(tmp_path / "images", {"a": 3, "b": 2}, side=8)
+    make_folder(path / "a", {"sub": 2}, side=8)
+    _unlistable(monkeypatch, path / place, code)
+    with pytest.raises(
+        LongtailError, match=rf"1 images cannot be read:\n  {place}: .*{os.strerror(code)}"
+    ):
+        open_data(path)
+    if place == "b":
+        with pytest.raises(
+            LongtailError, match="no training image can be read in these classes: b"
+        ):
+            open_data(path, on_bad_image="skip")
+    else:
+        data = open_data(path, on_bad_image="skip")
+        assert data.warnings[0] == "1 images cannot be read and were left out: a/sub."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -95,7 +96,10 @@ def folder(path: Path, *, least: int = 2) -> Source:
             f" are inside it, give {path / classes[0]}."
         )
     warnings = []
-    if same := _domain_folders(parts["train"]):
+    same: list[str] = []
+    with suppress(OSError, LongtailError):  # a folder that cannot be listed is reported later
+        same = _domain_folders(parts["train"])
+    if same:
         warnings.append(
             f"the folders {several(names['train'])} are the classes, but each has the same folders"
             f" {several(same)}: if they are domains, pass --test-domain {names['train'][-1]}."
@@ -147,13 +151,18 @@ def is_image(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith(".")
 
 
-def walked(path: Path) -> Iterator[tuple[str, list[str]]]:
+def walked(path: Path, unreadable: list[str]) -> Iterator[tuple[str, list[str]]]:
     """Walk a folder: each folder inside with the names of its files, sorted.
 
-    Hidden names and links to a parent folder are skipped.
+    Hidden names and links to a parent folder are skipped. Folders that cannot be listed, for lack
+    of permission or because a disk fails, are added to `unreadable`.
     """
     visited: set[str] = set()
-    for place, folders, files in os.walk(path, followlinks=True):
+
+    def note(error: OSError) -> None:
+        unreadable.append(str(error.filename))
+
+    for place, folders, files in os.walk(path, onerror=note, followlinks=True):
         visited.add(os.path.realpath(place))
         visible = (name for name in folders if not name.startswith("."))
         folders[:] = sorted(
@@ -170,12 +179,16 @@ def _links_to_parent(place: str, visited: set[str]) -> bool:
 
 
 def class_images(path: Path) -> tuple[list[str], list[str]]:
-    """The images in a folder and in all folders inside, and the other files there."""
+    """The images in a folder and in all folders inside, and the other files there.
+
+    A folder that cannot be listed is among the images, and reported when they are read.
+    """
     images: list[str] = []
     others: list[str] = []
-    for place, files in walked(path):
+    unreadable: list[str] = []
+    for place, files in walked(path, unreadable):
         for name in files:
             if name.lower() in IGNORED:
                 continue
             (images if is_image(name) else others).append(os.path.join(place, name))
-    return images, others
+    return images + unreadable, others
