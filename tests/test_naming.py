@@ -28,13 +28,16 @@ def test_no_more_guesses_than_asked_for() -> None:
 
 
 def test_a_function_is_imported_also_from_the_current_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "here_alone.py").write_text("def one():\n    return 1\n\ntwo = 2\n")
     (tmp_path / "needs_more.py").write_text("import a_module_that_is_missing\n")
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     monkeypatch.chdir(tmp_path)
     assert import_function("here_alone:one")() == 1
+    assert import_function("here_alone:one")() == 1
+    note = f"note: modules in {tmp_path} can be imported, for here_alone:one\n"
+    assert capsys.readouterr().err == note, "said once"
     for target, message in {
         "here_alone:two": "expected a function, got 'here_alone:two': a int",
         "here_alone:three": "has no attribute 'three'",

@@ -43,7 +43,7 @@ def import_function(target: str) -> Callable[..., Any]:
     2.0
     """
     module, _, name = target.partition(":")
-    search_current_folder()
+    search_current_folder(target)
     try:
         function = getattr(importlib.import_module(module), name)
     except (ModuleNotFoundError, AttributeError) as error:
@@ -59,7 +59,11 @@ def import_function(target: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def search_current_folder() -> None:
-    """Add the current folder to `sys.path`: an installed command does not search it."""
+def search_current_folder(target: str) -> None:
+    """Add the current folder to `sys.path`, for code that the user named, and print that once.
+
+    An installed command does not search it: any module there could be imported, also by others.
+    """
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
+        print(f"note: modules in {Path.cwd()} can be imported, for {target}", file=sys.stderr)

@@ -3,6 +3,7 @@
 import ctypes
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -114,3 +115,13 @@ def test_memory_that_a_step_frees_is_kept_for_the_next() -> None:
 def test_another_allocator_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
     assert not keep_freed_memory()
+
+
+def test_the_probe_of_bf16_imports_nothing_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text("open('executed', 'w').close()")
+    monkeypatch.chdir(tmp_path)
+    bf16_works.cache_clear()
+    bf16_works("cpu")
+    assert not (tmp_path / "executed").exists()

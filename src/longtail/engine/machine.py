@@ -101,10 +101,9 @@ def bf16_works(device: str) -> bool:
         f"import torch; a = torch.ones(64, 64, dtype=torch.bfloat16, device={device!r}); assert (a"
         " @ a).float().sum().item() == 64.0**3"
     )
-    return (
-        subprocess.run([sys.executable, "-c", probe], capture_output=True, check=False).returncode
-        == 0
-    )
+    # -P: nothing is imported from the current folder, which may be a stranger's
+    process = subprocess.run([sys.executable, "-P", "-c", probe], capture_output=True, check=False)
+    return process.returncode == 0
 
 
 def devices() -> list[str]:

@@ -304,7 +304,7 @@ def _run_in_child(job: Job) -> str | None:
             )
         # In a new session Ctrl-C reaches only this process, which then terminates its children.
         child = subprocess.Popen(
-            [sys.executable, "-m", "longtail.experiments.jobs"],
+            [sys.executable, "-P", "-m", "longtail.experiments.jobs"],
             stdin=subprocess.PIPE,
             stdout=file,
             stderr=file,

@@ -109,7 +109,7 @@ def _files(source: Any) -> tuple[str, ...]:
 def _succeeds(code: str, seconds: float) -> bool:
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code],
+            [sys.executable, "-P", "-c", code],
             capture_output=True,
             stdin=subprocess.DEVNULL,
             timeout=seconds,

@@ -278,7 +278,7 @@ def _file(module: str) -> Path | None:
     """The source of a module. No package that it lies in is imported: that might import torch."""
     top, *inner = module.split(".")
     if top != "longtail":  # only for code that the person names: the folder may be a stranger's
-        search_current_folder()
+        search_current_folder(module)
     try:
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):

@@ -15,6 +15,7 @@ import numpy as np
 
 from longtail.errors import LongtailError
 from longtail.metrics.intervals import Interval, paired
+from longtail.recipes import RECIPES
 from longtail.recipes.signatures import read
 from longtail.records.row import Row, mirrored
 from longtail.records.scores import Headline, Label, columns, format_score
@@ -224,7 +225,9 @@ def keywords_of(row: Row) -> dict[str, Any]:
 
 @cache
 def _defaults(recipe: str) -> Mapping[str, Any]:
-    """The default of each keyword of a recipe; empty for an unknown recipe."""
+    """The default of each keyword of a recipe of longtail; empty for others."""
+    if recipe not in RECIPES:  # the folder may be a stranger's: no module that it names is searched
+        return {}
     try:
         return {
             name: known.default

@@ -11,6 +11,7 @@ from longtail.engine.machine import choose
 from longtail.engine.run import Run
 from longtail.errors import LongtailError
 from longtail.nn.networks import is_custom
+from longtail.recipes import RECIPES
 from longtail.recipes.signatures import read
 from longtail.records.kinds import read_recipe
 from longtail.records.row import read_row
@@ -23,16 +24,20 @@ def restore_method(
 ) -> tuple[Method[Any], Dataset]:
     """Restore the trained method of a finished run, and its data.
 
-    The recipe is called again, and its stages load their weights. `load` gives the deployed
-    network, which is all that predictions need; this also has necks, momentum copies and losses.
+    The recipe is called again, and its stages load their weights. A recipe, network or reader that
+    is not longtail's is imported only with `trust`: a folder may name any module.
+    `load` gives the deployed network, which is all that predictions need; this also has necks,
+    momentum copies and losses.
     """
     folder = Path(run)
     read_row(folder)  # refuses a run that is not finished
     record, machine = read_recipe(folder), choose(device=device, precision="fp32")
-    custom = [value for value in record["keywords"].values() if is_custom(value)]
+    custom = [f"network {value}" for value in record["keywords"].values() if is_custom(value)]
+    if record["recipe"] not in RECIPES:
+        custom.append(f"recipe {record['recipe']}")
     if custom and not trust:
         raise LongtailError(
-            f"the network {custom[0]} is code outside longtail, and this would run it: "
+            f"the {custom[0]} is code outside longtail, and this would run it: "
             "pass trust=True if you trust it"
         )
     recipe = read(record["recipe"])
