@@ -77,3 +77,11 @@ def test_a_missing_part_is_named(
     assert said.code == 2
     assert "pip install 'longtail[serve]'" in said.err
     assert longtail("serve", tmp_path, "--max-megabytes", "x").code == 2
+
+
+@pytest.mark.parametrize("host", ["256.1.1.1", "no such host", "8.8.8.8", "x" * 300])
+def test_a_wrong_host_is_not_blamed_on_the_port(longtail: Any, tmp_path: Path, host: str) -> None:
+    said = longtail("serve", tmp_path, "--host", host, "--port", 0)
+    assert said.code == 2
+    assert "pass another --host" in said.err
+    assert "--port" not in said.err

@@ -19,6 +19,8 @@ from longtail.runs import load
 from longtail.serve import app as serving
 from longtail.serve.app import create
 
+HERE = "http://localhost:8000"
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -27,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(run: Path) -> TestClient:
-    return TestClient(create(load(run, device="cpu"), megabytes=0.2))
+    return TestClient(create(load(run, device="cpu"), megabytes=0.2), base_url=HERE)
 
 
 def uploaded(client: TestClient, content: bytes, name: str = "image.png", **query: Any) -> Any:
@@ -176,7 +178,7 @@ def test_maps_show_where_the_network_looked(
         network,
         CosineExperts(network.dim, 10) if "experts" in spec["name"] else Linear(network.dim, 10),
     )
-    client = TestClient(create(load(finished(tmp_path, made), device="cpu")))
+    client = TestClient(create(load(finished(tmp_path, made), device="cpu")), base_url=HERE)
     found = uploaded(client, odd_images.content("wide"), map=True).json()
     assert found["map_kind"] == kind
     picture = Image.open(io.BytesIO(base64.b64decode(found["map"].partition(",")[2])))
@@ -185,15 +187,72 @@ def test_maps_show_where_the_network_looked(
     assert "set" not in found
 
 
-def test_a_limit_must_be_one(run: Path) -> None:
-    for limit in (0, -1, float("nan")):
-        with pytest.raises(ValueError, match="positive limit"):
-            create(load(run, device="cpu"), megabytes=limit)
-
-
 def test_class_names_are_said_as_they_are(tmp_path: Path) -> None:
     names = ["<b>bold</b>", "ключ", *CLASSES[2:]]
-    client = TestClient(create(load(finished(tmp_path, classifier(), classes=names), device="cpu")))
+    loaded = load(finished(tmp_path, classifier(), classes=names), device="cpu")
+    client = TestClient(create(loaded), base_url=HERE)
     assert {
         own["class"] for own in uploaded(client, odd_images.content("grey"), top=10).json()["top"]
     } == {*names}
+
+
+@pytest.mark.parametrize(
+    ("host", "code"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST:8000", 200),
+        ("127.0.0.1:8000", 200),
+        ("[::1]:8000", 200),
+        ("192.168.0.7", 200),
+        ("gpu7.lab.org:80", 200),
+        ("evil.org", 421),
+        ("127.0.0.1.evil.org:8000", 421),
+        ("localhost.evil.org", 421),
+        ("", 421),
+    ],
+)
+def test_a_request_for_another_name_is_refused(run: Path, host: str, code: int) -> None:
+    app = create(load(run, device="cpu"), hosts=["GPU7.lab.org"])
+    client = TestClient(app, base_url=HERE)
+    reply = client.get("/health", headers={"host": host})
+    assert reply.status_code == code
+    if code == 421:
+        assert "--allow-host" in reply.json()["detail"]
+        assert uploaded(client, odd_images.content("grey")).status_code == 200
+
+
+def test_an_error_names_the_field(client: TestClient) -> None:
+    wrong = uploaded(client, odd_images.content("grey"), top=0).json()["detail"]
+    assert wrong.startswith("expected another value for top")
+    assert "image" not in wrong
+    missing = client.post("/predict", params={"top": 3}).json()["detail"]
+    assert "a file called image" in missing
+
+
+def test_a_jpeg_of_very_many_scans_is_not_decoded(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = TestClient(create(load(run, device="cpu")), base_url=HERE)
+    buffer = io.BytesIO()
+    Image.new("RGB", (1000, 1000)).save(buffer, "JPEG", progressive=True)
+    assert uploaded(client, buffer.getvalue()).status_code == 200
+    start = buffer.getvalue().index(b"\xff\xda")
+    repeated = buffer.getvalue()[:-2] + 200 * buffer.getvalue()[start:-2] + b"\xff\xd9"
+    monkeypatch.setattr(serving, "decode", None)  # decoding it would take minutes
+    reply = uploaded(client, repeated)
+    assert reply.status_code == 422
+    assert "scans" in reply.json()["detail"]
+
+
+def test_more_uploads_than_fit_are_turned_away(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "UPLOADS", 0)
+    assert uploaded(client, odd_images.content("grey")).status_code == 503
+    assert client.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize("megabytes", [0.0, -1.0, float("inf"), float("nan"), 1e9])
+def test_the_limit_of_uploads_is_a_limit(run: Path, megabytes: float) -> None:
+    with pytest.raises(ValueError, match="megabytes, got"):
+        create(load(run, device="cpu"), megabytes=megabytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
 import ipaddress
 import socket
@@ -13,6 +14,8 @@ import typer
 
 from longtail.cli import flags, tables
 from longtail.errors import LongtailError, MissingExtra
+
+_NO_ADDRESS = (errno.EADDRNOTAVAIL, socket.EAI_NONAME, socket.EAI_AGAIN, socket.EAI_FAMILY)
 
 
 def serve(
@@ -27,6 +30,13 @@ def serve(
     max_megabytes: Annotated[
         float, typer.Option(help="The largest accepted upload in megabytes.")
     ] = 10.0,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A name by which this machine may be requested, such as a proxy's; may be"
+            " repeated. Addresses, localhost and --host always may."
+        ),
+    ] = None,
     device: flags.Device = "auto",
     trust: flags.Trust = False,
 ) -> None:
@@ -47,8 +57,11 @@ def serve(
 
         from longtail.runs import load
         from longtail.serve.app import create
+        from longtail.serve.protocol import TimedProtocol
 
-        app = create(load(run, device=device, trust=trust), megabytes=max_megabytes)
+        loaded = load(run, device=device, trust=trust)
+        hosts = (host, socket.gethostname(), *(allow_host or ()))
+        app = create(loaded, megabytes=max_megabytes, hosts=hosts)
         address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         if not _is_loopback(host):
             tables.warn(
@@ -56,10 +69,7 @@ def serve(
             )
         tables.say(f"serving {run} at {address} (stop with Ctrl-C)")
         tables.next_step(f"open {address}", f"curl -F image=@photo.jpg {address}/predict")
-        # Refuse more requests than this: each may hold an upload in memory.
-        settings = uvicorn.Config(
-            app, log_level="warning", limit_concurrency=32, server_header=False
-        )
+        settings = uvicorn.Config(app, http=TimedProtocol, log_level="warning", server_header=False)
         with contextlib.suppress(KeyboardInterrupt):
             uvicorn.Server(settings).run(sockets=[listening])
 
@@ -70,9 +80,16 @@ def _socket(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         # It listens already, so early requests wait instead of failing
         return socket.create_server((host, port), family=family)
-    except OSError as error:
+    # A name that is no name at all is a UnicodeError
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a host name"
+        if not isinstance(error, OSError) or error.errno in _NO_ADDRESS:
+            raise LongtailError(
+                f"{host!r} is no address of this machine ({reason}): pass another --host, such as"
+                " 127.0.0.1, or 0.0.0.0 for all addresses"
+            ) from error
         raise LongtailError(
-            f"cannot listen on {host}, port {port} ({error.strerror}): pass another --port"
+            f"cannot listen on {host}, port {port} ({reason}): pass another --port"
         ) from error
 
 

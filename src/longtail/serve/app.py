@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
+import ipaddress
+import re
 import threading
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,8 +31,17 @@ FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 PIXELS = 50_000_000
 """More than any phone takes by default; unpacked they fit into memory several times."""
 
+SCANNED = 1_000_000_000
+"""Pixels times scans: a progressive JPEG of some megabytes can have thousands of scans."""
+
+UPLOADS = 32
+"""Uploads at the same time: each is in memory."""
+
 MEGABYTES = 10.0
 """The default limit of an upload."""
+
+MOST_MEGABYTES = 1000.0
+"""The largest limit: uploads are in memory."""
 
 SIDE = 320
 """Pixels: the side of the image with the saliency map."""
@@ -46,24 +57,30 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+_PORT = re.compile(r":[0-9]*$")
 _FORM = 65_536  # bytes that a form may add to the file that it carries
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
-def create(loaded: Loaded, *, megabytes: float = MEGABYTES) -> FastAPI:
+def create(loaded: Loaded, *, megabytes: float = MEGABYTES, hosts: Collection[str] = ()) -> FastAPI:
     """Create the server of a loaded run.
 
     Images are classified one at a time. Uploads beyond `megabytes` are refused while they arrive.
+    Requests must name this machine: "localhost", an address in numbers, or one of `hosts`.
     """
-    if not megabytes > 0:
-        raise LongtailError(f"expected a positive limit of megabytes, got {megabytes:g}")
+    if not 0 < megabytes <= MOST_MEGABYTES:
+        raise LongtailError(
+            f"expected a limit of more than 0 and at most {MOST_MEGABYTES:g} megabytes, "
+            f"got {megabytes:g}"
+        )
     limit, lock = int(megabytes * 1e6), threading.Lock()
     row = loaded.row
     # FastAPI's pages of documentation load scripts from other sites.
     app = FastAPI(title="longtail", version=longtail.__version__, docs_url=None, redoc_url=None)
     app.add_middleware(_LimitUpload, limit=limit + _FORM, message=_too_big(limit))
+    app.add_middleware(_CheckHost, hosts=frozenset(host.lower() for host in hosts))
 
     @app.middleware("http")
     async def add_headers(
@@ -75,14 +92,10 @@ def create(loaded: Loaded, *, megabytes: float = MEGABYTES) -> FastAPI:
 
     @app.exception_handler(RequestValidationError)
     async def explain(request: Request, error: RequestValidationError) -> JSONResponse:
-        wrong = "; ".join(f"{item['loc'][-1]}: {item['msg']}" for item in error.errors())
-        return JSONResponse(
-            {"detail": f"expected a form with a file called image, got something else ({wrong})"},
-            status_code=422,
-        )
+        return JSONResponse({"detail": "; ".join(map(_explain, error.errors()))}, status_code=422)
 
     @app.get("/health")
-    def health() -> dict[str, Any]:
+    async def health() -> dict[str, Any]:
         """Describe the run that is served."""
         return {
             "status": "ok",
@@ -127,6 +140,14 @@ def _file(path: Path) -> Callable[[], FileResponse]:
     return lambda: FileResponse(path)
 
 
+def _explain(item: Mapping[str, Any]) -> str:
+    """What is wrong with a field of a request."""
+    place, name = item["loc"][0], item["loc"][-1]
+    if place == "query":
+        return f"expected another value for {name} in the address ({item['msg']})"
+    return f"expected a form with a file called image, got something else ({name}: {item['msg']})"
+
+
 def _too_big(limit: int) -> str:
     return (
         f"expected an image of at most {limit / 1e6:g} MB, got a larger one: "
@@ -134,11 +155,46 @@ def _too_big(limit: int) -> str:
     )
 
 
+class _CheckHost:
+    """Refuses requests for another name than this machine's.
+
+    A page of another site can point its name to 127.0.0.1 and would then read what is served here.
+    """
+
+    def __init__(self, app: Callable[..., Awaitable[None]], *, hosts: Collection[str]) -> None:
+        self.app, self.hosts = app, {"localhost", *hosts}
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        host = dict(scope.get("headers", ())).get(b"host", b"").decode("latin-1").lower()
+        name = host.rpartition(":")[0] if _PORT.search(host) else host
+        if scope["type"] != "http" or name in self.hosts or is_address(name.strip("[]")):
+            await self.app(scope, receive, send)
+            return
+        message = (
+            f"expected a request for this machine, got one for {name!r}: "
+            "if that is its name, start the server with --allow-host"
+        )
+        await JSONResponse({"detail": message}, status_code=421)(scope, receive, send)
+
+
+def is_address(name: str) -> bool:
+    """Whether a host is an address in numbers, which no other site can claim.
+
+    >>> [is_address(name) for name in ("127.0.0.1", "::1", "localhost", "127.0.0.1.evil.org")]
+    [True, True, False, False]
+    """
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
 class _LimitUpload:
-    """Counts the bytes that arrive: the announced length may be wrong."""
+    """Counts the bytes that arrive, since the announced length may be wrong, and the uploads."""
 
     def __init__(self, app: Callable[..., Awaitable[None]], *, limit: int, message: str) -> None:
-        self.app, self.limit, self.message = app, limit, message
+        self.app, self.limit, self.message, self.uploads = app, limit, message, 0
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -147,6 +203,13 @@ class _LimitUpload:
         announced = dict(scope["headers"]).get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > self.limit:
             await JSONResponse({"detail": self.message}, status_code=413)(scope, receive, send)
+            return
+        if scope["method"] != "POST":
+            await self.app(scope, receive, send)
+            return
+        if self.uploads >= UPLOADS:
+            message = {"detail": f"{self.uploads} images are being classified: try again later"}
+            await JSONResponse(message, status_code=503)(scope, receive, send)
             return
         arrived = 0
 
@@ -158,7 +221,11 @@ class _LimitUpload:
                 raise HTTPException(413, self.message)
             return event
 
-        await self.app(scope, receive_counted, send)
+        self.uploads += 1
+        try:
+            await self.app(scope, receive_counted, send)
+        finally:
+            self.uploads -= 1
 
 
 def _decode(content: bytes) -> Image.Image:
@@ -166,13 +233,15 @@ def _decode(content: bytes) -> Image.Image:
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             pixels = image.width * image.height
+            # In the data of a JPEG, these bytes are only ever the start of a scan
+            scans = content.count(b"\xff\xda") if image.format == "JPEG" else 1
     except UnidentifiedImageError:
         raise HTTPException(
             415,
             f"expected an image ({', '.join(FORMATS)}), got something else: choose another file",
         ) from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        pixels = PIXELS + 1
+        pixels, scans = PIXELS + 1, 1
     except Exception as error:  # decoders fail with many types
         raise HTTPException(
             422, f"expected an image, got one that cannot be read ({error}): choose another file"
@@ -180,6 +249,10 @@ def _decode(content: bytes) -> Image.Image:
     if pixels > PIXELS:
         raise HTTPException(
             422, f"expected an image of at most {PIXELS:,} pixels, got more: make it smaller"
+        )
+    if pixels * scans > SCANNED:
+        raise HTTPException(
+            422, f"expected a JPEG with a few scans, got {scans:,} of them: save it again"
         )
     try:
         return decode(content)
