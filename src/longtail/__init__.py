@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any
 from longtail import deprecated
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "compare", "load", "report", "search", "sweep", "train"]
+__all__ = ["__version__", "compare", "embed", "load", "report", "search", "sweep", "train"]
 
 if TYPE_CHECKING:
     from longtail.experiments.search import search
     from longtail.experiments.sweeps import sweep
     from longtail.report.public import compare, report
-    from longtail.runs import load, train
+    from longtail.runs import embed, load, train
 
 
 deprecated.install()
 
 _FUNCTIONS = {
     "compare": "longtail.report.public",
+    "embed": "longtail.runs",
     "load": "longtail.runs",
     "search": "longtail.experiments.search",
     "sweep": "longtail.experiments.sweeps",

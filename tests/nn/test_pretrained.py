@@ -16,6 +16,7 @@ import timm
 import torch
 from safetensors.torch import save_file
 
+from longtail.errors import LongtailError
 from longtail.nn import build, pretrained
 
 MODEL = "test_resnet.r160_in1k"
@@ -137,3 +138,32 @@ def test_what_the_children_run_is_python_that_imports(monkeypatch: pytest.Monkey
     subprocess.run([sys.executable, "-c", imports], check=True)
     for code in codes:
         compile(code, "child", "exec")
+
+
+def test_a_local_file_is_loaded_without_the_hub(cache: Path) -> None:
+    torch.manual_seed(3)
+    state = timm.create_model("test_resnet").state_dict()
+    save_file(state, cache / "w.safetensors")
+    torch.save({"state_dict": state}, cache / "w.pth")
+    for name in ("w.safetensors", "w.pth"):
+        network = build({"name": "timm:test_resnet", "size": 32, "pretrained": str(cache / name)})
+        body = network.state_dict()
+        loaded = {key: state[key] for key in state if not key.startswith("fc.")}
+        assert all(torch.equal(body[f"body.{key}"], value) for key, value in loaded.items())
+        assert network.spec["pretrained"] is False
+
+
+def test_a_file_of_other_weights_is_refused(cache: Path) -> None:
+    state = timm.create_model("test_resnet").state_dict()
+    (cache / "text.pth").write_text("no weights")
+    save_file({"x": torch.zeros(1)}, cache / "other.safetensors")
+    del state["bn1.weight"]
+    save_file(state, cache / "part.safetensors")
+    for name, message in (
+        ("none.pth", "expected a file of weights, got none"),
+        ("text.pth", "cannot be read"),
+        ("other.safetensors", "are not those of test_resnet"),
+        ("part.safetensors", r"1 tensors are missing, such as bn1\.weight"),
+    ):
+        with pytest.raises(LongtailError, match=message):
+            build({"name": "timm:test_resnet", "size": 32, "pretrained": str(cache / name)})

@@ -20,6 +20,7 @@ from longtail import __version__
 from longtail.cli import auto, flags, tables
 from longtail.cli.cache import cache
 from longtail.cli.compare import compare
+from longtail.cli.embed import embed
 from longtail.cli.export import export
 from longtail.cli.inspect import inspect
 from longtail.cli.predict import predict
@@ -39,6 +40,7 @@ VERBS = (
     *(
         "demo",
         "inspect",
+        "embed",
         "train",
         "eval",
         "report",
@@ -172,6 +174,7 @@ def show(
 
 
 app.command("inspect")(inspect)
+app.command("embed")(embed)
 
 
 def _train(recipe: Recipe, values: dict[str, Any]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -54,6 +55,16 @@ class Split:
 
 
 @dataclass(frozen=True)
+class FeatureBackbone:
+    """The network that computed the features of a file, and how it took the images."""
+
+    file: Path  # the features file, which may also have the weights
+    network: Mapping[str, Any]  # the network's spec
+    size: int  # side of its images in pixels
+    fit: Mapping[str, Any]  # how an image becomes a square, as a model's spec records it
+
+
+@dataclass(frozen=True)
 class Dataset:
     """A dataset ready for any recipe. A split that does not exist has no rows."""
 
@@ -80,6 +91,8 @@ class Dataset:
     word_vectors: Mapping[str, Tensor] = field(default_factory=dict)
     """One row for each category of a class attribute, such as "object": its word vector."""
     pairs: Pairs = "closed"  # which pairs of attribute and object can be predicted
+    pretraining: str | None = None  # what the network that computed the features was trained on
+    backbone: FeatureBackbone | None = None  # that network, where it is known
     scorer: Scorer | None = None  # for data with a scorer of its own
     scoring: str | None = None  # the score requested as the headline; None: the scorer's default
     test_domain: str | None = None  # the test images are of this domain, training of others

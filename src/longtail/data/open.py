@@ -147,9 +147,10 @@ def open_for_evaluation(
         learnt: Hash, protocol and split seed of that data. If this is the same data, it is split
             as it was for training, so that only its held-out images are evaluated.
     """
+    source = find(request, least=1)
     source = read(
-        find(request, least=1),
-        size=size,
+        source,
+        size=size if source.splits["train"].inputs.vectors() is None else None,
         geometry=request.geometry,
         memory=0,
         on_bad_image=request.on_bad_image,
@@ -189,6 +190,15 @@ def find(request: DataRequest | str, *, least: int = 2) -> Source:
     if request.test_domain is None:
         return source
     return leave_domain_out(source, request.test_domain, train=request.train_domains)
+
+
+def find_all(request: DataRequest) -> Source:
+    """Find the requested data like `find`; the test domain "all" leaves no domain out."""
+    if request.test_domain != "all":
+        return find(request)
+    if request.train_domain is not None:
+        raise LongtailError("--train-domain has no effect with --test-domain all: remove it.")
+    return with_domain_names(requested_pairs(_find(request), request))
 
 
 def domain_names(request: DataRequest) -> tuple[str, ...]:
@@ -288,15 +298,14 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
         warnings.append(duplicates)
 
     assert source.size is not None
-    cropped = source.geometry == "crop" and source.size <= LARGEST_CROPPED
-    crop = source.crop if cropped else 1.0
+    crop = evaluated_crop(source)
     # The name of a folder may not be valid UTF-8, but the name is written into files and pages
     return Dataset(
         name=source.name.encode(errors="replace").decode(),
         classes=classes,
-        train=_split(train, crop),
-        val=_split(val, crop),
-        test=_split(test, crop),
+        train=as_split(train, crop),
+        val=as_split(val, crop),
+        test=as_split(test, crop),
         counts=torch.bincount(torch.from_numpy(train.target), minlength=len(classes)),
         source_counts=torch.from_numpy(source_counts),
         groups=_grouping(source, source_counts)(source_counts.tolist()),
@@ -322,6 +331,8 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
             name: torch.from_numpy(values) for name, values in source.word_vectors.items()
         },
         pairs=source.pairs,
+        pretraining=source.pretraining,
+        backbone=source.backbone,
         scorer=source.scorer,
         test_domain=source.test_domain,
     )
@@ -388,6 +399,13 @@ def _classes_to_learn(source: Source) -> Source:
     return replace(source, classes=classes, splits=splits, warnings=(*source.warnings, warning))
 
 
-def _split(rows: Rows, crop: float) -> Split:
+def evaluated_crop(source: Source) -> float:
+    """The share of the central square of an image that is evaluated."""
+    assert source.size is not None
+    return source.crop if source.geometry == "crop" and source.size <= LARGEST_CROPPED else 1.0
+
+
+def as_split(rows: Rows, crop: float) -> Split:
+    """Rows of a source as a split."""
     columns = {name: torch.from_numpy(values) for name, values in rows.columns.items()}
     return Split(rows.inputs, torch.from_numpy(rows.target), rows.ids, crop, columns)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from longtail.core import Scorer
 from longtail.data.columns import Columns
+from longtail.data.dataset import FeatureBackbone
 from longtail.data.images.stores import ImageStore
 from longtail.data.request import Geometry, Pairs
 from longtail.deprecated import renamed_attribute
@@ -88,6 +89,8 @@ class Source:
     pairs: Pairs = "closed"  # see `Dataset`
     scorer: Scorer | None = None  # see `Dataset`
     test_domain: str | None = None  # see `Dataset`
+    pretraining: str | None = None  # see `Dataset`
+    backbone: FeatureBackbone | None = None  # see `Dataset`
 
 
 def split_named(word: str) -> str | None:

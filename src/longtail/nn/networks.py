@@ -174,6 +174,13 @@ def takes_vectors(network: nn.Module) -> bool:
     return isinstance(innermost(network), Vectors)
 
 
+def vector_size(network: nn.Module) -> int | None:
+    """The number of features that a network was trained on; None if it was trained on images."""
+    if isinstance(network, Classifier | Embedded):
+        return vector_size(network.network)
+    return network.dim if isinstance(network, Vectors) else None
+
+
 def join(network: Network, backbone: Network) -> Network:
     """A network on feature vectors together with the backbone that computed them.
 
@@ -326,6 +333,16 @@ def linear_parts(network: Classifier) -> list[tuple[Tensor, Tensor]]:
     return result
 
 
+def input_spec(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The spec of the network that takes the input, inside of classifiers and layers.
+
+    >>> input_spec({"name": "classifier", "network": {"name": "resnet32", "size": 32}})
+    {'name': 'resnet32', 'size': 32}
+    """
+    inner = spec.get("backbone", spec.get("network"))
+    return spec if inner is None else input_spec(inner)
+
+
 def size_of(spec: Mapping[str, Any]) -> int:
     """The image size that a network was built for; for a classifier, that of its backbone.
 
@@ -334,8 +351,7 @@ def size_of(spec: Mapping[str, Any]) -> int:
     >>> size_of({"name": "classifier", "network": {"name": "resnet32", "size": 32}})
     32
     """
-    inner = spec.get("backbone", spec.get("network"))
-    return int(spec["size"]) if inner is None else size_of(inner)
+    return int(input_spec(spec)["size"])
 
 
 def build(spec: Mapping[str, Any] | str, *, trust: bool = False) -> Network:

@@ -6,7 +6,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from pickle import UnpicklingError
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError
+
+from longtail.errors import LongtailError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 PROBE = 5.0  # seconds to wait for the hub before it counts as unreachable
 _TRUE = {"1", "ON", "YES", "TRUE"}
@@ -71,6 +79,38 @@ def config_overlay(model: str) -> dict[str, Any]:
     return {"file": str(path)} | (
         {"custom_load": False} if path.suffix in (".safetensors", ".bin") else {}
     )
+
+
+def file_overlay(path: str) -> dict[str, Any]:
+    """The `pretrained_cfg_overlay` that makes timm load weights from a file, without the hub."""
+    _weights(path)  # refuses what is no file of weights
+    return {"file": path, "custom_load": False}
+
+
+def check_complete(path: str, body: nn.Module, model: str) -> None:
+    """Refuse a file that lacks weights of a timm model: timm would leave them random."""
+    if missing := sorted({*body.state_dict()} - {*_weights(path)}):
+        raise LongtailError(
+            f"the weights in {path} are not those of {model}: {len(missing)} tensors are missing,"
+            f" such as {missing[0]}. Use a file in timm's layout, as model.state_dict() of timm"
+        )
+
+
+def _weights(path: str) -> dict[str, Tensor]:
+    """The tensors of a .safetensors, .pth or .bin file; nothing in it is executed."""
+    from timm.models import load_state_dict
+
+    if not Path(path).is_file():
+        raise LongtailError(f"expected a file of weights, got none at {path}")
+    try:
+        state: dict[str, Tensor] = load_state_dict(path, weights_only=True)
+    except (SafetensorError, UnpicklingError, RuntimeError, EOFError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise LongtailError(
+            f"the weights in {path} cannot be read ({reason}): use a .safetensors file, or a .pth"
+            " file of a state dict"
+        ) from error
+    return state
 
 
 def fetched(model: str, *, seconds: float) -> Path | None:

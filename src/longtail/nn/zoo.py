@@ -32,7 +32,7 @@ def timm_model(
     model: str,
     size: int,
     *,
-    pretrained: bool = False,
+    pretrained: bool | str = False,
     patch: int | None = None,
     pool: str | None = None,
     drop_path: float = 0.0,
@@ -42,7 +42,8 @@ def timm_model(
     Args:
         model: timm's name of the model.
         size: the side of the images in pixels.
-        pretrained: whether to load its pretrained weights.
+        pretrained: whether to load its pretrained weights; or the path of a file with weights in
+            timm's layout, which needs no hub.
         patch: the side of a patch; the default is the model's.
         pool: see `vit.pooling`; the default is the model's.
         drop_path: the drop path rate.
@@ -56,9 +57,15 @@ def timm_model(
     if weights.config(model).fixed_input_size:
         keywords["img_size"] = size
     if pretrained:
-        keywords["pretrained_cfg_overlay"] = weights.config_overlay(model)
+        keywords["pretrained_cfg_overlay"] = (
+            weights.file_overlay(pretrained)
+            if isinstance(pretrained, str)
+            else weights.config_overlay(model)
+        )
     try:
-        body: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=0, **keywords)
+        body: nn.Module = timm.create_model(
+            model, pretrained=bool(pretrained), num_classes=0, **keywords
+        )
     except (TypeError, AssertionError) as error:
         if pool not in (None, "tokens"):  # set by recipes, not by users
             raise LongtailError(
@@ -77,10 +84,16 @@ def timm_model(
     except (OSError, RuntimeError, SafetensorError) as error:
         if not pretrained:
             raise
+        if isinstance(pretrained, str):
+            raise LongtailError(
+                f"the weights in {pretrained} are not those of {model}: {error}"
+            ) from error
         raise LongtailError(
             f"cannot load the pretrained weights of {model}: {error} Use random initial weights"
             " (--weights random), or download them once online"
         ) from error
+    if isinstance(pretrained, str):
+        weights.check_complete(pretrained, body, model)
     patch_size = getattr(getattr(body, "patch_embed", None), "patch_size", 1)
     side = patch_size if isinstance(patch_size, int) else patch_size[0]
     if size % side:

@@ -354,6 +354,16 @@ def is_trial(run: RunFolder) -> bool:
     return run.path.parent == inside.trial(0).path.parent and inside.request.exists()
 
 
+def features_parts(path: Path, identity: str) -> Path:
+    """The folder of features that are computed but not yet written to the file `path`."""
+    return path.with_name(f"{path.name}.{identity[:12]}.parts")
+
+
+def features_part(folder: Path, split: str, batch: int) -> Path:
+    """The features of a split from a batch on."""
+    return folder / f"{split}-{batch:07d}.npy"
+
+
 def part_of(path: Path) -> Path:
     """Where a file is written before it is moved to `path`."""
     return path.with_name(f"{path.name}.part")

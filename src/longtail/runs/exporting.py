@@ -20,7 +20,7 @@ from longtail.data.dataset import Split
 from longtail.data.loader import load_images
 from longtail.engine.machine import choose
 from longtail.errors import LongtailError, MissingExtra
-from longtail.nn.networks import takes_vectors
+from longtail.nn.networks import input_spec, takes_vectors
 from longtail.records.documents import FORMAT
 from longtail.records.kinds import read_recipe
 from longtail.records.layout import ExportFolder, RunFolder
@@ -98,7 +98,8 @@ def export(
     loaded = load(run, device="cpu", trust=trust)
     if takes_vectors(loaded.network):
         raise LongtailError(
-            f"{run} was trained on feature vectors: export needs a network that takes images"
+            f"{run} was trained on feature vectors without their backbone, and export needs a"
+            " network that takes images: train on a file of `longtail embed`, which has it"
         )
     # Other programs pass images in the default memory layout, so the network is checked in it, too.
     loaded.network.to(memory_format=torch.contiguous_format)
@@ -198,7 +199,8 @@ def compare_logits(ours: Tensor, theirs: Tensor, *, source: str) -> Agreement:
 def _split(loaded: Loaded, root: str | Path | None) -> tuple[Split | None, str]:
     """The split to check with, and what its images are; None where the data is not here.
 
-    Test images, or those of validation or training where there are none.
+    Test images, or those of validation or training where there are none. None also where the data
+    has features in the place of images.
     """
     try:
         record = read_recipe(loaded.folder)
@@ -207,6 +209,8 @@ def _split(loaded: Loaded, root: str | Path | None) -> tuple[Split | None, str]:
         if root is not None:
             raise
         return None, "random images"
+    if dataset.has_vectors:
+        return None, "random images, as the data has features"
     for name, split in (
         ("test", dataset.test),
         ("validation", dataset.val),
@@ -249,7 +253,7 @@ def _need(to: Target) -> None:
 
 def _about(loaded: Loaded, to: Target) -> dict[str, Any]:
     """What a user of the exported network needs to know."""
-    size, row, spec = loaded.size, loaded.row, cast(Any, loaded.network.spec)["network"]
+    size, row, spec = loaded.size, loaded.row, input_spec(cast(Any, loaded.network.spec))
     outside = f"subtract {spec['mean']}, divide by {spec['std']}, channel by channel"
     return {
         "format": FORMAT,

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
 from safetensors.torch import save_model
 
+from longtail.analysis.writing import warn_on_error
 from longtail.core import Method
-from longtail.data.dataset import Dataset
+from longtail.data.dataset import Dataset, FeatureBackbone
+from longtail.data.readers.features import backbone_weights
 from longtail.engine.machine import choose
 from longtail.errors import LongtailError
 from longtail.nn.files import filled
-from longtail.nn.networks import Classifier, build
+from longtail.nn.networks import Classifier, Network, build, is_custom, join
 from longtail.records.documents import read_document, write_document
 from longtail.records.files import atomic_write, write_text
 from longtail.records.kinds import MODEL
@@ -84,19 +89,56 @@ def check_rebuilt(network: Classifier) -> None:
         )
 
 
+def read_backbone(record: FeatureBackbone) -> Network | None:
+    """The network that computed features, in eval mode; None if their file lacks its weights.
+
+    A custom network is None as well: the file may come from elsewhere, and this would run code.
+    """
+    stored = backbone_weights(record.file)
+    if stored is None or _has_custom(record.network):
+        return None
+    network = build(record.network)
+    try:
+        network.load_state_dict(load_tensors(stored))
+    except (SafetensorError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise LongtailError(
+            f"the weights in {record.file} are not those of its network: {reason}"
+        ) from error
+    return network.eval().requires_grad_(False)
+
+
+def _has_custom(spec: Mapping[str, Any]) -> bool:
+    inner = [spec[key] for key in ("network", "backbone") if key in spec]
+    return is_custom(spec["name"]) or any(map(_has_custom, inner))
+
+
 def write_model(folder: Path, network: Classifier, dataset: Dataset, row: Row) -> None:
-    """Write the weights, the spec and the card."""
-    files = ModelFolder(folder)
+    """Write the weights, the spec and the card.
+
+    A network on features is joined with the backbone that computed them, if it is known: the saved
+    network takes images.
+    """
+    files, saved = ModelFolder(folder), network
+    size, fit = row["size"], Preprocessing.of(dataset, row["size"])
+    if dataset.backbone is not None:
+        with warn_on_error("the network was saved without its backbone", "another --out"):
+            backbone = read_backbone(dataset.backbone)
+            if backbone is not None:
+                joined = join(network, backbone)
+                assert isinstance(joined, Classifier)
+                saved, size = joined, dataset.backbone.size
+                fit = Preprocessing.from_spec({"size": size, "fit": dataset.backbone.fit})
     with atomic_write(files.weights) as part:
-        save_model(network, str(part))
+        save_model(saved, str(part))
     spec = {
-        "network": network.spec,
+        "network": saved.spec,
         "classes": list(dataset.classes),
-        "size": row["size"],
-        "fit": Preprocessing.of(dataset, row["size"]).to_spec(),
+        "size": size,
+        "fit": fit.to_spec(),
     }
     write_document(files.spec, spec)
-    write_text(files.card, _card(dataset, row))
+    write_text(files.card, _card(dataset, row, fit, joined=saved is not network))
 
 
 def _by_softmax(test: Summary) -> str:
@@ -118,17 +160,20 @@ def _headline(row: Row, test: Summary) -> str:
     return f"{shown['description']} {with_unit(test['scores'][name], shown)}, "
 
 
-def _input(dataset: Dataset, size: int) -> str:
-    if dataset.has_vectors:
-        return f"Input: feature vectors (N, {size}), as the data has them."
-    return (
-        f"Input: RGB in [0, 1], {size} x {size} pixels; the network normalises.\n"
-        f"An image is {Preprocessing.of(dataset, size)}."
+def _input(dataset: Dataset, row: Row, fit: Preprocessing, *, joined: bool) -> str:
+    vectors = f"feature vectors (N, {row['size']}), as the data has them"
+    if dataset.has_vectors and not joined:
+        return f"Input: {vectors}."
+    images = (
+        f"Input: RGB in [0, 1], {fit.size} x {fit.size} pixels; the network normalises.\n"
+        f"An image is {fit}."
     )
+    more = f"\nIt was trained on features of its backbone, and also takes {vectors}."
+    return images + more if joined else images
 
 
-def _card(dataset: Dataset, row: Row) -> str:
-    test, counts, size = row["test"], dataset.counts, row["size"]
+def _card(dataset: Dataset, row: Row, fit: Preprocessing, *, joined: bool) -> str:
+    test, counts = row["test"], dataset.counts
     version = row["versions"]["longtail"]
     if test is None:
         tested = "It was never tested: the data has no test images."
@@ -155,7 +200,7 @@ import longtail
 longtail.load("FOLDER OF THE RUN").predict("image.png").labels
 ```
 
-{_input(dataset, size)}
+{_input(dataset, row, fit, joined=joined)}
 {row["parameters"]:,} parameters; weights: {row["selection"]}.
 
 {tested}

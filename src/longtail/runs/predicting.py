@@ -18,7 +18,7 @@ from longtail.engine.machine import Machine
 from longtail.engine.predicting import predictor
 from longtail.errors import LongtailError
 from longtail.metrics.conformal import Thresholds
-from longtail.nn.networks import takes_vectors
+from longtail.nn.networks import takes_vectors, vector_size
 from longtail.records.row import Row
 from longtail.runs.images import ImageLike, ImagesLike, Preprocessing
 from longtail.runs.inference import feature_outputs, network_outputs, predict_images, read_ahead
@@ -42,7 +42,8 @@ class Loaded:
 
     `predict`, `predict_proba` and `score` are as in scikit-learn, with images in the place of a
     table. Images are paths, PIL images of any mode, uint8 arrays (H, W, 3) or (N, H, W, 3) - one,
-    or several in a list - or floats (N, 3, size, size) in [0, 1].
+    or several in a list - or floats (N, 3, size, size) in [0, 1]. A run that was trained on
+    features takes these, too, as floats (N, D).
     """
 
     folder: Path
@@ -117,16 +118,18 @@ class Loaded:
             yield FilePredictions(batch.images, predictions, bad)
 
     def _outputs(self, predict: Predict, images: ImagesLike) -> Mapping[str, Tensor]:
-        if not takes_vectors(self.network):
-            return predict_images(predict, images, self.preprocessing, machine=self.machine)
-        if not isinstance(images, Tensor) or images.shape[1:] != (self.size,):
+        width = vector_size(self.network)
+        if width is not None and isinstance(images, Tensor) and images.shape[1:] == (width,):
+            return predict(images.float())
+        if takes_vectors(self.network):
             raise self._no_images()
-        return predict(images.float())
+        return predict_images(predict, images, self.preprocessing, machine=self.machine)
 
     def _no_images(self) -> LongtailError:
         return LongtailError(
-            "this run was trained on feature vectors and cannot take images: "
-            f"pass a float tensor (N, {self.size}) of features to `predict` in Python"
+            "this run was trained on feature vectors without their backbone and cannot take images:"
+            f" pass a float tensor (N, {self.size}) of features to `predict` in Python, or train on"
+            " a file of `longtail embed`, which has the backbone"
         )
 
     def _predictions(self, logits: Tensor, abstain_below: float | None) -> Predictions:

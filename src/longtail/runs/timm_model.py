@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from safetensors.torch import save_file
 from torch import nn
 
 from longtail.errors import LongtailError
 from longtail.nn import pretrained
-from longtail.nn.networks import Classifier, linear_parts
+from longtail.nn.networks import Classifier, Embedded, innermost, input_spec, linear_parts
 from longtail.nn.normalize import Normalize
 from longtail.nn.vit import Tokens, pooling
 from longtail.records.layout import ExportFolder
@@ -28,13 +28,16 @@ def write_timm(folder: Path, loaded: Loaded) -> None:
     network = loaded.network
     if not isinstance(network, Classifier):
         raise LongtailError(f"expected a classifier, got a {type(network).__name__}: {ELSE}")
-    body: Any = network.network.body
+    if isinstance(network.network, Embedded):
+        raise LongtailError(f"timm has no layers between a network and its head: {ELSE}")
+    inner: Any = innermost(network)
+    body: Any = inner.body
     body = body.transformer if isinstance(body, Tokens) else body
     if not (heads := linear_parts(network)):
         raise LongtailError(
             f"expected a linear head, which timm has, got {network.head.spec['name']}: {ELSE}"
         )
-    architecture, keywords = _entry(network.network.spec, body)
+    architecture, keywords = _entry(inner.spec, body)
     model: Any = timm.create_model(architecture, num_classes=len(loaded.classes), **keywords)
     classifier = model.pretrained_cfg.get("classifier") or ()
     names = [classifier] if isinstance(classifier, str) else list(classifier)
@@ -99,7 +102,7 @@ def _entry(spec: Mapping[str, Any], body: Any) -> tuple[str, dict[str, Any]]:
 def _config(
     architecture: str, keywords: Mapping[str, Any], loaded: Loaded, *, features: int
 ) -> dict[str, Any]:
-    spec: Any = loaded.network.spec
+    spec = input_spec(cast(Any, loaded.network.spec))
     preprocessing = loaded.preprocessing
     return {
         "architecture": architecture,
@@ -117,8 +120,8 @@ def _config(
             "crop_mode": {"pad": "border", "crop": "center", "stretch": "squash"}[
                 preprocessing.geometry
             ],
-            "mean": spec["network"]["mean"],
-            "std": spec["network"]["std"],
+            "mean": spec["mean"],
+            "std": spec["std"],
             "num_classes": len(loaded.classes),
         },
     }

@@ -440,7 +440,7 @@ def _evaluate_and_save(
         "selection": f"{selection}, adjusted on validation" if adjustment_record else selection,
         "tta": config.tta,
         "size": size,
-        "pretraining": run.pretraining,
+        "pretraining": run.pretraining or dataset.pretraining,
         "parameters": sum(weight.numel() for weight in network.parameters()),
         "epochs": {stage["name"]: stage["epochs"] for stage in history},
         "minutes": sum(stage["minutes"] for stage in history),

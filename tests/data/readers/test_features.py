@@ -122,6 +122,21 @@ def test_bytes_are_scaled_and_a_class_may_be_unseen_with_attributes(tmp_path: Pa
         ({"split": np.array(["train", "test", "dev", "val"])}, "got dev"),
         ({"split": np.array(["test"] * 4)}, "no row has the split train"),
         ({"column.domain": np.zeros(3)}, r"column.domain must have a value for each of 4 rows"),
+        (
+            {"features": np.zeros((4, 2), np.uint8), "scale": np.ones(3)},
+            r"one for each feature, got shape \(3,\)",
+        ),
+        ({"categories.domain": np.array(["a"])}, "categories.domain has no column.domain"),
+        (
+            {"column.domain": np.arange(4), "categories.domain": np.array(["a", "b"])},
+            "domain must have integers below 2",
+        ),
+        (
+            {"column.domain": np.array(list("abab")), "categories.domain": np.array(["a", "b"])},
+            "domain is text already: remove categories.domain",
+        ),
+        ({"pretraining": np.array([1])}, "pretraining must be one text"),
+        ({"backbone": np.array("{}")}, "description of the backbone cannot be read"),
     ],
 )
 def test_other_files_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -136,6 +151,28 @@ def test_other_files_are_refused(tmp_path: Path, change: dict[str, Any], message
     (tmp_path / "g.npz").write_bytes(b"no archive")
     with pytest.raises(LongtailError, match=r"expected an \.npz with the arrays"):
         features(tmp_path / "g.npz")
+
+
+def test_categories_scales_and_pretraining_are_read(tmp_path: Path) -> None:
+    given: dict[str, Any] = {
+        "features": np.ones((4, 2), np.uint8),
+        "scale": np.array([0.5, 2.0], np.float32),
+        "target": np.array([0, 1, 0, 1]),
+        "column.domain": np.array([1, 0, 1, 0]),
+        "attribute.object": np.array([0, 1]),
+        "categories.domain": np.array(["photo", "art"]),
+        "categories.object": np.array(["cat", "dog"]),
+    }
+    np.savez(tmp_path / "f.npz", **given)
+    source = features(tmp_path / "f.npz")
+    assert source.categories == {"domain": ("photo", "art"), "object": ("cat", "dog")}
+    assert source.splits["train"].columns["domain"].tolist() == [1, 0, 1, 0]
+    rows = source.splits["train"].inputs.vectors()
+    assert rows is not None
+    assert rows[0].tolist() == [0.5, 2.0]
+    assert (source.pretraining, source.backbone) == ("unknown", None)
+    np.savez(tmp_path / "g.npz", **given, pretraining=np.array(""))
+    assert features(tmp_path / "g.npz").pretraining is None
 
 
 def test_a_head_is_trained_evaluated_compared_and_restored(path: Path, tmp_path: Path) -> None:

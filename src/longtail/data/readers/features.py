@@ -1,4 +1,4 @@
-"""Read feature vectors instead of images from an .npz, such as the outputs of a frozen network.
+"""Feature vectors instead of images, in an .npz such as `longtail embed` writes.
 
 Loading the file executes no code in it (no pickles).
 
@@ -9,15 +9,21 @@ Loading the file executes no code in it (no pickles).
 | `split` | (N,) | train, val or test; by default all rows are train |
 | `classes` | (C,) | names of the classes |
 | `ids` | (N,) | names of the rows |
-| `scale` | () | factor of uint8 features |
+| `scale` | () or (D,) | factor of uint8 features |
 | `column.NAME` | (N, ...) | a column: numbers, or text, which becomes categories |
 | `attribute.NAME` | (C, ...) | a class attribute: numbers, or text, which becomes categories |
+| `categories.NAME` | (K,) | names for the integers of the column or class attribute NAME |
+| `pretraining` | () | text: what the network that computed the features was trained on |
+| `backbone` | () | text: that network as JSON, see `FeatureBackbone` |
+| `backbone.weights` | (B,) | uint8: its weights, the bytes of a safetensors file |
 
 With a class attribute, classes need no training row.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -28,12 +34,17 @@ import torch
 from numpy.typing import NDArray
 
 from longtail.data.columns import read_columns
+from longtail.data.dataset import FeatureBackbone
 from longtail.data.images.stores import VectorRows
 from longtail.data.source import Rows, Source, numbered_targets, several, split_named
 from longtail.data.splits import natural_groups
 from longtail.errors import LongtailError
+from longtail.records.files import atomic_write
 
-COLUMN, ATTRIBUTE = "column.", "attribute."
+COLUMN, ATTRIBUTE, CATEGORIES = "column.", "attribute.", "categories."
+UNKNOWN = "unknown"
+"""The pretraining of features whose file does not state it."""
+BACKBONE, WEIGHTS, PRETRAINING = "backbone", "backbone.weights", "pretraining"
 
 
 def features(path: Path) -> Source:
@@ -78,6 +89,14 @@ def features(path: Path) -> Source:
     }
     if "train" not in splits:
         raise LongtailError(f"{path}: no row has the split train: add training rows.")
+    named = {
+        name.removeprefix(CATEGORIES): tuple(map(str, values.tolist()))
+        for name, values in arrays.items()
+        if name.startswith(CATEGORIES)
+    }
+    if twice := sorted({*named} & {*categories, *attribute_names}):
+        raise LongtailError(f"{path}: {twice[0]} is text already: remove categories.{twice[0]}.")
+    _check_categories(named, columns, attributes, path)
     return Source(
         path.stem,
         classes,
@@ -85,16 +104,31 @@ def features(path: Path) -> Source:
         natural_groups,
         size=vectors.shape[1],
         mirror=False,
-        categories={**categories, **attribute_names},
+        categories={**categories, **attribute_names, **named},
         class_attributes=attributes,
+        pretraining=_text(arrays, PRETRAINING, path) if PRETRAINING in arrays else UNKNOWN,
+        backbone=_backbone(arrays, path),
     )
+
+
+def write_features(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write a file for `features`, in one move."""
+    with atomic_write(path) as part, part.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+def backbone_weights(path: Path) -> bytes | None:
+    """The weights of the network that computed the features of a file, if it has them."""
+    with np.load(path, allow_pickle=False) as archive:
+        return archive[WEIGHTS].tobytes() if WEIGHTS in archive.files else None
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with path.open("rb") as file:
             archive = np.load(file, allow_pickle=False)
-            arrays = {name: archive[name] for name in archive.files}
+            # The weights of the backbone may be large, and only a finished run needs them.
+            arrays = {name: archive[name] for name in archive.files if name != WEIGHTS}
     except (BadZipFile, ValueError, OSError, EOFError, AttributeError) as error:
         raise LongtailError(
             f"{path} cannot be read ({error}): expected an .npz with the arrays features and"
@@ -116,8 +150,13 @@ def _vectors(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float32]
             f" {stored.dtype}."
         )
     vectors = np.ascontiguousarray(stored, dtype=np.float32)
+    scale = arrays.get("scale", np.float32(1))
+    if scale.shape not in ((), stored.shape[1:]):
+        raise LongtailError(
+            f"{path}: expected one scale, or one for each feature, got shape {scale.shape}."
+        )
     if "scale" in arrays:
-        vectors *= np.float32(arrays["scale"])
+        vectors *= scale.astype(np.float32)
     target = arrays["target"]
     fits = vectors.ndim == 2 and vectors.size and target.shape == vectors.shape[:1]
     if not fits or target.dtype.kind not in "iu":
@@ -188,3 +227,44 @@ def _recoded(
         )
     numbers = np.array([categories.index(word) for word in words], dtype=np.int64)
     return {split: {**part, name: numbers[part[name]]} for split, part in columns.items()}
+
+
+def _text(arrays: Mapping[str, NDArray[Any]], name: str, path: Path) -> str | None:
+    values = arrays[name]
+    if values.shape != () or values.dtype.kind != "U":
+        raise LongtailError(f"{path}: {name} must be one text, got {values.dtype} {values.shape}.")
+    return str(values) or None
+
+
+def _backbone(arrays: Mapping[str, NDArray[Any]], path: Path) -> FeatureBackbone | None:
+    if BACKBONE not in arrays:
+        return None
+    try:
+        content = json.loads(_text(arrays, BACKBONE, path) or "")
+        return FeatureBackbone(path, content["network"], int(content["size"]), content["fit"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise LongtailError(
+            f"{path}: the description of the backbone cannot be read ({error}): compute the"
+            " features again with longtail embed."
+        ) from error
+
+
+def _check_categories(
+    named: Mapping[str, tuple[str, ...]],
+    columns: Mapping[str, Mapping[str, NDArray[Any]]],
+    attributes: Mapping[str, NDArray[Any]],
+    path: Path,
+) -> None:
+    for name, words in named.items():
+        values = [part[name] for part in columns.values() if name in part]
+        values += [attributes[name]] if name in attributes else []
+        if not values:
+            raise LongtailError(
+                f"{path}: categories.{name} has no column.{name} or attribute.{name}: remove it."
+            )
+        for part in values:
+            if part.dtype.kind not in "iu" or not ((part >= 0) & (part < len(words))).all():
+                raise LongtailError(
+                    f"{path}: {name} must have integers below {len(words)}, the number of its"
+                    " categories."
+                )

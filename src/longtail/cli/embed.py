@@ -1,0 +1,80 @@
+"""`longtail embed`: write the features of a dataset, which are a dataset themselves."""
+
+from __future__ import annotations
+
+from inspect import Parameter, signature
+from pathlib import Path
+from shlex import quote
+from typing import Annotated, Any
+
+import typer
+
+from longtail.cli import flags, tables
+
+
+def embed(
+    data: Annotated[
+        str,
+        typer.Argument(help="A known name, a folder of class folders, a list or parquet files."),
+    ],
+    network: Annotated[
+        str, typer.Option(help="timm:NAME, or the folder of a finished run that takes images.")
+    ],
+    out: Annotated[Path, typer.Option(help="The .npz file to write.")],
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            help="A file with weights in timm's layout, timm for the pretrained ones, or random."
+            " By default timm; not for a run."
+        ),
+    ] = None,
+    pretraining: Annotated[
+        str | None,
+        typer.Option(help="What the weights were trained on; by default as timm or the run has it"),
+    ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Side of the images in pixels; by default that of the network."),
+    ] = None,
+    device: flags.Device = "auto",
+    threads: flags.Threads = None,
+    workers: flags.Workers = 0,
+    trust: flags.Trust = False,
+    **values: Any,
+) -> None:
+    """Compute features of all images with a frozen network; any recipe then trains on them.
+
+    Run the same command again to continue after an interruption.
+    """
+    from longtail.runs.embedding import embed as perform
+
+    result = perform(
+        data,
+        network,
+        out,
+        weights=weights,
+        pretraining=pretraining,
+        size=size,
+        device=device,
+        threads=threads,
+        workers=workers,
+        trust=trust,
+        **values,
+    )
+    before = "" if result.fresh else " was written before"
+    tables.say(f"features: {result.path}{before} ({result.rows:,} rows of {result.dim:,} numbers)")
+    tables.say(f"pretraining data of the network: {result.pretraining or 'none'}")
+    tables.next_step(
+        f"longtail train balanced_softmax --data {quote(str(out))} --network vectors",
+        f"longtail inspect {quote(str(out))}",
+    )
+
+
+def _signature() -> list[Parameter]:
+    """The signature of `embed` with the data flags in place of `values`."""
+    parameters = dict(signature(embed, eval_str=True).parameters)
+    del parameters["values"]
+    return [*parameters.values(), *flags.DATA_OPTIONS.values()]
+
+
+flags.signed(embed, _signature())
