@@ -290,6 +290,8 @@ def test_layers_on_a_network_equal_the_same_by_hand() -> None:
     again.load_state_dict(network.state_dict())
     assert torch.equal(again(rows), expected)
     assert again.dim == 4
+    unit = Embedded(build({"name": "vectors", "size": 6}), [5], last="unit")(rows)
+    assert torch.allclose(unit.norm(dim=1), torch.ones(3))
     assert networks.takes_vectors(again)
     assert networks.size_of(again.spec) == 6
 

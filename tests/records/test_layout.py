@@ -36,6 +36,7 @@ FOLDERS = (
 ENDINGS = (".jsonl", ".log", ".npz", ".part", ".pt", "eval-")
 ALLOWED = {
     ("data/open.py", ".npz"): "a file of features to train on",
+    ("data/words.py", ".npz"): "a file of word vectors",
     ("data/teacher_labels.py", ".part"): "a cache outside of run folders",
     ("nn/pretrained.py", "model.safetensors"): "the hub's name for weights",
 }

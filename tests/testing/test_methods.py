@@ -23,13 +23,23 @@ from longtail.losses import (
     class_balanced_weights,
     expert_temperature,
 )
-from longtail.methods import Classify, DistillTokens, MaskedAutoencode, PaCo, Ride
+from longtail.methods import (
+    Classify,
+    ClassifyParts,
+    DistillTokens,
+    MaskedAutoencode,
+    MatchOpenPairs,
+    MatchPairs,
+    PaCo,
+    Ride,
+)
 from longtail.methods.distill_tokens import Release
 from longtail.nn import (
     BatchFormer,
     Classifier,
     Cosine,
     CosineExperts,
+    Embedded,
     Frozen,
     Linear,
     Neck,
@@ -41,6 +51,8 @@ from longtail.nn import (
     build,
 )
 from longtail.nn.mae import MaskedAutoencoder, initialise
+from longtail.nn.networks import Vectors
+from longtail.nn.pairs import ComposedPairs, GraphPairs
 from longtail.schedules import Deferred
 from longtail.testing import check_method
 from longtail.testing.methods import (
@@ -136,6 +148,19 @@ def paco(neck: Neck | None = None) -> PaCo:
         size=24,
         neck=neck,
     )
+
+
+PAIRS = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 2], [2, 2], [2, 0], [1, 1]])
+SEEN = torch.arange(7) < 5  # the classes of `hard`
+
+
+def graph(dim: int, *, learned: bool = False) -> GraphPairs:
+    words = torch.randn(3, 6), torch.randn(3, 6)
+    return GraphPairs(PAIRS, *words, dim=dim, hidden=12, dropout=0.0, learned=learned)
+
+
+def composed(dim: int) -> ComposedPairs:
+    return ComposedPairs(PAIRS, torch.randn(3, 6), torch.randn(3, 6), dim=dim)
 
 
 CASES = [
@@ -237,6 +262,37 @@ CASES = [
             trust=Release(0.4),
         ),
         batches=(taught, taught_softly),
+    ),
+    Case("cge", lambda: MatchPairs(cnn(), graph(32), SEEN), (hard,)),
+    Case(
+        "cge, learned nodes, BatchFormer",
+        lambda: MatchPairs(
+            cnn(), graph(32, learned=True), SEEN, neck=Streams(BatchFormer(32, dropout=0.0))
+        ),
+        (hard,),
+    ),
+    Case(
+        "compcos, frozen features, BatchFormer",
+        lambda: MatchPairs(
+            Embedded(Embedded(Vectors(32, backbone=cnn()), [16]), [8], last="unit"),
+            composed(8),
+            SEEN,
+            scale=20.0,
+            neck=Streams(BatchFormer(16, dropout=0.0)),
+        ),
+        (hard,),
+    ),
+    Case(
+        "compcos, open world",
+        lambda: MatchOpenPairs(Embedded(cnn(), [8], last="unit"), composed(8), SEEN),
+        (hard,),
+    ),
+    Case(
+        "attribute and object, BatchFormer",
+        lambda: ClassifyParts(
+            cnn(), PAIRS, attributes=3, objects=3, neck=Streams(BatchFormer(32, dropout=0.0))
+        ),
+        (hard,),
     ),
     Case("linear probe", lambda: Classify(Frozen(cnn()), Linear(32, 5), LogitAdjusted(COUNTS))),
 ]

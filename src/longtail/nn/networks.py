@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longtail.errors import LongtailError
@@ -96,18 +97,25 @@ class Vectors(Network):
         return image
 
 
+class _Unit(nn.Module):
+    """Scale rows to length 1."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.normalize(features, dim=1)
+
+
 class Embedded(Network):
     """A network followed by fully connected layers.
 
     Every layer is linear, then `norm`, ReLU and dropout; with `last="linear"` the last one is
-    linear alone.
+    linear alone, and with "unit" its rows are scaled to length 1.
 
     Args:
         network: from images or vectors to features (N, network.dim).
         dims: the width of each layer.
         norm: "layer" or "batch" normalisation, or "none".
         dropout: the probability that a number is set to 0 in training.
-        last: "relu" if the last layer is like the others, or "linear".
+        last: "relu" if the last layer is like the others, "linear" or "unit".
 
     >>> network = Embedded(build({"name": "vectors", "size": 4}), [8, 3], last="linear")
     >>> network(torch.ones(2, 4)).shape, build(network.spec).dim
@@ -121,7 +129,7 @@ class Embedded(Network):
         *,
         norm: Literal["none", "layer", "batch"] = "none",
         dropout: float = 0.0,
-        last: Literal["relu", "linear"] = "relu",
+        last: Literal["relu", "linear", "unit"] = "relu",
     ) -> None:
         if not dims or min(dims) < 1:
             raise LongtailError(f"expected the width of at least one layer, got {list(dims)}")
@@ -138,8 +146,8 @@ class Embedded(Network):
         norms = {"none": nn.Identity, "layer": nn.LayerNorm, "batch": nn.BatchNorm1d}
         if norm not in norms:
             raise unknown("norm", norm, norms)
-        if last not in ("relu", "linear"):
-            raise unknown("last layer", last, ("relu", "linear"))
+        if last not in ("relu", "linear", "unit"):
+            raise unknown("last layer", last, ("relu", "linear", "unit"))
         layers: list[nn.Module] = []
         for number, (width, dim) in enumerate(
             zip([network.dim, *dims[:-1]], dims, strict=True), start=1
@@ -148,7 +156,7 @@ class Embedded(Network):
             if number < len(dims) or last == "relu":
                 layers += [norms[norm](dim)] * (norm != "none")
                 layers += [nn.ReLU(), *[nn.Dropout(dropout)] * (dropout > 0)]
-        self.layers = nn.Sequential(*layers)
+        self.layers = nn.Sequential(*layers, *[_Unit()] * (last == "unit"))
 
     def forward(self, image: Tensor) -> Tensor:
         """Features (N, dims[-1])."""

@@ -19,5 +19,8 @@ RECIPES: Mapping[str, str] = {
     "deit": "longtail.recipes.deit_lt:deit",
     "vit": "longtail.recipes.vit:vit",
     "vit_crt": "longtail.recipes.vit:vit_crt",
+    "cge": "longtail.recipes.cge:cge",
+    "compcos": "longtail.recipes.compcos:compcos",
+    "attribute_object": "longtail.recipes.attribute_object:attribute_object",
 }
 """Every recipe by name. Two names for one function are one recipe, known by the function's name."""

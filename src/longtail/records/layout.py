@@ -61,6 +61,11 @@ class ModelFolder:
         return self.path / "conformal.json"
 
     @property
+    def pairs(self) -> Path:
+        """What new pairs of attribute and object are made from; other runs have none."""
+        return self.path / "pairs.npz"
+
+    @property
     def is_complete(self) -> bool:
         """Whether the network can be read."""
         return self.spec.exists()
