@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from longtail.data.request import data_flags
 from longtail.recipes import RECIPES
 from longtail.recipes.signatures import read
 
@@ -25,9 +26,7 @@ def test_the_command_in_the_docstring_is_one_that_is_understood(name: str) -> No
     assert words[2] in RECIPES
     flags = {word.removeprefix("--").replace("-", "_") for word in words if word.startswith("--")}
     assert "data" in flags
-    assert flags - {"data", "root", "out", "imbalance", "protocol", "tta", "seed"} <= set(
-        recipe.parameters
-    )
+    assert flags - {"data", "out", "tta", "seed", *data_flags()} <= set(recipe.parameters)
 
 
 @pytest.mark.parametrize("name", [name for name in sorted(RECIPES) if "Ours: " in read(name).doc])

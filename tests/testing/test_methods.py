@@ -23,6 +23,7 @@ from longtail.losses import (
     class_balanced_weights,
     expert_temperature,
 )
+from longtail.losses.domains import coral, irm, vrex
 from longtail.methods import (
     Classify,
     ClassifyParts,
@@ -34,6 +35,7 @@ from longtail.methods import (
     Ride,
 )
 from longtail.methods.distill_tokens import Release
+from longtail.methods.domains import AcrossDomains
 from longtail.nn import (
     BatchFormer,
     Classifier,
@@ -53,6 +55,7 @@ from longtail.nn import (
 from longtail.nn.mae import MaskedAutoencoder, initialise
 from longtail.nn.networks import Vectors
 from longtail.nn.pairs import ComposedPairs, GraphPairs
+from longtail.nn.mixstyle import MixStyle
 from longtail.schedules import Deferred
 from longtail.testing import check_method
 from longtail.testing.methods import (
@@ -82,6 +85,10 @@ def hard() -> Batch:
 def soft() -> Batch:
     target = nn.functional.one_hot(hard()["target"], 5).double()
     return {**hard(), "target": 0.7 * target + 0.3 * target.roll(1, 0)}
+
+
+def domains() -> Batch:
+    return {**hard(), "domain": torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 0])}
 
 
 def views() -> Batch:
@@ -137,6 +144,10 @@ def ride(neck: Neck | None = None, *, teacher: Frozen | None = None) -> Ride:
         temperature=Deferred(expert_temperature(COUNTS), start=0.8),
         teacher=teacher,
     )
+
+
+def across(**keywords: Any) -> AcrossDomains:
+    return AcrossDomains(cnn(), Linear(32, 5), **keywords)
 
 
 def paco(neck: Neck | None = None) -> PaCo:
@@ -293,6 +304,23 @@ CASES = [
             cnn(), PAIRS, attributes=3, objects=3, neck=Streams(BatchFormer(32, dropout=0.0))
         ),
         (hard,),
+    Case("ERM across domains", lambda: across(dropout=0.3), batches=(domains,)),
+    *[
+        Case(
+            f"{penalty.__name__}, BatchFormer",
+            lambda penalty=penalty: across(  # type: ignore[misc]
+                penalty=penalty, penalty_weight=5.0, anneal=0.5, neck=Streams(BatchFormer(32))
+            ),
+            batches=(domains,),
+        )
+        for penalty in (coral, irm, vrex)
+    ],
+    Case("frozen batch norm", lambda: across(freeze_batchnorm=True), batches=(domains,)),
+    Case(
+        "MixStyle",
+        lambda: across(style=MixStyle(probability=1.0)),
+        batches=(domains,),
+        first_order=lambda: across(style=MixStyle(probability=0.0)),  # without its stop-gradient
     ),
     Case("linear probe", lambda: Classify(Frozen(cnn()), Linear(32, 5), LogitAdjusted(COUNTS))),
 ]

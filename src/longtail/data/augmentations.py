@@ -265,6 +265,32 @@ class ThreeAugment(Seeded):
 
 
 @dataclass(frozen=True)
+class JitteredCrop(Seeded):
+    """Random resized crop, flip, colour jitter and grey, as in DomainBed (Gulrajani & Lopez-Paz).
+
+    `jitter` is the strength for brightness, contrast, saturation and hue, `grey` a probability.
+    """
+
+    size: int
+    scale: tuple[float, float] = (0.7, 1.0)
+    jitter: float = 0.3
+    grey: float = 0.1
+    flip: bool = True
+
+    def __post_init__(self) -> None:
+        check_size(self.size)
+
+    def apply(self, image: Image.Image) -> Tensor:
+        """Augment an image with the global generators; returns uint8 (3, size, size)."""
+        image = _random_resized_crop(self.size, self.scale, "bilinear")(image)
+        image = _random_flip(image) if self.flip else image
+        image = _jitter(self.jitter, self.jitter)(image)
+        if random.random() < self.grey:
+            image = image.convert("L").convert("RGB")
+        return to_tensor(image)
+
+
+@dataclass(frozen=True)
 class SimClr(Seeded):
     """SimCLR's augmentation as in MoCo v2 (Chen et al., 2020).
 

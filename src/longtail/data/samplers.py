@@ -176,3 +176,35 @@ class PerDomain:
             _cycled(np.flatnonzero(domains == name), -(-rows // len(names)), rng) for name in names
         ]
         return np.stack(turns, axis=1).reshape(-1)[:rows]
+
+
+@dataclass(frozen=True)
+class SomeDomains:
+    """Equal shares of some domains in every batch, as MixStyle is trained with two of them.
+
+    Every batch of an epoch has `per_batch` random domains, whose rows alternate.
+
+    Args:
+        domains: The domain indices (N,) of the split's rows.
+        batch: Rows per batch, as in the loader; a multiple of `per_batch`.
+        per_batch: Domains in a batch.
+    """
+
+    domains: Sequence[int]
+    batch: int
+    per_batch: int = 2
+
+    def order(self, targets: Labels, *, epoch: int, seed: int) -> Array:
+        """Return rows of batches with `per_batch` domains each."""
+        rng, rows, domains = _generator(seed, epoch), len(targets), np.asarray(self.domains)
+        names = np.unique(domains)
+        batches = -(-rows // self.batch)
+        chosen = np.stack(
+            [rng.choice(len(names), self.per_batch, replace=False) for _ in range(batches)]
+        )
+        numbers = np.repeat(chosen[:, None], self.batch // self.per_batch, axis=1).reshape(-1)
+        order = np.empty(len(numbers), dtype=np.int64)
+        for number, name in enumerate(names):
+            places = np.flatnonzero(numbers == number)
+            order[places] = _cycled(np.flatnonzero(domains == name), len(places), rng)
+        return order[:rows]

@@ -248,3 +248,31 @@ def clipped(build: Build, *, norm: float) -> Build:
         return Clipped(build(method), norm)
 
     return wrap
+
+
+class ResetAt(Wrapper):
+    """Forgets momentum and running averages before one step, as if the optimizer were new.
+
+    The number of steps so far is in the first parameter group, so that a checkpoint has it.
+    """
+
+    def __init__(self, inner: Optimizer, at: int) -> None:
+        super().__init__(inner)
+        self.at = at
+        self.param_groups[0].setdefault("steps_done", 0)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        first = self.param_groups[0]
+        if first["steps_done"] == self.at:
+            self.inner.state.clear()
+        first["steps_done"] += 1
+        return self.inner.step(closure) if closure else self.inner.step()
+
+
+def reset_at(build: Build, *, step: int) -> Build:
+    """Reset the state of an optimizer before a step, counted from 0."""
+
+    def wrap(method: nn.Module) -> Optimizer:
+        return ResetAt(build(method), step)
+
+    return wrap

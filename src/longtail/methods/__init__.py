@@ -2,6 +2,7 @@
 
 from longtail.methods.classify import Classify as Classify
 from longtail.methods.distill_tokens import DistillTokens as DistillTokens
+from longtail.methods.domains import AcrossDomains as AcrossDomains
 from longtail.methods.masked_autoencode import MaskedAutoencode as MaskedAutoencode
 from longtail.methods.paco import PaCo as PaCo
 from longtail.methods.pairs import ClassifyParts as ClassifyParts

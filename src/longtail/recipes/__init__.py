@@ -22,5 +22,11 @@ RECIPES: Mapping[str, str] = {
     "cge": "longtail.recipes.cge:cge",
     "compcos": "longtail.recipes.compcos:compcos",
     "attribute_object": "longtail.recipes.attribute_object:attribute_object",
+    "erm": "longtail.recipes.domains:erm",
+    "coral": "longtail.recipes.domains:coral",
+    "irm": "longtail.recipes.domains:irm",
+    "vrex": "longtail.recipes.domains:vrex",
+    "mixstyle": "longtail.recipes.domains:mixstyle",
+    "swad": "longtail.recipes.domains:swad",
 }
 """Every recipe by name. Two names for one function are one recipe, known by the function's name."""
