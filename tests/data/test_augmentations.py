@@ -10,6 +10,7 @@ from torchvision.transforms.functional import rotate
 
 from longtail.data.augmentations import (
     CifarAutoAugment,
+    JitteredCrop,
     RandAugment,
     Rotated,
     Seeded,
@@ -142,3 +143,20 @@ def test_a_seed_reaches_all_three_generators() -> None:
     )
     assert torch.equal(first, again)
     assert (first != second).all()
+
+
+def test_jittered_crop_changes_colours_and_takes_most_of_the_image() -> None:
+    flat = Image.new("RGB", (40, 40), (200, 100, 50))
+    view = JitteredCrop(16, grey=0.5)
+    parameters = view.parameters(np.random.default_rng(0), 60)
+    means = np.stack([view(flat, row).float().mean((1, 2)).numpy() for row in parameters])
+    grey = means.max(1) - means.min(1) < 1
+    assert 15 < grey.sum() < 45
+    assert means[~grey].std(0).min() > 5
+    plain = JitteredCrop(16, jitter=0.0, grey=0.0, flip=False)
+    line = np.arange(40, dtype=np.uint8)[:, None, None] * 6
+    gradient = Image.fromarray(np.tile(line, (1, 40, 3)))
+    crops = np.stack([plain(gradient, row).numpy() for row in parameters])[:, 0].astype(float)
+    heights = (crops.max((1, 2)) - crops.min((1, 2))) / 6 / 39
+    assert 0.55 < heights.min() < 0.85
+    assert heights.max() > 0.9

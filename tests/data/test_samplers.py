@@ -12,6 +12,7 @@ from longtail.data.samplers import (
     ProgressivelyBalanced,
     RepeatedAugmentation,
     Sampler,
+    SomeDomains,
     SquareRoot,
 )
 
@@ -28,6 +29,7 @@ SAMPLERS: list[Sampler] = [
     RepeatedAugmentation(),
     RepeatedAugmentation(repeats=1),
     PerDomain(DOMAINS),
+    SomeDomains(DOMAINS, batch=50),
 ]
 
 
@@ -130,3 +132,17 @@ def test_labels_may_be_a_tensor_an_array_or_a_list(sampler: Any) -> None:
 def test_distributions_and_nothing_are_refused(targets: torch.Tensor) -> None:
     with pytest.raises(ValueError, match="expected class indices"):
         ClassBalanced().order(targets, epoch=0, seed=0)
+
+
+def test_batches_have_some_domains_in_equal_shares() -> None:
+    sampler = SomeDomains(DOMAINS, batch=20, per_batch=2)
+    order = sampler.order(TARGETS, epoch=0, seed=0)[:620]
+    batches = np.asarray(DOMAINS)[order].reshape(-1, 20)
+    numbers = [np.unique(batch, return_counts=True) for batch in batches]
+    assert {tuple(counts.tolist()) for _, counts in numbers} == {(10, 10)}
+    pairs = [tuple(domains.tolist()) for domains, _ in numbers]
+    assert {*pairs} == {(0, 1), (0, 2), (1, 2)}
+    # Images of a domain come equally often, give or take one
+    for domain in range(3):
+        uses = np.bincount(order, minlength=625)[np.asarray(DOMAINS) == domain]
+        assert uses.max() - uses.min() <= 1

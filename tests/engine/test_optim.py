@@ -1,6 +1,7 @@
 """Parameter groups: who decays, at which rate."""
 
 import math
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -9,7 +10,15 @@ import torch
 from torch import nn
 from toys import ToyMethod
 
-from longtail.engine.optim import adamw, clipped, from_timm, parameter_groups, sgd
+from longtail.engine.optim import (
+    Build,
+    adamw,
+    clipped,
+    from_timm,
+    parameter_groups,
+    reset_at,
+    sgd,
+)
 
 
 def by_name(method: nn.Module, groups: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
@@ -187,3 +196,30 @@ def test_hooks_are_those_of_the_inner_optimizer() -> None:
     assert called == ["after"]
     with pytest.raises(AttributeError, match="nonsense"):
         _ = optimizer.nonsense
+
+
+@pytest.mark.parametrize("build", [sgd(lr=0.1), adamw(lr=0.1)])
+def test_a_reset_optimizer_continues_as_a_new_one(build: Build) -> None:
+    def train(optimizer: torch.optim.Optimizer, weights: nn.Linear, steps: int) -> None:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            weights(torch.ones(1, 3)).square().sum().backward()
+            optimizer.step()
+
+    torch.manual_seed(0)
+    start = nn.Linear(3, 2)
+    reset, stopped, by_hand = deepcopy(start), deepcopy(start), deepcopy(start)
+    train(reset_at(build, step=4)(reset), reset, 7)
+    train(build(by_hand), by_hand, 4)
+    train(build(by_hand), by_hand, 3)
+    assert torch.equal(reset.weight, by_hand.weight)
+    # From a checkpoint before that step
+    first = reset_at(build, step=4)(stopped)
+    train(first, stopped, 2)
+    second = reset_at(build, step=4)(stopped)
+    second.load_state_dict(first.state_dict())
+    train(second, stopped, 5)
+    assert torch.equal(stopped.weight, by_hand.weight)
+    plain = deepcopy(start)
+    train(build(plain), plain, 7)
+    assert not torch.equal(plain.weight, by_hand.weight)
