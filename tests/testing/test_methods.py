@@ -53,9 +53,9 @@ from longtail.nn import (
     build,
 )
 from longtail.nn.mae import MaskedAutoencoder, initialise
+from longtail.nn.mixstyle import MixStyle
 from longtail.nn.networks import Vectors
 from longtail.nn.pairs import ComposedPairs, GraphPairs
-from longtail.nn.mixstyle import MixStyle
 from longtail.schedules import Deferred
 from longtail.testing import check_method
 from longtail.testing.methods import (
@@ -304,6 +304,7 @@ CASES = [
             cnn(), PAIRS, attributes=3, objects=3, neck=Streams(BatchFormer(32, dropout=0.0))
         ),
         (hard,),
+    ),
     Case("ERM across domains", lambda: across(dropout=0.3), batches=(domains,)),
     *[
         Case(

@@ -45,7 +45,6 @@ KEYWORDS: Mapping[str, str] = {
     # domain generalisation
     "batches": "Shuffled images of all training domains, or equally many of each in every batch.",
     "steps": "Steps of an epoch, after which validation is evaluated; all images unless given.",
-    "hidden": "Width of a hidden layer after the network, before BatchFormer; 0 is none.",
     "optimizer": "SGD with Nesterov momentum, or Adam (with decoupled weight decay).",
     "dropout": "Dropout before the head.",
     "freeze_batchnorm": "Whether batch norms keep the statistics of the initial weights.",
@@ -69,7 +68,7 @@ KEYWORDS: Mapping[str, str] = {
     "dim": "Width of the contrastive features, or of the embeddings of images and pairs.",
     # pairs of attribute and object
     "features": "Whether the network's features are trained; frozen ones get a hidden layer.",
-    "hidden": "Width of the hidden layer on frozen features or feature vectors.",
+    "hidden": "Width of a hidden layer on the network's features or on feature vectors.",
     "backbone_lr_scale": "Learning rate of the network, as a share of that of what follows it.",
     "graph_width": "Width between the two graph convolutions.",
     "graph_dropout": "Dropout before each graph convolution.",
