@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from longtail.data.request import flag_words
-from longtail.deprecated import current_keyword, current_keywords
+from longtail.deprecated import current_keyword, run_keywords
 from longtail.experiments.jobs import Job, jobs_of, run_folder, run_jobs, settings_of
 from longtail.experiments.spec import Arm, Experiment, upgrade_plan
 from longtail.recipes.signatures import read
@@ -52,7 +52,7 @@ def silent(result: Mapping[str, Any]) -> dict[str, Any]:
         current_keyword(recipe, part.partition(" ")[0].removeprefix("no-").replace("-", "_"))
         for part in result["command"].split(" --")
     }
-    used = current_keywords(recipe, result["row"]["keywords"])
+    used = run_keywords(recipe, result["row"]["keywords"])
     return {
         name: used[name]
         for name, default in today.items()

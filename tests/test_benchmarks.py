@@ -11,6 +11,7 @@ import accuracy
 import pytest
 import render
 
+from longtail.deprecated import current_keywords, run_keywords
 from longtail.experiments.jobs import Job
 from longtail.recipes.signatures import read
 
@@ -193,8 +194,10 @@ def test_a_plan_run_again_does_what_its_results_did() -> None:
             for name, value in settings.items()
             if value is not None and "{" not in str(value)
         }
-        today = {name: own.default for name, own in read(settings.pop("recipe")).parameters.items()}
-        used = result["row"]["keywords"]
+        recipe = read(settings.pop("recipe"))
+        settings = current_keywords(recipe.name, settings)
+        today = {name: own.default for name, own in recipe.parameters.items()}
+        used = run_keywords(result["row"]["recipe"], result["row"]["keywords"])
         begun = {name for name, value in used.items() if str(value).startswith("runs/")}
         asked = {
             name: settings.get(name, default)

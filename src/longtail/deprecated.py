@@ -123,6 +123,27 @@ KEYWORDS: Mapping[str, str] = {
 """Old keyword of our recipes -> new keyword. Run folders and plans keep the old ones forever."""
 
 
+EARLIER: Mapping[str, Mapping[str, Any]] = {
+    "deit": {"crop": "part"},
+    "deit_lt": {"crop": "part"},
+    "paco": {"blur": 0.0},
+    "vit": {"crop": "part"},
+    "vit_crt": {"crop": "part"},
+}
+"""Recipe -> keyword -> what a run had that does not record this keyword, if not its default."""
+
+
+def run_keywords(recipe: str, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The recorded keywords of a run under their current names, and those that it had unrecorded.
+
+    >>> run_keywords("paco", {"epochs": 40}), run_keywords("paco", {"blur": 0.5})
+    ({'epochs': 40, 'blur': 0.0}, {'blur': 0.5})
+    """
+    recorded = current_keywords(recipe, keywords)
+    earlier = EARLIER.get(recipe, {})
+    return recorded | {name: earlier[name] for name in earlier if name not in recorded}
+
+
 def current_keywords(recipe: str, keywords: Mapping[str, Any]) -> dict[str, Any]:
     """The keywords of a recipe under their current names; a recipe of one's own has no old names.
 

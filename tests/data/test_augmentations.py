@@ -160,3 +160,14 @@ def test_jittered_crop_changes_colours_and_takes_most_of_the_image() -> None:
     heights = (crops.max((1, 2)) - crops.min((1, 2))) / 6 / 39
     assert 0.55 < heights.min() < 0.85
     assert heights.max() > 0.9
+
+
+def test_a_padded_randaugment_shifts_the_image_over_black() -> None:
+    view = RandAugment(8, ops="rand-n0", erase=0.0, flip=False, pad=1)
+    image = Image.new("RGB", (8, 8), "white")
+    views = [view(image, row) for row in drawn(view, 60)]
+    black = {(int((crop[0] == 0).all(1).sum()), int((crop[0] == 0).all(0).sum())) for crop in views}
+    assert black == {(rows, columns) for rows in (0, 1) for columns in (0, 1)}
+    assert {int(value) for crop in views for value in crop.unique()} == {0, 255}
+    with pytest.raises(ValueError, match="pad"):
+        RandAugment(8, pad=-1)

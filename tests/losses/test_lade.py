@@ -95,3 +95,12 @@ def test_log_densities_of_balanced_data_are_its_minimum() -> None:
     torch.manual_seed(0)
     for _ in range(20):
         assert loss.regulariser((density + 0.2 * torch.randn(3, 2))[point], target) > least
+
+
+def test_logits_far_apart_are_as_exact_as_others() -> None:
+    """Where the share of a class underflows in every row, its sum over rows does not."""
+    logits = torch.tensor([[0.0, 5.0, -200.0, 1.0], [300.0, 0.0, -150.0, 2.0]])
+    target, loss = torch.tensor([0, 1]), LADE(torch.tensor(COUNTS))
+    wide = LADE(torch.tensor(COUNTS)).double()
+    expected = wide(logits.double(), torch.nn.functional.one_hot(target, 4).double())
+    assert loss(logits, target).item() == pytest.approx(expected.item(), rel=1e-5)

@@ -1,8 +1,17 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import one_hot
 
-from longtail.losses import LDAM, BalancedBCE, CrossEntropy, LogitAdjusted
+from longtail.losses import (
+    LADE,
+    LDAM,
+    BalancedBCE,
+    BinaryCrossEntropy,
+    ClassBalancedBCE,
+    CrossEntropy,
+    LogitAdjusted,
+)
 from longtail.losses.reduction import at_least_float32, prior, to_soft_targets, weighted_mean
 
 COUNTS = torch.tensor([50, 10, 2])
@@ -117,3 +126,43 @@ def test_gradients_of_single_rows_can_be_asked_for_at_once(loss: nn.Module) -> N
         alone = row.clone().requires_grad_()
         loss(alone[None], own[None]).backward()
         torch.testing.assert_close(gradient, alone.grad)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("spread", [1.0, 30.0])
+@pytest.mark.parametrize(
+    "loss",
+    [CrossEntropy, LogitAdjusted, LDAM, LADE, BinaryCrossEntropy, BalancedBCE, ClassBalancedBCE],
+)
+def test_hard_targets_are_their_one_hot_rows_to_the_sixth_digit(
+    loss: type[nn.Module], weighted: bool, spread: float
+) -> None:
+    """Of 301 classes, against the dense formula in double precision: values and gradients."""
+    generator = torch.Generator().manual_seed(0)
+    counts = torch.randint(2, 1280, (301,), generator=generator)
+    module = loss() if loss in (CrossEntropy, BinaryCrossEntropy) else loss(counts)
+    logits = spread * torch.randn(16, 301, generator=generator)
+    if loss is LDAM:
+        logits = logits / spread  # cosines, which it scales
+    target = torch.randint(301, (16,), generator=generator)
+    factors = {"weight": torch.rand(301), "rows": torch.rand(16)} if weighted else {}
+    results = []
+    for dtype, chosen in ((torch.float32, target), (torch.float64, one_hot(target, 301).double())):
+        leaf = logits.to(dtype).requires_grad_()
+        value = module.to(dtype)(
+            leaf, chosen, **{name: own.to(dtype) for name, own in factors.items()}
+        )
+        (gradient,) = torch.autograd.grad(value, leaf)
+        results.append((value.double(), gradient.double()))
+    (fast, fast_gradient), (slow, slow_gradient) = results
+    torch.testing.assert_close(fast, slow, rtol=2e-6, atol=1e-6)
+    torch.testing.assert_close(fast_gradient, slow_gradient, rtol=1e-4, atol=1e-7)
+
+
+def test_a_loss_with_a_known_gradient_cannot_be_differentiated_twice() -> None:
+    logits = torch.randn(4, 3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(
+        LDAM(COUNTS)(logits, torch.tensor([0, 1, 2, 0])), logits, create_graph=True
+    )
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        gradient.sum().backward()

@@ -14,6 +14,7 @@ import timm
 import torch
 
 from longtail.core import Clock, best
+from longtail.data.augmentations import RandAugment
 from longtail.data.open import open_data
 from longtail.engine.machine import Machine
 from longtail.engine.run import Run
@@ -24,6 +25,7 @@ from longtail.recipes.builders import (
     default_optimizer,
     mixing,
     select_weights,
+    training_view,
     validation,
 )
 from longtail.recipes.supervised import balanced_softmax
@@ -162,3 +164,9 @@ def test_a_headline_that_cannot_be_measured_on_validation_cannot_select() -> Non
     with pytest.raises(LongtailError, match="few, which cannot be measured on these validation"):
         select_weights("best", ema=0.9, data=data)
     select_weights("last", ema=0.9, data=data)
+
+
+def test_small_images_are_shifted_before_randaugment_and_large_ones_are_not() -> None:
+    assert training_view("randaugment", 32, flip=True, crop="auto") == RandAugment(32, pad=4)
+    assert training_view("randaugment", 64, flip=True, crop="auto") == RandAugment(64)
+    assert training_view("randaugment", 32, flip=True) == RandAugment(32)

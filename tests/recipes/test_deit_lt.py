@@ -86,6 +86,8 @@ def test_teacher_and_student_in_one_command(
         "entropy.npz",
         "training.npz",
     }
+    with np.load(tmp_path / "whole" / "analysis" / "training.npz") as arrays:
+        assert arrays["runs"].tolist() == ["student"], "two equal runs have equal files"
     page = (tmp_path / "whole" / "report.html").read_text()
     assert all(
         words in page
@@ -222,7 +224,7 @@ def test_deits_teacher_has_learnt_from_the_students_images(
         mixup=0.3,
     )
     taught, student = found["teacher"], found["student"]
-    assert taught.data.view == student.data.view == RandAugment(8, flip=False)
+    assert taught.data.view == student.data.view == RandAugment(8, flip=False, pad=1)
     assert taught.mix == student.mix.first
     assert taught.mix.mixup == 0.3
     assert not taught.method.loss.margin.any()
@@ -239,7 +241,7 @@ def test_a_weak_view_is_the_teachers_alone_and_nothing_is_mixed(
         monkeypatch, tmp_path / "run", "deit_lt", first="teacher", mixup=0.0, cutmix=0.0, **keywords
     )
     assert found["student"].data.view == TwoViews(
-        RandAugment(8, flip=False), CropFlip(8, pad=1, flip=False)
+        RandAugment(8, flip=False, pad=1), CropFlip(8, pad=1, flip=False)
     )
     assert found["student"].mix.first == SplitViews()
     with pytest.raises(
@@ -347,7 +349,7 @@ def test_the_student_has_the_settings_of_the_paper(
         [1, 1, 0.5, 0]
     )
     assert student.data.sampler == RepeatedAugmentation(3)
-    assert student.data.view == RandAugment(8, flip=False)
+    assert student.data.view == RandAugment(8, flip=False, pad=1)
     rates = [student.schedule(at(share)) for share in (0.025, 0.05, 0.525, 1.0)]
     assert rates == pytest.approx([0.5, 1, 0.52, 0.04], abs=5e-3)  # down to 4% of the rate
     group, *_ = found["student's optimizer"].param_groups

@@ -107,6 +107,14 @@ def test_files_share_their_tables_and_no_name() -> None:
         merged({"one.toml": {"setings": {}}})
 
 
+def test_enlarged_images_of_cifar_are_cropped_from_the_originals() -> None:
+    """The authors take random parts of 32 pixels, and evaluate 224 of 256 of the enlarged image."""
+    for own in PUBLISHED.values():
+        if own.data.startswith("cifar"):
+            size = read(own.recipe).keywords({**own.keywords, **dict.fromkeys(own.needs)})["size"]
+            assert (own.geometry == "crop") == (size is not None), own.name
+
+
 def test_rows_tell_the_differences_of_their_own_recipe() -> None:
     said = {name: "; ".join(PUBLISHED[name].differs) for name in PUBLISHED}
     assert all(
@@ -211,7 +219,8 @@ def test_a_run_with_the_settings_of_a_row_matches_it_and_no_other(own: Published
     assert match(row | {"pretraining": None if row["pretraining"] else "other data"}) is None
     assert match(row | {"adjustment": {"tau": 1.0}}) is None
     padded = match(row | {"data": {**row["data"], "geometry": "pad"}})
-    assert (padded is own) == (own.data in ("cifar10-lt", "cifar100-lt", "digits-lt"))
+    square = own.data in ("cifar10-lt", "cifar100-lt", "digits-lt")
+    assert (padded is own) == (square and own.geometry is None)
 
 
 def test_a_run_from_before_a_keyword_was_there_matches() -> None:

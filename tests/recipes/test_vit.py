@@ -96,7 +96,13 @@ def test_what_is_trained_must_be_finished_and_is_not_described_again(tmp_path: P
 
 def test_pooling_patches_is_the_baseline_of_livt_under_another_name(tmp_path: Path) -> None:
     shared: dict[str, Any] = {**QUICK, "epochs": 1}
-    settings: dict[str, Any] = {"warmup": 0.1, "smoothing": 0.0, "repeats": 1, "mix_until": 1.0}
+    settings: dict[str, Any] = {
+        "warmup": 0.1,
+        "smoothing": 0.0,
+        "repeats": 1,
+        "mix_until": 1.0,
+        "crop": "part",
+    }
     train("vit_scratch", "digits-lt", tmp_path / "scratch", **shared)
     train("vit", "digits-lt", tmp_path / "vit", pool="avg_norm", **shared, **settings)
     one, other = (load(tmp_path / name).network.state_dict() for name in ("scratch", "vit"))

@@ -188,6 +188,9 @@ class RandAugment(Seeded):
     RandAugment (Cubuk et al., 2020) is timm's, and `ops` is timm's configuration string. Rotations
     and shears are bicubic and filled with ImageNet's mean colour. Erased pixels become noise with
     ImageNet's mean and standard deviation, which is timm's "pixel" mode after normalisation.
+
+    With `pad`, the crop is a square of `size` from the image with that many black pixels around it:
+    what the code of DeiT and DeiT-LT does at 32 pixels and below, with 4 of them.
     """
 
     size: int
@@ -195,6 +198,7 @@ class RandAugment(Seeded):
     erase: float = 0.25
     scale: tuple[float, float] = (0.08, 1.0)
     flip: bool = True
+    pad: int | None = None
 
     def __post_init__(self) -> None:
         check_size(self.size)
@@ -203,13 +207,20 @@ class RandAugment(Seeded):
                 "ops must be a timm configuration string such as 'rand-m9-mstd0.5-inc1', got"
                 f" {self.ops!r}"
             )
+        if self.pad is not None:
+            CropFlip(self.size, pad=self.pad)  # checks the shared parameters
         if not 0 <= self.erase <= 1:
             raise LongtailError(f"erase must be a probability, got {self.erase}")
         _rand_augment(self.ops, self.size)  # a misspelt string fails here, not in a worker
 
     def apply(self, image: Image.Image) -> Tensor:
         """Augment an image with the global generators; returns uint8 (3, size, size)."""
-        image = _random_resized_crop(self.size, self.scale, "bicubic")(image)
+        if self.pad is None:
+            image = _random_resized_crop(self.size, self.scale, "bicubic")(image)
+        else:
+            left, top = random.randint(-self.pad, self.pad), random.randint(-self.pad, self.pad)
+            image = fitted(image, self.size, self.size)
+            image = image.crop((left, top, left + self.size, top + self.size))  # black outside
         image = _rand_augment(self.ops, self.size)(_random_flip(image) if self.flip else image)
         return _erased(to_tensor(image), self.erase)
 
@@ -295,8 +306,7 @@ class SimClr(Seeded):
     """SimCLR's augmentation as in MoCo v2 (Chen et al., 2020).
 
     Random resized crop, flip, colour jitter, grey and blur. `blur` is the probability of blurring;
-    its radius is uniform in 0.1 to 2 pixels. PaCo's code for CIFAR has no blur:
-    `SimClr(32, blur=0)`.
+    its radius is uniform in 0.1 to 2 pixels. PaCo's code has it for CIFAR as well.
     """
 
     size: int

@@ -106,7 +106,10 @@ class Dataset:
         """Return the data at its native resolution, where another size was requested."""
 
         def native(split: Split) -> Split:
-            return replace(split, inputs=split.inputs.at_native_resolution())
+            inputs = split.inputs.at_native_resolution()
+            # An image that is not enlarged is evaluated as it is
+            complete = inputs.in_memory(self.native or self.size) is not None
+            return replace(split, inputs=inputs, crop=1.0 if complete else split.crop)
 
         return replace(
             self,

@@ -15,9 +15,12 @@ from longtail.losses.reduction import (
     check_classes,
     check_smoothing,
     check_tau,
+    is_hard,
     prior,
+    row_factors,
     to_soft_targets,
     weighted_mean,
+    with_gradient,
 )
 from longtail.losses.weights import class_balanced_weights
 
@@ -38,6 +41,7 @@ class BinaryCrossEntropy(nn.Module):
     """
 
     confidence = "sigmoid"  # how to read the logits of a network trained with this loss
+    columns: Tensor | None  # weights (C,) of the terms of each class
 
     @renamed_keywords(whole="binarize_targets")
     def __init__(self, *, smoothing: float = 0.0, binarize_targets: bool = False) -> None:
@@ -49,10 +53,31 @@ class BinaryCrossEntropy(nn.Module):
                 f" class to 1, got smoothing {smoothing}: use one of them"
             )
         self.smoothing, self.binarize_targets = smoothing, binarize_targets
+        self.register_buffer("columns", None, persistent=False)
+
+    def biased(self, logits: Tensor) -> Tensor:
+        """The logits that the sigmoids are applied to."""
+        return logits
 
     def per_sample(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss (N, C) of each row and class, for a target distribution (N, C)."""
-        return F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+        losses = F.binary_cross_entropy_with_logits(self.biased(logits), target, reduction="none")
+        return losses if self.columns is None else losses * self.columns
+
+    @torch.no_grad()
+    def _fused(self, logits: Tensor, target: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss of hard targets, and its gradient (N, C), without dense targets."""
+        column, biased = target[:, None], self.biased(logits).to(logits.dtype)
+        gradient, of_target = biased.sigmoid(), biased.gather(1, column)[:, 0]
+        if self.columns is None:
+            of_row, of_class = _sum_softplus(biased, gradient), factors
+        else:
+            columns = self.columns.to(logits.dtype)
+            of_row, of_class = (F.softplus(biased) * columns).sum(1), factors * columns[target]
+            gradient.mul_(columns)
+        value = (of_row * factors - of_target * of_class).sum()
+        gradient.mul_(factors[:, None]).scatter_add_(1, column, -of_class[:, None])
+        return value, gradient
 
     def forward(
         self,
@@ -69,6 +94,9 @@ class BinaryCrossEntropy(nn.Module):
         `longtail.losses.reduction`.
         """
         logits = at_least_float32(logits)
+        if not self.smoothing and is_hard(target, logits):
+            factors = row_factors(target, logits, weight=weight, rows=rows)
+            return with_gradient(logits, *self._fused(logits, target, factors))
         target = to_soft_targets(target, logits, smoothing=self.smoothing)
         labels = (target > 0).to(target.dtype) if self.binarize_targets else target
         losses = self.per_sample(logits, labels).sum(1, keepdim=True)
@@ -139,10 +167,10 @@ class BalancedBCE(BinaryCrossEntropy):
             self.confidence = "softmax"
         self.register_buffer("bias", (tau * bias).to(torch.get_default_dtype()), persistent=False)
 
-    def per_sample(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss (N, C) of each row and class, for a target distribution (N, C)."""
+    def biased(self, logits: Tensor) -> Tensor:
+        """The logits with the bias of the prior."""
         check_classes(logits, self.bias)
-        return super().per_sample(logits + self.bias, target)
+        return logits + self.bias
 
 
 class ClassBalancedBCE(BinaryCrossEntropy):
@@ -161,7 +189,28 @@ class ClassBalancedBCE(BinaryCrossEntropy):
         super().__init__(smoothing=smoothing)
         self.register_buffer("columns", class_balanced_weights(counts, beta), persistent=False)
 
-    def per_sample(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss (N, C) of each row and class, for a target distribution (N, C)."""
+    def biased(self, logits: Tensor) -> Tensor:
+        """The logits as they are."""
         check_classes(logits, self.columns)
-        return super().per_sample(logits, target) * self.columns
+        return logits
+
+
+def _sum_softplus(logits: Tensor, sigmoid: Tensor) -> Tensor:
+    """The sum of log(1 + exp(x)) over the classes, (N,): one logarithm for up to 32 classes.
+
+    log(1 + exp(x)) is max(x, 0) - log(sigmoid(|x|)). That sigmoid is at least a half, so that
+    products of 32 are far from underflow.
+
+    >>> _sum_softplus(torch.zeros(1, 3), torch.full((1, 3), 0.5))  # 3 log 2
+    tensor([2.0794])
+    """
+    product = torch.maximum(sigmoid, 1 - sigmoid)
+    for _ in range(5):
+        half, odd = divmod(product.shape[1], 2)
+        if half == 0:
+            break
+        last = product[:, -1:]
+        product = product[:, :half] * product[:, half : 2 * half]
+        if odd:
+            product[:, :1] *= last
+    return logits.clamp_min(0).sum(1) - product.log().sum(1)

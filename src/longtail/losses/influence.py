@@ -10,7 +10,9 @@ from longtail.errors import LongtailError
 from longtail.losses.reduction import (
     at_least_float32,
     check_classes,
+    is_hard,
     prior,
+    row_factors,
     to_soft_targets,
     weighted_mean,
 )
@@ -66,12 +68,15 @@ class InfluenceBalanced(nn.Module):
             )
         check_classes(logits, self.columns)
         logits = at_least_float32(logits)
-        target = to_soft_targets(target, logits)
+        size = at_least_float32(features).abs().flatten(1).sum(1, keepdim=True)
+        log_share, columns = F.log_softmax(logits, 1), self.columns
+        hard = is_hard(target, logits)
+        if hard:
+            log_share, columns = log_share.gather(1, target[:, None]), columns[target][:, None]
         # |softmax - one_hot(c)|_1 is 1 - p_c at c, and 1 - p_c summed over all other classes.
-        influence = (
-            2
-            * (1 - logits.softmax(1))
-            * at_least_float32(features).abs().flatten(1).sum(1, keepdim=True)
-        )
-        losses = self.columns * -F.log_softmax(logits, 1) * self.alpha / (influence + self.epsilon)
+        influence = 2 * (1 - log_share.exp()) * size
+        losses = columns * -log_share * self.alpha / (influence + self.epsilon)
+        if hard:
+            return (losses[:, 0] * row_factors(target, logits, weight=weight, rows=rows)).sum()
+        target = to_soft_targets(target, logits)
         return weighted_mean(losses, target, weight=weight, rows=rows)

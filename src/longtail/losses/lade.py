@@ -7,7 +7,15 @@ import math
 import torch
 from torch import Tensor
 
-from longtail.losses.reduction import at_least_float32, prior, to_soft_targets
+from longtail.losses.reduction import (
+    at_least_float32,
+    check_classes,
+    is_hard,
+    prior,
+    row_factors,
+    to_soft_targets,
+    with_gradient,
+)
 from longtail.losses.softmax import LogitAdjusted
 
 
@@ -57,9 +65,47 @@ class LADE(LogitAdjusted):
         See `longtail.losses.reduction` for `weight` and `rows`.
         """
         logits = at_least_float32(logits)
+        if self.alpha and not self.smoothing and is_hard(target, logits):
+            check_classes(logits, self.bias)
+            factors = row_factors(target, logits, weight=weight, rows=rows)
+            fused = self._fused(logits, target, factors)
+            if fused is not None:
+                return with_gradient(logits, *fused)
         return super().forward(
             logits, target, weight=weight, rows=rows
         ) + self.alpha * self.regulariser(logits, target)
+
+    @torch.no_grad()
+    def _fused(
+        self, logits: Tensor, target: Tensor, factors: Tensor
+    ) -> tuple[Tensor, Tensor] | None:
+        """Both terms for hard targets, and their gradient (N, C), from one softmax.
+
+        With p the softmax of logits + bias and n its normalisers, row i contributes exp(n_i) p_ic /
+        prior(y_i) to Z_c, up to constants. None where that underflows: with extreme logits.
+        """
+        column, prior = target[:, None], self.prior.to(logits.dtype)
+        biased = logits + self.bias.to(logits.dtype)
+        share = biased.softmax(1)
+        normaliser = biased.amax(1) - share.amax(1).log()
+        exponent = normaliser - (len(prior) * prior[target]).log()
+        largest = exponent.max()
+        importance = (exponent - largest).exp()[:, None]
+        with torch.autocast(logits.device.type, enabled=False):  # it would round the product
+            total = (importance.T @ share)[0]
+        if bool((total < 1e-30).any()):
+            return None
+        spread = total.log() + largest - self.bias - math.log(len(logits))
+        counts = torch.zeros_like(prior).scatter_add_(0, target, torch.ones_like(factors))
+        of_class = self.alpha * (prior / counts.clamp_min(1))[target]
+        value = (
+            ((normaliser - biased.gather(1, column)[:, 0]) * factors).sum()
+            + self.alpha * (prior * (spread + self.lam * spread.square())).sum()
+            - (of_class * logits.gather(1, column)[:, 0]).sum()
+        )
+        slope = self.alpha * prior * (1 + 2 * self.lam * spread) / total
+        gradient = torch.addcmul(factors[:, None], importance, slope).mul_(share)
+        return value, gradient.scatter_add_(1, column, -(factors + of_class)[:, None])
 
     def regulariser(self, logits: Tensor, target: Tensor) -> Tensor:
         """The distance of exp(logits) from densities on balanced data; a scalar."""

@@ -9,9 +9,12 @@ from torch import Tensor, nn
 from longtail.losses.reduction import (
     at_least_float32,
     check_classes,
+    is_hard,
     prior,
+    row_factors,
     to_soft_targets,
     weighted_mean,
+    with_gradient,
 )
 
 
@@ -52,9 +55,30 @@ class LDAM(nn.Module):
     ) -> Tensor:
         """The mean over rows; see `longtail.losses.reduction` for `weight` and `rows`."""
         check_classes(logits, self.margin)
-        logits = self.scale * at_least_float32(logits)
+        logits = at_least_float32(logits)
+        if is_hard(target, logits):
+            factors = row_factors(target, logits, weight=weight, rows=rows)
+            return with_gradient(logits, *self._fused(logits, target, factors))
+        logits = self.scale * logits
         losses = F.softplus(_others(logits) - (logits - self.scale * self.margin))
         return weighted_mean(losses, to_soft_targets(target, logits), weight=weight, rows=rows)
+
+    @torch.no_grad()
+    def _fused(self, logits: Tensor, target: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss of hard targets, and its gradient (N, C).
+
+        softplus(log-sum-exp of the other classes - logit of the target + its margin) keeps its
+        digits for confident predictions, where the cross entropy of all classes rounds to 0.
+        """
+        column, scaled = target[:, None], self.scale * logits
+        margin = (self.scale * self.margin.to(scaled.dtype)).gather(0, target)
+        of_target = scaled.gather(1, column)
+        scaled.scatter_add_(1, column, torch.full_like(of_target, -torch.inf))
+        share = scaled.softmax(1)  # of each class among the others
+        gap = scaled.amax(1) - share.amax(1).log() - of_target[:, 0] + margin
+        slope = (self.scale * factors * gap.sigmoid())[:, None]
+        value = F.softplus(gap).dot(factors)
+        return value, share.mul_(slope).scatter_add_(1, column, -slope)
 
 
 def _others(logits: Tensor) -> Tensor:

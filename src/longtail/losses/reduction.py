@@ -14,9 +14,11 @@ rows of 1 change nothing, and rows of 2 double the loss.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from longtail.errors import LongtailError
 
@@ -55,6 +57,80 @@ def to_soft_targets(target: Tensor, logits: Tensor, *, smoothing: float = 0.0) -
     return target if smoothing == 0 else (1 - smoothing) * target + smoothing / classes
 
 
+def is_hard(target: Tensor, logits: Tensor) -> bool:
+    """Whether a target holds class indices (N,), which then are classes of the logits.
+
+    >>> is_hard(torch.tensor([1, 0]), torch.zeros(2, 2)), is_hard(torch.eye(2), torch.zeros(2, 2))
+    (True, False)
+    """
+    if target.ndim != 1 or len(target) != len(logits):
+        return False
+    if target.dtype != torch.int64:
+        raise _invalid_target(target, logits.shape[1])
+    try:  # torch checks the values on a CPU only, where it needs no synchronisation
+        logits.detach().gather(1, target[:, None])
+    except RuntimeError as error:
+        raise _invalid_target(target, logits.shape[1]) from error
+    return True
+
+
+def row_factors(
+    target: Tensor, logits: Tensor, *, weight: Tensor | None, rows: Tensor | None
+) -> Tensor:
+    """The factors (N,) by which the losses of rows with hard targets are summed: the formula above.
+
+    >>> row_factors(torch.tensor([0, 1]), torch.zeros(2, 2), weight=None, rows=None)
+    tensor([0.5000, 0.5000])
+    """
+    _check_factors(len(logits), logits.shape[1], weight=weight, rows=rows)
+    if weight is None:
+        factors = logits.new_full((len(logits),), 1 / max(len(logits), 1))
+    else:
+        chosen = weight.to(logits.dtype)[target]
+        factors = chosen / chosen.sum()
+    return factors if rows is None else factors * rows.to(factors.dtype)
+
+
+def with_gradient(logits: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
+    """Return `value` as a function of the logits that has this gradient (N, C).
+
+    For losses whose gradient is known in closed form: autograd would need several passes more. It
+    cannot be differentiated twice.
+    """
+    return _WithGradient.apply(logits, value, gradient)  # type: ignore[no-any-return]
+
+
+class _WithGradient(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(logits: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[2])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return upstream * gradient, None, None
+
+
+def _check_factors(
+    rows_of_logits: int, classes: int, *, weight: Tensor | None, rows: Tensor | None
+) -> None:
+    if weight is not None and weight.shape != (classes,):
+        raise LongtailError(
+            f"expected one weight for each of {classes} classes, got shape {tuple(weight.shape)}"
+        )
+    if rows is not None and rows.shape != (rows_of_logits,):
+        raise LongtailError(
+            f"expected one factor for each of {rows_of_logits} rows, got shape {tuple(rows.shape)}"
+        )
+
+
 def _invalid_target(target: Tensor, classes: int) -> LongtailError:
     got = f"{target.min().item()} to {target.max().item()} as {target.dtype}"
     return LongtailError(
@@ -73,22 +149,13 @@ def weighted_mean(
     >>> weighted_mean(losses, target, weight=torch.tensor([3.0, 1.0]), rows=None)
     tensor(1.5000)
     """
+    _check_factors(len(target), target.shape[1], weight=weight, rows=rows)
     if weight is not None:
-        if weight.shape != target.shape[1:]:
-            raise LongtailError(
-                f"expected one weight for each of {target.shape[1]} classes, got shape"
-                f" {tuple(weight.shape)}"
-            )
         target = target * weight
     # A class with no share in the target must not enter the loss, even where its loss is infinite:
     # its logit may be masked with -inf.
     per_row = (target * losses.where(target != 0, 0.0)).sum(1)
     if rows is not None:
-        if rows.shape != per_row.shape:
-            raise LongtailError(
-                f"expected one factor for each of {len(per_row)} rows, got shape"
-                f" {tuple(rows.shape)}"
-            )
         per_row = per_row * rows
     return per_row.sum() / target.sum()
 

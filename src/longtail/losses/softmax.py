@@ -11,10 +11,14 @@ from longtail.losses.reduction import (
     check_classes,
     check_smoothing,
     check_tau,
+    is_hard,
     prior,
+    row_factors,
     to_soft_targets,
     weighted_mean,
 )
+
+NO_CLASS = -(2**62)  # torch skips rows with its `ignore_index`, -100; here no row is skipped
 
 
 class CrossEntropy(nn.Module):
@@ -43,6 +47,19 @@ class CrossEntropy(nn.Module):
     ) -> Tensor:
         """The mean over rows; see `longtail.losses.reduction` for `weight` and `rows`."""
         logits = at_least_float32(logits)
+        # Of a smoothed target, each class has its own weight
+        if is_hard(target, logits) and (weight is None or not self.smoothing):
+            plain = weight is None and rows is None
+            losses = F.cross_entropy(
+                logits,
+                target,
+                reduction="mean" if plain else "none",
+                label_smoothing=self.smoothing,
+                ignore_index=NO_CLASS,
+            )
+            if plain:
+                return losses
+            return (losses * row_factors(target, logits, weight=weight, rows=rows)).sum()
         return weighted_mean(
             -F.log_softmax(logits, 1),
             to_soft_targets(target, logits, smoothing=self.smoothing),

@@ -39,9 +39,11 @@ from longtail.scoring.long_tail import LongTailScorer
 from longtail.scoring.scorer import headline_of, random_scores, scorer_for
 
 Augment = Literal["weak", "cutout", "autoaugment", "randaugment", "threeaugment"]
+Crop = Literal["auto", "part"]
 KeepRule = Literal["last", "best"]
 Weights = Literal["random", "timm"]
 SCALE = 30.0  # of cosine logits, and so of LDAM's margins
+SMALL = 32  # pixels up to which DeiT's code shifts images instead of taking a random part
 ERASE = 0.25  # probability of random erasing in randaugment, unless given
 
 
@@ -178,8 +180,10 @@ def default_optimizer(
     )
 
 
-def training_view(augment: Augment, size: int, *, flip: bool, erase: float = ERASE) -> View:
-    """Build the augmentation that a recipe names; `erase` is a part of randaugment.
+def training_view(
+    augment: Augment, size: int, *, flip: bool, erase: float = ERASE, crop: Crop = "part"
+) -> View:
+    """Build the augmentation that a recipe names; `erase` and `crop` are parts of randaugment.
 
     Shifts of 4 and cut-out squares of 16 pixels are for images of 32, and grow with the image.
     """
@@ -193,7 +197,9 @@ def training_view(augment: Augment, size: int, *, flip: bool, erase: float = ERA
         "weak": CropFlip(size, pad=pad, flip=flip),
         "cutout": CropFlip(size, pad=pad, flip=flip, cutout=cutout),
         "autoaugment": CifarAutoAugment(size, pad=pad, flip=flip, cutout=cutout),
-        "randaugment": RandAugment(size, erase=erase, flip=flip),
+        "randaugment": RandAugment(
+            size, erase=erase, flip=flip, pad=pad if crop == "auto" and size <= SMALL else None
+        ),
         "threeaugment": ThreeAugment(size, pad=min(4, pad), flip=flip),
     }
     view: View = views[augment]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from longtail.errors import LongtailError
 from longtail.naming import unknown
@@ -48,7 +48,7 @@ def _convert(value: Any, kind: Any, *, where: str) -> Any:
     outer, inner = get_origin(kind), get_args(kind)
     if kind is Any:
         return value
-    if outer is UnionType:  # `kind | None`: a file leaves the field out instead
+    if outer in (UnionType, Union):  # `kind | None`: a file leaves the field out instead
         return _convert(value, inner[0], where=where)
     if is_dataclass(kind) and isinstance(value, Mapping):
         return build(kind, value, where=where)  # type: ignore[arg-type]

@@ -26,6 +26,7 @@ from longtail.methods.distill_tokens import DistillTokens, Release, Taught
 from longtail.nn import Network, TokenHeads, build
 from longtail.recipes.builders import (
     Augment,
+    Crop,
     KeepRule,
     mixing,
     scaled_lr,
@@ -88,6 +89,10 @@ def deit_lt(
     teacher's uncertainty about the student's images are left in `analysis/` and shown in the report
     (figures 3 to 5).
 
+    At up to 32 pixels RandAugment gets a crop that is shifted by up to an eighth, with black around
+    it, as in the released code; `--crop part` gives it a random part of 8 to 100% of the image, as
+    above 32 pixels, and as runs of earlier versions had it.
+
     `lr` is for 256 images per step and is scaled with them; the default is for `vit_mini`.
     Re-weighting begins late, at a low learning rate: in trainings of tens of epochs, where it then
     has few steps, `--defer 0.8` gives it more.
@@ -141,6 +146,7 @@ def deit(
     teacher_epochs: int = 60,
     mixup: float = 0.8,
     cutmix: float = 1.0,
+    crop: Crop = "auto",
     **student: Any,
 ) -> Method[Taught]:
     """Train a transformer with a distillation token from a teacher of the same views: DeiT.
@@ -164,6 +170,7 @@ def deit(
         augment="randaugment",
         mixup=mixup,
         cutmix=cutmix,
+        crop=crop,
         margin=0.0,  # with no re-weighting either, LDAM is cross entropy
         defer=1.0,
         rho=0.0,
@@ -176,6 +183,7 @@ def deit(
         teacher_view="student",
         compare_views=False,
         augment="randaugment",
+        crop=crop,
         mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix),
         **student,
     )
@@ -204,6 +212,7 @@ def distil(
     repeats: int = 3,
     smoothing: float = 0.1,
     keep: KeepRule = "last",
+    crop: Crop = "auto",
     patch: int | None = None,
     size: int | None = None,
 ) -> Method[Taught]:
@@ -219,7 +228,7 @@ def distil(
     backbone, heads = _build_student(
         network, data, size=size, patch=patch, drop_path=drop_path, seed=run.seed
     )
-    view = training_view(augment, backbone.spec["size"], flip=data.mirror)
+    view = training_view(augment, backbone.spec["size"], flip=data.mirror, crop=crop)
     if teacher_view == "weak":
         view = TwoViews(view, training_view("weak", view.size, flip=data.mirror))
         mix = teacher_labels.SplitViews()
@@ -285,7 +294,7 @@ def distil(
         with warn_on_error(
             "the tokens' distance over epochs was not written", "longtail.analysis.analyse_training"
         ):
-            analyse_training({run.folder.name: run.folder}, folder)
+            analyse_training({"student": run.folder}, folder)  # not its name: runs may be moved
 
     run.write(run.files.analysis.arrays("training"), analyse)
     return student

@@ -32,6 +32,7 @@ from longtail.recipes.builders import (
     ERASE,
     SCALE,
     Augment,
+    Crop,
     KeepRule,
     fit_stage,
     mixing,
@@ -64,6 +65,7 @@ def finetune(
     smoothing: float = 0.0,
     augment: Augment = "randaugment",
     erase: float = ERASE,
+    crop: Crop = "part",
     keep: KeepRule = "last",
     view: View | None = None,
     sampler: Sampler | None = None,
@@ -76,7 +78,7 @@ def finetune(
 
     Args:
         stage: name of the stage.
-        view: instead of the one that `augment` and `erase` name.
+        view: instead of the one that `augment`, `erase` and `crop` name.
         schedule: instead of a cosine with `warmup`.
         mix: instead of `mixup`, `cutmix` and `smoothing`.
         build_loss: `loss_and_head`, with other settings.
@@ -90,7 +92,7 @@ def finetune(
         data,
         Classify(backbone, head, function, neck=neck, weights=weights),
         name=stage,
-        view=view or training_view(augment, size, erase=erase, flip=data.mirror),
+        view=view or training_view(augment, size, erase=erase, flip=data.mirror, crop=crop),
         sampler=sampler,
         epochs=epochs,
         batch=batch,

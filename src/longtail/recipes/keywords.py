@@ -64,6 +64,7 @@ KEYWORDS: Mapping[str, str] = {
     "alpha": "Weight of another image of the same class; that of the class centre is 1.",
     "temperature": "Temperature of the contrastive logits: smaller is sharper.",
     "queue": "Number of earlier images that a batch is contrasted with.",
+    "blur": "Probability that the second view is blurred; 0 in runs of earlier versions.",
     "momentum": "Decay of the momentum encoder, the moving average of the network.",
     "dim": "Width of the contrastive features, or of the embeddings of images and pairs.",
     # pairs of attribute and object
@@ -86,6 +87,7 @@ KEYWORDS: Mapping[str, str] = {
     "layer_decay": "Learning rate of a block as a share of the next one's; 1 is one rate for all.",
     "layer_scale": "Initial value of the layer scales.",
     "erase": "Probability of random erasing, which is a part of randaugment.",
+    "crop": "Crop of randaugment: shifts up to 32 pixels and random parts above, or parts always.",
     "repeats": "Views of an image per epoch (repeated augmentation); 1 shows every image once.",
     "mix_until": "Share of training after which Mixup and CutMix are off.",
     # LiVT

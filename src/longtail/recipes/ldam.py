@@ -13,7 +13,7 @@ from longtail.losses import LDAM, class_balanced_weights
 from longtail.methods.classify import Classify
 from longtail.nn import Cosine as CosineHead
 from longtail.nn import build
-from longtail.recipes.builders import SCALE, Augment, fit_stage, mixing, training_view
+from longtail.recipes.builders import SCALE, Augment, Crop, fit_stage, mixing, training_view
 from longtail.schedules import Cosine, Deferred, Steps
 
 
@@ -31,6 +31,7 @@ def ldam(
     defer: float = 0.8,
     rho: float = 0.1,
     augment: Augment = "weak",
+    crop: Crop = "part",
     mixup: float = 0.0,
     cutmix: float = 0.0,
     size: int | None = None,
@@ -70,7 +71,7 @@ def ldam(
         data,
         method,
         name="train",
-        view=training_view(augment, size, flip=data.mirror),
+        view=training_view(augment, size, flip=data.mirror, crop=crop),
         epochs=epochs,
         optimizer=sam(plain_sgd, rho=rho) if rho else plain_sgd,
         schedule=(

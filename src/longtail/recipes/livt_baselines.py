@@ -52,6 +52,7 @@ def vit_scratch(
         smoothing=smoothing,
         repeats=1,
         mix_until=1.0,
+        crop="part",  # LiVT's code has no other
         **keywords,
     )
 
@@ -100,6 +101,7 @@ def deit3(
         view=ThreeAugment(size, flip=data.mirror, scale=(0.08, 1.0)),
         augment="threeaugment",
         erase=ERASE,
+        crop="part",
         smoothing=0.0,
         loss=loss,
         # LAMB's steps are in proportion to the weights: a head near zero would stay there.

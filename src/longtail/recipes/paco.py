@@ -38,6 +38,7 @@ def paco(
     momentum: float = 0.999,
     dim: int = 32,
     rho: float = 0.0,
+    blur: float = 0.5,
     batchformer: Mode = "off",
     plain_weight: float = 0.5,
     batchformer_weight: float = 0.5,
@@ -56,6 +57,9 @@ def paco(
     the centre is 1. The defaults are those of PaCo for CIFAR; ImageNet-LT has alpha 0.05,
     temperature 0.2, queue 8192 and dim 128. The learning rate falls to a tenth at 0.8 of training,
     and to a hundredth at 0.9, or with `--schedule cosine` all the time.
+
+    `blur` is the probability that the second view is blurred: 0.5 as in the released code; runs of
+    earlier versions had 0.
 
     `rho` is the radius of sharpness-aware minimization (Foret et al. 2021), 0 for none: DeiT-LT's
     second teacher has it, of a radius that was not disclosed.
@@ -81,10 +85,9 @@ def paco(
     neck = batchformer_neck(
         backbone.dim, batchformer, plain_weight=plain_weight, batchformer_weight=batchformer_weight
     )
-    # PaCo's code for CIFAR does not blur its second view.
     views = TwoViews(
         training_view("autoaugment", size, flip=data.mirror),
-        SimClr(size, blur=0.0, flip=data.mirror),
+        SimClr(size, blur=blur, flip=data.mirror),
     )
     plain_sgd = sgd(
         lr=lr,

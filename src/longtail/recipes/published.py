@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from longtail.deprecated import current_keywords
+from longtail.deprecated import run_keywords
 from longtail.errors import LongtailError
 from longtail.naming import unknown
 from longtail.recipes.data_files import build, read_toml
@@ -20,7 +20,7 @@ from longtail.records.row import Row, geometry_of, mirrored
 
 _FOLDER = Path(__file__).parent / "data" / "published"
 _TABLES = ("differs", "settings", "rows", "smokes")
-_SQUARE = ("cifar10-lt", "cifar100-lt", "digits-lt")  # whose images have no geometry to choose
+_SQUARE = ("cifar10-lt", "cifar100-lt", "digits-lt")
 _POINTS = 1.0  # around the value of a row whose source gives no deviation
 _SMOKE_POINTS = 11.0  # around the value of a smoke
 
@@ -55,6 +55,7 @@ class Published:
     band: str = "one point around the value: the paper gives no deviation"
     keywords: Mapping[str, Any] = field(default_factory=dict)  # what is not the recipe's default
     imbalance: float | None = None
+    geometry: Literal["pad", "crop", "stretch"] | None = None  # the data's, if not given
     protocol: Literal["holdout", "paper"] = "paper"
     tta: Literal["none", "flip"] = "none"
     metric: str = "top1"  # one of the scores of a run
@@ -66,7 +67,9 @@ class Published:
 
     def flags(self) -> dict[str, Any]:
         """The flags of the data and of the evaluation."""
-        return {"imbalance": self.imbalance, "protocol": self.protocol, "tta": self.tta}
+        geometry = {} if self.geometry is None else {"geometry": self.geometry}
+        flags = {"imbalance": self.imbalance, "protocol": self.protocol, "tta": self.tta}
+        return flags | geometry
 
     def verdict(
         self, measured: float, smoke: Smoke | None = None
@@ -177,6 +180,14 @@ def match(row: Row) -> Published | None:
     return next((known for known in published().values() if _comparable(known, row)), None)
 
 
+def _geometries(known: Published) -> tuple[str, ...]:
+    """The geometries that a run of this row may have."""
+    if known.geometry is not None:
+        return (known.geometry,)
+    # Images that are squares and are not resized have no geometry to choose
+    return ("pad", "crop", "stretch") if known.data in _SQUARE else ("crop",)
+
+
 def _comparable(known: Published, row: Row) -> bool:
     data = row["data"]
     same = (
@@ -187,14 +198,14 @@ def _comparable(known: Published, row: Row) -> bool:
         and "adjustment" not in row
         and mirrored(row) == (known.data != "digits-lt")
         and row["split_seed"] == 0
-        and (known.data in _SQUARE or geometry_of(row)[0] == "crop")
+        and geometry_of(row)[0] in _geometries(known)
         and sum(data["counts_before"]) == train_images()[known.data, known.imbalance]
         and (row["pretraining"] is not None) == ("pretrained" in known.needs)
     )
     if not same:
         return False
     expected = read(known.recipe).keywords({**known.keywords, **dict.fromkeys(known.needs)})
-    given = current_keywords(row["recipe"], row["keywords"])
+    given = run_keywords(row["recipe"], row["keywords"])
     if given.keys() - expected.keys():
         return False
     used = {**expected, **given}  # a keyword that is newer than the run had its default

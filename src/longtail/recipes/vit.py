@@ -17,7 +17,15 @@ from longtail.losses import CrossEntropy
 from longtail.methods.classify import Classify
 from longtail.nn import Classifier, Frozen, Linear, build, files
 from longtail.nn.mae import initialise
-from longtail.recipes.builders import ERASE, KeepRule, fit_stage, mixing, scaled_lr, training_view
+from longtail.recipes.builders import (
+    ERASE,
+    Crop,
+    KeepRule,
+    fit_stage,
+    mixing,
+    scaled_lr,
+    training_view,
+)
 from longtail.recipes.deit_lt import DEFER, FLOOR
 from longtail.recipes.finetuning import Loss, finetune, loss_and_head
 from longtail.recipes.masked_autoencoder import BETAS
@@ -46,6 +54,7 @@ def vit(
     cutmix: float = 1.0,
     mix_until: float = DEFER,
     smoothing: float = 0.1,
+    crop: Crop = "auto",
     patch: int | None = None,
     size: int | None = None,
     **finetuning: Any,
@@ -93,6 +102,7 @@ def vit(
         mixup=mixup,
         cutmix=cutmix,
         smoothing=smoothing,
+        crop=crop,
         sampler=RepeatedAugmentation(repeats) if repeats != 1 else Instance(),
         **settings,
         **finetuning,
@@ -111,6 +121,7 @@ def vit_crt(
     weight_decay: float = 0.05,
     smoothing: float = 0.1,
     keep: KeepRule = "last",
+    crop: Crop = "auto",
     size: int | None = None,
     **first_stage: Any,
 ) -> Method[Labelled]:
@@ -152,6 +163,7 @@ def vit_crt(
             weight_decay=weight_decay,
             smoothing=smoothing,
             keep=keep,
+            crop=crop,
             size=size,
             **first_stage,
         ).deploy()
@@ -164,7 +176,7 @@ def vit_crt(
         data,
         Classify(Frozen(backbone), head, CrossEntropy(smoothing=smoothing)),
         name="retrain",
-        view=training_view("randaugment", size, flip=data.mirror),
+        view=training_view("randaugment", size, flip=data.mirror, crop=crop),
         sampler=ClassBalanced(),
         epochs=retrain_epochs,
         batch=batch,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from longtail.deprecated import current_keywords
+from longtail.deprecated import current_keywords, run_keywords
 from longtail.records.documents import NUMBER, Document, Kind, read_document, renamed, upgrade_file
 from longtail.records.layout import RunFolder
 
@@ -88,7 +88,8 @@ SEARCH = Kind(
 
 def read_recipe(folder: Path) -> Document:
     """Read what was requested of a run."""
-    return read_document(RunFolder(folder).recipe, RECIPE)
+    record = read_document(RunFolder(folder).recipe, RECIPE)
+    return record | {"keywords": run_keywords(record["recipe"], record["keywords"])}
 
 
 def upgrade_folder(folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, cast
 
-from longtail.deprecated import current_keyword, current_keywords
+from longtail.deprecated import current_keyword, current_keywords, run_keywords
 from longtail.errors import LongtailError
 from longtail.records.documents import Document, Kind, current, read_document, renamed, required_by
 from longtail.records.layout import RunFolder
@@ -267,13 +267,17 @@ def read_row(folder: Path) -> Row:
         )
     if not path.exists():
         raise LongtailError(_why_no_row(folder))
-    document = read_document(path, ROW) | {"folder": str(folder)}
-    return cast(Row, document)
+    return _complete(read_document(path, ROW) | {"folder": str(folder)})
 
 
 def row_of(content: object, *, source: Path) -> Row:
     """A row inside another file, such as a committed result; errors name `source`."""
-    return cast(Row, current(content, ROW, source=source))
+    return _complete(current(content, ROW, source=source))
+
+
+def _complete(document: Document) -> Row:
+    keywords = run_keywords(document["recipe"], document["keywords"])
+    return cast(Row, document | {"keywords": keywords})
 
 
 def upgrade_row(document: Document) -> Document:

@@ -232,3 +232,20 @@ def test_a_folder_at_another_size_comes_back_at_its_own(path: Path) -> None:
                 for i in range(len(restored))
             )
     assert native.at_native_resolution().train.inputs is native.train.inputs
+
+
+def test_cropped_arrays_stay_as_they_are_and_are_resized_once() -> None:
+    """As DeiT-LT and LiVT enlarge CIFAR: never an image that was enlarged before."""
+    data = open_data("digits-lt", size=32, geometry="crop")
+    batch = next(EvalLoader(data.test, size=32, batch=4).epoch())
+    original = open_data("digits-lt").test.inputs.image(0)
+    larger = original.resize((36, 36), Image.Resampling.BICUBIC).crop((2, 2, 34, 34))
+    expected = torch.from_numpy(np.array(larger)).permute(2, 0, 1)
+    assert torch.equal((255 * batch["image"][0]).round().byte(), expected)
+    assert data.train.inputs.image(0).size == (8, 8), "random parts are of the original"
+    assert data.geometry == "crop"
+    native = data.at_native_resolution()
+    assert (native.size, native.test.crop) == (8, 1.0)
+    same = open_data("digits-lt", geometry="crop")
+    assert same.test.crop == 1.0
+    assert same.hash == data.hash == open_data("digits-lt").hash

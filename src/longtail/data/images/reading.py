@@ -22,6 +22,7 @@ from longtail.errors import LongtailError
 
 MEMORY = 1 << 30  # bytes of decoded pixels up to which a dataset is kept in memory
 SAVE_EVERY = 4096  # files, after which digests are written to the cache
+CROPPED = 0.875  # share of the central square that is evaluated: 224 of 256 pixels
 SIZES = (32, 48, 64, 96, 128, 160, 224)
 
 
@@ -38,7 +39,8 @@ def read(
 
     Padded and stretched squares are kept in memory if all of them fit, and otherwise made whenever
     an image is loaded: the pixels are the same. With the geometry `crop`, training views work on
-    the full image, which is always decoded when it is loaded.
+    the full image, which is always decoded when it is loaded; an image of CIFAR then stays at 32
+    pixels, and views and evaluation enlarge it once, by bicubic interpolation.
 
     Args:
         source: The result of a reader.
@@ -58,9 +60,13 @@ def read(
     if geometry_by_memory:
         arrays = all(rows.digests for rows in source.splits.values())
         geometry = "pad" if fits or arrays else "crop"
-    splits, bad = {}, []
+    splits, bad, crop = {}, [], source.crop
     for split, rows in source.splits.items():
-        if rows.digests:  # arrays of one size
+        if rows.digests and geometry == "crop" and rows.inputs.vectors() is None:
+            # Arrays of one size, which views enlarge
+            splits[split] = rows
+            crop = CROPPED if size > native else 1.0
+        elif rows.digests:
             splits[split] = _resized(rows, size, fits)
         else:
             splits[split], unreadable = _read_split(rows, size, native, geometry, fits)
@@ -89,7 +95,13 @@ def read(
             ),
         )
     return replace(
-        source, splits=splits, size=size, native=native, geometry=geometry, warnings=warnings
+        source,
+        splits=splits,
+        size=size,
+        native=native,
+        geometry=geometry,
+        crop=crop,
+        warnings=warnings,
     )
 
 
