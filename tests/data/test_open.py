@@ -3,6 +3,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -216,7 +217,9 @@ def test_what_is_not_there_or_makes_no_sense_is_refused(
     path = make_folder(tmp_path, {"a": 2, "b": 2})
     with pytest.raises(ValueError, match=r"did you mean digits-lt.*or the path of a folder"):
         open_data("digit-lt")
-    with pytest.raises(ValueError, match=r"expected --protocol holdout or paper, got 'none'"):
+    with pytest.raises(
+        ValueError, match=r"expected --protocol holdout or paper or adapt, got 'none'"
+    ):
         open_data("digits-lt", protocol="none")
     with pytest.raises(ValueError, match="expected --on-bad-image refuse or skip"):
         open_data("digits-lt", on_bad_image="drop")
@@ -233,3 +236,29 @@ def test_what_is_not_there_or_makes_no_sense_is_refused(
         open_data(str(path), split_seed=-1)
     with pytest.raises(ValueError, match=r"expected a folder, a .txt or .csv list"):
         open_data(str(path / "a" / "000.png"))
+
+
+def test_adapting_gives_the_test_images_without_their_classes() -> None:
+    held_out = open_data("shapes-domains", test_domain="night", train_domain="photo")
+    data = open_data("shapes-domains", test_domain="night", train_domain="photo", protocol="adapt")
+    assert held_out.unlabelled is None
+    assert data.unlabelled is not None
+    assert (data.hash, data.protocol) == (held_out.hash, "adapt")
+    assert data.unlabelled.ids == data.test.ids
+    assert data.unlabelled.target.unique().tolist() == [-1]
+    assert data.test.target.min() == 0
+    assert data.val.ids == held_out.val.ids
+
+
+def test_adapting_needs_the_same_classes_on_both_sides(tmp_path: Path) -> None:
+    rows: dict[str, Any] = {
+        "features": np.random.default_rng(0).random((24, 2), dtype=np.float32),
+        "column.domain": np.repeat(["a", "b"], 12),
+    }
+    np.savez(tmp_path / "f.npz", **rows, target=np.r_[np.arange(12) % 3, np.arange(12) % 2])
+    flags: dict[str, Any] = {"test_domain": "b", "protocol": "adapt"}
+    with pytest.raises(LongtailError, match=r"same classes in training and in b, and .* has 2"):
+        open_data(tmp_path / "f.npz", **flags)
+    assert len(open_data(tmp_path / "f.npz", test_domain="b").test) == 12
+    with pytest.raises(LongtailError, match="classes without training images in b"):
+        open_data(tmp_path / "f.npz", **{**flags, "test_domain": "a"})

@@ -53,7 +53,7 @@ def test_what_cannot_be_read_is_refused(name: str, text: str, message: str) -> N
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"protocol": "none"}, "expected --protocol holdout or paper, got 'none'"),
+        ({"protocol": "none"}, "expected --protocol holdout or paper or adapt, got 'none'"),
         ({"geometry": "fold"}, "expected --geometry pad or crop or stretch, got 'fold'"),
         ({"on_bad_image": None}, "expected --on-bad-image refuse or skip, got None"),
         ({"split_seed": -1}, "--split-seed must be 0 or more"),

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from longtail.core import Clock, Labelled, Method, Outcome
+from longtail.core import Clock, Labelled, Method, Outcome, Schedule
 from longtail.losses import (
     LADE,
     LDAM,
@@ -25,6 +25,7 @@ from longtail.losses import (
 )
 from longtail.losses.domains import coral, irm, vrex
 from longtail.methods import (
+    MDD,
     Classify,
     ClassifyParts,
     DistillTokens,
@@ -56,7 +57,7 @@ from longtail.nn.mae import MaskedAutoencoder, initialise
 from longtail.nn.mixstyle import MixStyle
 from longtail.nn.networks import Vectors
 from longtail.nn.pairs import ComposedPairs, GraphPairs
-from longtail.schedules import Deferred
+from longtail.schedules import Deferred, Sigmoid
 from longtail.testing import check_method
 from longtail.testing.methods import (
     CLOCKS,
@@ -128,6 +129,23 @@ def vit(**more: object) -> Network:
     return build({"name": "vit_mini", "size": 8, "patch": 4, "width": 16, "depth": 2, **more})
 
 
+def adapted() -> Batch:
+    generator = torch.Generator().manual_seed(6)
+    image = torch.rand(8, 3, 8, 8, generator=generator, dtype=torch.float64)
+    return {**hard(), "unlabelled_image": image}
+
+
+def mdd(reversal: Schedule, neck: Neck | None = None, *, on: str = "bottleneck") -> MDD:
+    bottleneck = Embedded(cnn(), [16], norm="batch", dropout=0.5)
+    adversary = nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 5))
+    hidden = Embedded(bottleneck, [12], dropout=0.5)
+    return MDD(hidden, Linear(12, 5), adversary, reversal=reversal, neck=neck, neck_on=on)
+
+
+def not_reversed(clock: Clock) -> float:
+    return -1.0  # a factor of -1 gives the gradient of the loss
+
+
 def deferred() -> Deferred:
     return Deferred(class_balanced_weights(COUNTS), start=0.8)
 
@@ -175,6 +193,24 @@ def composed(dim: int) -> ComposedPairs:
 
 
 CASES = [
+    Case(
+        "MDD",
+        lambda: mdd(Sigmoid(0.1, speed=20.0)),
+        (adapted,),
+        first_order=lambda: mdd(not_reversed),
+    ),
+    Case(
+        "MDD with BatchFormer",
+        lambda: mdd(Sigmoid(0.1, speed=20.0), Streams(BatchFormer(16))),
+        (adapted,),
+        first_order=lambda: mdd(not_reversed, Streams(BatchFormer(16))),
+    ),
+    Case(
+        "MDD with BatchFormer before the bottleneck",
+        lambda: mdd(Sigmoid(0.1, speed=20.0), Streams(BatchFormer(32)), on="backbone"),
+        (adapted,),
+        first_order=lambda: mdd(not_reversed, Streams(BatchFormer(32)), on="backbone"),
+    ),
     Case(
         "cross entropy",
         lambda: Classify(cnn(), Linear(32, 5, bias=False, scale=0.25), CrossEntropy(smoothing=0.1)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from longtail.core import Scorer
 from longtail.data.columns import check_columns
 from longtail.data.images.stores import ImageStore
-from longtail.data.request import Geometry, Pairs
+from longtail.data.request import Geometry, Pairs, Protocol
 from longtail.deprecated import renamed_attribute
 from longtail.errors import LongtailError
 from longtail.records.groups import Groups
@@ -78,7 +78,7 @@ class Dataset:
     groups: Groups
     size: int  # side of the network's input in pixels, unless a recipe sets another
     hash: str  # of all (image content, label) pairs of the three splits
-    protocol: Literal["holdout", "paper"]
+    protocol: Protocol
     native: int | None = None  # side of the images in pixels, where another size was requested
     mirror: bool = True  # whether a horizontal flip keeps the class; for digits it does not
     geometry: Geometry = "pad"  # how images that are not square become squares
@@ -96,6 +96,7 @@ class Dataset:
     scorer: Scorer | None = None  # for data with a scorer of its own
     scoring: str | None = None  # the score requested as the headline; None: the scorer's default
     test_domain: str | None = None  # the test images are of this domain, training of others
+    unlabelled: Split | None = None  # the test images with targets of -1, to adapt to
 
     @property
     def has_vectors(self) -> bool:
@@ -116,5 +117,6 @@ class Dataset:
             train=native(self.train),
             val=native(self.val),
             test=native(self.test),
+            unlabelled=None if self.unlabelled is None else native(self.unlabelled),
             size=self.native or self.size,
         )

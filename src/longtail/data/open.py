@@ -88,7 +88,8 @@ def open_data(source: str | Path, *, size: int | None = None, **flags: Any) -> D
 
     With the protocol `holdout`, a source without a validation set gets one from training: a tenth
     of each class, and at least one image of a class with five or more. With `paper`, all training
-    images are used for training. With either, a source without a test set gets one first: a fifth
+    images are used for training. `adapt` is `holdout`, and `Dataset.unlabelled` has the test images
+    without their classes. With all of them, a source without a test set gets one first: a fifth
     of each class. The choice depends on `split_seed` only. With `test_domain`, the test set is all
     images of that domain, and validation is a fifth of each class and training domain.
 
@@ -276,7 +277,7 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
         train, test = hold_out(
             train, classes, share=5, seed=split_seed, purpose="test", domains=domains
         )
-    if val is None and protocol == "holdout":
+    if val is None and protocol != "paper":
         share = 10 if source.test_domain is None else 5  # a fifth, as for domains in the field
         train, val = hold_out(
             train, classes, share=share, seed=split_seed, purpose="val", domains=domains
@@ -335,6 +336,7 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
         backbone=source.backbone,
         scorer=source.scorer,
         test_domain=source.test_domain,
+        unlabelled=_unlabelled(test, train, source, crop) if protocol == "adapt" else None,
     )
 
 
@@ -397,6 +399,19 @@ def _classes_to_learn(source: Source) -> Source:
     )
     classes = tuple(name for name, kept in zip(source.classes, trained, strict=True) if kept)
     return replace(source, classes=classes, splits=splits, warnings=(*source.warnings, warning))
+
+
+def _unlabelled(test: Rows, train: Rows, source: Source, crop: float) -> Split:
+    """The test images without their classes; refuse data whose two parts have other classes."""
+    trained, tested = {*train.target.tolist()}, {*test.target.tolist()}
+    if differ := sorted(trained ^ tested):
+        where = source.test_domain or "the test images"
+        names = several(source.classes[label] for label in differ)
+        raise LongtailError(
+            f"{source.name}: --protocol adapt needs the same classes in training and in {where},"
+            f" and only one of them has {names}. Remove these classes, or add images."
+        )
+    return replace(as_split(test, crop), target=torch.full((len(test),), -1))
 
 
 def evaluated_crop(source: Source) -> float:

@@ -37,7 +37,10 @@ own. `open` are all pairs of an attribute and an object.
 """
 OnBadImage = Literal["refuse", "skip"]
 Profile = Literal["exp", "step", "pareto"]
-Protocol = Literal["holdout", "paper"]
+Protocol = Literal["holdout", "paper", "adapt"]
+"""What training may use: `holdout` keeps validation images, `paper` trains on all images, and
+`adapt` also gives the test images without their classes.
+"""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,9 @@ class DataRequest:
     ] = None
     profile: Annotated[Profile, "How class counts decrease, for the -lt datasets."] = "exp"
     protocol: Annotated[
-        Protocol, "Hold a validation set out of training, or train on all images as papers do."
+        Protocol,
+        "Hold a validation set out of training; or train on all images as papers do; or hold one"
+        " out, and adapt to the test images without their classes.",
     ] = "holdout"
     split_seed: Annotated[int, "Seed of the held-out split, independent of the run's seed."] = 0
     on_bad_image: Annotated[

@@ -28,5 +28,6 @@ RECIPES: Mapping[str, str] = {
     "vrex": "longtail.recipes.domains:vrex",
     "mixstyle": "longtail.recipes.domains:mixstyle",
     "swad": "longtail.recipes.domains:swad",
+    "mdd": "longtail.recipes.mdd:mdd",
 }
 """Every recipe by name. Two names for one function are one recipe, known by the function's name."""

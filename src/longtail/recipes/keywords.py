@@ -56,6 +56,15 @@ KEYWORDS: Mapping[str, str] = {
     "n_converge": "Epochs without a lower validation loss after which SWAD starts averaging.",
     "n_tolerance": "Epochs with a loss above the tolerance after which SWAD stops averaging.",
     "tolerance_ratio": "How far above the loss at the start SWAD tolerates, as a share of it.",
+    # domain adaptation
+    "lr_decay": "The learning rate falls as (1 + lr_decay * share of training) ** -0.75.",
+    "bottleneck": "Width of the layer between the network and the heads.",
+    "head_width": "Width of the hidden layer of both heads.",
+    "gamma": "Weight of the adversary's loss on source images; its logarithm is the margin.",
+    "trade_off": "Weight of the adversary's losses; 0 trains on source images alone.",
+    "reversal": "Factor of the adversary's reversed gradient at the end of training.",
+    "reversal_speed": "How fast that factor rises, over all of training: larger is faster.",
+    "batchformer_on": "BatchFormer stands after the bottleneck, or after the network before it.",
     # RIDE and PaCo
     "experts": "Number of experts, each with its last two stages and head; predictions are means.",
     "diversity": "Weight of each expert's divergence from the mean; negative pushes them apart.",

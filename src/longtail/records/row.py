@@ -163,7 +163,7 @@ class Data(TypedDict):
 
     name: str
     hash: str  # of all (image content, label) pairs
-    protocol: str  # "holdout" | "paper"
+    protocol: str  # "holdout" | "paper" | "adapt"
     imbalance: NotRequired[float | None]
     scoring: NotRequired[str | None]  # the score that was requested as the headline
     test_domain: NotRequired[str | None]  # the test images are those of this domain
