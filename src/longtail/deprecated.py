@@ -83,6 +83,10 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "longtail.losses.weights": {"effective_number": "class_balanced_weights"},
     "longtail.metrics.conformal": {"judge": "evaluate_sets"},
     "longtail.metrics.priors": {"told": "known_prior_recall"},
+    "longtail.nn.mae_files": {
+        "read_weights": "longtail.nn.encoders.read_weights",
+        "write_weights": "longtail.nn.encoders.write_weights",
+    },
     "longtail.recipes.batchformer": {
         "Use": "Mode",
         "neck": "batchformer_neck",
@@ -119,6 +123,7 @@ KEYWORDS: Mapping[str, str] = {
     "batchformer_rate": "batchformer_lr_scale",
     "heat": "class_temperature",
     "plain": "plain_weight",
+    "pretrained": "weights",
 }
 """Old keyword of our recipes -> new keyword. Run folders and plans keep the old ones forever."""
 

@@ -17,7 +17,7 @@ from longtail import processes
 from longtail.core import Clock, Labelled, Method, Outcome, Stage
 from longtail.data.loader import EvalLoader, TrainLoader
 from longtail.data.open import open_data
-from longtail.data.views import CropFlip
+from longtail.data.views import CropFlip, TwoViews
 from longtail.engine.averaging import EMA, LossValley
 from longtail.engine.distributed import started
 from longtail.engine.machine import Machine
@@ -26,6 +26,8 @@ from longtail.engine.predicting import predictor
 from longtail.engine.run import Run
 from longtail.engine.sam import sam
 from longtail.engine.stopping import Stopped
+from longtail.methods import MoCo, MoCo3
+from longtail.nn import BatchFormer, Streams, build
 from longtail.scoring.evaluators import Accuracy, collect
 
 
@@ -119,13 +121,24 @@ class Signalled(TrainLoader[Any]):
             yield batch
 
 
+def contrast(kind: str) -> Method[Any]:
+    """Without batch-norm and dropout, and with a BatchFormer that attends across processes."""
+    network = build({"name": "vit_mini", "size": 8, "patch": 4, "width": 16, "depth": 1})
+    neck = Streams(BatchFormer(16, dropout=0.0, scope="global"))
+    if kind == "moco_v2":
+        return MoCo(network, dim=8, size=256, momentum=0.9, neck=neck, queue_keys="both")
+    return MoCo3(network, dim=8, hidden=16, momentum=0.9, norm="none", neck=neck)
+
+
 def main(kind: str, out: Path) -> None:
     with started(Machine()):
         data = open_data("digits-lt")
         run = Run(out / "run", command="the same")
-        method = Alternating() if kind == "alternate" else Small(norm=kind == "norm")
-        loader = (Signalled if kind == "signal" else TrainLoader)(
-            data.train, view=CropFlip(8, pad=1, flip=False), batch=64, seed=3
+        pairs, view = kind.startswith("moco"), CropFlip(8, pad=1, flip=False)
+        method: Method[Any] = Alternating() if kind == "alternate" else Small(norm=kind == "norm")
+        method = contrast(kind) if pairs else method
+        loader = (Signalled if kind == "signal" else TrainLoader[Any])(
+            data.train, view=TwoViews(view, view) if pairs else view, batch=64, seed=3
         )
         judge = Accuracy(EvalLoader(data.val, size=8, batch=16), classes=10, groups=data.groups)
         optimizer = sam(sgd(lr=0.1), rho=0.05) if kind == "sam" else sgd(lr=0.1)
@@ -136,8 +149,10 @@ def main(kind: str, out: Path) -> None:
             epochs=4,
             accumulate=2 if kind == "sam" else 1,
             optimizer=optimizer,
-            averages={"ema": Watched(0.9), "swad": WatchedValley("val/top1", n_converge=1)},
-            evals={"val": judge},
+            averages={}
+            if pairs
+            else {"ema": Watched(0.9), "swad": WatchedValley("val/top1", n_converge=1)},
+            evals={} if pairs else {"val": judge},
         )
         try:
             run.fit(stage)

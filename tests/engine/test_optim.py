@@ -2,7 +2,7 @@
 
 import math
 from copy import deepcopy
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import timm
@@ -15,6 +15,7 @@ from longtail.engine.optim import (
     adamw,
     clipped,
     from_timm,
+    lars,
     parameter_groups,
     reset_at,
     sgd,
@@ -223,3 +224,44 @@ def test_a_reset_optimizer_continues_as_a_new_one(build: Build) -> None:
     plain = deepcopy(start)
     train(build(plain), plain, 7)
     assert not torch.equal(plain.weight, by_hand.weight)
+
+
+def test_lars_moves_each_matrix_by_its_length() -> None:
+    torch.manual_seed(0)
+    method = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2, bias=False)).double()
+    nn.init.zeros_(cast(nn.Linear, method[1]).weight)  # a matrix of length 0 has no ratio
+    expected = {name: p.detach().clone() for name, p in method.named_parameters()}
+    momenta = {name: torch.zeros_like(p) for name, p in expected.items()}
+    optimizer: Any = lars(lr=0.3, weight_decay=0.1, trust=0.01, scales={"1": 0.5})(method)
+
+    def closure() -> str:
+        optimizer.zero_grad()
+        rows = torch.arange(8.0, dtype=torch.float64).view(2, 4)
+        (method(rows) - 1).square().sum().backward()
+        return "outcome"
+
+    for _ in range(3):
+        assert optimizer.step(closure) == "outcome"
+        for name, p in method.named_parameters():
+            update = p.grad
+            assert update is not None
+            if p.ndim > 1:
+                update = update + 0.1 * expected[name]
+                length = math.sqrt(float(expected[name].square().sum()))
+                of_update = math.sqrt(float(update.square().sum()))
+                update = update * (0.01 * length / of_update if length * of_update > 0 else 1.0)
+            momenta[name] = 0.9 * momenta[name] + update
+            expected[name] = expected[name] - (0.15 if name[0] == "1" else 0.3) * momenta[name]
+            assert torch.allclose(p, expected[name], atol=1e-12)
+
+
+def test_under_lars_a_factor_of_the_loss_changes_next_to_nothing() -> None:
+    moved = []
+    for factor in (1.0, 4.0):
+        torch.manual_seed(0)
+        method = nn.Linear(4, 3, bias=False).double()
+        start, optimizer = method.weight.detach().clone(), lars(lr=1.0)(method)
+        (factor * method(torch.ones(2, 4).double())).square().sum().backward()
+        optimizer.step()
+        moved.append((method.weight - start).detach())
+    assert torch.allclose(moved[0], moved[1], rtol=1e-4)

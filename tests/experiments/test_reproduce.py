@@ -68,13 +68,11 @@ def test_fewer_epochs_are_a_smoke_and_other_settings_no_reproduction() -> None:
 def test_what_only_the_user_has_is_asked_for() -> None:
     with pytest.raises(
         ValueError,
-        match=(
-            r"cifar10-lt-livt needs pretrained: an encoder of ViT-B/16.*Pass --set pretrained=PATH"
-        ),
+        match=(r"cifar10-lt-livt needs weights: an encoder of ViT-B/16.*Pass --set weights=PATH"),
     ):
         planned("cifar10-lt-livt")
     jobs = planned("cifar10-lt-livt", settings={"pretrained": "mae.pth"}, seeds=[5])
-    assert [(job.seed, job.keywords["pretrained"]) for job in jobs] == [(5, "mae.pth")]
+    assert [(job.seed, job.keywords["weights"]) for job in jobs] == [(5, "mae.pth")]
     assert describe(published()["cifar10-lt-livt"], jobs[0], None)[0] == "reproduction"
 
 

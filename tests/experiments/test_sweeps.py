@@ -133,14 +133,14 @@ def test_runs_that_others_start_from(monkeypatch: pytest.MonkeyPatch) -> None:
         ("masked_autoencoder", "other", "bal-seed=1", False),
     ]
     assert jobs[2].keywords["images"] == 50
-    assert [(job.folder.name, job.keywords["pretrained"]) for job in jobs[4:]] == [
+    assert [(job.folder.name, job.keywords["weights"]) for job in jobs[4:]] == [
         ("livt-pretrained=lt-seed=0", str(Path("out/first/lt-seed=0"))),
         ("livt-pretrained=lt-seed=1", str(Path("out/first/lt-seed=1"))),
         ("livt-pretrained=bal-seed=0", str(Path("out/first/bal-seed=0"))),
         ("livt-pretrained=bal-seed=1", str(Path("out/first/bal-seed=1"))),
     ]
     given_one = plan(name="transfer", grid={"pretrained": "runs/mine"})
-    assert [job.keywords["pretrained"] for job in given_one] == ["runs/mine", "runs/mine"]
+    assert [job.keywords["weights"] for job in given_one] == ["runs/mine", "runs/mine"]
 
 
 def teachers(monkeypatch: pytest.MonkeyPatch) -> None:

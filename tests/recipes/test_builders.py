@@ -35,6 +35,7 @@ from longtail.runs import train
 from longtail.scoring.evaluators import Accuracy, ScorerEvaluator
 
 MODEL = "test_resnet.r160_in1k"
+DIGITS = open_data("digits-lt")
 
 
 @pytest.fixture
@@ -55,13 +56,15 @@ def test_pretrained_weights_are_where_training_begins(cached: Path, tmp_path: Pa
     run = run_in(tmp_path / "run")
     theirs = torch.load(cached)["conv1.0.weight"]
     assert torch.equal(
-        build_backbone(run, f"timm:{MODEL}", "timm", size=32).state_dict()["body.conv1.0.weight"],
+        build_backbone(run, f"timm:{MODEL}", "timm", data=DIGITS, size=32).state_dict()[
+            "body.conv1.0.weight"
+        ],
         theirs,
     )
     assert run.pretraining == "ImageNet-1k"
     other = run_in(tmp_path / "other")
     assert not torch.equal(
-        build_backbone(other, f"timm:{MODEL}", "random", size=32).state_dict()[
+        build_backbone(other, f"timm:{MODEL}", "random", data=DIGITS, size=32).state_dict()[
             "body.conv1.0.weight"
         ],
         theirs,

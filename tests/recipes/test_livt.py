@@ -19,8 +19,8 @@ from longtail.data.augmentations import RandAugment, ResizedCrop
 from longtail.data.loader import TrainLoader
 from longtail.data.open import open_data
 from longtail.engine.run import Run
+from longtail.nn.encoders import read_weights
 from longtail.nn.mae import transformer
-from longtail.nn.mae_files import read_weights
 from longtail.recipes.livt import livt
 from longtail.records.row import read_row
 from longtail.runs import load, train
@@ -53,7 +53,7 @@ def test_fine_tuning_begins_with_the_encoder_of_another_run(
     pretrained: Path, tmp_path: Path
 ) -> None:
     result = train(
-        "livt", "digits-lt", tmp_path / "run", pretrained=pretrained, size=16, lr=0.0, **QUICK
+        "livt", "digits-lt", tmp_path / "run", weights=pretrained, size=16, lr=0.0, **QUICK
     )
     assert result.row is not None
     assert result.row["epochs"] == {"finetune": 1}
@@ -112,7 +112,7 @@ def test_both_stages_in_one_run_and_its_encoder_for_others(tmp_path: Path) -> No
     assert torch.equal(
         learnt[name], transformer(network.network).state_dict()["blocks.5.mlp.fc2.weight"]
     ), "a rate of 0: what it began with"
-    train("livt", "digits-lt", tmp_path / "arm", pretrained=tmp_path / "run", loss="ce", **QUICK)
+    train("livt", "digits-lt", tmp_path / "arm", weights=tmp_path / "run", loss="ce", **QUICK)
 
 
 def test_a_dry_run_goes_through_both_stages_and_writes_nothing(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_dry_run_goes_through_both_stages_and_writes_nothing(tmp_path: Path) -
         ({"mask": 1.0}, "mask ratio between 0 and 1, got 1.0"),
         ({"mask": 0.9}, "all or none of 4 patches"),
         ({"network": "fast_cnn"}, "fast_cnn has no keyword patch"),
-        ({"pretrained": "nowhere"}, "there is nothing at nowhere"),
+        ({"weights": "nowhere"}, "there is nothing at nowhere"),
         ({"loss": "ce", "tau": 0.5}, "--tau has no effect with --loss ce"),
         ({"tau": float("nan")}, "expected tau to be float, got nan"),
         ({"network": "resnet32"}, "vision transformers have them, such as vit_mini"),
@@ -180,13 +180,13 @@ def test_words_about_a_pretraining_that_does_not_happen_are_refused(
 ) -> None:
     with pytest.raises(
         ValueError,
-        match=r"--pretrain-epochs 77, --mask 1\.5 have no effect with --pretrained: remove them",
+        match=r"--pretrain-epochs 77, --mask 1\.5 have no effect with --weights: remove them",
     ):
         train(
             "livt",
             "digits-lt",
             tmp_path / "run",
-            pretrained=pretrained,
+            weights=pretrained,
             mask=1.5,
             pretrain_epochs=77,
             **QUICK,
@@ -200,13 +200,13 @@ def test_the_file_of_a_run_has_seen_what_the_run_has(
     place: str, pretrained: Path, tmp_path: Path
 ) -> None:
     run = Run(tmp_path, dry="rehearse")
-    livt(run, open_data("digits-lt"), pretrained=pretrained / place)
+    livt(run, open_data("digits-lt"), weights=pretrained / place)
     assert run.pretraining is None
 
 
 def test_an_arm_of_an_arm_begins_with_the_same_encoder(pretrained: Path, tmp_path: Path) -> None:
-    train("livt", "digits-lt", tmp_path / "arm", pretrained=pretrained, lr=0.1, **QUICK)
-    train("livt", "digits-lt", tmp_path / "next", pretrained=tmp_path / "arm", lr=0.0, **QUICK)
+    train("livt", "digits-lt", tmp_path / "arm", weights=pretrained, lr=0.1, **QUICK)
+    train("livt", "digits-lt", tmp_path / "next", weights=tmp_path / "arm", lr=0.0, **QUICK)
     network: Any = load(tmp_path / "next").network
     own, given = transformer(network.network).state_dict(), read_weights(pretrained).tensors
     assert torch.equal(own["blocks.5.mlp.fc2.weight"], given["blocks.5.mlp.fc2.weight"])
@@ -220,7 +220,7 @@ def test_an_arm_goes_on_when_its_encoder_is_changed_or_gone(
     shutil.copytree(pretrained, tmp_path / "mgp")
     settings: dict[str, Any] = {
         **QUICK,
-        "pretrained": tmp_path / "mgp",
+        "weights": tmp_path / "mgp",
         "epochs": 2,
         "save_every": 0.0,
     }
@@ -271,9 +271,9 @@ def test_an_arm_that_learnt_nothing_may_be_given_another_encoder(
     with monkeypatch.context() as patch:
         patch.setattr(TrainLoader, "epoch", killed_in(0))
         with pytest.raises(KeyboardInterrupt):
-            train("livt", "digits-lt", tmp_path / "run", pretrained=pretrained, lr=0.0, **QUICK)
+            train("livt", "digits-lt", tmp_path / "run", weights=pretrained, lr=0.0, **QUICK)
     assert (tmp_path / "run" / "encoder" / "spec.json").exists()
-    train("livt", "digits-lt", tmp_path / "run", pretrained=other, lr=0.0, **QUICK)
+    train("livt", "digits-lt", tmp_path / "run", weights=other, lr=0.0, **QUICK)
     name = "blocks.5.mlp.fc2.weight"
     network: Any = load(tmp_path / "run").network
     assert torch.equal(
@@ -291,7 +291,7 @@ def test_a_network_that_learnt_the_labels_of_the_same_data_is_no_other_data(tmp_
             "livt",
             "digits-lt",
             tmp_path / f"on{seed}",
-            pretrained=tmp_path / "scratch",
+            weights=tmp_path / "scratch",
             split_seed=seed,
             **QUICK,
         ).row
@@ -306,7 +306,7 @@ def test_an_encoder_that_has_seen_other_data_stands_on_the_row(
     pretrained: Path, tmp_path: Path
 ) -> None:
     result = train(
-        "livt", "digits-lt", tmp_path / "run", pretrained=pretrained, protocol="paper", **QUICK
+        "livt", "digits-lt", tmp_path / "run", weights=pretrained, protocol="paper", **QUICK
     )
     assert result.row is not None
     assert str(result.row["pretraining"]).startswith("digits-lt, ")
@@ -345,7 +345,7 @@ def test_an_encoder_from_elsewhere_stands_on_the_row_and_is_kept(
                 "livt",
                 "digits-lt",
                 tmp_path / "run",
-                pretrained=given,
+                weights=given,
                 lr=0.0,
                 save_every=0.0,
                 **{**QUICK, "epochs": 2},
@@ -355,7 +355,7 @@ def test_an_encoder_from_elsewhere_stands_on_the_row_and_is_kept(
         "livt",
         "digits-lt",
         tmp_path / "run",
-        pretrained=given,
+        weights=given,
         lr=0.0,
         save_every=0.0,
         **{**QUICK, "epochs": 2},
@@ -382,7 +382,7 @@ def test_a_network_of_timms_keeps_the_patch_that_its_name_says(
             "digits-lt",
             tmp_path / "run",
             network="timm:test_vit",
-            pretrained=pretrained,
+            weights=pretrained,
             size=32,
             **{**QUICK, "patch": None},
         )
@@ -519,7 +519,7 @@ def test_a_size_that_the_encoders_patch_does_not_divide_is_refused_with_sizes_th
             "livt",
             "digits-lt",
             tmp_path / "run",
-            pretrained=pretrained,
+            weights=pretrained,
             size=15,
             **{**QUICK, "patch": None},
         )
@@ -531,9 +531,7 @@ def test_an_encoder_of_another_patch_or_width_is_refused_with_both(
     with pytest.raises(
         ValueError, match=rf"patch 2, as vit_mini has here, got patch 4 in {pretrained}"
     ):
-        train(
-            "livt", "digits-lt", tmp_path / "patch", pretrained=pretrained, **{**QUICK, "patch": 2}
-        )
+        train("livt", "digits-lt", tmp_path / "patch", weights=pretrained, **{**QUICK, "patch": 2})
     with pytest.raises(
         ValueError, match=rf"width 192, as vit_tiny has here, got width 128 in {pretrained}"
     ):
@@ -541,7 +539,7 @@ def test_an_encoder_of_another_patch_or_width_is_refused_with_both(
             "livt",
             "digits-lt",
             tmp_path / "width",
-            pretrained=pretrained,
+            weights=pretrained,
             network="vit_tiny",
             **QUICK,
         )

@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 
 from longtail.data.open import open_data
+from longtail.nn.encoders import read_weights
 from longtail.nn.mae import transformer
-from longtail.nn.mae_files import read_weights
 from longtail.recipes.masked_autoencoder import _balanced
 from longtail.runs import load, train
 from longtail.runs.restore import restore_method

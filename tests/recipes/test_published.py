@@ -203,7 +203,7 @@ def made(own: Published, **changes: Any) -> Any:
         "tta": own.tta,
         "split_seed": 0,
     }
-    return {**row, "pretraining": "ImageNet-1K" if "pretrained" in own.needs else None, **changes}
+    return {**row, "pretraining": "ImageNet-1K" if "weights" in own.needs else None, **changes}
 
 
 @pytest.mark.parametrize("own", PUBLISHED.values(), ids=lambda own: own.name)
@@ -254,7 +254,7 @@ def test_rows_say_nothing_about_what_they_are_given(own: Published) -> None:
     idle: dict[str, tuple[str, ...]] = {
         "teacher": ("teacher_network", "teacher_epochs", "teacher_rho", "teacher_schedule")
     }
-    idle["pretrained"] = (
+    idle["weights"] = (
         "mask",
         "decoder_width",
         "decoder_depth",

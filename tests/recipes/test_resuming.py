@@ -28,7 +28,13 @@ class Killed(Exception):
 
 @pytest.mark.parametrize(
     ("recipe", "keywords"),
-    [("balanced_softmax", {}), ("ride", {"defer": 0.5}), ("paco", {"queue": 128})],
+    [
+        ("balanced_softmax", {}),
+        ("ride", {"defer": 0.5}),
+        ("paco", {"queue": 128}),
+        ("moco_v2", {"queue": 128, "probe_epochs": 1}),
+        ("moco_v3", {"hidden": 32, "probe_epochs": 1}),
+    ],
 )
 def test_killed_and_resumed_equals_the_uninterrupted_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str, keywords: dict[str, Any]
@@ -47,10 +53,13 @@ def test_killed_and_resumed_equals_the_uninterrupted_run(
         train(recipe, "digits-lt", tmp_path / "parts", **QUICK, **keywords)
     monkeypatch.setattr(TrainLoader, "epoch", whole)
     train(recipe, "digits-lt", tmp_path / "parts", **QUICK, **keywords)
-    for name in ("last.pt", "kept.pt"):
-        one, other = (
-            torch.load(tmp_path / folder / "train" / name) for folder in ("whole", "parts")
-        )
-        weights = "method" if name == "last.pt" else "weights"
-        assert one[weights].keys() == other[weights].keys()
-        assert all(torch.equal(tensor, other[weights][key]) for key, tensor in one[weights].items())
+    stages = ("pretrain", "probe") if recipe.startswith("moco") else ("train",)
+    for stage in stages:
+        for name in ("last.pt", "kept.pt"):
+            one, other = (
+                torch.load(tmp_path / folder / stage / name) for folder in ("whole", "parts")
+            )
+            weights = "method" if name == "last.pt" else "weights"
+            assert one[weights].keys() == other[weights].keys()
+            for key, tensor in one[weights].items():
+                assert torch.equal(tensor, other[weights][key])

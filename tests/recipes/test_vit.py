@@ -119,7 +119,9 @@ def test_a_folder_of_the_baseline_of_livt_is_resumed_where_its_recipe_was_anothe
     released = json.loads(Path(__file__).with_name("parameters.json").read_text())["vit_scratch"]
     record = json.loads((tmp_path / "run" / "recipe.json").read_text())
     assert record["target"] == "longtail.recipes.livt_baselines:vit_scratch"
+    del record["keywords"]["weights"]  # newer than those
     assert record["keywords"].keys() == released.keys()
+    (tmp_path / "run" / "recipe.json").write_text(json.dumps(record))
     before = (tmp_path / "run" / "train" / "last.pt").stat().st_mtime_ns
     assert train("vit_scratch", "digits-lt", tmp_path / "run", **QUICK).row is not None
     assert (tmp_path / "run" / "train" / "last.pt").stat().st_mtime_ns == before, (

@@ -32,7 +32,11 @@ from longtail.methods import (
     MaskedAutoencode,
     MatchOpenPairs,
     MatchPairs,
+    MoCo,
+    MoCo3,
+    NearestNeighbours,
     PaCo,
+    Probe,
     Ride,
 )
 from longtail.methods.distill_tokens import Release
@@ -190,6 +194,18 @@ def graph(dim: int, *, learned: bool = False) -> GraphPairs:
 
 def composed(dim: int) -> ComposedPairs:
     return ComposedPairs(PAIRS, torch.randn(3, 6), torch.randn(3, 6), dim=dim)
+
+
+def moco(neck: Neck | None = None, **more: Any) -> MoCo:
+    return MoCo(cnn(), dim=8, size=24, norm_splits=2, neck=neck, **more)
+
+
+def moco3(network: Network, neck: Neck | None = None, **more: Any) -> MoCo3:
+    return MoCo3(network, dim=8, hidden=16, temperature=0.5, neck=neck, **more)
+
+
+def neighbours() -> NearestNeighbours:
+    return NearestNeighbours(torch.rand(9, 32), torch.arange(9) % 5, classes=5, neighbours=3)
 
 
 CASES = [
@@ -358,6 +374,29 @@ CASES = [
         lambda: across(style=MixStyle(probability=1.0)),
         batches=(domains,),
         first_order=lambda: across(style=MixStyle(probability=0.0)),  # without its stop-gradient
+    ),
+    Case("MoCo v2", moco, batches=(views,), moving=("key",)),
+    Case(
+        "MoCo v2, BatchFormer",
+        lambda: moco(Streams(BatchFormer(32)), norm="per_stream", queue_keys="both"),
+        batches=(views,),
+        moving=("key",),
+        # The keys' branch uses the trained BatchFormer without gradient.
+        first_order=lambda: moco(Streams(BatchFormer(32).requires_grad_(False))),
+    ),
+    Case("MoCo v3", lambda: moco3(cnn()), batches=(views,), moving=("key",)),
+    Case("MoCo v3, ViT", lambda: moco3(vit()), batches=(views,), moving=("key",)),
+    Case(
+        "MoCo v3, BatchFormer, released pairings",
+        lambda: moco3(cnn(), Streams(BatchFormer(32)), pairs="released"),
+        batches=(views,),
+        moving=("key",),
+        first_order=lambda: moco3(cnn(), Streams(BatchFormer(32).requires_grad_(False))),
+    ),
+    Case(
+        "linear probe, nearest neighbours",
+        lambda: Probe(Frozen(cnn()), Linear(32, 5), LogitAdjusted(COUNTS), knn=neighbours()),
+        batches=(hard,),
     ),
     Case("linear probe", lambda: Classify(Frozen(cnn()), Linear(32, 5), LogitAdjusted(COUNTS))),
 ]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageFilter
+from PIL import Image, ImageFilter, ImageOps
 from timm.data.auto_augment import auto_augment_transform, rand_augment_transform
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from timm.data.random_erasing import RandomErasing
@@ -306,7 +306,8 @@ class SimClr(Seeded):
     """SimCLR's augmentation as in MoCo v2 (Chen et al., 2020).
 
     Random resized crop, flip, colour jitter, grey and blur. `blur` is the probability of blurring;
-    its radius is uniform in 0.1 to 2 pixels. PaCo's code has it for CIFAR as well.
+    its radius is uniform in 0.1 to 2 pixels. PaCo's code has it for CIFAR as well. `solarize` is
+    the probability of inverting bright pixels, as in the second view of MoCo v3.
     """
 
     size: int
@@ -314,11 +315,13 @@ class SimClr(Seeded):
     jitter: float = 0.4
     blur: float = 0.5
     flip: bool = True
+    solarize: float = 0.0
 
     def __post_init__(self) -> None:
         check_size(self.size)
-        if not 0 <= self.blur <= 1:
-            raise LongtailError(f"blur must be a probability, got {self.blur}")
+        for name, value in (("blur", self.blur), ("solarize", self.solarize)):
+            if not 0 <= value <= 1:
+                raise LongtailError(f"{name} must be a probability, got {value}")
 
     def apply(self, image: Image.Image) -> Tensor:
         """Augment an image with the global generators; returns uint8 (3, size, size)."""
@@ -331,4 +334,6 @@ class SimClr(Seeded):
         if random.random() < self.blur:
             # torchvision's blur is 20 times slower on a CPU
             image = image.filter(ImageFilter.GaussianBlur(random.uniform(0.1, 2.0)))
+        if self.solarize and random.random() < self.solarize:
+            image = ImageOps.solarize(image)
         return to_tensor(image)

@@ -160,6 +160,74 @@ def adamw(
     return build
 
 
+class Lars(Optimizer):
+    """SGD with momentum whose step for each weight matrix is as long as the matrix is large.
+
+    LARS (You et al. 2017) as MoCo v3 has it: g = gradient + decay * w, scaled by
+    trust * |w| / |g|; vectors (norms, biases) are neither scaled nor decayed.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float,
+        *,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        trust: float = 0.001,
+    ) -> None:
+        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust}
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        outcome = None
+        if closure is not None:
+            with torch.enable_grad():
+                outcome = closure()
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                update = p.grad
+                if p.ndim > 1:
+                    update = update.add(p, alpha=group["weight_decay"])
+                    ratio = group["trust"] * p.norm() / update.norm()
+                    # A weight or a gradient of zero gives no ratio.
+                    update = update * torch.where(ratio.isfinite() & (ratio > 0), ratio, 1.0)
+                state = self.state[p]
+                if "momentum" not in state:
+                    state["momentum"] = torch.zeros_like(p)
+                state["momentum"].mul_(group["momentum"]).add_(update)
+                p.sub_(group["lr"] * state["momentum"])
+        return outcome
+
+
+def lars(
+    *,
+    lr: float,
+    momentum: float = 0.9,
+    weight_decay: float = 1e-6,
+    trust: float = 0.001,
+    scales: Mapping[str, float] | None = None,
+) -> Build:
+    """LARS, for batches of thousands of images.
+
+    Args:
+        lr: the learning rate before the schedule.
+        momentum: of the scaled gradient.
+        weight_decay: of all parameters but norms, biases and tokens.
+        trust: length of a step as a share of the length of the weights.
+        scales: factors of `lr` for submodules, such as {"neck": 0.1}.
+    """
+
+    def build(method: nn.Module) -> Optimizer:
+        groups = _with_lr(parameter_groups(method, weight_decay, scales=scales), lr)
+        return Lars(groups, lr, momentum=momentum, trust=trust)
+
+    return build
+
+
 def from_timm(
     name: str, *, lr: float, weight_decay: float = 0.0, layer_decay: float = 1.0, **keywords: Any
 ) -> Build:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from longtail.deprecated import current_keywords
 from longtail.errors import LongtailError
 from longtail.experiments.jobs import (
     Job,
@@ -42,7 +43,7 @@ def reproduce(
         name: A published row, as listed by `longtail reproduce`.
         smoke: Train the same recipe on long-tailed digits instead: minutes on a CPU.
         seeds: By default those of the row.
-        settings: Keywords to change or to add, such as `{"pretrained": PATH}`.
+        settings: Keywords to change or to add, such as `{"weights": PATH}`.
         out: The folder of the runs; by default runs/reproduce/NAME.
         jobs: Number of parallel runs, each a process with one thread unless `threads` is given.
         progress: Receives messages; printed by default.
@@ -130,7 +131,7 @@ def plan(
         settings: Keywords to change or to add.
         flags: Data and run flags.
     """
-    recipe, changed = read(row.recipe), dict(settings or {})
+    recipe, changed = read(row.recipe), current_keywords(row.recipe, settings or {})
     for name in changed:
         recipe.parameter(name)  # raises for an unknown keyword
     missing = [name for name in row.needs if changed.get(name) is None and smoke is None]

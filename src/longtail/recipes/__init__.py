@@ -29,5 +29,7 @@ RECIPES: Mapping[str, str] = {
     "mixstyle": "longtail.recipes.domains:mixstyle",
     "swad": "longtail.recipes.domains:swad",
     "mdd": "longtail.recipes.mdd:mdd",
+    "moco_v2": "longtail.recipes.moco:moco_v2",
+    "moco_v3": "longtail.recipes.moco:moco_v3",
 }
 """Every recipe by name. Two names for one function are one recipe, known by the function's name."""

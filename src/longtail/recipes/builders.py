@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sized
+from pathlib import Path
 from typing import Any, Literal
 
 from torch import nn
@@ -32,7 +33,9 @@ from longtail.engine.optim import Build, adamw, sgd
 from longtail.engine.run import Run
 from longtail.errors import LongtailError
 from longtail.nn import Linear, Network, build
+from longtail.nn.encoders import load_encoder
 from longtail.nn.pretrained import learnt_from
+from longtail.recipes.encoders import read_encoder
 from longtail.schedules import Until
 from longtail.scoring.evaluators import Accuracy, ScorerEvaluator
 from longtail.scoring.long_tail import LongTailScorer
@@ -41,7 +44,7 @@ from longtail.scoring.scorer import headline_of, random_scores, scorer_for
 Augment = Literal["weak", "cutout", "autoaugment", "randaugment", "threeaugment"]
 Crop = Literal["auto", "part"]
 KeepRule = Literal["last", "best"]
-Weights = Literal["random", "timm"]
+Weights = str  # "random", "timm", or the path of a run or of a file
 SCALE = 30.0  # of cosine logits, and so of LDAM's margins
 SMALL = 32  # pixels up to which DeiT's code shifts images instead of taking a random part
 ERASE = 0.25  # probability of random erasing in randaugment, unless given
@@ -97,10 +100,33 @@ def fit_stage(
     )
 
 
-def build_backbone(run: Run, network: str, weights: Weights, *, size: int) -> Network:
-    """Build the network, and record on the run what pretrained weights were trained on."""
+def build_backbone(
+    run: Run,
+    network: str,
+    weights: Weights,
+    *,
+    data: Dataset,
+    size: int,
+    stage: str = "train",
+    **keywords: Any,
+) -> Network:
+    """Build the network, and record on the run what pretrained weights were trained on.
+
+    Args:
+        weights: "random"; "timm", for a network of timm; or the path of a run or a file, whose
+            network must have the same architecture. Its mean and std of images are taken over.
+        data: the data of this run, which weights may have seen, too.
+        stage: the stage that begins with these weights.
+        keywords: of the network.
+    """
+    spec: dict[str, Any] = {"name": network, "size": size, **keywords}
     if weights == "random":
-        return build({"name": network, "size": size}, trust=True)
+        return build(spec, trust=True)
+    if weights != "timm":
+        encoder = read_encoder(run, data, Path(weights), stage=stage)
+        if "patch" in keywords and keywords["patch"] is None and not network.startswith("timm:"):
+            spec["patch"] = encoder.patch  # the names of timm's say their patch
+        return load_encoder(build({**spec, **encoder.statistics}, trust=True), encoder)
     if not network.startswith("timm:"):
         raise LongtailError(
             f"--weights timm needs a network of timm, got {network}: pass --network timm:NAME, or "
@@ -108,7 +134,7 @@ def build_backbone(run: Run, network: str, weights: Weights, *, size: int) -> Ne
         )
     run.pretraining = learnt_from(network.removeprefix("timm:"))
     # Once there is a checkpoint, the weights it began with are not needed, and may be gone.
-    return build({"name": network, "size": size, "pretrained": not run.files.has_started()})
+    return build({**spec, "pretrained": not run.files.has_started()})
 
 
 def default_head(network: str, backbone: Network, classes: int) -> Linear:

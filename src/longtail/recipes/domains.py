@@ -286,7 +286,7 @@ def train_across_domains(
     if data.has_vectors:
         run.ignore({"augment"}, given="feature vectors")
     size, classes = size or data.size, len(data.classes)
-    backbone = build_backbone(run, network, weights, size=size)
+    backbone = build_backbone(run, network, weights, data=data, size=size)
     if hidden:
         backbone = Embedded(backbone, [hidden])
     head = Linear(backbone.dim, classes)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 KEYWORDS: Mapping[str, str] = {
     # every recipe
     "network": "A name from `longtail list`, or timm:NAME for any model of timm.",
-    "weights": "Initial weights: random, or timm's pretrained ones (for a network timm:NAME).",
+    "weights": "Initial weights: random, timm (for timm:NAME), or those of a run or of a file.",
     "epochs": "Passes over the training images; all shares of training below refer to these.",
     "batch": "Images per batch; take fewer where there are few training images.",
     "accumulate": "Batches per optimizer step: the effective batch is batch x accumulate.",
@@ -45,7 +45,7 @@ KEYWORDS: Mapping[str, str] = {
     # domain generalisation
     "batches": "Shuffled images of all training domains, or equally many of each in every batch.",
     "steps": "Steps of an epoch, after which validation is evaluated; all images unless given.",
-    "optimizer": "SGD with Nesterov momentum, or Adam (with decoupled weight decay).",
+    "optimizer": "Optimizer; by default what suits the network, as the recipe says.",
     "dropout": "Dropout before the head.",
     "freeze_batchnorm": "Whether batch norms keep the statistics of the initial weights.",
     "penalty_weight": "Weight of the penalty between domains.",
@@ -78,7 +78,7 @@ KEYWORDS: Mapping[str, str] = {
     "dim": "Width of the contrastive features, or of the embeddings of images and pairs.",
     # pairs of attribute and object
     "features": "Whether the network's features are trained; frozen ones get a hidden layer.",
-    "hidden": "Width of a hidden layer on the network's features or on feature vectors.",
+    "hidden": "Width of a hidden layer: on features, or of projector and predictor.",
     "backbone_lr_scale": "Learning rate of the network, as a share of that of what follows it.",
     "graph_width": "Width between the two graph convolutions.",
     "graph_dropout": "Dropout before each graph convolution.",
@@ -89,6 +89,16 @@ KEYWORDS: Mapping[str, str] = {
     "cosine_scale": "Factor of the cosines between images and pairs.",
     "feasibility_margin": "Margin of an unseen pair in the loss, times its feasibility.",
     "feasibility_ramp": "Share of training in which that margin grows to its full size.",
+    # MoCo
+    "queue_keys": "Which keys enter the queue: of plain images, or also of those after attention.",
+    "projector_layers": "Number of layers of the projector.",
+    "projector_norm": "Batch-norm of the projector: none, over both streams, or over each.",
+    "norm_splits": "Parts of a batch that batch-norm sees one by one; 1 for the batch at once.",
+    "pairings": "Which streams are contrasted: all, or those of BatchFormer's released code.",
+    "probe_batch": "Images per batch of the linear classifier.",
+    "probe_optimizer": "Optimizer of the linear classifier; as published, SGD.",
+    "probe_lr": "Learning rate of the linear classifier; MoCo v2 has 30 with SGD.",
+    "neighbours": "Training images that vote for the class of an image (k-NN); 0 for none.",
     # transformers
     "pool": "Class token, trained as in DeiT; or the mean of patches, trained as in MAE and LiVT.",
     "patch": "Side of a patch in pixels; the encoder's, or the largest with 8 per row by default.",
@@ -100,7 +110,6 @@ KEYWORDS: Mapping[str, str] = {
     "repeats": "Views of an image per epoch (repeated augmentation); 1 shows every image once.",
     "mix_until": "Share of training after which Mixup and CutMix are off.",
     # LiVT
-    "pretrained": "A run with an encoder, or a public MAE or LiVT checkpoint; skips pretraining.",
     "pretrain_epochs": "Epochs of masked autoencoding, without labels.",
     "pretrain_batch": "Images per batch in pretraining.",
     "pretrain_accumulate": "Batches per optimizer step in pretraining.",

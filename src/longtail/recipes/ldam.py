@@ -12,8 +12,16 @@ from longtail.engine.sam import sam
 from longtail.losses import LDAM, class_balanced_weights
 from longtail.methods.classify import Classify
 from longtail.nn import Cosine as CosineHead
-from longtail.nn import build
-from longtail.recipes.builders import SCALE, Augment, Crop, fit_stage, mixing, training_view
+from longtail.recipes.builders import (
+    SCALE,
+    Augment,
+    Crop,
+    Weights,
+    build_backbone,
+    fit_stage,
+    mixing,
+    training_view,
+)
 from longtail.schedules import Cosine, Deferred, Steps
 
 
@@ -22,6 +30,7 @@ def ldam(
     data: Dataset,
     *,
     network: str = "fast_cnn",
+    weights: Weights = "random",
     epochs: int = 60,
     lr: float = 0.1,
     weight_decay: float = 2e-4,
@@ -58,7 +67,7 @@ def ldam(
     SAM (Rangwani et al. 2024).
     """
     size, classes = size or data.size, len(data.classes)
-    backbone = build({"name": network, "size": size}, trust=True)
+    backbone = build_backbone(run, network, weights, data=data, size=size)
     method = Classify(
         backbone,
         CosineHead(backbone.dim, classes, scale=SCALE),

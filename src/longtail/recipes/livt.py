@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,11 @@ from longtail.data.views import check_size
 from longtail.engine.optim import adamw
 from longtail.engine.run import Run
 from longtail.nn import build
-from longtail.nn.mae_files import Weights, load_encoder, read_weights, timm_layout, write_weights
+from longtail.nn.encoders import Weights, encoder_weights, load_encoder
 from longtail.recipes.builders import scaled_lr
+from longtail.recipes.encoders import read_encoder
 from longtail.recipes.finetuning import Loss, finetune
 from longtail.recipes.masked_autoencoder import BETAS, pretrain
-from longtail.recipes.teachers import minutes_of, training_data
 
 PRETRAINING = (
     *("mask", "decoder_width", "decoder_depth", "decoder_heads", "pretrain_epochs"),
@@ -30,7 +29,7 @@ def livt(
     data: Dataset,
     *,
     network: str = "vit_mini",
-    pretrained: Path | None = None,
+    weights: Path | None = None,
     pretrain_epochs: int = 200,
     pretrain_batch: int = 256,
     pretrain_accumulate: int = 1,
@@ -54,9 +53,9 @@ def livt(
     """Pretrain a vision transformer by masked autoencoding, then fine-tune it with Balanced BCE.
 
         longtail train livt --data cifar100-lt --root DATA --out runs/livt
-        longtail train livt --data cifar100-lt --root DATA --loss ce --pretrained runs/livt
+        longtail train livt --data cifar100-lt --root DATA --loss ce --weights runs/livt
 
-    LiVT (Xu et al. 2023), on the long-tailed data alone. `pretrained` takes the encoder of another
+    LiVT (Xu et al. 2023), on the long-tailed data alone. `weights` takes the encoder of another
     run, which may be of other data, or of a public MAE checkpoint, and skips the first stage (of a
     run that took one itself, it takes the same); width, depth, heads and patch must be the
     network's, the image size may differ. Learning rates are for 256 images per step and are scaled
@@ -75,16 +74,14 @@ def livt(
     ImageNet-1K.
     """
     size = size or data.size
-    if pretrained is not None:
-        run.ignore(PRETRAINING, given="--pretrained")
-        weights = _read_encoder(run, data, pretrained)
-        run.pretraining = None if data.hash[:12] in str(weights.data) else weights.data
-        run.minutes_before["encoder"] = weights.minutes or 0.0
+    if weights is not None:
+        run.ignore(PRETRAINING, given="--weights")
+        encoder = read_encoder(run, data, weights, stage="finetune")
     else:
         if pretrain_size is not None:
             check_size(pretrain_size)
         images = data if pretrain_size is None else data.at_native_resolution()
-        encoder = pretrain(
+        network_before = pretrain(
             run,
             images,
             split=images.train,
@@ -100,21 +97,21 @@ def livt(
             patch=patch,
             size=pretrain_size or size,
         )
-        weights = Weights(run.folder, timm_layout(encoder), encoder.spec)
+        encoder = Weights(run.folder, encoder_weights(network_before), network_before.spec)
     if patch is None and not network.startswith("timm:"):  # the names of timm's say their patch
-        patch = weights.patch
+        patch = encoder.patch
     spec = {
         "name": network,
         "size": size,
         "patch": patch,
         "pool": "avg_norm",
         "drop_path": drop_path,
-        **weights.statistics,
+        **encoder.statistics,
     }
     return finetune(
         run,
         data,
-        load_encoder(build(spec, trust=True), weights),
+        load_encoder(build(spec, trust=True), encoder),
         stage="finetune",
         batch=batch,
         accumulate=accumulate,
@@ -127,25 +124,3 @@ def livt(
         loss=loss,
         **finetuning,
     )
-
-
-def _read_encoder(run: Run, data: Dataset, pretrained: Path) -> Weights:
-    """Read the encoder that fine-tuning begins with, and keep a copy of it in the run's folder.
-
-    A resumed run reads its copy: the original may have changed or gone. So `--pretrained` of a run
-    that took an encoder gives that encoder, and not its network, which has learnt labels since. A
-    run without a checkpoint may be started again with another encoder.
-    """
-    if run.files.encoder.is_complete and run.files.stage("finetune").checkpoint.exists():
-        return read_weights(run.folder)
-    weights = read_weights(pretrained)
-    if weights.data is None:  # an encoder of ours says it itself
-        known = pretrained.is_dir() or weights.spec is not None  # a file beside its spec: of a run
-        origin = f"the data of {pretrained.name}"
-        if known:
-            other = training_data(str(weights.source), data, role="encoder")
-            origin = other or f"{data.name}, {data.hash[:12]}"
-        weights = replace(weights, data=origin, minutes=minutes_of(str(weights.source)) or None)
-    encoder = run.files.encoder
-    run.write(encoder.spec, lambda _: write_weights(encoder.path, weights), replace=True)
-    return weights

@@ -23,8 +23,8 @@ from longtail.methods.classify import Classify
 from longtail.methods.masked_autoencode import MaskedAutoencode
 from longtail.nn import Frozen, Linear, Network, build
 from longtail.nn.mae import MaskedAutoencoder, initialise
-from longtail.nn.mae_files import Weights, timm_layout, write_weights
 from longtail.recipes.builders import fit_stage, scaled_lr
+from longtail.recipes.encoders import write_encoder
 from longtail.records.files import atomic_write
 from longtail.schedules import Cosine
 
@@ -44,7 +44,7 @@ def masked_autoencoder(
     """Pretrain an encoder without labels, by reconstructing masked patches.
 
         longtail train masked_autoencoder --data cifar100-lt --root DATA --out runs/mgp
-        longtail train livt --data cifar100-lt --root DATA --pretrained runs/mgp --out runs/livt
+        longtail train livt --data cifar100-lt --root DATA --weights runs/mgp --out runs/livt
 
     The first stage of LiVT alone, masked generative pretraining (He et al. 2022). The encoder is
     left in `encoder/` of the run, with originals, masked and reconstructed images in
@@ -133,15 +133,12 @@ def pretrain(
         )
     )
 
-    def write_encoder(_: Path) -> None:
+    def write(_: Path) -> None:
         shown = data.val if len(data.val) else data.train
         draw_reconstructions(autoencoder, shown, run.files.analysis.reconstructions)
-        origin = f"{data.name}, {len(split):,} images, {data.hash[:12]}"
-        minutes = run.history[-1]["minutes"]
-        weights = Weights(run.folder, timm_layout(encoder), encoder.spec, origin, minutes)
-        write_weights(run.files.encoder.path, weights)
+        write_encoder(run, encoder, data=data, images=len(split))
 
-    run.write(run.files.encoder.spec, write_encoder)
+    run.write(run.files.encoder.spec, write)
     return encoder
 
 

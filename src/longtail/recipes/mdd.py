@@ -95,7 +95,7 @@ def mdd(
     if data.has_vectors:
         run.ignore({"augment"}, given="feature vectors")
     size, classes = size or data.size, len(data.classes)
-    backbone = build_backbone(run, network, weights, size=size)
+    backbone = build_backbone(run, network, weights, data=data, size=size)
     bottlenecked = Embedded(backbone, [bottleneck], norm="batch", dropout=dropout)
     hidden = Embedded(bottlenecked, [head_width], dropout=dropout)
     head, adversary = (

@@ -14,9 +14,14 @@ from longtail.engine.sam import sam
 from longtail.errors import LongtailError
 from longtail.losses import ParametricContrastive
 from longtail.methods.paco import PaCo
-from longtail.nn import build
 from longtail.recipes.batchformer import Mode, batchformer_neck, lr_scales
-from longtail.recipes.builders import default_head, fit_stage, training_view
+from longtail.recipes.builders import (
+    Weights,
+    build_backbone,
+    default_head,
+    fit_stage,
+    training_view,
+)
 from longtail.schedules import Cosine, Steps
 
 
@@ -25,6 +30,7 @@ def paco(
     data: Dataset,
     *,
     network: str = "fast_cnn",
+    weights: Weights = "random",
     epochs: int = 40,
     batch: int = 128,
     accumulate: int = 1,
@@ -79,7 +85,7 @@ def paco(
             f"pass --queue {batch * accumulate} or more"
         )
     size, classes = size or data.size, len(data.classes)
-    backbone = build({"name": network, "size": size}, trust=True)
+    backbone = build_backbone(run, network, weights, data=data, size=size)
     head = default_head(network, backbone, classes)
     loss = ParametricContrastive(data.counts, alpha=alpha, temperature=temperature)
     neck = batchformer_neck(

@@ -151,7 +151,7 @@ def trained_body(
 
     It ends with a trained layer. Frozen features and feature vectors get a hidden layer.
     """
-    backbone = build_backbone(run, network, weights, size=size)
+    backbone = build_backbone(run, network, weights, data=data, size=size)
     if isinstance(backbone, Vectors):
         run.ignore({"features"}, given="feature vectors")
         return Embedded(backbone, [hidden]), False

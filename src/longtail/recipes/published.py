@@ -200,7 +200,7 @@ def _comparable(known: Published, row: Row) -> bool:
         and row["split_seed"] == 0
         and geometry_of(row)[0] in _geometries(known)
         and sum(data["counts_before"]) == train_images()[known.data, known.imbalance]
-        and (row["pretraining"] is not None) == ("pretrained" in known.needs)
+        and (row["pretraining"] is not None) == ("weights" in known.needs)
     )
     if not same:
         return False

@@ -45,8 +45,8 @@ def cross_entropy(run: Run, data: Dataset, **keywords: Any) -> Method[Labelled]:
     that. The learning rate warms up, then falls as a cosine. The weights kept are the moving
     average with decay `ema` at the last epoch; `--ema 0` keeps the raw weights, and `--keep best`
     those of the epoch with the best validation score. `--network timm:NAME --weights timm` starts
-    from timm's pretrained weights, at a tenth of these learning rates; the row names the data that
-    they were trained on.
+    from timm's pretrained weights, and `--weights RUN` from the encoder of a run, such as one of
+    `moco_v2`, at a tenth of these learning rates; the row names the data that they were trained on.
 
     Cost: 15 minutes for CIFAR-10-LT (imbalance 100), `fast_cnn` and 40 epochs on one core, 35 on a
     busy one.
@@ -140,7 +140,7 @@ def train_classifier(
         neck_lr_scale: learning rate of the neck, as a share of the network's.
     """
     size, classes = size or data.size, len(data.classes)
-    backbone = build_backbone(run, network, weights, size=size)
+    backbone = build_backbone(run, network, weights, data=data, size=size)
     head = default_head(network, backbone, classes)
     # After the head, so that one seed gives one network with and without it.
     before_head = neck(backbone.dim)

@@ -15,12 +15,14 @@ from longtail.engine.optim import adamw
 from longtail.engine.run import Run
 from longtail.losses import CrossEntropy
 from longtail.methods.classify import Classify
-from longtail.nn import Classifier, Frozen, Linear, build, files
+from longtail.nn import Classifier, Frozen, Linear, files
 from longtail.nn.mae import initialise
 from longtail.recipes.builders import (
     ERASE,
     Crop,
     KeepRule,
+    Weights,
+    build_backbone,
     fit_stage,
     mixing,
     scaled_lr,
@@ -40,6 +42,7 @@ def vit(
     data: Dataset,
     *,
     network: str = "vit_mini",
+    weights: Weights = "random",
     pool: Literal["token", "avg_norm"] = "token",
     epochs: int = 60,
     batch: int = 128,
@@ -59,22 +62,24 @@ def vit(
     size: int | None = None,
     **finetuning: Any,
 ) -> Method[Labelled]:
-    """Train a vision transformer from scratch with labels alone.
+    """Train a vision transformer with labels alone, from scratch or from an encoder.
 
         longtail train vit --data cifar10-lt --root DATA --out runs/vit
 
     With `--pool token`, the default, it is trained as DeiT-LT trains its student, without
     distillation token and teacher: what distillation is compared with. With `--pool avg_norm` it
     has MAE's initial weights, optimizer and head: what LiVT's pretraining is compared with, under
-    the defaults of `vit_scratch`.
+    the defaults of `vit_scratch`. `--weights RUN` begins with the encoder of a run, such as one of
+    `moco_v3` or `masked_autoencoder`, at the same learning rate: a lower `lr` may suit it.
 
     Cost: 101 minutes on one thread for CIFAR-10-LT (imbalance 100), `vit_mini` and 60 epochs.
     Ours: 32.1% with these, `--mix-until 0.8` and `--repeats 1`, one seed (deit_lt_cifar10_lt/vit).
     Published: 62.6% with ViT-B on CIFAR-10-LT at imbalance 100 (Rangwani et al. 2024).
     """
     size = size or data.size
-    spec = {"name": network, "size": size, "patch": patch, "pool": pool, "drop_path": drop_path}
-    backbone = build(spec, trust=True)
+    backbone = build_backbone(
+        run, network, weights, data=data, size=size, patch=patch, pool=pool, drop_path=drop_path
+    )
     step = scaled_lr(lr, data.train, batch=batch, accumulate=accumulate)
     optimizer = partial(adamw, lr=step, weight_decay=weight_decay)
     mix = partial(mixing, len(data.classes), mixup=mixup, cutmix=cutmix, until=mix_until)
@@ -87,7 +92,8 @@ def vit(
             "build_loss": partial(loss_and_head, smoothing=smoothing, std=None),
         }
     else:  # as MAE, whose encoder LiVT begins with
-        initialise(backbone)
+        if weights == "random":
+            initialise(backbone)
         settings = {"optimizer": optimizer(betas=BETAS), "mix": mix(smoothing=smoothing)}
     return finetune(
         run,
