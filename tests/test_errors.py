@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import errno
+import re
+from pathlib import Path
 
 import pytest
 import torch
 
+import longtail
 from longtail.core import NonFinite
 from longtail.engine.stopping import Stopped
-from longtail.errors import LongtailError, MissingExtra, explained
+from longtail.errors import LongtailError, MissingExtra, explained, printable, warn
 
 
 def test_what_a_person_can_mend_is_explained() -> None:
@@ -53,3 +56,32 @@ def test_a_lack_of_memory_is_explained(error: Exception, reason: str) -> None:
 def test_other_errors_are_not() -> None:
     for error in (KeyError("x"), ValueError("x"), RuntimeError("x")):
         assert explained(error) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("plain, with a tab\tand two\nlines", "plain, with a tab\tand two\nlines"),
+        ("é 猫 ✓", "é 猫 ✓"),
+        ("a\x1b[2Jb", r"a\x1b[2Jb"),
+        ("back\x08space\rreturn\x07", r"back\x08space\rreturn\x07"),
+        ("\x9b31mred\x7f", r"\x9b31mred\x7f"),
+        ("gnp.\u202eexe", r"gnp.\u202eexe"),
+    ],
+)
+def test_control_characters_are_shown_as_escapes(
+    text: str, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert printable(text) == printed
+    warn(text)
+    assert capsys.readouterr().err == f"warning: {printed}\n"
+
+
+def test_every_warning_is_printed_by_one_function() -> None:
+    source = Path(longtail.__file__).parent
+    others = [
+        path.name
+        for path in source.rglob("*.py")
+        if re.search(r"print\(\s*f?[\"']warning", path.read_text(encoding="utf-8"))
+    ]
+    assert others == ["errors.py"]

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import errno
+import re
+import sys
+
+# Control characters other than tab and line feed, and those that reverse the direction of text
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 class LongtailError(ValueError):
@@ -53,3 +58,20 @@ def _memory_reason(error: BaseException) -> str | None:
 
 # What torch says if there is no memory on a CPU, on a GPU and for a shared tensor
 _MEMORY_WORDS = ("DefaultCPUAllocator", "out of memory", "Cannot allocate memory")
+
+
+def printable(text: str) -> str:
+    """Text with its control characters as escapes.
+
+    Names of files and classes may contain commands for the terminal: to recolour it, to overwrite
+    what was printed, to set its title.
+
+    >>> printable("a" + chr(27) + "[2J")
+    'a\\\\x1b[2J'
+    """
+    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def warn(text: str) -> None:
+    """Print a warning to stderr."""
+    print(f"warning: {printable(text)}", file=sys.stderr, flush=True)

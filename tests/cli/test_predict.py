@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -167,3 +168,22 @@ def test_a_run_that_cannot_be_asked_says_why(
         assert said.code == 2
         assert kind in said.err
         assert said.err.startswith("error: expected")
+
+
+def test_names_of_classes_and_files_stay_data(longtail: Any, tmp_path: Path) -> None:
+    names = ("=1+1", "a;b", 'quo"te', "plain", *"456789")
+    run = calibrated(finished(tmp_path / "run", classes=names), [1.0] * 10)
+    (tmp_path / "images").mkdir()
+    for name in ("=x.png", "+x.png"):
+        Image.new("RGB", (9, 7)).save(tmp_path / "images" / name)
+    out = tmp_path / "out.csv"
+    with contextlib.chdir(tmp_path / "images"):
+        assert longtail("predict", run, "=x.png", "+x.png", "--top", 10, "--out", out).code == 0
+        with out.open(newline="") as file:
+            first, second = csv.DictReader(file)
+        assert Path(first["path"]).exists()
+        assert (first["path"], second["path"]) == ("./=x.png", "./+x.png")
+    assert next(csv.reader([first["set"]], delimiter=";")) == ["'=1+1", *names[1:]]
+    named = {first["class"], *(first[f"class_{place}"] for place in range(2, 11))}
+    assert "'=1+1" in named
+    assert not any(text.startswith("=") for text in named)

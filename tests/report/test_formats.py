@@ -12,7 +12,7 @@ import pytest
 
 from longtail.records.row import Row, read_row
 from longtail.report.comparison import compare
-from longtail.report.formats import FORMATS, to_csv, to_latex, to_markdown, write
+from longtail.report.formats import FORMATS, cell, to_csv, to_latex, to_markdown, write
 
 Finished = Callable[..., Path]
 GOOD = (0.9, 0.8, 0.7)
@@ -159,3 +159,13 @@ def test_the_suffix_selects_the_format(finished: Finished, tmp_path: Path) -> No
     assert not (tmp_path / "t.xlsx").exists()
     write(table, tmp_path / "t.txt", format="csv")
     assert (tmp_path / "t.txt").read_text(encoding="utf-8") == to_csv(table)
+
+
+@pytest.mark.parametrize("text", ["=HYPERLINK(1)", "+cmd", "@sum", "-2+3", "\t=1", "\r=1"])
+def test_no_cell_is_a_formula(text: str) -> None:
+    assert cell(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("value", ["plain", "-0.5", "+1", "-1e-3", "a=b", 3, -0.25])
+def test_other_cells_stay_as_they_are(value: object) -> None:
+    assert cell(value) == str(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -21,7 +20,7 @@ from longtail.core import Method
 from longtail.data.dataset import Dataset
 from longtail.data.loader import TrainLoader, load_images
 from longtail.data.views import CenterCrop
-from longtail.errors import LongtailError
+from longtail.errors import LongtailError, warn
 from longtail.methods.classify import Classify
 from longtail.nn import Streams
 from longtail.nn.networks import size_of
@@ -38,10 +37,7 @@ def warn_on_error(what: str, again: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        print(
-            f"warning: {what}: {type(error).__name__}: {error}\nTry again with: {again}",
-            file=sys.stderr,
-        )
+        warn(f"{what}: {type(error).__name__}: {error}\nTry again with: {again}")
 
 
 def analyse(

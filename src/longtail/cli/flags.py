@@ -6,7 +6,6 @@ Data and run flags are the same for every recipe; the others come from the recip
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from longtail.cli import tables
 from longtail.data.request import data_flags, data_help, data_types
-from longtail.errors import LongtailError
+from longtail.errors import LongtailError, warn
 from longtail.recipes import RECIPES
 from longtail.recipes.keywords import KEYWORDS, meanings
 from longtail.recipes.signatures import Parameter, Recipe, read
@@ -278,10 +277,7 @@ def keywords(recipe: Recipe, values: Mapping[str, Any]) -> dict[str, Any]:
 def warn_renamed(old: str, new: str) -> None:
     """Warn on stderr that a keyword was renamed."""
     flags = (f"--{name.replace('_', '-')}" for name in (old, new))
-    print(
-        "warning: {} is now {}; the old name will be removed in the next release".format(*flags),
-        file=sys.stderr,
-    )
+    warn("{} is now {}; the old name will be removed in the next release".format(*flags))
 
 
 def _old_option(name: str) -> inspect.Parameter:

@@ -28,7 +28,7 @@ from longtail.cli.report import report
 from longtail.cli.reproduce import reproduce
 from longtail.cli.serve import serve
 from longtail.cli.sweep import sweep
-from longtail.errors import LongtailError, explained
+from longtail.errors import LongtailError, explained, printable
 from longtail.recipes import RECIPES
 from longtail.recipes.signatures import Recipe, read
 from longtail.records.layout import RunFolder
@@ -87,7 +87,7 @@ def run() -> None:
         message = explained(error)
         if message is None or len(arguments) < len(sys.argv) - 1:
             raise
-        print(message[0], file=sys.stderr)
+        print(printable(message[0]), file=sys.stderr)
         sys.exit(message[1])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import sys
 from collections.abc import Iterator
@@ -15,8 +16,9 @@ import typer
 from rich.console import Console
 
 from longtail.cli import flags, tables
-from longtail.errors import LongtailError
+from longtail.errors import LongtailError, printable
 from longtail.records.files import atomic_write
+from longtail.report.formats import cell
 
 
 def predict(
@@ -66,7 +68,8 @@ def predict(
         write = _Json(file) if kind == "json" else _Csv(file)
         for part in loaded.predict_files(found.paths, abstain_below=abstain_below):
             for path, reason in part.bad:
-                console.print(f"skipped {path}: {reason}", markup=False, style="yellow")
+                line = printable(f"skipped {path}: {reason}")
+                console.print(line, markup=False, style="yellow")
             bad += len(part.bad)
             if part.predictions is not None:
                 good, unsure = good + len(part.paths), unsure + sum(part.predictions.abstain)
@@ -95,11 +98,13 @@ def predict(
 class _Csv:
     """One line per image; class_2 is the second best class, and so on.
 
-    The classes of a prediction set are separated by semicolons.
+    The classes of a prediction set are separated by semicolons; a name that contains one is quoted.
     """
 
     def __init__(self, file: TextIO) -> None:
         self.lines, self.started = csv.writer(file, lineterminator="\n"), False
+        # A path may contain commands for a terminal; in a file or a pipe it stays as it is.
+        self.clean = printable if file.isatty() else str
 
     def rows(self, records: Iterator[dict[str, Any]]) -> None:
         for row in records:
@@ -112,13 +117,31 @@ class _Csv:
             if not self.started:
                 self.lines.writerow(row)
             row["abstain"] = str(row["abstain"]).lower()
+            row["path"] = _relative(row["path"])
             self.lines.writerow(
-                ";".join(value) if isinstance(value, list) else value for value in row.values()
+                self.clean(cell(joined(value) if isinstance(value, list) else value))
+                for value in row.values()
             )
             self.started = True
 
     def end(self) -> None:
         pass
+
+
+def _relative(path: str) -> str:
+    """The same path, in a form that no spreadsheet takes for a formula."""
+    return path if cell(path) == path else f"./{path}"
+
+
+def joined(names: list[str]) -> str:
+    """Names separated by semicolons, quoted as in CSV where a name contains one.
+
+    >>> joined(["a", "b;c"])
+    'a;"b;c"'
+    """
+    text = io.StringIO()
+    csv.writer(text, delimiter=";", lineterminator="").writerow(map(cell, names))
+    return text.getvalue()
 
 
 class _Json:
@@ -129,9 +152,9 @@ class _Json:
 
     def rows(self, records: Iterator[dict[str, Any]]) -> None:
         for row in records:
-            self.file.write(
-                (",\n" if self.started else "[\n") + json.dumps(row, ensure_ascii=False)
-            )
+            # In a terminal, control characters beyond ASCII are escaped, too
+            text = json.dumps(row, ensure_ascii=self.file.isatty())
+            self.file.write((",\n" if self.started else "[\n") + text)
             self.started = True
 
     def end(self) -> None:

@@ -14,6 +14,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from longtail.errors import printable
 from longtail.recipes.keywords import meanings
 
 if TYPE_CHECKING:
@@ -38,19 +39,20 @@ def _console(*, stderr: bool = False) -> Console:
 
 def say(text: str) -> None:
     """Print a line."""
-    _console().print(text, markup=False, soft_wrap=True)
+    _console().print(printable(text), markup=False, soft_wrap=True)
 
 
 def warn(text: str) -> None:
     """Print a warning to stderr."""
-    _console(stderr=True).print(f"warning: {text}", style="yellow", markup=False, soft_wrap=True)
+    line = f"warning: {printable(text)}"
+    _console(stderr=True).print(line, style="yellow", markup=False, soft_wrap=True)
 
 
 def next_step(*commands: str) -> None:
     """Print the next commands to try."""
     for position, command in enumerate(commands):
         line = Text.assemble(
-            ("next: " if position == 0 else "  or: ", "dim"), (command, "bold cyan")
+            ("next: " if position == 0 else "  or: ", "dim"), (printable(command), "bold cyan")
         )
         _console().print(line, soft_wrap=True)
 
@@ -61,9 +63,9 @@ def pairs(title: str, rows: Mapping[str, str]) -> None:
     table.add_column(no_wrap=True, style="bold")
     table.add_column()
     for name, meaning in rows.items():
-        table.add_row(Text(name), Text(meaning))
+        table.add_row(Text(printable(name)), Text(printable(meaning)))
     console = _console()
-    console.print(Text(title, style="underline"))
+    console.print(Text(printable(title), style="underline"))
     console.print(table)
     console.print()
 
@@ -78,7 +80,7 @@ def _table(
 ) -> Table:
     table = Table(
         box=SIMPLE_HEAD,
-        title=title,
+        title=None if title is None else Text(printable(title)),
         title_justify="left",
         padding=(0, 1),
         collapse_padding=True,
@@ -88,7 +90,7 @@ def _table(
     for position, column in enumerate(columns):
         # Text may wrap on a narrow terminal; numbers may not
         wraps = position < left or len(column) > 12
-        heading = Text(column, style="bold" if column == bold else "")
+        heading = Text(printable(column), style="bold" if column == bold else "")
         table.add_column(
             heading,
             justify="left" if position < left else "right",
@@ -96,7 +98,7 @@ def _table(
             overflow="fold",
         )
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     return table
 
 

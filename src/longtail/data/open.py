@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -39,7 +38,7 @@ from longtail.data.splits import (
     shared,
     split_hash,
 )
-from longtail.errors import LongtailError
+from longtail.errors import LongtailError, warn
 from longtail.naming import unknown
 from longtail.records.groups import Groups
 
@@ -73,7 +72,7 @@ def first_process_first(opening: Callable[[], Dataset], device: str) -> Dataset:
     dataset = opening()
     if processes.rank() == 0:
         for warning in dataset.warnings:
-            print(f"warning: {warning}", file=sys.stderr)
+            warn(warning)
         processes.any_rank(False, voting)
     return dataset
 

@@ -30,7 +30,7 @@ from longtail import processes
 from longtail.core import BatchTransform, Clock, nothing
 from longtail.data.dataset import Dataset
 from longtail.data.loader import TrainLoader
-from longtail.errors import LongtailError
+from longtail.errors import LongtailError, warn
 from longtail.records.cache import FREE_SHARE, free_space, make_room, size_text, total_size
 from longtail.records.files import cache_folder
 
@@ -213,7 +213,7 @@ def _extend(file: BinaryIO, size: int) -> None:
 
 
 def _warn(message: str) -> None:
-    print(f"warning: {message}: the teacher runs in every epoch", file=sys.stderr)
+    warn(f"{message}: the teacher runs in every epoch")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from longtail.data.request import data_flags
-from longtail.errors import LongtailError, explained
+from longtail.errors import LongtailError, explained, printable, warn
 from longtail.experiments.spec import Arm, Experiment, parse_setting
 from longtail.naming import unknown
 from longtail.recipes.signatures import RESERVED, Recipe, read
@@ -55,12 +55,12 @@ class Printed:
     def say(self, text: str) -> None:
         """Print a line."""
         if is_first_process():
-            print(text, flush=True)
+            print(printable(text), flush=True)
 
     def warn(self, text: str) -> None:
         """Print a line to stderr."""
         if is_first_process():
-            print(f"warning: {text}", file=sys.stderr, flush=True)
+            warn(text)
 
     def grid(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +37,30 @@ def to_markdown(comparison: Table) -> str:
     return "\n".join([*table, "", *(f"- {note}" for note in notes)]) + "\n"
 
 
+def cell(value: object) -> str:
+    """The text of a CSV cell; one that a spreadsheet would run as a formula begins with a quote.
+
+    >>> [cell(value) for value in ("=1+1", "@x", "-0.5", "plain", None)]
+    ["'=1+1", "'@x", '-0.5', 'plain', '']
+    """
+    text = "" if value is None else str(value)
+    if not text.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
+
+
 def to_csv(comparison: Table) -> str:
     """Write the table as CSV: fractions at full precision, deviations and bounds as columns."""
     text = io.StringIO()
-    write = csv.writer(text, lineterminator="\n").writerow
+    lines = csv.writer(text, lineterminator="\n")
+
+    def write(cells: Iterable[object]) -> None:
+        lines.writerow(map(cell, cells))
+
     titles = [shown["title"] for shown in comparison.labels.values()]
     scores = [heading for title in titles for heading in (title, f"{title}_deviation")]
     costs = CSV_COSTS if isinstance(comparison, Comparison) else ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from longtail.data.dataset import Dataset
 from longtail.data.open import first_process_first, open_for_evaluation
 from longtail.data.request import DataRequest
 from longtail.engine.machine import choose
-from longtail.errors import LongtailError
+from longtail.errors import LongtailError, warn
 from longtail.metrics.conformal import Thresholds, calibrate
 from longtail.nn import Classifier
 from longtail.records.documents import write_document
@@ -40,11 +39,7 @@ from longtail.scoring.scorer import headline_of, scorer_for, summarise_splits
 def warn_of_mirroring(tta: Tta, name: str, *, mirror: bool) -> None:
     """Warn where test-time averaging mirrors images that change their class when mirrored."""
     if tta == "flip" and not mirror and processes.rank() == 0:
-        print(
-            "warning: --tta flip mirrors images, "
-            f"and mirrored images of {name} are not of their class",
-            file=sys.stderr,
-        )
+        warn(f"--tta flip mirrors images, and mirrored images of {name} are not of their class")
 
 
 def confidence_of(network: nn.Module) -> str:
@@ -210,7 +205,7 @@ def evaluate(
         try:
             write_document(files.evaluation(label, tta), content)
         except OSError as error:  # a folder that may only be read: the scores are returned
-            print(f"warning: the scores were not written: {error}", file=sys.stderr)
+            warn(f"the scores were not written: {error}")
     return cast(Evaluation, {**summaries, **described})
 
 

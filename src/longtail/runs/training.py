@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +23,7 @@ from longtail.data.request import DataRequest, Geometry, OnBadImage, Pairs, Prof
 from longtail.engine.distributed import started
 from longtail.engine.machine import Machine, choose
 from longtail.engine.run import Run
-from longtail.errors import LongtailError
+from longtail.errors import LongtailError, warn
 from longtail.nn import Adjusted, Classifier
 from longtail.nn.networks import size_of
 from longtail.posthoc import Adjustment, adjustment
@@ -322,10 +321,9 @@ def _warn_of_edits(out: Path, recipe: Recipe) -> None:
         and source.exists()
         and source.read_text(encoding="utf-8") != recipe.module_source
     ):
-        print(
-            f"warning: the source of {recipe.name} is not that with which {out} was started "
-            f"({source}): choose another --out to train it again",
-            file=sys.stderr,
+        warn(
+            f"the source of {recipe.name} is not that with which {out} was started "
+            f"({source}): choose another --out to train it again"
         )
 
 

@@ -1,4 +1,4 @@
-"""A cache of the digests of streamed files, by path, size and modification time.
+"""A cache of the digests of streamed files, by path and what the system records of a file.
 
 It is `longtail/files.sqlite` under `$XDG_CACHE_HOME` (else `~/.cache`). It only saves time and may
 be deleted. If it cannot be written, all files are read whenever the data is opened.
@@ -13,13 +13,17 @@ from contextlib import closing
 
 from longtail.records.files import cache_folder
 
-Stamp = tuple[int, int]  # size in bytes, modification time in nanoseconds
+Stamp = tuple[int, int, int, int]
+"""Size, modification time and status time in nanoseconds, inode."""
 
 
 def fingerprint(path: str) -> Stamp:
-    """Size and modification time of a file, which change with its content."""
+    """What changes with the content of a file.
+
+    Tools that restore the modification time of what they write cannot restore the status time.
+    """
     stat = os.stat(path)
-    return stat.st_size, stat.st_mtime_ns
+    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
 
 
 def get(stamps: Mapping[str, Stamp]) -> dict[str, bytes]:
@@ -29,10 +33,11 @@ def get(stamps: Mapping[str, Stamp]) -> dict[str, bytes]:
         with closing(_connect()) as database:
             for path, expected in stamps.items():
                 row = database.execute(
-                    "SELECT size, changed, digest FROM files WHERE path = ?", (_key(path),)
+                    "SELECT size, changed, status, inode, digest FROM contents WHERE path = ?",
+                    (_key(path),),
                 ).fetchone()
-                if row is not None and (row[0], row[1]) == expected:
-                    result[path] = row[2]
+                if row is not None and row[:4] == expected:
+                    result[path] = row[4]
     except (OSError, sqlite3.Error):
         return {}
     return result
@@ -43,7 +48,7 @@ def put(files: Iterable[tuple[str, Stamp, bytes]]) -> None:
     rows = [(_key(path), *stamp, digest) for path, stamp, digest in files]
     try:
         with closing(_connect()) as database, database:
-            database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", rows)
+            database.executemany("INSERT OR REPLACE INTO contents VALUES (?, ?, ?, ?, ?, ?)", rows)
     except (OSError, sqlite3.Error):
         pass
 
@@ -58,7 +63,8 @@ def _connect() -> sqlite3.Connection:
     folder.mkdir(parents=True, exist_ok=True)
     database = sqlite3.connect(folder / "files.sqlite", timeout=30)
     database.execute(
-        "CREATE TABLE IF NOT EXISTS files (path BLOB PRIMARY KEY, size INTEGER, changed INTEGER,"
-        " digest BLOB) WITHOUT ROWID"
+        "CREATE TABLE IF NOT EXISTS contents (path BLOB PRIMARY KEY, size INTEGER, changed INTEGER,"
+        " status INTEGER, inode INTEGER, digest BLOB) WITHOUT ROWID"
     )
+    database.execute("DROP TABLE IF EXISTS files")  # of earlier versions
     return database
