@@ -53,6 +53,22 @@ def test_a_lack_of_memory_is_explained(error: Exception, reason: str) -> None:
     assert message[1] == 2
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:545] Read error"),
+        torch.distributed.DistBackendError("NCCL error: remote process exited"),
+        torch.distributed.DistStoreError("Broken pipe"),
+    ],
+)
+def test_another_process_that_ended_is_explained(error: Exception) -> None:
+    message = explained(error)
+    assert message is not None
+    assert "another process of this training ended" in message[0]
+    assert "resumes" in message[0]
+    assert "gloo" not in message[0]
+
+
 def test_other_errors_are_not() -> None:
     for error in (KeyError("x"), ValueError("x"), RuntimeError("x")):
         assert explained(error) is None

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from longtail.errors import LongtailError
-from longtail.naming import import_function, meant, unknown
+from longtail.naming import expand_user, import_function, meant, unknown
 
 
 def test_an_unknown_name_gets_the_known_and_the_closest() -> None:
@@ -47,3 +47,9 @@ def test_a_function_is_imported_also_from_the_current_folder(
             import_function(target)
     with pytest.raises(ModuleNotFoundError, match="a_module_that_is_missing"):
         import_function("needs_more:one")
+
+
+def test_a_user_without_a_home_is_named() -> None:
+    assert expand_user("~") == Path.home()
+    with pytest.raises(LongtailError, match="home folder of '~nosuchuser': write the path without"):
+        expand_user("~nosuchuser/images")

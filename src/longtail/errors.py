@@ -33,6 +33,12 @@ def explained(error: BaseException) -> tuple[str, int] | None:
             " fewer --workers; the same command resumes",
             2,
         )
+    if name in _DISTRIBUTED or (isinstance(error, RuntimeError) and "gloo" in str(error)):
+        return (
+            "error: another process of this training ended, and its output says why: start all of"
+            " them again with the same command, which resumes",
+            2,
+        )
     if isinstance(error, LongtailError | OSError) or name == "NonFinite":
         return f"error: {error}", 2
     return None
@@ -55,6 +61,9 @@ def _memory_reason(error: BaseException) -> str | None:
         return f"not enough memory ({details})" if details else "not enough memory"
     return None
 
+
+# What torch raises if a process that it communicates with is gone
+_DISTRIBUTED = ("DistBackendError", "DistNetworkError", "DistStoreError")
 
 # What torch says if there is no memory on a CPU, on a GPU and for a shared tensor
 _MEMORY_WORDS = ("DefaultCPUAllocator", "out of memory", "Cannot allocate memory")

@@ -67,3 +67,17 @@ def search_current_folder(target: str) -> None:
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
         print(f"note: modules in {Path.cwd()} can be imported, for {target}", file=sys.stderr)
+
+
+def expand_user(path: str | Path) -> Path:
+    """A path with `~` and `~user` replaced by the home folder.
+
+    >>> expand_user("images/~today")
+    PosixPath('images/~today')
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise LongtailError(
+            f"cannot find the home folder of {Path(path).parts[0]!r}: write the path without ~"
+        ) from error

@@ -83,6 +83,10 @@ def run() -> None:
             stream.reconfigure(errors="replace")
     try:
         app(arguments)
+    except SystemExit as end:
+        if end.code == 130:  # Ctrl-C before something was started that ends in an orderly way
+            print("stopped: run the same command again", file=sys.stderr)
+        raise
     except Exception as error:
         message = explained(error)
         if message is None or len(arguments) < len(sys.argv) - 1:

@@ -39,7 +39,7 @@ from longtail.data.splits import (
     split_hash,
 )
 from longtail.errors import LongtailError, warn
-from longtail.naming import unknown
+from longtail.naming import expand_user, unknown
 from longtail.records.groups import Groups
 
 LARGEST_CROPPED = 224
@@ -231,7 +231,7 @@ def _find(request: DataRequest, *, least: int = 2) -> Source:
         return cifar(name, root=root, imbalance=imbalance, profile=profile)
     if name in KNOWN:
         return published(name, root=root)
-    path = Path(name).expanduser()
+    path = expand_user(name)
     if path.is_file():
         if path.suffix.lower() in LIST_SUFFIXES:
             reader = pair_list if is_pair_list(path) else image_list

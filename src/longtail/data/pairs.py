@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from longtail.data.source import Rows, Source, several
 from longtail.data.splits import held_out, seen_groups
 from longtail.data.words import word_vectors
 from longtail.errors import LongtailError
+from longtail.naming import expand_user
 
 PARTS = ("attribute", "object")
 
@@ -51,7 +51,7 @@ def requested_pairs(source: Source, request: DataRequest) -> Source:
         source = hold_out_pairs(source, seed=request.split_seed)
     if request.word_vectors is not None:
         names = {part: source.categories[part] for part in PARTS}
-        vectors = word_vectors(Path(request.word_vectors).expanduser(), names)
+        vectors = word_vectors(expand_user(request.word_vectors), names)
         source = replace(source, word_vectors=vectors)
     return all_pairs(source) if request.pairs == "open" else source
 

@@ -26,6 +26,7 @@ from longtail.data.readers.functions import is_function
 from longtail.data.request import DataRequest, data_flags, flag_words
 from longtail.engine.machine import Machine
 from longtail.errors import LongtailError
+from longtail.naming import expand_user
 from longtail.recipes.signatures import Recipe, read
 from longtail.records.documents import FORMAT
 from longtail.records.kinds import read_recipe
@@ -126,7 +127,7 @@ def request_of(
     """
     data = record["data"]
     request = DataRequest.from_flags(str(data["source"]), data)
-    there = Path(request.source).expanduser().exists()
+    there = expand_user(request.source).exists()
     if is_function(request.source) and not there:
         if not trust:
             raise LongtailError(
@@ -185,9 +186,9 @@ def check_identity(out: Path, record: Mapping[str, Any], *, geometry: str) -> No
 
 def check_outside(out: Path, data: str) -> None:
     """Refuse to write a run inside its training images: its folder would be one more class."""
-    if data in KNOWN or not Path(data).expanduser().is_dir():
+    if data in KNOWN or not expand_user(data).is_dir():
         return
-    images = Path(data).expanduser().resolve()
+    images = expand_user(data).resolve()
     if out.resolve().is_relative_to(images):
         raise LongtailError(
             f"expected a folder outside of the data for --out, got {out}, which is inside of "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ import numpy as np
 
 from longtail.data.columns import RESERVED, read_columns
 from longtail.data.images.stores import FileImages
+from longtail.data.readers.text import read_lines, read_rows
 from longtail.data.source import (
     Rows,
     Source,
@@ -167,7 +167,7 @@ def class_names(folder: Path) -> tuple[str, ...] | None:
     path = folder / NAMES
     if not path.is_file():
         return None
-    return tuple(line.strip() for line in path.read_text("utf-8-sig").splitlines() if line.strip())
+    return tuple(line.strip() for _, line in read_lines(path) if line.strip())
 
 
 def _named_by_folders(entries: list[Entry], classes: int) -> tuple[str, ...] | None:
@@ -256,7 +256,7 @@ def _is_integer(label: str) -> bool:
 
 def _text(path: Path) -> list[Entry]:
     entries = []
-    for number, line in enumerate(path.read_text("utf-8-sig").splitlines(), start=1):
+    for number, line in read_lines(path):
         if not line.strip():
             continue
         parts = line.strip().rsplit(maxsplit=1)
@@ -271,12 +271,7 @@ def _text(path: Path) -> list[Entry]:
 
 def _csv(path: Path) -> tuple[list[Entry], list[dict[str, str]]]:
     """The entries, and their cells in the further columns of the header."""
-    with path.open(newline="", encoding="utf-8-sig") as stream:
-        rows = [
-            (number, [cell.strip() for cell in row])
-            for number, row in enumerate(csv.reader(stream), start=1)
-            if any(row)
-        ]
+    rows = read_rows(path)
     columns = {"path": 0, "label": 1, "split": 2}
     others: dict[str, int] = {}
     head = [cell.lower() for cell in rows[0][1]] if rows else []

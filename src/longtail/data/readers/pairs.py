@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import pickle
 from collections import Counter
@@ -15,6 +14,7 @@ import torch
 
 from longtail.data.images.stores import FileImages
 from longtail.data.pairs import pair_source
+from longtail.data.readers.text import read_lines, read_rows
 from longtail.data.source import Rows, Source, several, split_named
 from longtail.errors import LongtailError
 
@@ -30,8 +30,8 @@ def is_pair_list(path: Path) -> bool:
     """Whether a .csv has a header with attribute or object, and without label."""
     if path.suffix.lower() != ".csv":
         return False
-    with path.open(newline="", encoding="utf-8-sig", errors="replace") as stream:
-        header = {cell.strip().lower() for cell in next(csv.reader(stream), [])}
+    rows = read_rows(path)
+    header = {cell.lower() for cell in rows[0][1]} if rows else set()
     return bool({"attribute", "object"} & header) and "label" not in header
 
 
@@ -42,12 +42,7 @@ def pair_list(path: Path, *, root: Path | None = None) -> Source:
     pair may have no training image; its attribute and its object must have some. Without the column
     split, unseen pairs are chosen (`data.pairs.hold_out_pairs`).
     """
-    with path.open(newline="", encoding="utf-8-sig") as stream:
-        rows = [
-            (number, [cell.strip() for cell in row])
-            for number, row in enumerate(csv.reader(stream), start=1)
-            if any(row)
-        ]
+    rows = read_rows(path)
     header = [cell.lower() for cell in rows[0][1]]
     image = next((name for name in PATH if name in header), "path")
     missing = [name for name in (image, "attribute", "object") if name not in header]
@@ -137,7 +132,7 @@ def pair_splits(path: Path) -> Source:
 
 def _pairs(path: Path) -> set[tuple[str, str]]:
     pairs = set()
-    for number, line in enumerate(path.read_text("utf-8-sig").splitlines(), start=1):
+    for number, line in read_lines(path):
         words = line.split()
         if len(words) not in (0, 2):
             raise LongtailError(
