@@ -5,10 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from longtail.data.open import open_dataset
+from longtail.data.request import DataRequest
+from longtail.engine.run import Run
+from longtail.errors import LongtailError
 from longtail.experiments.jobs import Job
-from longtail.experiments.reproduce import describe, plan, row_of, smoke_of
+from longtail.experiments.reproduce import describe, evaluate, plan, row_of, smoke_of
+from longtail.naming import import_function
 from longtail.recipes.published import published
 
 FLAGS = {"device": "cpu", "threads": 1, "root": Path("images")}
@@ -79,3 +86,61 @@ def test_what_only_the_user_has_is_asked_for() -> None:
 def test_a_flag_of_the_data_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="unknown keyword of paco 'imbalance'"):
         planned("cifar100-lt-paco", settings={"imbalance": "10"})
+
+
+DOMAIN_ROWS = [name for name, row in published().items() if row.test_domains]
+
+
+@pytest.mark.parametrize("name", DOMAIN_ROWS)
+def test_rows_of_domains_are_rehearsed_on_a_tiny_folder(name: str, tmp_path: Path) -> None:
+    """Every test domain of the row, with its network at random, up to the first step."""
+    row, images = published()[name], tmp_path / row_of(name).data
+    rng = np.random.default_rng(0)
+    for domain in row.test_domains:
+        for label in ("a", "b"):
+            (images / domain / label).mkdir(parents=True)
+            for number in range(5):
+                pixels = rng.integers(256, size=(6, 6, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(images / domain / label / f"{number}.png")
+    jobs = plan(row, tmp_path / "runs", settings={"weights": "random"}, flags={"root": images})
+    assert len(jobs) == len(row.test_domains) * len(row.seeds)
+    assert {job.flags["test_domain"] for job in jobs} == {*row.test_domains}
+    job = jobs[0]
+    request = DataRequest.from_flags(job.data, job.flags)
+    data = open_dataset(request, size=job.keywords["size"])
+    run = Run(tmp_path / "dry", dry="rehearse")
+    method = import_function(job.recipe.target)(run, data, **job.keywords)
+    assert method.deploy().dim == 2
+    assert run.pretraining is None
+
+
+def test_the_value_of_several_domains_is_their_mean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = published()["pacs-erm"]
+    jobs = plan(row, tmp_path, seeds=[0, 1], flags={"root": tmp_path})
+    assert [job.folder.relative_to(tmp_path).as_posix() for job in jobs[:3]] == [
+        "art_painting/seed=0",
+        "art_painting/seed=1",
+        "cartoon/seed=0",
+    ]
+    accuracies = (0.8, 0.7, 0.6, 0.5, 0.9, 0.9, 0.9, 0.7)
+    values = {job.folder: value for job, value in zip(jobs, accuracies, strict=True)}
+
+    def read(folder: Path) -> Any:
+        seed = int(folder.name.removeprefix("seed="))
+        scores = {"scores": {"domains": values[folder]}}
+        return {"seed": seed, "test": scores, "data": {"caveats": []}, "versions": {}}
+
+    monkeypatch.setattr("longtail.records.row.read_row", read)
+    result = evaluate(row, None, jobs)
+    assert result["measured"]["seeds"] == pytest.approx({"0": 0.8, "1": 0.7})
+    assert "2 seeds of 3." in result["remarks"]
+    # A seed that lacks a domain does not count
+    missing = evaluate(row, None, jobs, diverged=[jobs[0].folder])
+    assert [*missing["measured"]["seeds"]] == ["1"]
+
+
+def test_a_row_of_a_folder_needs_it() -> None:
+    with pytest.raises(LongtailError, match=r"pacs-erm needs the images of pacs: pass .* --root"):
+        plan(row_of("pacs-erm"), Path("out"))

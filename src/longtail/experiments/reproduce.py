@@ -142,14 +142,31 @@ def plan(
         )
     others = dict(flags or {})
     root = {"root": others.pop("root")} if "root" in others else {}
+    place = root.get("root")
+    if row.is_folder and smoke is None and place is None:
+        raise LongtailError(
+            f"{row.name} needs the images of {row.data}: pass their folder with --root"
+        )
     data, keywords, default_seeds, fixed = (
         ("digits-lt", smoke.keywords, (0,), {})
         if smoke is not None
+        else (str(place), row.keywords, row.seeds, row.flags())
+        if row.is_folder
         else (row.data, row.keywords, row.seeds, {**row.flags(), **root})
     )
+    settings = {**keywords, **changed}
+    domains = () if smoke is not None else row.test_domains
     experiment = Experiment(
         data=data,
-        arms=[Arm(recipe=row.recipe, settings={**keywords, **changed})],
+        arms=[
+            Arm(
+                recipe=row.recipe,
+                settings={**settings, "test_domain": domain},
+                folder=f"{domain}/seed={{seed}}",
+            )
+            for domain in domains
+        ]
+        or [Arm(recipe=row.recipe, settings=settings)],
         seeds=check_seeds(seeds) if seeds else default_seeds,
         flags={**fixed, **others},
     )
@@ -202,12 +219,13 @@ def evaluate(
     kind, remarks = describe(row, jobs[0], smoke)
     finished = [job for job in jobs if job.folder not in diverged]
     rows = [read_row(job.folder) for job in finished]
-    scores = {str(run["seed"]): run["test"]["scores"] for run in rows if run["test"] is not None}
-    values = {
-        seed: value
-        for seed, of in scores.items()
-        if (value := of.get(row.metric)) is not None  # nothing to measure
-    }
+    by_seed: dict[str, list[float]] = {}
+    for run in rows:
+        value = None if run["test"] is None else run["test"]["scores"].get(row.metric)
+        if value is not None:  # nothing to measure
+            by_seed.setdefault(str(run["seed"]), []).append(value)
+    parts = 1 if smoke is not None else max(len(row.test_domains), 1)
+    values = {seed: statistics.fmean(of) for seed, of in by_seed.items() if len(of) == parts}
     caveats = dict.fromkeys(caveat for run in rows for caveat in run["data"]["caveats"])
     remarks += [f"The data: {caveat}." for caveat in caveats]
     if smoke is None and len(values) < len(row.seeds):

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from longtail.data.names import KNOWN
 from longtail.deprecated import run_keywords
 from longtail.errors import LongtailError
 from longtail.naming import unknown
@@ -57,6 +58,8 @@ class Published:
     imbalance: float | None = None
     geometry: Literal["pad", "crop", "stretch"] | None = None  # the data's, if not given
     protocol: Literal["holdout", "paper"] = "paper"
+    request: Mapping[str, Any] = field(default_factory=dict)  # further flags of the data
+    test_domains: tuple[str, ...] = ()  # a run leaves out each; the value is their mean
     tta: Literal["none", "flip"] = "none"
     metric: str = "top1"  # one of the scores of a run
     seeds: tuple[int, ...] = (0, 1, 2)
@@ -69,7 +72,12 @@ class Published:
         """The flags of the data and of the evaluation."""
         geometry = {} if self.geometry is None else {"geometry": self.geometry}
         flags = {"imbalance": self.imbalance, "protocol": self.protocol, "tta": self.tta}
-        return flags | geometry
+        return flags | geometry | dict(self.request)
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the data is a folder of the user, which `--root` names."""
+        return self.data not in KNOWN
 
     def verdict(
         self, measured: float, smoke: Smoke | None = None
@@ -95,7 +103,8 @@ def listed() -> dict[str, dict[str, str]]:
     """Every row with its value, band, needs and cost as text, by source and name."""
     sources: dict[str, dict[str, str]] = {}
     for name, row in published().items():
-        images = ["images"] if row.data in ("imagenet-lt", "places-lt", "inaturalist18") else []
+        without = row.is_folder or row.data in ("imagenet-lt", "places-lt", "inaturalist18")
+        images = ["images"] if without else []
         needs = " and ".join([*row.needs, *images])
         words = [f"{100 * row.value:.1f} ({100 * row.low:.1f} to {100 * row.high:.1f})"]
         words += [f"needs {needs}"] * bool(needs) + [row.cost] * bool(row.cost)
@@ -190,6 +199,8 @@ def _geometries(known: Published) -> tuple[str, ...]:
 
 def _comparable(known: Published, row: Row) -> bool:
     data = row["data"]
+    if known.is_folder or known.test_domains:  # one run is a part of such a row
+        return False
     same = (
         row["recipe"] == known.recipe
         and data["name"] == known.data
