@@ -125,7 +125,7 @@ def test_a_class_needs_no_training_image_where_attributes_of_classes_are_stated(
     nine_unseen = {**source.splits, "train": train.take(np.flatnonzero(train.target != 9))}
     vector = {"vector": np.eye(10, dtype=np.float32)}
     stated = replace(source, splits=nine_unseen, class_attributes=vector, grouping=natural_groups)
-    data = assemble(stated)
+    data = assemble(stated, protocol="paper")
     assert len(data.classes) == 10
     assert data.counts[9] == 0
     assert data.groups.members == {"seen": tuple(range(9)), "unseen": (9,)}

@@ -112,6 +112,10 @@ def test_class_vectors_are_compared_after_a_projection() -> None:
     assert isinstance(head, ClassVectors)
     rows = vectors @ head.project.weight.T
     assert torch.allclose(head(features), 2 * features @ rows.T, atol=1e-6)
+    unit = ClassVectors(4, 3, width=6, unit=True)
+    unit.load_state_dict(head.state_dict())
+    norms = features.norm(dim=1)[:, None] * vectors.norm(dim=1)
+    assert torch.allclose(unit(features), head(features) / 2 / norms, atol=1e-6)
     cosine = ClassVectors(4, 3, width=6, scale=2.0, cosine=True, bias=True).with_vectors(vectors)
     assert isinstance(cosine, ClassVectors)
     rows = vectors @ cosine.project.weight.T + cosine.project.bias
@@ -128,7 +132,7 @@ def test_a_comparator_is_a_network_on_the_concatenation_of_features_and_vector()
         for vector, logit in zip(vectors, logits, strict=True):
             hidden = first @ torch.cat([row, vector]) + head.features.bias
             hidden = torch.where(hidden > 0, hidden, 0.2 * hidden)
-            slow = 10 * (head.output.weight @ hidden + head.output.bias)
+            slow = 10 * (head.output.weight @ hidden)
             assert torch.allclose(logit, slow, atol=1e-5)
 
 

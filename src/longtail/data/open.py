@@ -25,6 +25,7 @@ from longtail.data.readers.features import features
 from longtail.data.readers.folders import folder
 from longtail.data.readers.functions import from_function, is_function
 from longtail.data.readers.lists import image_list, published
+from longtail.data.readers.mat import mat, mat_files
 from longtail.data.readers.pairs import is_pair_list, pair_folder, pair_list, pair_splits
 from longtail.data.readers.parquet import parquet, parquet_files
 from longtail.data.readers.shapes import SHAPES_DATA, shapes_lt
@@ -32,6 +33,7 @@ from longtail.data.request import LIST_SUFFIXES, DataRequest, Protocol, data_fla
 from longtail.data.source import Rows, Source, several
 from longtail.data.splits import (
     hold_out,
+    hold_out_classes,
     natural_groups,
     one_group,
     seen_groups,
@@ -240,6 +242,8 @@ def _find(request: DataRequest, *, least: int = 2) -> Source:
             return parquet(path)
         if path.suffix.lower() == ".npz":
             return features(path)
+        if path.suffix.lower() == ".mat":
+            return mat(path)
         raise LongtailError(
             "expected a folder, a .txt or .csv list, a .parquet file or an .npz of features, got"
             f" {path}."
@@ -261,6 +265,8 @@ def _find(request: DataRequest, *, least: int = 2) -> Source:
         )
     if pair_folder(path) is not None:
         return pair_splits(path)
+    if mat_files(path):
+        return mat(path)
     return parquet(path) if shards else folder(path, least=least)
 
 
@@ -269,8 +275,18 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
     _check_attributes(source)
     source = _classes_to_learn(source)
     classes, train, warnings = source.classes, source.splits["train"], list(source.warnings)
-    source_counts = np.bincount(train.target, minlength=len(classes))
     test, val = source.splits.get("test"), source.splits.get("val")
+    if _needs_validation_classes(source) and protocol == "holdout":
+        train, val, held = hold_out_classes(train, classes, seed=split_seed)
+        assert test is not None
+        kept = np.flatnonzero(~np.isin(test.target, held))
+        warnings.append(
+            f"{len(held):,} classes are validation classes: they are not trained on, and their"
+            f" {len(test) - len(kept):,} test images are left out. --protocol paper trains on"
+            " all classes, without validation."
+        )
+        test = test.take(kept)
+    source_counts = np.bincount(train.target, minlength=len(classes))
     domains = source.categories.get("domain", ())
     if test is None:
         train, test = hold_out(
@@ -339,6 +355,19 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
     )
 
 
+def _needs_validation_classes(source: Source) -> bool:
+    """Whether unseen classes are tested, but none are in validation: for zero-shot learning.
+
+    Only of classes that vectors describe: of pairs, validation needs pairs whose parts are seen.
+    """
+    if "vector" not in source.class_attributes or "attribute" in source.class_attributes:
+        return False
+    if "val" in source.splits or "test" not in source.splits:
+        return False
+    unseen = np.setdiff1d(source.splits["test"].target, source.splits["train"].target)
+    return bool(len(unseen)) and len(np.unique(source.splits["train"].target)) >= 3
+
+
 def _grouping(source: Source, counts: NDArray[np.int64]) -> Callable[[Sequence[int]], Groups]:
     """The source's rule for groups; the default rule is replaced for data without a tail."""
     if source.grouping is not natural_groups:
@@ -349,11 +378,19 @@ def _grouping(source: Source, counts: NDArray[np.int64]) -> Callable[[Sequence[i
 
 
 def _check_attributes(source: Source) -> None:
+    """Raise unless every class has a row of finite numbers in each class attribute."""
     for name, values in source.class_attributes.items():
         if len(values) != len(source.classes):
             raise LongtailError(
                 f"{source.name}: class attribute {name!r} must have a row for each of"
                 f" {len(source.classes)} classes, got {len(values)}."
+            )
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            broken = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+            missing = several(source.classes[i] for i in np.flatnonzero(broken))
+            raise LongtailError(
+                f"{source.name}: class attribute {name!r} is missing (NaN or infinite) for"
+                f" {missing}: add it, or remove the classes."
             )
 
 

@@ -111,6 +111,20 @@ def hold_out(
         purpose: "val" or "test"; the two choices from the same rows are independent.
         domains: Names of the domains, where the column "domain" has names.
     """
+    chosen = held_out_rows(rows, classes, share=share, seed=seed, purpose=purpose, domains=domains)
+    return rows.take(np.flatnonzero(~chosen)), rows.take(np.flatnonzero(chosen))
+
+
+def held_out_rows(
+    rows: Rows,
+    classes: Sequence[str],
+    *,
+    share: int,
+    seed: int,
+    purpose: str,
+    domains: Sequence[str] = (),
+) -> NDArray[np.bool_]:
+    """Which rows `hold_out` holds out, (N,)."""
     chosen = np.zeros(len(rows), dtype=bool)
     strata: dict[tuple[int, int | None], list[int]] = {}
     domain = rows.columns.get("domain")
@@ -124,7 +138,40 @@ def hold_out(
         key = int.from_bytes(sha256(f"{purpose}\0{name}".encode()).digest()[:8])
         order = np.random.default_rng([seed, key]).permutation(len(members))
         chosen[[members[i] for i in order[: held_out(len(members), share=share)]]] = True
-    return rows.take(np.flatnonzero(~chosen)), rows.take(np.flatnonzero(chosen))
+    return chosen
+
+
+def validation_classes(names: Sequence[str], *, seed: int) -> set[str]:
+    """A third of the classes, to be held out: 50 of the 150 seen classes of CUB, as is usual.
+
+    The choice depends on the seed and the names, not on their order.
+
+    >>> sorted(validation_classes(["a", "b", "c", "d", "e", "f"], seed=0))
+    ['a', 'f']
+    """
+    key = int.from_bytes(sha256(b"val\0classes").digest()[:8])
+    order = np.random.default_rng([seed, key]).permutation(len(names))
+    return {sorted(names)[number] for number in order[: round(len(names) / 3)]}
+
+
+def hold_out_classes(
+    rows: Rows, classes: Sequence[str], *, seed: int
+) -> tuple[Rows, Rows, NDArray[np.int64]]:
+    """Split rows for validation of zero-shot learning: rows that stay, held-out rows, and classes.
+
+    All rows of `validation_classes` are held out, and a tenth of the rows of each other class.
+    """
+    names = [classes[label] for label in np.unique(rows.target).tolist()]
+    held = validation_classes(names, seed=seed)
+    unseen = np.array([name in held for name in classes])
+    chosen = unseen[rows.target]
+    stay = np.flatnonzero(~chosen)
+    chosen[stay] = held_out_rows(rows.take(stay), classes, share=10, seed=seed, purpose="val")
+    return (
+        rows.take(np.flatnonzero(~chosen)),
+        rows.take(np.flatnonzero(chosen)),
+        np.flatnonzero(unseen),
+    )
 
 
 def threshold_groups(counts: Sequence[int]) -> Groups:

@@ -1,5 +1,6 @@
 """Training methods, one class per paper: from a batch to a loss."""
 
+from longtail.methods.ce_gzsl import CeGzsl as CeGzsl
 from longtail.methods.classify import Classify as Classify
 from longtail.methods.distill_tokens import DistillTokens as DistillTokens
 from longtail.methods.domains import AcrossDomains as AcrossDomains

@@ -18,7 +18,10 @@ BELOW = 1e-4
 
 @dataclass(frozen=True)
 class BiasSweep:
-    """The accuracies over images of seen and of unseen classes at each bias, in ascending order."""
+    """The accuracies over images of seen and of unseen classes at each bias, in ascending order.
+
+    With weights of images, they are weighted means.
+    """
 
     bias: NDArray[np.float64]
     seen: NDArray[np.float64]
@@ -52,6 +55,7 @@ def bias_sweep(
     seen: NDArray[np.bool_],
     *,
     candidates: NDArray[np.bool_] | None = None,
+    weight: NDArray[Any] | None = None,
 ) -> BiasSweep | None:
     """Sweep over all biases at which a prediction changes; None without seen or unseen images.
 
@@ -63,6 +67,7 @@ def bias_sweep(
         target: (N,), class indices.
         seen: (C,), whether a class has training images.
         candidates: (C,), the classes that can be predicted; all unless given.
+        weight: (N,), of each image; 1 unless given. `class_weights` makes all classes count alike.
 
     Chao et al., "An Empirical Study and Analysis of Generalized Zero-Shot Learning", ECCV 2016;
     Purushwalkam et al., "Task-Driven Modular Networks", ICCV 2019.
@@ -75,14 +80,23 @@ def bias_sweep(
     known, right, margin = _margins(logits, target, seen, candidates)
     if known.all() or not known.any():
         return None
-    stays, goes = np.sort(margin[known & right]), np.sort(margin[~known & right])
-    turns = np.unique(np.concatenate([stays, goes]))
+    turns = np.unique(margin[right])
     turns = turns[np.isfinite(turns)]
     if not len(turns):
         turns = np.zeros(1)
     # A bias inside each interval in which no prediction changes, so that rounding changes none.
     bias = np.concatenate([turns[:1] - 1, (turns[1:] + turns[:-1]) / 2, turns[-1:] + 1])
-    return _curve(bias, stays, goes, known)
+    return _curve(bias, known, right, margin, weight)
+
+
+def class_weights(target: NDArray[Any]) -> NDArray[np.float64]:
+    """Weights of images (N,) with which accuracy is the mean of the accuracies of the classes.
+
+    >>> class_weights(np.array([0, 0, 1])).tolist()
+    [0.5, 0.5, 1.0]
+    """
+    _, row, images = np.unique(target, return_inverse=True, return_counts=True)
+    return np.asarray(1 / images[row])
 
 
 def binned_sweep(
@@ -100,9 +114,9 @@ def binned_sweep(
     known, right, margin = _margins(logits, target, seen, candidates)
     if known.all() or not known.any():
         return None
-    stays, goes = np.sort(margin[known & right]), np.sort(margin[~known & right])
+    goes = np.sort(margin[~known & right])
     bias = np.append((goes - BELOW)[:: max(len(goes) // BINS, 1)], LARGE)
-    return _curve(bias, stays, goes, known)
+    return _curve(bias, known, right, margin, None)
 
 
 def predictions_at(
@@ -156,11 +170,17 @@ def _difference(
 
 def _curve(
     bias: NDArray[np.float64],
-    stays: NDArray[np.float64],
-    goes: NDArray[np.float64],
     known: NDArray[np.bool_],
+    right: NDArray[np.bool_],
+    margin: NDArray[np.float64],
+    weight: NDArray[Any] | None,
 ) -> BiasSweep:
-    """Accuracies at each bias, from the sorted differences of the images that can be right."""
-    seen = (len(stays) - np.searchsorted(stays, bias, side="left")) / known.sum()
-    unseen = np.searchsorted(goes, bias, side="left") / (~known).sum()
-    return BiasSweep(bias, seen, unseen)
+    """Accuracies at each bias, from the differences of the images that can be right."""
+    weight = np.ones(len(margin)) if weight is None else weight
+    shares = []
+    for kind in (known, ~known):
+        order = np.argsort(margin[kind & right])
+        moved = np.concatenate([[0.0], np.cumsum(weight[kind & right][order])])
+        below = moved[np.searchsorted(margin[kind & right][order], bias, side="left")]
+        shares.append((moved[-1] - below if kind is known else below) / weight[kind].sum())
+    return BiasSweep(bias, shares[0], shares[1])

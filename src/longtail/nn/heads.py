@@ -200,8 +200,16 @@ class VectorHead(nn.Module, ABC):
 class ClassVectors(VectorHead):
     """The product of the features with a linear projection of each class's vector.
 
-    With `cosine` both are normalised, as in CompCos; without, it is the bilinear compatibility of
-    ESZSL, DeViSE and others. `scale` multiplies the logits.
+    It is the bilinear compatibility x' V a of ESZSL, DeViSE and others. `scale` multiplies it.
+
+    Args:
+        dim: width of the features.
+        classes: their number.
+        width: of the class vectors.
+        unit: whether features and class vectors are normalised before, as in ESZSL.
+        cosine: whether features and projections are normalised, as in CompCos.
+        bias: whether the projection has a bias.
+        scale: a factor of the logits.
 
     >>> head = ClassVectors(4, 3, width=5)
     >>> more = head.add_classes(torch.ones(2, 5))
@@ -216,19 +224,23 @@ class ClassVectors(VectorHead):
         classes: int,
         *,
         width: int,
+        unit: bool = False,
         cosine: bool = False,
         bias: bool = False,
         scale: float = 1.0,
     ) -> None:
-        spec = {"dim": dim, "classes": classes, "width": width, "cosine": cosine, "bias": bias}
-        super().__init__({"name": "class_vectors", **spec, "scale": scale})
+        spec = {"dim": dim, "classes": classes, "width": width, "unit": unit, "cosine": cosine}
+        super().__init__({"name": "class_vectors", **spec, "bias": bias, "scale": scale})
         self.project = nn.Linear(width, dim, bias=bias)
-        self.cosine, self.scale = cosine, scale
+        self.unit, self.cosine, self.scale = unit, cosine, scale
 
     def forward(self, features: Tensor) -> Tensor:
         """Logits (N, classes)."""
         with torch.autocast(features.device.type, enabled=False):  # rounding is scaled too
-            rows, features = self.project(self.vectors), features.to(self.vectors.dtype)
+            vectors, features = self.vectors, features.to(self.vectors.dtype)
+            if self.unit:
+                vectors, features = F.normalize(vectors, dim=1), F.normalize(features, dim=1)
+            rows = self.project(vectors)
             if self.cosine:
                 rows, features = F.normalize(rows, dim=1), F.normalize(features, dim=1)
             return self.scale * F.linear(features, rows)
@@ -237,8 +249,8 @@ class ClassVectors(VectorHead):
 class Comparator(VectorHead):
     """A network of two layers that compares features with each class's vector (CE-GZSL).
 
-    The logit of class c is F([h, a_c]) = w2 . LeakyReLU(W1 [h, a_c] + b1) + b2, times `scale`. W1
-    is split into a part for h and one for a_c: all classes together cost little more than one.
+    The logit of class c is F([h, a_c]) = w2 . LeakyReLU(W1 [h, a_c] + b1), times `scale`. W1 is
+    split into a part for h and one for a_c: all classes together cost little more than one.
 
     >>> Comparator(4, 3, width=5, hidden=8)(torch.randn(2, 4)).shape
     torch.Size([2, 3])
@@ -251,17 +263,14 @@ class Comparator(VectorHead):
         super().__init__({"name": "comparator", **spec})
         self.features = nn.Linear(dim, hidden)
         self.project = nn.Linear(width, hidden, bias=False)
-        self.output = nn.Linear(hidden, 1)
+        self.output = nn.Linear(hidden, 1, bias=False)  # a softmax ignores a bias
         self.scale = scale
 
-    def forward(self, features: Tensor) -> Tensor:
-        """Logits (N, classes)."""
-        return self.scale * self.compare(features, self.vectors)
-
-    def compare(self, features: Tensor, vectors: Tensor) -> Tensor:
-        """Scores (N, classes) of features (N, dim) with any class vectors, without `scale`."""
+    def forward(self, features: Tensor, vectors: Tensor | None = None) -> Tensor:
+        """Logits (N, classes); of the classes of other `vectors` (M, width), if given."""
+        vectors = self.vectors if vectors is None else vectors
         both = self.features(features)[:, None] + self.project(vectors)[None]
-        return self.output(F.leaky_relu(both, 0.2)).squeeze(2)  # type: ignore[no-any-return]
+        return self.scale * self.output(F.leaky_relu(both, 0.2)).squeeze(2)  # type: ignore[no-any-return]
 
 
 Head = Linear | Cosine | CosineExperts | TokenHeads | ClassVectors | Comparator

@@ -17,6 +17,8 @@ RECIPES: Mapping[str, str] = {
     "deit_lt": "longtail.recipes.deit_lt:deit_lt",
     "ldam": "longtail.recipes.ldam:ldam",
     "deit": "longtail.recipes.deit_lt:deit",
+    "ce_gzsl": "longtail.recipes.ce_gzsl:ce_gzsl",
+    "eszsl": "longtail.recipes.eszsl:eszsl",
     "vit": "longtail.recipes.vit:vit",
     "vit_crt": "longtail.recipes.vit:vit_crt",
     "cge": "longtail.recipes.cge:cge",

@@ -16,7 +16,8 @@ from longtail.data.samplers import (
     SquareRoot,
 )
 from longtail.engine.run import Run
-from longtail.losses import LogitAdjusted
+from longtail.errors import LongtailError
+from longtail.losses import CrossEntropy, LogitAdjusted
 from longtail.methods.classify import Classify
 from longtail.nn import Neck
 from longtail.recipes.batchformer import Mode, Scope, batchformer_neck, lr_scales
@@ -144,7 +145,7 @@ def train_classifier(
     head = default_head(network, backbone, classes)
     # After the head, so that one seed gives one network with and without it.
     before_head = neck(backbone.dim)
-    loss = LogitAdjusted(data.counts, tau=tau, smoothing=smoothing)
+    loss = _loss(data, tau=tau, smoothing=smoothing)
     samplers: dict[Sampling, Sampler] = {
         "instance": Instance(),
         "class_balanced": ClassBalanced(),
@@ -170,3 +171,16 @@ def train_classifier(
         mix=mixing(classes, mixup=mixup, cutmix=0.0),
         **training,
     )
+
+
+def _loss(data: Dataset, *, tau: float, smoothing: float) -> CrossEntropy:
+    """Cross entropy of logits + `tau` * log prior, which classes without training images lack."""
+    unseen = int((data.counts == 0).sum())
+    if unseen and tau:
+        raise LongtailError(
+            f"balanced_softmax needs training images of every class, and {data.name} has none of"
+            f" {unseen:,} classes: use cross_entropy, or a recipe for unseen classes such as eszsl"
+        )
+    if unseen:  # a softmax of the seen classes: the logits of all others only fall
+        return CrossEntropy(smoothing=smoothing)
+    return LogitAdjusted(data.counts, tau=tau, smoothing=smoothing)

@@ -193,6 +193,17 @@ class Adjustment(TypedDict):
     test: Summary | None
 
 
+class OperatingPoint(TypedDict):
+    """What is added to the logits of classes without training images, and who chose it."""
+
+    bias: float
+    chosen_on: str  # "validation" | "recipe" | "nothing"
+    harmonic_mean: float | None  # of seen and unseen accuracy on validation, at this bias
+    # The summaries without what validation chose
+    val: NotRequired[Summary | None]
+    test: NotRequired[Summary | None]
+
+
 class Evaluation(TypedDict):
     """A finished run's numbers on validation and test images, and how its scores are shown."""
 
@@ -232,6 +243,8 @@ class Row(TypedDict):
     unused: NotRequired[list[str]]
     # Of the runs whose weights it began with, where they are known
     minutes_before: NotRequired[float]
+    # Of data with classes without training images
+    operating_point: NotRequired[OperatingPoint]
     adjustment: NotRequired[Adjustment]  # only of runs with an adjustment
     folder: NotRequired[str]  # where it was read from; not in the file
 

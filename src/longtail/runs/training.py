@@ -53,7 +53,14 @@ from longtail.runs.identity import (
 )
 from longtail.runs.inference import predict_split
 from longtail.runs.model import check_rebuilt, deployed, write_model
-from longtail.scoring.scorer import check_scorer, headline_of, scorer_for, summarise_splits
+from longtail.runs.operating_point import bias_of, choose_bias, shift_predictions, with_bias
+from longtail.scoring.scorer import (
+    check_scorer,
+    headline_of,
+    scorer_for,
+    summarise_splits,
+    task_scorer,
+)
 
 
 @dataclass(frozen=True)
@@ -396,6 +403,23 @@ def _evaluate_and_save(
             "val": before["val"],
             "test": before["test"],
         }
+    point = choose_bias(task_scorer(dataset), network, once)
+    if point is not None and point["chosen_on"] == "validation":
+        before = summarise_splits(
+            predictions,
+            scorer,
+            groups=dataset.groups,
+            counts=counts,
+            confidence=confidence_of(network),
+            detail=False,
+        )
+        point |= {"val": before["val"], "test": before["test"]}
+        seen = counts > 0
+        further = point["bias"] - bias_of(network, seen)
+        network = with_bias(network, seen, point["bias"])
+        same = once is predictions
+        predictions = shift_predictions(predictions, seen, further)
+        once = predictions if same else shift_predictions(once, seen, further)
     thresholds, confidence = calibrated(once, groups=dataset.groups), confidence_of(network)
     summaries = summarise_splits(
         predictions,
@@ -454,6 +478,8 @@ def _evaluate_and_save(
         row["minutes_before"] = round(earlier, 3)
     if run.unused:
         row["unused"] = sorted(run.unused)
+    if point is not None:
+        row["operating_point"] = point
     if adjustment_record:
         row["adjustment"] = adjustment_record
     if first:

@@ -9,15 +9,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.metrics.bias_sweep import LARGE, bias_sweep, binned_sweep, predictions_at
+from longtail.metrics.bias_sweep import LARGE, BiasSweep, bias_sweep, binned_sweep, predictions_at
 from longtail.records.predictions import SplitPredictions
 from longtail.records.scores import Label, label
+from longtail.scoring.zero_shot import SeenUnseenScorer
 
 Candidates = Literal["closed", "open"]
 
 
 @dataclass(frozen=True)
-class CompositionalScorer:
+class CompositionalScorer(SeenUnseenScorer):
     """The area under the curve of seen over unseen accuracy, its best points, and the accuracy of
     attributes and objects.
 
@@ -61,7 +62,7 @@ class CompositionalScorer:
         """Scores by name; those of the sweep are None without seen or without unseen images."""
         logits, target = predictions.logits["logits"], predictions.target
         candidates = self.candidates_of(target)
-        exact = bias_sweep(logits, target, self.seen, candidates=candidates)
+        exact = self.sweep(predictions)
         binned = binned_sweep(logits, target, self.seen, candidates=candidates)
         scores: dict[str, float | None] = dict.fromkeys(self.labels)
         if exact is not None and binned is not None:
@@ -80,6 +81,11 @@ class CompositionalScorer:
                     f"object{suffix}": _accuracy(self.object, predicted, target),
                 }
         return scores
+
+    def sweep(self, predictions: SplitPredictions, /) -> BiasSweep | None:
+        """Accuracies over images at all biases on unseen pairs."""
+        logits, target = predictions.logits["logits"], predictions.target
+        return bias_sweep(logits, target, self.seen, candidates=self.candidates_of(target))
 
     def candidates_of(self, target: NDArray[np.int64]) -> NDArray[np.bool_]:
         """(C,), which pairs can be predicted for a split with these targets."""

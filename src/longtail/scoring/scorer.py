@@ -22,6 +22,7 @@ from longtail.records.scores import Headline, Label
 from longtail.scoring.compositional import CompositionalScorer
 from longtail.scoring.domains import DomainScorer
 from longtail.scoring.long_tail import LongTailScorer, detailed, summarise
+from longtail.scoring.zero_shot import ZeroShotScorer
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ def task_scorer(data: Dataset) -> Scorer | None:
         )
     if data.test_domain is not None:
         return DomainScorer(data.categories["domain"])
+    if "vector" in data.class_attributes and bool((data.counts == 0).any()):
+        return ZeroShotScorer((data.counts > 0).numpy())
     return None
 
 

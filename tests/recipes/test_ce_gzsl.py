@@ -1,0 +1,131 @@
+"""CE-GZSL is trained in two stages, resumes to the bit and recognises unseen classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import zero_shot_files
+
+from longtail.data.open import open_data
+from longtail.engine.run import Run
+from longtail.errors import LongtailError
+from longtail.nn import Embedded, build
+from longtail.recipes.ce_gzsl import _unscaled, ce_gzsl
+from longtail.runs import train
+from longtail.testing import check_recipe
+
+SMALL: dict[str, Any] = {
+    "hidden": 16,
+    "embedding": 8,
+    "generator": 16,
+    "critic": 16,
+    "comparator": 8,
+    "noise": 4,
+    "critic_steps": 2,
+    "synthetic": 10,
+    "init_std": None,
+}
+QUICK = {**SMALL, "epochs": 1, "classifier_epochs": 2, "batch": 16}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return zero_shot_files.write(tmp_path_factory.mktemp("mat"))
+
+
+@pytest.mark.parametrize("batchformer", ["off", "on"])
+def test_it_keeps_the_contract_of_recipes(folder: Path, batchformer: str) -> None:
+    check_recipe(ce_gzsl, open_data(folder), **QUICK, batchformer=batchformer)
+
+
+def test_it_recognises_unseen_classes_at_the_bias_of_validation(
+    folder: Path, tmp_path: Path
+) -> None:
+    keywords = {
+        **SMALL,
+        "hidden": 32,
+        "generator": 32,
+        "critic": 32,
+        "epochs": 40,
+        "classifier_epochs": 10,
+        "batch": 16,
+        "lr": 2e-3,
+        "share": 1.0,
+        "vector_norm": 3.0,
+        "classifier_lr": 1e-2,
+    }
+    row = train("ce_gzsl", folder, tmp_path / "holdout", threads=1, **keywords).row
+    assert row is not None
+    assert row["val"] is not None
+    point = row["operating_point"]
+    assert point["chosen_on"] == "validation"
+    h = row["val"]["scores"]["h"]
+    assert h is not None
+    assert h == pytest.approx(point["harmonic_mean"], abs=0.01)
+    assert h > 0.4, "6 candidates, 2 of them unseen: chance is a sixth"
+    assert point["val"] is not None
+    before = point["val"]["scores"]["h"]
+    assert before is not None
+    assert before <= h
+    assert row["headline"]["name"] == "h"
+    assert row["selection"] == "last epoch"
+
+
+def test_a_given_bias_is_added_to_unseen_classes(folder: Path, tmp_path: Path) -> None:
+    data = open_data(folder, protocol="paper")
+    plain, shifted = (
+        ce_gzsl(Run(tmp_path / str(bias)), data, **QUICK, bias=bias) for bias in (0.0, 2.0)
+    )
+    image = torch.rand(3, 12)
+    expected = torch.where(data.counts > 0, 0.0, 2.0)
+    with torch.no_grad():
+        difference = shifted.predict(image) - plain.predict(image)
+    assert torch.allclose(difference, expected.expand(3, 8), atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["frozen", "self"])
+def test_controls_of_batchformer_are_trained(folder: Path, tmp_path: Path, mode: Any) -> None:
+    method: Any = ce_gzsl(Run(tmp_path / mode), open_data(folder), **QUICK, batchformer=mode)
+    assert method.neck.batchformer.attention == ("self" if mode == "self" else "batch")
+    assert not any(p.requires_grad for p in method.neck.parameters())
+
+
+def test_an_embedding_of_scaled_features_is_one_of_the_features() -> None:
+    embed = Embedded(build({"name": "vectors", "size": 5}), [7]).double()
+    rows = 3 * torch.rand(9, 5, dtype=torch.float64) + 1
+    low, span = rows.amin(0), rows.amax(0) - rows.amin(0)
+    unscaled = _unscaled(embed, low, span).double()
+    exact = Embedded(build({"name": "vectors", "size": 5}), [7]).double()
+    exact.load_state_dict(unscaled.state_dict())
+    assert torch.allclose(exact(rows), embed((rows - low) / span), atol=1e-5)
+
+
+def test_unusable_data_is_refused_before_training(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(LongtailError, match="is for feature vectors, and digits-lt has images"):
+        train("ce_gzsl", "digits-lt", tmp_path / "a", threads=1)
+    with pytest.raises(LongtailError, match=r"needs training images of every class.*4 classes"):
+        train("balanced_softmax", folder, tmp_path / "b", network="vectors", threads=1)
+    with pytest.raises(LongtailError, match="--adjust validation needs training images of every"):
+        train("eszsl", folder, tmp_path / "c", adjust="validation", threads=1)
+
+
+def test_a_softmax_on_seen_classes_never_recognises_unseen_ones(
+    folder: Path, tmp_path: Path
+) -> None:
+    row = train(
+        "cross_entropy",
+        folder,
+        tmp_path / "run",
+        protocol="paper",
+        network="vectors",
+        epochs=20,
+        batch=16,
+        threads=1,
+    ).row
+    assert row is not None
+    assert row["test"] is not None
+    assert row["test"]["scores"]["unseen"] == 0
+    assert row["test"]["scores"]["seen"] > 0.8  # type: ignore[operator]
