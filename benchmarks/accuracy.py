@@ -11,7 +11,7 @@ finished one is `benchmarks/results/PLAN/ARM-seedN.json`, to be committed. A com
 plan has run is not run again: its result is copied, and says from where. A plan that chooses
 settings has `"judged": "validation"`, and its results keep no numbers of test images. Accuracy does
 not depend on how busy the machine is: `--jobs 2` runs two side by side with one thread each,
-`--threads 2` one that has to end sooner.
+`--threads 2` one that has to end sooner. `--one-process` saves the start of a process per run.
 """
 
 from __future__ import annotations
@@ -132,6 +132,7 @@ def run(
     threads: int = 1,
     only: Sequence[str] = (),
     seeds: Sequence[int] = (),
+    one_process: bool = False,
 ) -> None:
     """Do what is missing of a plan."""
     plan, name = json.loads(path.read_text()), path.stem
@@ -184,7 +185,7 @@ def run(
             print(f"{result} is new", flush=True)
 
     before = [job for job in planned if not job.compared and job.folder in needed]
-    run_jobs([*before, *wanted], at_once=jobs, apart=True, finished=finished)
+    run_jobs([*before, *wanted], at_once=jobs, apart=not one_process, finished=finished)
 
 
 def write(result: Path, text: str) -> None:
@@ -226,6 +227,9 @@ def main() -> None:
         type=lambda text: [int(part) for part in text.split(",")],
         default=[],
         help="only these of the plan's seeds",
+    )
+    parser.add_argument(
+        "--one-process", action="store_true", help="for many short runs: start no processes"
     )
     given = vars(parser.parse_args())
     run(given.pop("plan"), **given)
