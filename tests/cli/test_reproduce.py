@@ -21,6 +21,30 @@ def test_without_a_name_all_are_listed(longtail: Any) -> None:
     assert "next: longtail reproduce" in said.out
 
 
+def test_a_table_shows_what_was_published_and_what_is_finished(
+    longtail: Any, tmp_path: Path
+) -> None:
+    said = longtail("reproduce", "--table", "livt-2", "--out", tmp_path)
+    assert said.code == 0
+    line = next(line for line in said.out.splitlines() if "imagenet-lt-mae" in line)
+    assert "not finished" in line
+    assert "54.5 / -" in line
+    assert "19.4 / -" in line
+    assert "next: longtail reproduce --table livt-2 --run" in said.out
+    done = {"name": "", "kind": "reproduction", "expected": {}, "verdict": "inside", "format": 2}
+    done |= {
+        "measured": {"mean": 0.541},
+        "columns": {"few": {"published": 0.194, "measured": 0.2}},
+    }
+    (tmp_path / "imagenet-lt-mae").mkdir()
+    (tmp_path / "imagenet-lt-mae" / "reproduce.json").write_text(json.dumps(done))
+    said = longtail("reproduce", "--table", "livt-2", "--out", tmp_path)
+    line = next(line for line in said.out.splitlines() if "imagenet-lt-mae" in line)
+    assert "reproduction: inside" in line
+    assert "54.5 / 54.1" in line
+    assert "19.4 / 20.0" in line
+
+
 def test_listing_needs_no_torch() -> None:
     code = """
 import sys
@@ -39,6 +63,9 @@ assert not {"torch", "numpy", "timm"} & set(sys.modules)
         (("cifar100-lt-paco", "--set", "rate=1"), "unknown keyword of paco 'rate'"),
         (("cifar100-lt-paco", "--seeds", "x"), "expected seeds such as 0,1,2"),
         (("cifar100-lt-paco", "--jobs", 0), "--jobs must be at least 1"),
+        (("--table", "livt-44"), "unknown published table 'livt-44'"),
+        (("cifar100-lt-paco", "--run"), "--run needs --table"),
+        (("cifar100-lt-paco", "--table", "livt-4"), "--table takes neither the name of a row"),
     ],
 )
 def test_mistakes_are_named(longtail: Any, words: tuple[Any, ...], message: str) -> None:

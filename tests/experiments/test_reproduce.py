@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,23 @@ from longtail.data.open import open_dataset
 from longtail.data.request import DataRequest
 from longtail.engine.run import Run
 from longtail.errors import LongtailError
-from longtail.experiments.jobs import Job
-from longtail.experiments.reproduce import describe, evaluate, plan, row_of, smoke_of
+from longtail.experiments import reproduce as reproducing
+from longtail.experiments.jobs import Job, Printed
+from longtail.experiments.reproduce import (
+    describe,
+    evaluate,
+    plan,
+    reproduce,
+    reproduce_table,
+    reproduction,
+    row_of,
+    rows_of,
+    smoke_of,
+)
 from longtail.naming import import_function
 from longtail.recipes.published import published
+from longtail.records.predictions import read_predictions
+from longtail.records.row import read_row
 
 FLAGS = {"device": "cpu", "threads": 1, "root": Path("images")}
 
@@ -144,3 +158,72 @@ def test_the_value_of_several_domains_is_their_mean(
 def test_a_row_of_a_folder_needs_it() -> None:
     with pytest.raises(LongtailError, match=r"pacs-erm needs the images of pacs: pass .* --root"):
         plan(row_of("pacs-erm"), Path("out"))
+
+
+def test_a_row_trains_or_finds_the_row_that_it_begins_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = {"network": "fast_cnn", "epochs": 1, "batch": 64}
+    small = replace(
+        published()["cifar10-lt-ldam-drw-sam"], data="digits-lt", imbalance=None, keywords=quick
+    )
+    student = replace(
+        published()["cifar10-lt-deit-lt-ldam"],
+        data="digits-lt",
+        imbalance=None,
+        keywords={**quick, "network": "vit_mini"},
+        begins_with={"teacher": "small"},
+        columns={"few": 0.5, "cls/top1": 0.5, "ece": 0.1},
+        group_sizes=(1, 1, 8),
+        seeds=(0,),
+    )
+    rows = {"small": replace(small, name="small"), "student": replace(student, name="student")}
+    monkeypatch.setattr(reproducing, "published", lambda: rows)
+    with pytest.raises(LongtailError, match="student needs teacher: a run of small"):
+        plan(rows["student"], tmp_path)
+    flags: dict[str, Any] = {"device": "cpu", "threads": 1}
+    result = reproduce("student", out=tmp_path / "student", **flags)
+    teacher = tmp_path / "small" / "seed=0"
+    assert result["keywords"]["teacher"] == str(teacher)
+    assert result["kind"] == "reproduction"
+    assert read_row(teacher)["recipe"] == "ldam"
+    before = (teacher / "row.json").stat().st_mtime_ns
+    assert reproduce("student", out=tmp_path / "student", **flags) == result
+    assert (teacher / "row.json").stat().st_mtime_ns == before
+    assert reproduction("student", out=tmp_path / "student") is not None
+
+    # The columns, one image after the other
+    predictions, _ = read_predictions(tmp_path / "student" / "seed=0" / "predictions" / "test.npz")
+    right = {
+        head: logits.argmax(1) == predictions.target for head, logits in predictions.logits.items()
+    }
+    rare = [right["logits"][predictions.target == label].mean() for label in range(2, 10)]
+    assert result["columns"]["few"]["measured"] == pytest.approx(sum(rare) / 8)
+    assert result["columns"]["cls/top1"]["measured"] == pytest.approx(right["cls"].mean())
+    assert result["columns"]["ece"]["published"] == 0.1
+
+
+def test_a_table_names_its_rows_and_skips_what_it_cannot_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    called: list[str] = []
+    monkeypatch.setattr(reproducing, "reproduce", lambda name, **options: called.append(name))
+    told = Told()
+    reproduce_table("livt-4", progress=told)
+    assert not called
+    assert len(told.warnings) == 2
+    assert "places-lt-livt is skipped, because it needs weights" in told.warnings[0]
+    reproduce_table("livt-4", settings={"weights": "mae.pth"}, progress=told)
+    assert called == ["places-lt-livt", "places-lt-livt-384"]
+    with pytest.raises(LongtailError, match="unknown published table 'livt-44': did you mean"):
+        rows_of("livt-44")
+
+
+class Told(Printed):
+    """Keeps the warnings."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)

@@ -37,7 +37,8 @@ def test_a_sweep_like_a_published_row_has_its_settings() -> None:
     keywords = read(row.recipe).keywords(row.keywords)
     paco = [job for job in arms if job.keywords["teacher_method"] == "paco"]
     assert [job.keywords for job in paco] == [keywords] * 3
-    assert paco[0].flags == {"imbalance": row.imbalance, "protocol": row.protocol}
+    flags = {"imbalance": row.imbalance, "protocol": row.protocol, "geometry": row.geometry}
+    assert paco[0].flags == flags
 
 
 @pytest.mark.parametrize(

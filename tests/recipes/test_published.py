@@ -17,7 +17,15 @@ from longtail.data.names import KNOWN
 from longtail.deprecated import current_keywords
 from longtail.errors import LongtailError
 from longtail.nn.networks import NETWORKS
-from longtail.recipes.published import Published, match, merged, published, smokes, train_images
+from longtail.recipes.published import (
+    Published,
+    match,
+    merged,
+    published,
+    smokes,
+    tables,
+    train_images,
+)
 from longtail.recipes.signatures import read
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -106,8 +114,9 @@ ours = [own for own in PUBLISHED.values() if own.source.startswith("our own: ")]
 def test_a_row_can_be_asked_for(own: Published) -> None:
     recipe = read(own.recipe)
     assert recipe.name == own.recipe, "a row names the recipe as runs do"
-    keywords = recipe.keywords({**own.keywords, **dict.fromkeys(own.needs, "somewhere")})
-    assert not set(own.needs) & set(own.keywords)
+    given = {*own.needs, *own.begins_with}
+    keywords = recipe.keywords({**own.keywords, **dict.fromkeys(given, "somewhere")})
+    assert not given & set(own.keywords)
     assert own.is_folder == (own.data not in KNOWN)
     assert own.is_folder or (own.data, own.imbalance) in IMAGES
     assert own.source
@@ -154,6 +163,37 @@ def test_rows_tell_the_differences_of_their_own_recipe() -> None:
         ("reflection" in said[name]) <= PUBLISHED[name].data.startswith("cifar") for name in PRINTED
     )
     assert "reflection" in said["cifar100-lt-paco"]
+
+
+@pytest.mark.parametrize("own", PUBLISHED.values(), ids=lambda own: own.name)
+def test_columns_and_groups_fit_together(own: Published) -> None:
+    known = {"top1", "balanced", "many", "medium", "few"}
+    assert {name.rpartition("/")[2] for name in own.columns} <= known | {"ece", "mce"}
+    assert all(0 < value < 1 for value in own.columns.values())
+    sizes = own.group_sizes or {"imagenet-lt": (385, 479, 136)}.get(own.data, ())
+    if {"many", "medium", "few"} <= {*own.columns} and sizes:
+        # Groups partition the classes of a balanced test set, so their mean is the accuracy. The
+        # two were published with one decimal, and some for another seed.
+        named = zip(("many", "medium", "few"), sizes, strict=True)
+        mean = sum(own.columns[name] * size for name, size in named) / sum(sizes)
+        assert mean == pytest.approx(own.value, abs=0.012)
+
+
+def test_a_row_begins_with_a_row_on_the_same_data() -> None:
+    begun = [own for own in PUBLISHED.values() if own.begins_with]
+    assert begun
+    for own in begun:
+        for other in own.begins_with.values():
+            before = PUBLISHED[other]
+            assert (before.data, before.imbalance) == (own.data, own.imbalance)
+            assert not before.begins_with
+
+
+def test_tables_have_names_and_rows() -> None:
+    assert tables()["livt-2"] == ("imagenet-lt-livt", "imagenet-lt-mae", "imagenet-lt-livt-384")
+    assert {name for rows in tables().values() for name in rows} == {
+        name for name, own in PUBLISHED.items() if not own.source.startswith("our own")
+    }
 
 
 def test_values_are_those_that_were_printed() -> None:
@@ -218,7 +258,8 @@ def test_smokes_say_what_the_results_say_and_run_what_the_plan_ran() -> None:
 
 def made(own: Published, **changes: Any) -> Any:
     """The row that a run with these settings would have, as far as matching reads it."""
-    keywords = read(own.recipe).keywords({**own.keywords, **dict.fromkeys(own.needs, "somewhere")})
+    given = dict.fromkeys([*own.needs, *own.begins_with], "somewhere")
+    keywords = read(own.recipe).keywords({**own.keywords, **given})
     data = {
         "name": own.data,
         "protocol": own.protocol,

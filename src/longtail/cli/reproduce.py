@@ -10,12 +10,22 @@ from typing import Annotated, Any
 import typer
 
 from longtail.cli import flags, tables
+from longtail.errors import LongtailError
 
 
 def reproduce(
     name: Annotated[
         str | None, typer.Argument(help="A published row; lists all if omitted.")
     ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(
+            help="A published table, such as livt-6: shows its rows and what is finished."
+        ),
+    ] = None,
+    run: Annotated[
+        bool, typer.Option("--run", help="With --table: run its rows, or finish them.")
+    ] = False,
     smoke: Annotated[
         bool,
         typer.Option(
@@ -46,11 +56,16 @@ def reproduce(
     """Train a published row again and check whether the result is in the published range."""
     from longtail.experiments import reproduce as experiment
 
-    if name is None:
+    if run and table is None:
+        raise LongtailError("--run needs --table: to run one row, pass its name instead")
+    if table is not None and (name is not None or dry_run):
+        raise LongtailError("--table takes neither the name of a row nor --dry-run: remove one")
+    if name is None and table is None:
         _print_rows()
         tables.next_step(
             "longtail reproduce digits-lt-balanced-softmax",
             "longtail reproduce cifar100-lt-balanced-softmax-batchformer --smoke",
+            "longtail reproduce --table batchformer-1",
         )
         return
     options: dict[str, Any] = {
@@ -63,6 +78,16 @@ def reproduce(
         "workers": workers,
         "save_every": save_every,
     }
+    if table is not None:
+        if run:
+            experiment.reproduce_table(
+                table, smoke=smoke, out=out, jobs=jobs, progress=tables, **options
+            )
+        _print_table(table, smoke=smoke, out=out)
+        if not run:
+            tables.next_step(f"longtail reproduce --table {table} --run")
+        return
+    assert name is not None
     if dry_run:
         experiment.dry_run(name, smoke=smoke, **options)
         tables.say("Dry run of one seed: nothing was written.")
@@ -79,6 +104,7 @@ def reproduce(
 
 def _print_rows() -> None:
     from longtail.recipes.published import listed
+    from longtail.recipes.published import tables as names
 
     tables.say("Accuracy on test images in percent, with the range expected of a reproduction.\n")
     for source, rows in listed().items():
@@ -88,6 +114,43 @@ def _print_rows() -> None:
         " files that a row needs with --set, and images with --root. --smoke trains the same recipe"
         " on long-tailed digits in minutes."
     )
+    tables.say(f"\nTables, for --table: {', '.join(names())}.")
+
+
+def _print_table(table: str, *, smoke: bool, out: Path | None) -> None:
+    """Print the rows of a published table: what was published, what we measured, what it costs."""
+    from longtail.experiments.reproduce import reproduction, row_of, rows_of
+
+    rows = [row_of(name) for name in rows_of(table)]
+    further = list(dict.fromkeys(column for row in rows for column in row.columns))
+    lines = []
+    for row in rows:
+        folder = None if out is None else out / row.name
+        done = reproduction(row.name, smoke=smoke, out=folder)
+        mean = None if done is None else done["measured"]["mean"]
+        cells = [f"{100 * row.value:.1f} / {_percent(mean)}"]
+        for column in further:
+            published = row.columns.get(column)
+            measured = {} if done is None else done.get("columns", {}).get(column, {})
+            cells.append(
+                ""
+                if published is None
+                else f"{100 * published:.1f} / {_percent(measured.get('measured'))}"
+            )
+        band = f"{100 * row.low:.1f} to {100 * row.high:.1f}"
+        needs = [f"needs {name}" for name in row.needs]
+        needs += [f"begins with {other}" for other in row.begins_with.values()]
+        state = "not finished" if done is None else f"{done['kind']}: {done['verdict']}"
+        lines.append(
+            [row.name, state, *cells, band, "; ".join([*needs, row.cost] if row.cost else needs)]
+        )
+    metric = rows[0].metric
+    tables.say(f"{table} in percent: published / measured.\n")
+    tables.grid(["row", "state", metric, *further, "band", "needs and cost"], lines, left=2)
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}"
 
 
 def _print_verdict(result: Mapping[str, Any]) -> None:
@@ -102,5 +165,10 @@ def _print_verdict(result: Mapping[str, Any]) -> None:
     tables.say(
         f"{result['metric']} in percent; expected: {expected['source']}; band: {expected['band']}"
     )
+    for column, values in result["columns"].items():
+        tables.say(
+            f"{column}: {_percent(values['measured'])} measured, {_percent(values['published'])}"
+            " published"
+        )
     for remark in result["remarks"]:
         tables.say(f"note: {remark}")

@@ -20,10 +20,12 @@ from longtail.experiments.jobs import (
 )
 from longtail.experiments.spec import Arm, Experiment
 from longtail.experiments.sweeps import check_seeds
-from longtail.naming import meant
-from longtail.recipes.published import Published, Smoke, published, smokes
+from longtail.naming import meant, unknown
+from longtail.recipes.published import Published, Smoke, published, smokes, tables
 from longtail.recipes.signatures import read
-from longtail.records.layout import SearchFolder
+from longtail.records.documents import read_document, write_document
+from longtail.records.kinds import REPRODUCTION
+from longtail.records.layout import RunFolder, SearchFolder
 
 
 def reproduce(
@@ -43,7 +45,8 @@ def reproduce(
         name: A published row, as listed by `longtail reproduce`.
         smoke: Train the same recipe on long-tailed digits instead: minutes on a CPU.
         seeds: By default those of the row.
-        settings: Keywords to change or to add, such as `{"weights": PATH}`.
+        settings: Keywords to change or to add, such as `{"weights": PATH}`. A row that begins
+            with the run of another row trains or finds that first, unless it is given here.
         out: The folder of the runs; by default runs/reproduce/NAME.
         jobs: Number of parallel runs, each a process with one thread unless `threads` is given.
         progress: Receives messages; printed by default.
@@ -52,14 +55,27 @@ def reproduce(
     Returns:
         The content of reproduce.json: the verdict with the measured and expected values.
     """
-    from longtail.records.documents import write_document
-
     row, small = row_of(name), smoke_of(name) if smoke else None
     folder = folder_of(name, smoke=smoke, out=out)
+    progress = progress or Printed()
+    settings = dict(settings or {})
+    for keyword, other in row.begins_with.items() if small is None else ():
+        if settings.get(keyword) is None:
+            progress.say(f"{name} begins with a run of {other}, which is {keyword}")
+            first = reproduce(
+                other,
+                seeds=row_of(other).seeds[:1],
+                out=None if out is None else Path(out).parent / other,
+                jobs=jobs,
+                progress=progress,
+                **flags,
+            )
+            if not first["runs"]:
+                raise LongtailError(f"{name} begins with {other}, which diverged: see its folder")
+            settings[keyword] = first["runs"][0]
     planned = plan(
         row, folder, small, seeds=seeds, settings=settings, flags=check_flags(flags, jobs)
     )
-    progress = progress or Printed()
     progress.say(f"{name}: {describe(row, planned[0], small)[0]}")
     diverged = run_jobs(planned, at_once=jobs, progress=progress)
     result = evaluate(row, small, planned, diverged=diverged)
@@ -68,6 +84,45 @@ def reproduce(
         write_document(path, result)
         progress.say(f"written: {path}")
     return result
+
+
+def reproduce_table(table: str, *, out: str | Path | None = None, **options: Any) -> None:
+    """Reproduce the rows of a published table one after the other; finished runs are kept.
+
+    A row that needs something only the user has is skipped, with the reason.
+
+    Args:
+        table: Such as "livt-6"; `longtail reproduce` lists all.
+        out: The folder of the rows; by default runs/reproduce.
+        options: As of `reproduce`, for every row.
+    """
+    progress = options.get("progress") or Printed()
+    for name in rows_of(table):
+        row = row_of(name)
+        given, needs = (
+            current_keywords(row.recipe, options.get("settings") or {}),
+            row.needs.items(),
+        )
+        needed = [f"{keyword} ({text})" for keyword, text in needs if keyword not in given]
+        if needed and not options.get("smoke"):
+            progress.warn(f"{name} is skipped, because it needs {' and '.join(needed)}")
+            continue
+        reproduce(name, out=None if out is None else Path(out) / name, **options)
+
+
+def rows_of(table: str) -> tuple[str, ...]:
+    """The names of the rows of a published table."""
+    if table not in tables():
+        raise unknown("published table", table, tables())
+    return tables()[table]
+
+
+def reproduction(
+    name: str, *, smoke: bool = False, out: str | Path | None = None
+) -> dict[str, Any] | None:
+    """What `reproduce` wrote about a row in the folder `out`, or None if it has not finished."""
+    path = SearchFolder(folder_of(name, smoke=smoke, out=out)).reproduction
+    return read_document(path, REPRODUCTION) if path.exists() else None
 
 
 def dry_run(
@@ -85,6 +140,53 @@ def dry_run(
     folder = folder_of(name, smoke=smoke)
     planned = plan(row, folder, small, seeds=seeds, settings=settings, flags=flags)
     train(**planned[0].call(), dry_run=True)
+
+
+def _columns(row: Published, runs: Sequence[Path]) -> dict[str, dict[str, float | None]]:
+    """The published and the measured value of every further column, over the runs that have it."""
+    measured = [measured_columns(row, run) for run in runs] if row.columns else []
+    columns: dict[str, dict[str, float | None]] = {}
+    for name, value in row.columns.items():
+        values = [of[name] for of in measured if of[name] is not None]
+        columns[name] = {
+            "published": value,
+            "measured": statistics.fmean(values) if values else None,  # type: ignore[arg-type]
+        }
+    return columns
+
+
+def measured_columns(row: Published, run: Path) -> dict[str, float | None]:
+    """The scores of a finished run that a published row has columns for, with its paper's groups.
+
+    Groups of other sizes than the data's are cut by rank, from the classes with most training
+    images to those with fewest.
+    """
+    from longtail.data.splits import rank_groups
+    from longtail.metrics.accuracy import by_group, recall
+    from longtail.records.predictions import read_predictions
+    from longtail.records.row import read_row
+
+    finished = read_row(run)
+    summary = finished["test"]
+    if summary is None:
+        return dict.fromkeys(row.columns)
+    scores: dict[str, float | None] = {
+        **summary["scores"],
+        "ece": summary["ece"],
+        "mce": summary["mce"],
+    }
+    for head, values in summary.get("heads", {}).items():
+        scores |= {f"{head}/{name}": value for name, value in values["scores"].items()}
+    if row.group_sizes:
+        predictions, _ = read_predictions(RunFolder(run).predictions("test"))
+        counts = finished["data"]["counts_before"]
+        many, medium, few = row.group_sizes
+        groups = rank_groups(counts, (many, medium, few))
+        for head, logits in predictions.logits.items():
+            means = by_group(recall(logits, predictions.target, len(counts)), groups)
+            prefix = "" if head == "logits" else f"{head}/"
+            scores |= {f"{prefix}{name}": value for name, value in means.items()}
+    return {name: scores.get(name) for name in row.columns}
 
 
 def row_of(name: str) -> Published:
@@ -134,10 +236,12 @@ def plan(
     recipe, changed = read(row.recipe), current_keywords(row.recipe, settings or {})
     for name in changed:
         recipe.parameter(name)  # raises for an unknown keyword
-    missing = [name for name in row.needs if changed.get(name) is None and smoke is None]
+    given = {name for name, value in changed.items() if value is not None}
+    missing = [name for name in (*row.needs, *row.begins_with) if name not in given and not smoke]
     if missing:
         raise LongtailError(
-            f"{row.name} needs {missing[0]}: {row.needs[missing[0]]}. "
+            f"{row.name} needs {missing[0]}: "
+            f"{row.needs.get(missing[0]) or f'a run of {row.begins_with[missing[0]]}'}. "
             f"Pass --set {missing[0]}=PATH, or try --smoke"
         )
     others = dict(flags or {})
@@ -189,7 +293,7 @@ def describe(row: Published, job: Job, smoke: Smoke | None) -> tuple[str, list[s
         if changed:
             remarks.append(f"The settings are not those of the band: {'; '.join(changed)}.")
         return "smoke", remarks
-    needed = {name: job.keywords[name] for name in row.needs}
+    needed = {name: job.keywords[name] for name in (*row.needs, *row.begins_with)}
     expected = recipe.keywords({**row.keywords, **needed})
     changed = _changed(expected, job)
     fewer = [
@@ -255,6 +359,7 @@ def evaluate(
             "deviation": statistics.stdev(values.values()) if len(values) > 1 else None,
             "seeds": values,
         },
+        "columns": {} if smoke is not None else _columns(row, [job.folder for job in finished]),
         "verdict": "diverged" if mean is None or diverged else row.verdict(mean, smoke),
         "remarks": remarks,
         "runs": [str(job.folder) for job in finished],

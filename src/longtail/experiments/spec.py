@@ -143,7 +143,7 @@ def _published(name: str, *, where: str) -> Published:
 
 def _flags(row: Published) -> dict[str, Any]:
     """The flags of a published row that are not the defaults."""
-    defaults = {"imbalance": None, "protocol": "holdout", "tta": "none"}
+    defaults = {"imbalance": None, "protocol": "holdout", "tta": "none", "geometry": None}
     return {name: value for name, value in row.flags().items() if value != defaults[name]}
 
 

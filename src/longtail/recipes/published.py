@@ -5,6 +5,7 @@ The rows are in the files of `data/published`. Values are fractions here, as in 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -62,11 +63,30 @@ class Published:
     test_domains: tuple[str, ...] = ()  # a run leaves out each; the value is their mean
     tta: Literal["none", "flip"] = "none"
     metric: str = "top1"  # one of the scores of a run
+    columns: Mapping[str, float] = field(default_factory=dict)
+    """The other published numbers, as fractions: scores of a run, ece and mce, or "HEAD/SCORE"."""
+    group_sizes: tuple[int, ...] = ()
+    """How many classes the paper counts as many, medium and few; as the data has them if empty."""
+    tables: tuple[str, ...] = ()  # further tables with this row, such as "livt-6"
+    begins_with: Mapping[str, str] = field(default_factory=dict)
+    """The published row whose run is given to a keyword, such as {"teacher": ROW}."""
     seeds: tuple[int, ...] = (0, 1, 2)
     cost: str = ""  # as its authors state it
     needs: Mapping[str, str] = field(default_factory=dict)  # keywords that only the user can give
     differs: tuple[str, ...] = ()  # from what was published
     smoke: str | None = None
+
+    @property
+    def in_tables(self) -> tuple[str, ...]:
+        """The tables with this row: those of its source, then the others.
+
+        >>> published()["cifar100-lt-paco"].in_tables
+        ('batchformer-1',)
+        """
+        paper = re.search(r"\(([\w-]+)\), ", self.source)
+        found = re.findall(r"(appendix )?table ([\w.]+)", self.source) if paper else []
+        named = [f"{paper[1]}-{'a' * bool(a)}{number}".lower() for a, number in found if paper]
+        return (*named, *self.tables)
 
     def flags(self) -> dict[str, Any]:
         """The flags of the data and of the evaluation."""
@@ -111,6 +131,16 @@ def listed() -> dict[str, dict[str, str]]:
         source = "our own results" if row.source.startswith("our own") else row.source
         sources.setdefault(source, {})[name] = "; ".join(words)
     return sources
+
+
+@cache
+def tables() -> dict[str, tuple[str, ...]]:
+    """The names of the rows of each published table, by table: "batchformer-1", "livt-a3"."""
+    found: dict[str, list[str]] = {}
+    for name, row in published().items():
+        for table in row.in_tables:
+            found.setdefault(table, []).append(name)
+    return {table: tuple(found[table]) for table in sorted(found)}
 
 
 @cache
@@ -170,6 +200,8 @@ def _measured(
         key: value for group in (*groups, entry.get("keywords", {})) for key, value in group.items()
     }
     percent = {key: round(entry[key] / 100, 6) for key in ("value", "low", "high")}
+    if "columns" in entry:
+        entry["columns"] = {key: round(value / 100, 6) for key, value in entry["columns"].items()}
     return {**entry, **percent, "keywords": keywords}
 
 
@@ -215,12 +247,13 @@ def _comparable(known: Published, row: Row) -> bool:
     )
     if not same:
         return False
-    expected = read(known.recipe).keywords({**known.keywords, **dict.fromkeys(known.needs)})
+    given_to = {*known.needs, *known.begins_with}
+    expected = read(known.recipe).keywords({**known.keywords, **dict.fromkeys(given_to)})
     given = run_keywords(row["recipe"], row["keywords"])
     if given.keys() - expected.keys():
         return False
     used = {**expected, **given}  # a keyword that is newer than the run had its default
     return all(
-        used[name] is not None if name in known.needs else used[name] == value
+        used[name] is not None if name in given_to else used[name] == value
         for name, value in expected.items()
     )

@@ -84,6 +84,11 @@ TEACHER = Kind(
 SEARCH = Kind(
     "record of a search", {"recipe": str, "data": str, "metric": str}, repair="choose another --out"
 )
+REPRODUCTION = Kind(
+    "record of a reproduction",
+    {"name": str, "kind": str, "expected": dict, "measured": dict, "verdict": str},
+    repair="delete it and run `longtail reproduce` again",
+)
 
 
 def read_recipe(folder: Path) -> Document:
