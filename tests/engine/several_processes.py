@@ -21,6 +21,7 @@ from longtail.data.views import CropFlip, TwoViews
 from longtail.engine.averaging import EMA, LossValley
 from longtail.engine.distributed import started
 from longtail.engine.machine import Machine
+from longtail.engine.muon import muon
 from longtail.engine.optim import sgd
 from longtail.engine.predicting import predictor
 from longtail.engine.run import Run
@@ -142,6 +143,7 @@ def main(kind: str, out: Path) -> None:
         )
         judge = Accuracy(EvalLoader(data.val, size=8, batch=16), classes=10, groups=data.groups)
         optimizer = sam(sgd(lr=0.1), rho=0.05) if kind == "sam" else sgd(lr=0.1)
+        optimizer = muon(lr=0.01) if kind == "muon" else optimizer
         stage = Stage(
             name="s",
             method=method,

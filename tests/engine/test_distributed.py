@@ -49,7 +49,7 @@ def lines(out: Path) -> list[dict[str, Any]]:
 
 
 # sam with two batches a step; moco with queues, keys and a BatchFormer of all processes
-@pytest.mark.parametrize("kind", ["sgd", "sam", "moco_v2", "moco_v3"])
+@pytest.mark.parametrize("kind", ["sgd", "muon", "sam", "moco_v2", "moco_v3"])
 def test_two_processes_of_32_rows_train_as_one_of_64(tmp_path: Path, kind: str) -> None:
     (alone,) = launch(kind, tmp_path / "one", processes=1)
     first, second = launch(kind, tmp_path / "two", processes=2)

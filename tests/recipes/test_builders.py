@@ -21,10 +21,12 @@ from longtail.engine.run import Run
 from longtail.errors import LongtailError
 from longtail.nn import pretrained
 from longtail.recipes.builders import (
+    adamw_or_muon,
     build_backbone,
     default_optimizer,
     mixing,
     select_weights,
+    sgd_or_muon,
     training_view,
     validation,
 )
@@ -173,3 +175,19 @@ def test_small_images_are_shifted_before_randaugment_and_large_ones_are_not() ->
     assert training_view("randaugment", 32, flip=True, crop="auto") == RandAugment(32, pad=4)
     assert training_view("randaugment", 64, flip=True, crop="auto") == RandAugment(64)
     assert training_view("randaugment", 32, flip=True) == RandAugment(32)
+
+
+def test_muon_has_rates_of_its_own_for_matrices_and_for_the_rest() -> None:
+    network = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4))
+    for build in (
+        adamw_or_muon("muon", lr=1e-3, weight_decay=0.05, betas=(0.9, 0.9)),
+        sgd_or_muon("muon", lr=0.1, weight_decay=5e-4),
+        default_optimizer(network, lr=None, weight_decay=None, optimizer="muon"),
+    ):
+        groups = {group["muon"]: group for group in build(network).param_groups}
+        assert groups[True]["lr"] == pytest.approx(0.02)
+        assert groups[True]["weight_decay"] == pytest.approx(0.05)
+        assert groups[False]["lr"] == pytest.approx(1e-3)
+    assert isinstance(sgd_or_muon("default", lr=0.1, weight_decay=0.0)(network), torch.optim.SGD)
+    adam = adamw_or_muon("default", lr=1.0, weight_decay=0.0)(network)
+    assert isinstance(adam, torch.optim.AdamW)

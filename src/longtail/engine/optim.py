@@ -83,7 +83,7 @@ def parameter_groups(
     return list(groups.values())
 
 
-def _with_lr(groups: list[dict[str, Any]], lr: float) -> list[dict[str, Any]]:
+def with_lr(groups: list[dict[str, Any]], lr: float) -> list[dict[str, Any]]:
     """Replace each group's `lr_scale` by its `lr`, so that any training loop or scheduler works."""
     return [{"lr": lr * group.pop("lr_scale"), **group} for group in groups]
 
@@ -125,7 +125,7 @@ def sgd(
     """
 
     def build(method: nn.Module) -> Optimizer:
-        groups = _with_lr(parameter_groups(method, weight_decay, scales=scales), lr)
+        groups = with_lr(parameter_groups(method, weight_decay, scales=scales), lr)
         return torch.optim.SGD(groups, lr, momentum=momentum, nesterov=nesterov)
 
     return build
@@ -155,7 +155,7 @@ def adamw(
         groups = parameter_groups(
             method, weight_decay, scales=scales, layer_decay=layer_decay, undecayed=undecayed
         )
-        return torch.optim.AdamW(_with_lr(groups, lr), lr, betas=betas)
+        return torch.optim.AdamW(with_lr(groups, lr), lr, betas=betas)
 
     return build
 
@@ -222,7 +222,7 @@ def lars(
     """
 
     def build(method: nn.Module) -> Optimizer:
-        groups = _with_lr(parameter_groups(method, weight_decay, scales=scales), lr)
+        groups = with_lr(parameter_groups(method, weight_decay, scales=scales), lr)
         return Lars(groups, lr, momentum=momentum, trust=trust)
 
     return build
@@ -244,7 +244,7 @@ def from_timm(
     def build(method: nn.Module) -> Optimizer:
         from timm.optim import create_optimizer_v2
 
-        groups = _with_lr(parameter_groups(method, weight_decay, layer_decay=layer_decay), lr)
+        groups = with_lr(parameter_groups(method, weight_decay, layer_decay=layer_decay), lr)
         optimizer: Optimizer = create_optimizer_v2(groups, opt=name, lr=lr, **keywords)
         return optimizer
 

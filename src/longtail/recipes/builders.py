@@ -29,6 +29,7 @@ from longtail.data.mixing import MixupCutMix, Smooth
 from longtail.data.samplers import Instance, Sampler
 from longtail.data.views import CropFlip, View
 from longtail.engine.averaging import EMA
+from longtail.engine.muon import muon
 from longtail.engine.optim import Build, adamw, sgd
 from longtail.engine.run import Run
 from longtail.errors import LongtailError
@@ -43,6 +44,7 @@ from longtail.scoring.scorer import headline_of, random_scores, scorer_for
 
 Augment = Literal["weak", "cutout", "autoaugment", "randaugment", "threeaugment"]
 Crop = Literal["auto", "part"]
+OptimizerName = Literal["default", "muon"]
 KeepRule = Literal["last", "best"]
 Weights = str  # "random", "timm", or the path of a run or of a file
 SCALE = 30.0  # of cosine logits, and so of LDAM's margins
@@ -185,25 +187,55 @@ def default_optimizer(
     *,
     lr: float | None,
     weight_decay: float | None,
+    optimizer: OptimizerName = "default",
     scales: Mapping[str, float] | None = None,
 ) -> Build:
-    """AdamW for networks with layer norm (transformers, ConvNeXt), SGD for all others.
+    """AdamW for networks with layer norm (transformers, ConvNeXt), SGD for all others, or Muon.
 
     Pretrained weights have a tenth of the learning rate. `scales` are learning rates of parts, as
     shares of `lr`.
     """
     share = 1.0 if weights == "random" else 0.1
     if any(isinstance(own, nn.LayerNorm) for own in network.modules()):
-        return adamw(
+        return adamw_or_muon(
+            optimizer,
             lr=1e-3 * share if lr is None else lr,
             weight_decay=0.05 if weight_decay is None else weight_decay,
             scales=scales,
         )
-    return sgd(
+    return sgd_or_muon(
+        optimizer,
         lr=0.1 * share if lr is None else lr,
         weight_decay=5e-4 if weight_decay is None else weight_decay,
         scales=scales,
     )
+
+
+def adamw_or_muon(
+    optimizer: OptimizerName, *, lr: float, weight_decay: float, **settings: Any
+) -> Build:
+    """AdamW; or Muon at 20 times `lr` for matrices and filters, and AdamW for the rest."""
+    if optimizer == "default":
+        return adamw(lr=lr, weight_decay=weight_decay, **settings)
+    settings.pop("betas", None)  # Muon's
+    return muon(lr=20 * lr, adamw_lr=lr, weight_decay=weight_decay, **settings)
+
+
+def sgd_or_muon(
+    optimizer: OptimizerName,
+    *,
+    lr: float,
+    weight_decay: float,
+    scales: Mapping[str, float] | None = None,
+    nesterov: bool = True,
+) -> Build:
+    """SGD; or Muon at a fifth of `lr`, and AdamW at a hundredth for the rest.
+
+    Muon's weight decay is a hundred times SGD's: it is not divided by the size of the gradient.
+    """
+    if optimizer == "default":
+        return sgd(lr=lr, weight_decay=weight_decay, nesterov=nesterov, scales=scales)
+    return muon(lr=lr / 5, adamw_lr=lr / 100, weight_decay=100 * weight_decay, scales=scales)
 
 
 def training_view(

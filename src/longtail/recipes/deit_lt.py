@@ -17,7 +17,6 @@ from longtail.data.dataset import Dataset
 from longtail.data.loader import TrainLoader
 from longtail.data.samplers import Instance, RepeatedAugmentation
 from longtail.data.views import TwoViews
-from longtail.engine.optim import adamw
 from longtail.engine.run import Run
 from longtail.engine.seeding import seed_all
 from longtail.errors import LongtailError
@@ -28,6 +27,8 @@ from longtail.recipes.builders import (
     Augment,
     Crop,
     KeepRule,
+    OptimizerName,
+    adamw_or_muon,
     mixing,
     scaled_lr,
     select_weights,
@@ -207,6 +208,7 @@ def distil(
     accumulate: int = 1,
     lr: float = 2e-3,
     weight_decay: float = 0.05,
+    optimizer: OptimizerName = "default",
     warmup: float = 0.05,
     drop_path: float = 0.1,
     repeats: int = 3,
@@ -268,7 +270,8 @@ def distil(
             data=loader,
             epochs=epochs,
             accumulate=accumulate,
-            optimizer=adamw(
+            optimizer=adamw_or_muon(
+                optimizer,
                 lr=scaled_lr(lr, data.train, batch=batch, accumulate=accumulate),
                 weight_decay=weight_decay,
             ),

@@ -45,7 +45,7 @@ KEYWORDS: Mapping[str, str] = {
     # domain generalisation
     "batches": "Shuffled images of all training domains, or equally many of each in every batch.",
     "steps": "Steps of an epoch, after which validation is evaluated; all images unless given.",
-    "optimizer": "Optimizer; by default what suits the network, as the recipe says.",
+    "optimizer": "Optimizer: by default what suits the network; muon is for matrices and filters.",
     "dropout": "Dropout before the head.",
     "freeze_batchnorm": "Whether batch norms keep the statistics of the initial weights.",
     "penalty_weight": "Weight of the penalty between domains.",

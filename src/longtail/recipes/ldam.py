@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from longtail.core import Labelled, Method
 from longtail.data.dataset import Dataset
-from longtail.engine.optim import sgd
 from longtail.engine.run import Run
 from longtail.engine.sam import sam
 from longtail.losses import LDAM, class_balanced_weights
@@ -16,10 +15,12 @@ from longtail.recipes.builders import (
     SCALE,
     Augment,
     Crop,
+    OptimizerName,
     Weights,
     build_backbone,
     fit_stage,
     mixing,
+    sgd_or_muon,
     training_view,
 )
 from longtail.schedules import Cosine, Deferred, Steps
@@ -34,6 +35,7 @@ def ldam(
     epochs: int = 60,
     lr: float = 0.1,
     weight_decay: float = 2e-4,
+    optimizer: OptimizerName = "default",
     warmup: float = 0.025,
     schedule: Literal["steps", "cosine"] = "cosine",
     margin: float = 0.5,
@@ -74,7 +76,7 @@ def ldam(
         LDAM(data.counts, max_margin=margin * SCALE, scale=1.0),
         weights=Deferred(class_balanced_weights(data.counts), defer),
     )
-    plain_sgd = sgd(lr=lr, weight_decay=weight_decay, nesterov=False)
+    inner = sgd_or_muon(optimizer, lr=lr, weight_decay=weight_decay, nesterov=False)
     return fit_stage(
         run,
         data,
@@ -82,7 +84,7 @@ def ldam(
         name="train",
         view=training_view(augment, size, flip=data.mirror, crop=crop),
         epochs=epochs,
-        optimizer=sam(plain_sgd, rho=rho) if rho else plain_sgd,
+        optimizer=sam(inner, rho=rho) if rho else inner,
         schedule=(
             Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup)
             if schedule == "steps"

@@ -8,11 +8,14 @@ from typing import Any
 from longtail.core import Labelled, Method
 from longtail.data.dataset import Dataset
 from longtail.data.views import check_size
-from longtail.engine.optim import adamw
 from longtail.engine.run import Run
 from longtail.nn import build
 from longtail.nn.encoders import Weights, encoder_weights, load_encoder
-from longtail.recipes.builders import scaled_lr
+from longtail.recipes.builders import (
+    OptimizerName,
+    adamw_or_muon,
+    scaled_lr,
+)
 from longtail.recipes.encoders import read_encoder
 from longtail.recipes.finetuning import Loss, finetune
 from longtail.recipes.masked_autoencoder import BETAS, pretrain
@@ -43,6 +46,7 @@ def livt(
     accumulate: int = 1,
     lr: float = 2e-3,
     weight_decay: float = 0.05,
+    optimizer: OptimizerName = "default",
     layer_decay: float = 0.75,
     drop_path: float = 0.1,
     loss: Loss = "bal_bce",
@@ -115,7 +119,8 @@ def livt(
         stage="finetune",
         batch=batch,
         accumulate=accumulate,
-        optimizer=adamw(
+        optimizer=adamw_or_muon(
+            optimizer,
             lr=scaled_lr(lr, data.train, batch=batch, accumulate=accumulate),
             betas=BETAS,
             weight_decay=weight_decay,

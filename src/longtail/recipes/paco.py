@@ -8,7 +8,6 @@ from longtail.core import LabelledViews, Method
 from longtail.data.augmentations import SimClr
 from longtail.data.dataset import Dataset
 from longtail.data.views import TwoViews
-from longtail.engine.optim import sgd
 from longtail.engine.run import Run
 from longtail.engine.sam import sam
 from longtail.errors import LongtailError
@@ -16,10 +15,12 @@ from longtail.losses import ParametricContrastive
 from longtail.methods.paco import PaCo
 from longtail.recipes.batchformer import Mode, batchformer_neck, lr_scales
 from longtail.recipes.builders import (
+    OptimizerName,
     Weights,
     build_backbone,
     default_head,
     fit_stage,
+    sgd_or_muon,
     training_view,
 )
 from longtail.schedules import Cosine, Steps
@@ -36,6 +37,7 @@ def paco(
     accumulate: int = 1,
     lr: float = 0.05,
     weight_decay: float = 5e-4,
+    optimizer: OptimizerName = "default",
     warmup: float = 0.025,
     schedule: Literal["steps", "cosine"] = "steps",
     alpha: float = 0.01,
@@ -95,7 +97,8 @@ def paco(
         training_view("autoaugment", size, flip=data.mirror),
         SimClr(size, blur=blur, flip=data.mirror),
     )
-    plain_sgd = sgd(
+    inner = sgd_or_muon(
+        optimizer,
         lr=lr,
         weight_decay=weight_decay,
         nesterov=False,
@@ -110,7 +113,7 @@ def paco(
         epochs=epochs,
         batch=batch,
         accumulate=accumulate,
-        optimizer=sam(plain_sgd, rho=rho) if rho else plain_sgd,
+        optimizer=sam(inner, rho=rho) if rho else inner,
         schedule=(
             Steps((0.8, 0.9), (0.1, 0.01), warmup=warmup) if schedule == "steps" else Cosine(warmup)
         ),

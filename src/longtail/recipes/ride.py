@@ -9,14 +9,19 @@ from longtail.core import Labelled, Method
 from longtail.data.augmentations import Rotated
 from longtail.data.dataset import Dataset
 from longtail.data.views import View
-from longtail.engine.optim import sgd
 from longtail.engine.run import Run
 from longtail.errors import LongtailError
 from longtail.losses import LDAM, Diversity, class_balanced_weights, expert_temperature
 from longtail.methods.ride import Ride
 from longtail.nn import Classifier, CosineExperts, build, files
 from longtail.recipes.batchformer import Mode, batchformer_neck, lr_scales
-from longtail.recipes.builders import SCALE, fit_stage, training_view
+from longtail.recipes.builders import (
+    SCALE,
+    OptimizerName,
+    fit_stage,
+    sgd_or_muon,
+    training_view,
+)
 from longtail.recipes.teachers import check_classes, read_teacher, record_origin
 from longtail.records.layout import RunFolder
 from longtail.schedules import Cosine, Deferred, Steps
@@ -31,6 +36,7 @@ def ride(
     epochs: int = 40,
     lr: float = 0.1,
     weight_decay: float = 5e-4,
+    optimizer: OptimizerName = "default",
     warmup: float = 0.025,
     schedule: Literal["steps", "cosine"] = "steps",
     defer: float = 0.8,
@@ -109,7 +115,8 @@ def ride(
         name="train",
         view=view,
         epochs=epochs,
-        optimizer=sgd(
+        optimizer=sgd_or_muon(
+            optimizer,
             lr=lr,
             weight_decay=weight_decay,
             scales=lr_scales(neck, batchformer_lr_scale, default=1.0),

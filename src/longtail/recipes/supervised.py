@@ -23,6 +23,7 @@ from longtail.nn import Neck
 from longtail.recipes.batchformer import Mode, Scope, batchformer_neck, lr_scales
 from longtail.recipes.builders import (
     Augment,
+    OptimizerName,
     Weights,
     build_backbone,
     default_head,
@@ -43,7 +44,8 @@ def cross_entropy(run: Run, data: Dataset, **keywords: Any) -> Method[Labelled]:
 
     Networks with layer norm, such as transformers, use AdamW (learning rate 1e-3, weight decay
     0.05), all others SGD with Nesterov momentum (0.1, 5e-4); `lr` and `weight_decay` override
-    that. The learning rate warms up, then falls as a cosine. The weights kept are the moving
+    that; `--optimizer muon` orthogonalises the steps of matrices and filters (Jordan et al. 2024).
+    The learning rate warms up, then falls as a cosine. The weights kept are the moving
     average with decay `ema` at the last epoch; `--ema 0` keeps the raw weights, and `--keep best`
     those of the epoch with the best validation score. `--network timm:NAME --weights timm` starts
     from timm's pretrained weights, and `--weights RUN` from the encoder of a run, such as one of
@@ -125,6 +127,7 @@ def train_classifier(
     epochs: int = 40,
     lr: float | None = None,
     weight_decay: float | None = None,
+    optimizer: OptimizerName = "default",
     warmup: float = 0.15,
     warmup_start: float = 0.0,
     augment: Augment = "cutout",
@@ -165,6 +168,7 @@ def train_classifier(
             weights,
             lr=lr,
             weight_decay=weight_decay,
+            optimizer=optimizer,
             scales=lr_scales(before_head, neck_lr_scale),
         ),
         schedule=Cosine(warmup, start=warmup_start),

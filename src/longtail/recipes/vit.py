@@ -21,7 +21,9 @@ from longtail.recipes.builders import (
     ERASE,
     Crop,
     KeepRule,
+    OptimizerName,
     Weights,
+    adamw_or_muon,
     build_backbone,
     fit_stage,
     mixing,
@@ -49,6 +51,7 @@ def vit(
     accumulate: int = 1,
     lr: float = 2e-3,
     weight_decay: float = 0.05,
+    optimizer: OptimizerName = "default",
     warmup: float = 0.05,
     drop_path: float = 0.1,
     repeats: int = 3,
@@ -81,12 +84,12 @@ def vit(
         run, network, weights, data=data, size=size, patch=patch, pool=pool, drop_path=drop_path
     )
     step = scaled_lr(lr, data.train, batch=batch, accumulate=accumulate)
-    optimizer = partial(adamw, lr=step, weight_decay=weight_decay)
+    build_optimizer = partial(adamw_or_muon, optimizer, lr=step, weight_decay=weight_decay)
     mix = partial(mixing, len(data.classes), mixup=mixup, cutmix=cutmix, until=mix_until)
     settings: dict[str, Any]
     if pool == "token":  # as DeiT: PyTorch's initial weights, and smoothing of unmixed labels too
         settings = {
-            "optimizer": optimizer(),
+            "optimizer": build_optimizer(),
             "schedule": Cosine(warmup, floor=FLOOR),
             "mix": mix(),
             "build_loss": partial(loss_and_head, smoothing=smoothing, std=None),
@@ -94,7 +97,7 @@ def vit(
     else:  # as MAE, whose encoder LiVT begins with
         if weights == "random":
             initialise(backbone)
-        settings = {"optimizer": optimizer(betas=BETAS), "mix": mix(smoothing=smoothing)}
+        settings = {"optimizer": build_optimizer(betas=BETAS), "mix": mix(smoothing=smoothing)}
     return finetune(
         run,
         data,
