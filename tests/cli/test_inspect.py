@@ -241,5 +241,15 @@ def test_advice_counts_in_words() -> None:
         assert words in said
 
 
+def test_a_count_of_leaks_is_a_lower_bound(longtail: Any, make: Make, tmp_path: Path) -> None:
+    folder = make({"train/a": 8, "train/b": 8, "test/a": 4, "test/b": 4})
+    copied = next((folder / "train" / "a").iterdir())
+    next((folder / "test" / "a").iterdir()).write_bytes(copied.read_bytes())
+    said = longtail("inspect", folder).out
+    assert "At least 12.50% of the test set (1 image) is also in training or validation" in said
+    assert "The same object photographed again is not found" in said
+    assert "by that much" not in said
+
+
 def test_its_help_needs_no_torch() -> None:
     assert "inspect" in {command.name for command in main.app.registered_commands}

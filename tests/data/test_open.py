@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from longtail.data.images import reading
 from longtail.data.open import assemble, open_data, open_for_evaluation
@@ -262,3 +263,17 @@ def test_adapting_needs_the_same_classes_on_both_sides(tmp_path: Path) -> None:
     assert len(open_data(tmp_path / "f.npz", test_domain="b").test) == 12
     with pytest.raises(LongtailError, match="classes without training images in b"):
         open_data(tmp_path / "f.npz", **{**flags, "test_domain": "a"})
+
+
+@pytest.mark.parametrize(("joined", "warned"), [("ant|bee", True), ("ant|wasp", False)])
+def test_labels_that_join_labels_are_pointed_out(joined: str, warned: bool, tmp_path: Path) -> None:
+    lines = []
+    for index in range(30):
+        Image.fromarray(np.full((4, 4, 3), 8 * index, dtype=np.uint8)).save(
+            tmp_path / f"{index}.png"
+        )
+        lines.append(f"{index}.png,{('ant', 'bee', joined)[index % 3]}")
+    (tmp_path / "list.csv").write_text("\n".join(lines))
+    warnings = "\n".join(open_data(tmp_path / "list.csv").warnings)
+    assert ("1 labels join others" in warnings) == warned
+    assert (joined in warnings) == warned

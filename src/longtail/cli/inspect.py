@@ -163,8 +163,10 @@ def advice(results: Mapping[str, Any]) -> list[str]:
     if copies and (leaked := copies["leaked"]):
         share = leaked / images["test"]
         lines.append(
-            f"{_images(leaked)} of the test set ({share:.2%}) {'is' if leaked == 1 else 'are'} also"
-            " in training or validation, so the measured accuracy can be too high by that much."
+            f"At least {share:.2%} of the test set ({_images(leaked)})"
+            f" {'is' if leaked == 1 else 'are'} also in training or validation, so the measured"
+            " accuracy is too high. The same object photographed again is not found, and may be"
+            " far more common."
             " Remove the copies from one side; with a public benchmark, report them."
         )
     if copies and copies["surplus"] and not any(copies["across"].values()):
@@ -428,7 +430,9 @@ def _quantiles(files: Mapping[str, Any]) -> list[tuple[str, Mapping[str, float]]
 
 def _show_duplicates(results: Mapping[str, Any]) -> None:
     if not results["groups"]:
-        tables.say("\nduplicates: none found")
+        tables.say(
+            "\nduplicates: none found (the same object photographed again would not be found)"
+        )
     else:
         across = (
             ", ".join(f"{count:,} in {pair}" for pair, count in results["across"].items() if count)

@@ -270,6 +270,23 @@ def _find(request: DataRequest, *, least: int = 2) -> Source:
     return parquet(path) if shards else folder(path, least=least)
 
 
+def joined_labels(classes: Sequence[str]) -> list[str]:
+    """The class names that consist of two or more other class names and a separator.
+
+    >>> joined_labels(["cat", "dog", "cat|dog", "dog+cat", "black|white"])
+    ['cat|dog', 'dog+cat']
+    """
+    known = set(classes)
+    return [
+        name
+        for name in classes
+        if any(
+            separator in name and all(part.strip() in known for part in name.split(separator))
+            for separator in "|;,+&/"
+        )
+    ]
+
+
 def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int = 0) -> Dataset:
     """Build a dataset from a source with digests, holding out the splits that it lacks."""
     _check_attributes(source)
@@ -300,6 +317,12 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
     if val is None:
         val = train.take(np.arange(0))
 
+    if joined := joined_labels(classes):
+        warnings.append(
+            f"{len(joined):,} labels join others that also occur alone, and each is a class of its"
+            f" own here: {several(joined)}. If these images have several labels, give each image"
+            " the one that counts."
+        )
     single = [classes[i] for i in np.flatnonzero(source_counts == 1)]
     if single:
         warnings.append(f"{len(single):,} classes have a single training image: {several(single)}.")
