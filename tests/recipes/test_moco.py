@@ -6,10 +6,18 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from longtail.data.open import open_data
+from longtail.engine.run import Run
 from longtail.nn.encoders import read_weights
+from longtail.recipes.moco import moco_v2, moco_v3
+from longtail.recipes.published import published
+from longtail.recipes.signatures import read
+from longtail.recipes.supervised import balanced_softmax
 from longtail.records.files import read_lines
 from longtail.records.row import read_row
 from longtail.runs import load, train
@@ -148,3 +156,29 @@ def test_the_old_keyword_still_works(vit: Path, tmp_path: Path) -> None:
             **RUN,
         )
     assert read_row(tmp_path / "run")["keywords"]["weights"] == str(vit)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, row in published().items() if row.data == "imagenet"]
+)
+def test_published_rows_are_rehearsed_on_a_tiny_folder(name: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for split, images in (("train", 3), ("test", 1)):
+        for wordnet in ("n01440764", "n01443537"):
+            folder = tmp_path / "imagenet" / split / wordnet
+            folder.mkdir(parents=True)
+            for number in range(images):
+                pixels = rng.integers(0, 255, (40, 50, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{number}.jpg")
+    row = published()[name]
+    data = open_data(tmp_path / "imagenet", protocol="paper", size=224)
+    # The same layers, fewer of them and narrower: the sizes of ResNet-50 take seconds each.
+    small = {"network": "timm:test_resnet", "queue": 512, "hidden": 64}
+    small = {key: value for key, value in small.items() if key in read(row.recipe).parameters}
+    keywords = read(row.recipe).keywords({**row.keywords, **small, "batch": 4})
+    recipes = {"moco_v2": moco_v2, "moco_v3": moco_v3, "balanced_softmax": balanced_softmax}
+    run = Run(tmp_path / "run", dry="rehearse")
+    method: Any = recipes[row.recipe](
+        run, data, **{**keywords, "norm_splits": 2} if row.recipe == "moco_v2" else keywords
+    )
+    assert method.deploy().dim == 2

@@ -83,7 +83,7 @@ def moco_v2(
     keys, and a pairing weighs the product of its streams' weights. As controls, "frozen" and
     "self", and without BatchFormer `--loss-scale 0.25` and 4: the weight of the plain pairing, and
     the number of pairings. As released: `--queue-keys both --projector-norm joint`, and
-    `--projector-layers 3` with BatchFormer only, whose weights were never trained.
+    `--projector-layers 3` with BatchFormer only.
 
     Cost: not measured yet; `--dry-run` estimates it.
     Paper: ResNet-50, 200 epochs of 256 images, learning rate 0.03, temperature 0.2, queue 65,536,
