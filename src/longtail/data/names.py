@@ -19,4 +19,7 @@ KNOWN: dict[str, str] = {
     "inaturalist18": (
         "iNaturalist 2018 from list files and a folder of images (437,513 images, 8,142 classes)"
     ),
+    "mit-states": "MIT-States, pairs of a state and an object (folder of the released layout)",
+    "ut-zappos": "UT-Zappos, pairs of a material and a shoe (folder of the released layout)",
+    "c-gqa": "C-GQA, pairs of a state and an object (folder of the released layout)",
 }

@@ -26,7 +26,14 @@ from longtail.data.readers.folders import folder
 from longtail.data.readers.functions import from_function, is_function
 from longtail.data.readers.lists import image_list, published
 from longtail.data.readers.mat import mat, mat_files
-from longtail.data.readers.pairs import is_pair_list, pair_folder, pair_list, pair_splits
+from longtail.data.readers.pairs import (
+    PAIR_DATA,
+    is_pair_list,
+    named_pairs,
+    pair_folder,
+    pair_list,
+    pair_splits,
+)
 from longtail.data.readers.parquet import parquet, parquet_files
 from longtail.data.readers.shapes import SHAPES_DATA, shapes_lt
 from longtail.data.request import LIST_SUFFIXES, DataRequest, Protocol, data_flags
@@ -231,6 +238,8 @@ def _find(request: DataRequest, *, least: int = 2) -> Source:
         return SHAPES_DATA[name]()
     if name.startswith("cifar") and name in KNOWN:
         return cifar(name, root=root, imbalance=imbalance, profile=profile)
+    if name in PAIR_DATA:
+        return named_pairs(name, root=root)
     if name in KNOWN:
         return published(name, root=root)
     path = expand_user(name)

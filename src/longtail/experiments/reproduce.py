@@ -235,7 +235,8 @@ def plan(
     """
     recipe, changed = read(row.recipe), current_keywords(row.recipe, settings or {})
     for name in changed:
-        recipe.parameter(name)  # raises for an unknown keyword
+        if name not in row.needs:  # which may name a data flag
+            recipe.parameter(name)  # raises for an unknown keyword
     given = {name for name, value in changed.items() if value is not None}
     missing = [name for name in (*row.needs, *row.begins_with) if name not in given and not smoke]
     if missing:
@@ -293,8 +294,8 @@ def describe(row: Published, job: Job, smoke: Smoke | None) -> tuple[str, list[s
         if changed:
             remarks.append(f"The settings are not those of the band: {'; '.join(changed)}.")
         return "smoke", remarks
-    needed = {name: job.keywords[name] for name in (*row.needs, *row.begins_with)}
-    expected = recipe.keywords({**row.keywords, **needed})
+    needed = {name: job.keywords[name] for name in row.needed_keywords}
+    expected = row.all_keywords(needed)
     changed = _changed(expected, job)
     fewer = [
         name

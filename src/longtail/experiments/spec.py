@@ -162,7 +162,7 @@ def upgrade_plan(path: Path, *, root: Path | None = None) -> Experiment:
 
     The runs of an arm go to PLAN/ARM-seedN. A setting "{work}/PLAN/ARM-seedN" is the run of that
     arm, of this plan or of another in the same folder; null removes a setting of the plan. The
-    data "{root}" is the folder of images.
+    "{root}" in the data or in a setting is the folder of images.
     """
     prerequisites, arms = {}, []
     plan = _read_plan(path)
@@ -193,8 +193,12 @@ def _read_plan(path: Path) -> dict[str, Any]:
 def _planned(plan: Mapping[str, Any], name: str, arm: str, *, root: Path | None) -> Arm:
     settings = {**plan["settings"], **plan["arms"][arm]}
     recipe, data = settings.pop("recipe"), str(plan["data"])
-    given = {key: value for key, value in settings.items() if value is not None}
-    if root is not None and data != "{root}":
+    given = {
+        key: value.replace("{root}", str(root)) if isinstance(value, str) else value
+        for key, value in settings.items()
+        if value is not None
+    }
+    if root is not None and "{root}" not in data:
         given["root"] = str(root)
     return Arm(
         recipe=recipe,

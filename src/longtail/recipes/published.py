@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longtail.data.names import KNOWN
+from longtail.data.request import data_flags
 from longtail.deprecated import run_keywords
 from longtail.errors import LongtailError
 from longtail.naming import unknown
@@ -23,6 +24,7 @@ from longtail.records.row import Row, geometry_of, mirrored
 _FOLDER = Path(__file__).parent / "data" / "published"
 _TABLES = ("differs", "settings", "rows", "smokes")
 _SQUARE = ("cifar10-lt", "cifar100-lt", "digits-lt")
+_FOLDERS = ("imagenet-lt", "places-lt", "inaturalist18", "mit-states", "ut-zappos", "c-gqa")
 _POINTS = 1.0  # around the value of a row whose source gives no deviation
 _SMOKE_POINTS = 11.0  # around the value of a smoke
 
@@ -72,7 +74,8 @@ class Published:
     """The published row whose run is given to a keyword, such as {"teacher": ROW}."""
     seeds: tuple[int, ...] = (0, 1, 2)
     cost: str = ""  # as its authors state it
-    needs: Mapping[str, str] = field(default_factory=dict)  # keywords that only the user can give
+    needs: Mapping[str, str] = field(default_factory=dict)
+    """Keywords and data flags that only the user can give."""
     differs: tuple[str, ...] = ()  # from what was published
     smoke: str | None = None
 
@@ -99,6 +102,20 @@ class Published:
         """Whether the data is a folder of the user, which `--root` names."""
         return self.data not in KNOWN
 
+    @property
+    def needed_keywords(self) -> list[str]:
+        """The keywords of the recipe that only the user can give, or that name another run."""
+        return [name for name in (*self.needs, *self.begins_with) if name not in data_flags()]
+
+    @property
+    def is_pretrained(self) -> bool:
+        """Whether its network starts from weights that other data trained."""
+        return "weights" in self.needs or self.keywords.get("weights") == "timm"
+
+    def all_keywords(self, needed: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of all keywords of its recipe, with these of the user."""
+        return read(self.recipe).keywords({**self.keywords, **needed})
+
     def verdict(
         self, measured: float, smoke: Smoke | None = None
     ) -> Literal["inside", "below", "above"]:
@@ -123,8 +140,7 @@ def listed() -> dict[str, dict[str, str]]:
     """Every row with its value, band, needs and cost as text, by source and name."""
     sources: dict[str, dict[str, str]] = {}
     for name, row in published().items():
-        without = row.is_folder or row.data in ("imagenet-lt", "places-lt", "inaturalist18")
-        images = ["images"] if without else []
+        images = ["images"] if row.is_folder or row.data in _FOLDERS else []
         needs = " and ".join([*row.needs, *images])
         words = [f"{100 * row.value:.1f} ({100 * row.low:.1f} to {100 * row.high:.1f})"]
         words += [f"needs {needs}"] * bool(needs) + [row.cost] * bool(row.cost)
@@ -243,17 +259,16 @@ def _comparable(known: Published, row: Row) -> bool:
         and row["split_seed"] == 0
         and geometry_of(row)[0] in _geometries(known)
         and sum(data["counts_before"]) == train_images()[known.data, known.imbalance]
-        and (row["pretraining"] is not None) == ("weights" in known.needs)
+        and (row["pretraining"] is not None) == known.is_pretrained
     )
     if not same:
         return False
-    given_to = {*known.needs, *known.begins_with}
-    expected = read(known.recipe).keywords({**known.keywords, **dict.fromkeys(given_to)})
+    expected = known.all_keywords(dict.fromkeys(known.needed_keywords))
     given = run_keywords(row["recipe"], row["keywords"])
     if given.keys() - expected.keys():
         return False
     used = {**expected, **given}  # a keyword that is newer than the run had its default
     return all(
-        used[name] is not None if name in given_to else used[name] == value
+        used[name] is not None if name in known.needed_keywords else used[name] == value
         for name, value in expected.items()
     )

@@ -57,6 +57,14 @@ def test_the_layouts_of_mit_states_ut_zappos_and_c_gqa(
     assert open_data(root / "compositional-split-natural").hash == data.hash
 
 
+def test_the_field_knows_its_data_by_name(tmp_path: Path) -> None:
+    root = write_layout(tmp_path)
+    data = open_data("mit-states", root=root)
+    assert (data.name, data.hash) == ("mit-states", open_data(root).hash)
+    with pytest.raises(LongtailError, match=r"expected the files of c-gqa.*--root"):
+        open_data("c-gqa", root=tmp_path / "images")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

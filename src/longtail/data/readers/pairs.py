@@ -23,6 +23,8 @@ LISTS = {"train": "train_pairs.txt", "val": "val_pairs.txt", "test": "test_pairs
 NATURAL = "compositional-split-natural"
 """The split that the field uses; older distributions have another one beside it."""
 
+PAIR_DATA = ("mit-states", "ut-zappos", "c-gqa")
+
 Entry = tuple[str, str, str, str]  # path, attribute, object, split
 
 
@@ -72,6 +74,18 @@ def pair_folder(path: Path) -> Path | None:
         return path
     found = sorted(place.parent for place in path.glob(f"*/{LISTS['train']}"))
     return next((place for place in found if place.name == NATURAL), found[0] if found else None)
+
+
+def named_pairs(name: str, *, root: Path | None = None) -> Source:
+    """MIT-States, UT-Zappos or C-GQA from the folder `root`, by default data/NAME."""
+    root = Path("data") / name if root is None else root
+    if not root.is_dir() or pair_folder(root) is None:
+        raise LongtailError(
+            f"expected the files of {name} in {root.resolve()}, got no {NATURAL}/{LISTS['train']}."
+            " Pass the folder with that split, its metadata and images with --root. They are not"
+            " downloaded automatically."
+        )
+    return replace(pair_splits(root), name=name)
 
 
 def pair_splits(path: Path) -> Source:
