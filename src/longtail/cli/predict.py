@@ -25,7 +25,10 @@ def predict(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     paths: Annotated[
         list[Path],
-        typer.Argument(help="Images, or folders, which are searched recursively.", metavar="PATH"),
+        typer.Argument(
+            help="Images, or folders, which are searched recursively; or an .npz of features.",
+            metavar="PATH",
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option(help="Write to this file instead of the terminal.")
@@ -39,17 +42,27 @@ def predict(
         float | None,
         typer.Option(min=0, max=1, help="Also abstain below this probability."),
     ] = None,
+    classes: Annotated[
+        Path | None,
+        typer.Option(help="Zero-shot: further classes, as a .csv or .npz of their descriptions."),
+    ] = None,
+    bias: Annotated[
+        float | None,
+        typer.Option(help="Zero-shot: what is added to the logits of unseen classes."),
+    ] = None,
     device: flags.Device = "auto",
     threads: flags.Threads = None,
     trust: flags.Trust = False,
 ) -> None:
     """Classify images: class, probability, the next best classes, and whether to abstain."""
-    from longtail.runs.images import images_at
+    from longtail.runs.images import ImageFiles, images_at
 
-    found = images_at(paths)
+    features = len(paths) == 1 and paths[0].suffix.lower() == ".npz"
+    found = ImageFiles((paths[0],), 0) if features else images_at(paths)
     import torch
 
     from longtail.runs import load
+    from longtail.runs.new_classes import add_classes, set_bias
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -57,6 +70,10 @@ def predict(
         load(run, device=device, trust=trust),
         Console(stderr=True, highlight=False, soft_wrap=True),
     )
+    if classes is not None:
+        loaded = add_classes(loaded, classes)
+    if bias is not None:
+        loaded = set_bias(loaded, bias)
     if found.others:
         console.print(
             f"ignored files without an image suffix: {found.others:,}",
@@ -66,7 +83,12 @@ def predict(
     good = unsure = bad = 0
     with written(out) as file, progress(console, len(found.paths)) as advance:
         write = _Json(file) if kind == "json" else _Csv(file)
-        for part in loaded.predict_files(found.paths, abstain_below=abstain_below):
+        parts = (
+            [loaded.predict_features(paths[0], abstain_below=abstain_below)]
+            if features
+            else loaded.predict_files(found.paths, abstain_below=abstain_below)
+        )
+        for part in parts:
             for path, reason in part.bad:
                 line = printable(f"skipped {path}: {reason}")
                 console.print(line, markup=False, style="yellow")

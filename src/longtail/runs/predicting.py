@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from longtail.core import Predict
+from longtail.data.readers.features import read_rows
 from longtail.deprecated import renamed_attribute
 from longtail.engine.machine import Machine
 from longtail.engine.predicting import predictor
@@ -116,6 +117,24 @@ class Loaded:
             # The cause is the decoder's error: the message around it repeats the path.
             bad = tuple((path, str(error.__cause__ or error)) for path, error in batch.bad)
             yield FilePredictions(batch.images, predictions, bad)
+
+    def predict_features(
+        self, path: Path, *, abstain_below: float | None = None
+    ) -> FilePredictions:
+        """Classify the rows of an .npz of features, for a run that was trained on such.
+
+        The paths of the result are the ids of the rows, or their numbers.
+        """
+        width = vector_size(self.network)
+        if width is None:
+            raise LongtailError(f"this run takes images, and {path} has features: pass images")
+        rows, ids = read_rows(path)
+        if rows.shape[1] != width:
+            raise LongtailError(
+                f"{path}: this run takes features (N, {width}), got (N, {rows.shape[1]})"
+            )
+        predictions = self.predict(torch.from_numpy(rows), abstain_below=abstain_below)
+        return FilePredictions(tuple(map(Path, ids)), predictions, ())
 
     def _outputs(self, predict: Predict, images: ImagesLike) -> Mapping[str, Tensor]:
         width = vector_size(self.network)

@@ -23,7 +23,7 @@ With a class attribute, classes need no training row.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,9 @@ def backbone_weights(path: Path) -> bytes | None:
         return archive[WEIGHTS].tobytes() if WEIGHTS in archive.files else None
 
 
-def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+def _arrays(
+    path: Path, *, needed: Sequence[str] = ("features", "target")
+) -> dict[str, NDArray[Any]]:
     try:
         with path.open("rb") as file:
             archive = np.load(file, allow_pickle=False)
@@ -131,15 +133,25 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
             arrays = {name: archive[name] for name in archive.files if name != WEIGHTS}
     except (BadZipFile, ValueError, OSError, EOFError, AttributeError) as error:
         raise LongtailError(
-            f"{path} cannot be read ({error}): expected an .npz with the arrays features and"
-            " target."
+            f"{path} cannot be read ({error}): expected an .npz with the arrays"
+            f" {' and '.join(needed)}."
         ) from error
-    missing = [name for name in ("features", "target") if name not in arrays]
+    missing = [name for name in needed if name not in arrays]
     if missing:
         raise LongtailError(
-            f"{path}: expected the arrays features and target, missing {several(missing)}."
+            f"{path}: expected the arrays {' and '.join(needed)}, missing {several(missing)}."
         )
     return arrays
+
+
+def read_rows(path: Path) -> tuple[NDArray[np.float32], list[str]]:
+    """The features (N, D) of an .npz, and the ids of its rows; it needs no target."""
+    arrays = _arrays(path, needed=("features",))
+    if arrays["features"].ndim != 2:
+        raise LongtailError(f"{path}: expected features (N, D), got {arrays['features'].shape}.")
+    arrays.setdefault("target", np.zeros(len(arrays["features"]), dtype=np.int64))
+    vectors = _vectors(arrays, path)
+    return vectors, [str(name) for name in arrays.get("ids", np.arange(len(vectors))).tolist()]
 
 
 def _vectors(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float32]:
