@@ -41,7 +41,16 @@ def finished(
         "format": FORMAT,
         "recipe": "balanced_softmax",
         "keywords": {},
-        "data": {"name": "digits-lt"},
+        "data": {
+            "name": "digits-lt",
+            "hash": "none",
+            "protocol": "holdout",
+            "classes": len(classes),
+            "train_images": len(classes),
+            "counts_before": [1] * len(classes),
+            "counts_after": [1] * len(classes),
+            "caveats": [],
+        },
         "seed": 0,
     }
     row |= dict.fromkeys(("view_seed", "split_seed", "parameters", "minutes"), 0) | {
@@ -64,7 +73,8 @@ def finished(
                 "view_seed": 0,
                 "tta": "none",
                 "keywords": {"size": size},
-                "data": {**DataRequest("digits-lt").flags(), "source": "digits-lt"},
+                "data": {**DataRequest("digits-lt").flags(), "source": "digits-lt"}
+                | {"name": "digits-lt", "hash": "none"},
             }
         )
     )

@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
+import torch
 
-from longtail.engine.checkpoint import FORMAT, load, save
+from longtail.engine.checkpoint import FORMAT, check_kept, load, save, tensors_of
+from longtail.errors import LongtailError
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_trace(
@@ -38,3 +40,25 @@ def test_an_error_that_is_not_the_files_own_does_not_advise_to_delete_it(tmp_pat
     with pytest.raises(OSError, match=r"last\.pt") as caught:
         load(tmp_path / "last.pt")
     assert "delete" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"junk" * 100])
+def test_a_broken_checkpoint_is_refused_with_what_to_delete(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "last.pt").write_bytes(content)
+    with pytest.raises(LongtailError, match=rf"last\.pt cannot be read .*: delete {tmp_path} to"):
+        load(tmp_path / "last.pt")
+
+
+def test_a_checkpoint_of_another_shape_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "last.pt"
+    torch.save([1, 2], path)
+    with pytest.raises(LongtailError, match=r"expected a dictionary .*last\.pt, got a list"):
+        load(path)
+    for state in ({}, {"weights": 3}, {"weights": {"a": 3}}, {"weights": {1: torch.ones(1)}}):
+        with pytest.raises(LongtailError, match=r"expected tensors by name as weights .*last\.pt"):
+            tensors_of(state, "weights", path)
+    module = torch.nn.Linear(2, 1)
+    for weights in ({"other": torch.ones(1)}, {"bias": torch.ones(7)}):
+        with pytest.raises(LongtailError, match=r"last\.pt does not fit this network"):
+            check_kept(module, weights, path)
+    check_kept(module, {"bias": torch.ones(1)}, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -114,3 +115,57 @@ def test_the_types_of_json_are_those_of_a_typed_dict() -> None:
         "inner_or_none": (dict, none),
         "anything": object,
     }
+
+
+class Nested(TypedDict):
+    number: float
+    more: NotRequired[list[int | None]]
+
+
+class Nest(TypedDict):
+    inner: dict[str, Nested]
+    flag: bool
+
+
+NESTED = Kind("nest", {"inner": dict, "flag": bool}, repair="delete it", fields=Nest)
+
+
+@pytest.mark.parametrize(
+    ("inner", "message"),
+    [
+        ({"a": {"number": "x"}}, r"a number as inner\.a\.number, got a string"),
+        ({"a": {"number": True}}, r"a number as inner\.a\.number, got a bool"),
+        ({"a": {}}, r"number in inner\.a, got none"),
+        ({"a": None}, r"an object as inner\.a, got nothing"),
+        (
+            {"a": {"number": 1, "more": [1, None, "x"]}},
+            r"a number as inner\.a\.more\.2",
+        ),
+    ],
+)
+def test_everything_inside_is_checked(inner: object, message: str, tmp_path: Path) -> None:
+    right = {"format": FORMAT, "flag": True, "inner": {"a": {"number": 1, "more": [1, None]}}}
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(right))
+    assert read_document(path, NESTED) == right
+    path.write_text(json.dumps({**right, "inner": inner}))
+    with pytest.raises(LongtailError, match=rf"expected {message}.* in .*x\.json: delete it"):
+        read_document(path, NESTED)
+
+
+@pytest.mark.parametrize("kind", ["deep", "huge", "folder", "digits", "pipe"])
+def test_deep_and_huge_files_are_refused_by_name(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.json"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "huge":
+        with path.open("wb") as file:
+            file.truncate(40_000_000_000)
+    else:
+        path.write_text("[" * 100_000 if kind == "deep" else "9" * 10_000)
+    with pytest.raises(LongtailError, match=r"x\.json.*: delete it"):
+        read_document(path, NESTED)

@@ -13,6 +13,7 @@ from longtail.errors import LongtailError
 from longtail.records.files import (
     append_line,
     atomic_write,
+    read_journal,
     read_lines,
     read_regular,
     write_text,
@@ -142,3 +143,14 @@ def test_a_regular_file_is_read_to_its_end(tmp_path: Path) -> None:
         read_regular(tmp_path / "x", limit=255)
     with pytest.raises(IsADirectoryError):
         read_regular(tmp_path, limit=1)
+
+
+def test_lines_of_a_journal_have_kind_epoch_and_step(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    good = '{"kind": "epoch", "epoch": 1, "step": 5, "rate": 0.1}\n'
+    path.write_text(good)
+    assert read_journal(path)[0]["step"] == 5
+    for line in ('{"kind": "epoch"}', '{"kind": 1, "epoch": 1, "step": 5}', "[1]", "[" * 100_000):
+        path.write_text(f"{good}{line}\n{good}")
+        with pytest.raises(LongtailError, match=r"line 2 of .*journal\.jsonl.*: delete this line"):
+            read_journal(path)

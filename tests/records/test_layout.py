@@ -9,6 +9,8 @@ from typing import get_args
 import pytest
 
 import longtail
+from longtail.errors import LongtailError
+from longtail.records import layout
 from longtail.records.layout import (
     AnalysisFolder,
     ArraysName,
@@ -155,3 +157,15 @@ def test_analyses_are_listed_without_the_examples(tmp_path: Path) -> None:
         "rank": tmp_path / "rank.npz",
     }
     assert analysis.files() == [tmp_path / "rank.npz", tmp_path / "ranks.svg"]
+
+
+def test_a_disk_is_not_searched_for_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a/run", "b/c/run", ".hidden/run"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "recipe.json").write_text("{}")
+    (tmp_path / "up").symlink_to(tmp_path)
+    inside = RunFolder(tmp_path).runs_inside()
+    assert [run.path.relative_to(tmp_path).as_posix() for run in inside] == ["a/run", "b/c/run"]
+    monkeypatch.setattr(layout, "MOST_FOLDERS", 4)
+    with pytest.raises(LongtailError, match="has more than 4 folders: name a run folder"):
+        RunFolder(tmp_path).runs_inside()

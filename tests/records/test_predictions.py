@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from longtail.errors import LongtailError
 from longtail.records.predictions import SplitPredictions, read_predictions, write_predictions
 
 
@@ -84,7 +86,7 @@ def test_a_failed_write_leaves_the_old_file(
 
 def test_what_would_execute_is_not_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "evil.npz", logits=np.array([print], dtype=object))
-    with pytest.raises(ValueError, match="expected predictions, got something else"):
+    with pytest.raises(ValueError, match="expected arrays, got something else"):
         read_predictions(tmp_path / "evil.npz")
 
 
@@ -92,13 +94,13 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "test.npz"
     write_predictions(path, some(), list("abc"))
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(ValueError, match="evaluate the run again"):
+    with pytest.raises(ValueError, match="eval RUN --rewrite"):
         read_predictions(path)
     path.write_bytes(b"")
-    with pytest.raises(ValueError, match="evaluate the run again"):
+    with pytest.raises(ValueError, match="eval RUN --rewrite"):
         read_predictions(path)
     np.save(tmp_path / "one.npy", np.zeros(3))
-    with pytest.raises(ValueError, match="evaluate the run again"):
+    with pytest.raises(ValueError, match="eval RUN --rewrite"):
         read_predictions(tmp_path / "one.npy")
     np.savez(path, logits=np.zeros((1, 2)))
     with pytest.raises(ValueError, match="missing target, index, ids"):
@@ -110,3 +112,33 @@ def test_mistakes_are_refused(tmp_path: Path) -> None:
         write_predictions(tmp_path / "a.npz", some(), list("ab"))
     with pytest.raises(ValueError, match=r"""called "logits", got \['cls'\]"""):
         SplitPredictions({"cls": np.zeros((1, 2), dtype=np.float32)}, np.array([0]), np.array([0]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"logits": np.full((3, 2), np.nan, np.float32)}, "NaN or infinity in 3 rows"),
+        ({"logits.aux": np.full((3, 2), np.inf, np.float32)}, "as logits.aux, got NaN or infinity"),
+        ({"logits": np.zeros(3, np.float32)}, r"logits \(N, C\) of floats"),
+        ({"target": np.array([0, 1, 2])}, "targets 0 to 1, got 0 to 2"),
+        ({"target": np.array([0, 1, -1])}, "targets 0 to 1, got -1 to 1"),
+        ({"target": np.array([0.0, 1.0, 1.0])}, "of integers, got"),
+        ({"index": np.array([0, -1, 1])}, "an index of 0 or more"),
+        ({"ids": np.array(["a"])}, "ids with 3 rows"),
+        ({"column.domain": np.arange(2)}, "column.domain with 3 rows"),
+    ],
+)
+def test_predictions_of_another_shape_are_refused(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    arrays: dict[str, Any] = {
+        "logits": np.array([[0, -np.inf], [1, 2], [3, 4]], np.float32),  # a class is masked out
+        "target": np.array([0, 1, 1]),
+        "index": np.arange(3),
+        "ids": np.array(["a", "b", "c"]),
+    }
+    np.savez(tmp_path / "test.npz", **arrays)
+    assert len(read_predictions(tmp_path / "test.npz")[1]) == 3
+    np.savez(tmp_path / "test.npz", **{**arrays, **change})
+    with pytest.raises(LongtailError, match=rf"{message}.* in .*test\.npz: delete it"):
+        read_predictions(tmp_path / "test.npz")

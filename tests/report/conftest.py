@@ -103,8 +103,10 @@ def finished(tmp_path: Path) -> Callable[..., Path]:
         record = {
             name: row[name] for name in ("format", "recipe", "keywords", "seed", "view_seed", "tta")
         }
+        stored = {name: row["data"][name] for name in ("name", "protocol", "hash")}
+        stored |= {"source": "toy-lt", "groups": GROUPS.to_json()}
         (folder / "recipe.json").write_text(
-            json.dumps(record | {"command": command, "data": {"groups": GROUPS.to_json()}})
+            json.dumps(record | {"command": command, "data": stored})
         )
         for inner in ("model", "train", "analysis"):
             (folder / inner).mkdir()

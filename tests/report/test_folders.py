@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from longtail.records.predictions import read_predictions
-from longtail.report.folders import read_arrays, read_folder
+from longtail.report.folders import read_folder
 from longtail.scoring.long_tail import detailed
 
 from .conftest import GROUPS, write_examples
@@ -99,7 +99,7 @@ def test_broken_files_are_refused_by_name(finished: Finished, tmp_path: Path) ->
         read_folder(folder)
     np.savez(folder / "analysis" / "examples.npz", image=np.array([object()], dtype=object))
     with pytest.raises(ValueError, match=r"expected arrays.*examples\.npz"):
-        read_arrays(folder / "analysis" / "examples.npz")
+        read_folder(folder)
     (folder / "recipe.json").write_text("[]")
     with pytest.raises(ValueError, match=r"expected a JSON object.*recipe\.json"):
         read_folder(folder)

@@ -91,7 +91,8 @@ def test_classes_are_sorted_from_frequent_to_rare_with_their_numbers(finished: F
 def test_thousands_of_classes_stay_a_page(finished: Finished) -> None:
     many = 4000
     recalls = [None if index % 10 == 0 else (index % 7) / 7 for index in range(many)]
-    data = {"counts_after": list(range(many, 0, -1)), "classes": many}
+    counts = list(range(many, 0, -1))
+    data = {"counts_before": counts, "counts_after": counts, "classes": many}
     whole = {
         "recall": recalls,
         "images_per_class": [3] * many,
@@ -158,6 +159,10 @@ def test_numbers_of_newer_rows_are_shown_and_older_rows_do_without(finished: Fin
     assert values["more"] != ("macro F1", "top-5 accuracy")
     conformal = {
         "level": 0.9,
+        "score": "aps",
+        "images": 50,
+        "calibrated_on": {"class": 3},
+        "single_correct": 0.9,
         "groups": {"many": 0.95, "few": None},
         "size_groups": {"many": 1.5},
         "coverage": 0.91,

@@ -30,7 +30,7 @@ from longtail.data.loader import TrainLoader, load_images
 from longtail.data.views import View
 from longtail.errors import LongtailError
 from longtail.nn.networks import size_of
-from longtail.records.files import read_lines
+from longtail.records.files import read_journal
 from longtail.records.kinds import read_recipe
 from longtail.records.layout import AnalysisFolder, ArraysName, RunFolder
 
@@ -194,7 +194,7 @@ def curves(run: str | Path, *, stage: str = "student") -> dict[str, NDArray[np.f
     path = RunFolder(Path(run)).stage(stage).journal
     if not path.exists():
         raise LongtailError(f"expected a run with a stage {stage!r}, got no journal at {path}")
-    lines = [line for line in read_lines(path) if line["kind"] == "epoch"]
+    lines = [line for line in read_journal(path) if line["kind"] == "epoch"]
     names = dict.fromkeys(
         name for line in lines for name, value in line.items() if isinstance(value, int | float)
     )

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from longtail.errors import LongtailError
-from longtail.records.files import atomic_write
+from longtail.records.files import atomic_write, check_regular
 
 FORMAT = 1
+LIMIT = 1_000_000_000_000  # bytes; only pipes and devices are refused for certain
 
 
 def save(path: Path, state: Mapping[str, Any]) -> None:
@@ -26,25 +27,44 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
 
 def load(path: Path) -> dict[str, Any]:
     """Load a checkpoint without running code from it."""
+    again = f"delete {path.parent} to train this stage again"
+    check_regular(path, limit=LIMIT)
     try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        state: Any = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, MemoryError):
         raise
     except Exception as error:
+        reason = (str(error).splitlines() or ["it is empty"])[0]
         raise LongtailError(
-            f"the checkpoint {path} cannot be read"
-            f" ({type(error).__name__}: {str(error).splitlines()[0]}): delete {path.parent} to"
-            " train this stage again"
+            f"the checkpoint {path} cannot be read ({type(error).__name__}: {reason}): {again}"
         ) from error
-    if state.get("format", 0) > FORMAT:
+    if not isinstance(state, dict):
         raise LongtailError(
-            f"{path} has checkpoint format {state['format']}, this version reads up to {FORMAT}:"
+            f"expected a dictionary in the checkpoint {path}, got a {type(state).__name__}: {again}"
+        )
+    version = state.get("format", 0)
+    if isinstance(version, int) and version > FORMAT:
+        raise LongtailError(
+            f"{path} has checkpoint format {version}, this version reads up to {FORMAT}:"
             " update longtail"
         )
     return state
 
 
-def restore(method: nn.Module, weights: Mapping[str, Any], source: Path) -> None:
+def tensors_of(state: Mapping[str, Any], key: str, source: Path) -> dict[str, Tensor]:
+    """The tensors by name in an entry of a checkpoint, which errors name as `source`."""
+    weights = state.get(key)
+    if not isinstance(weights, Mapping) or not all(
+        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in weights.items()
+    ):
+        raise LongtailError(
+            f"expected tensors by name as {key} in the checkpoint {source}, got something else:"
+            f" delete {source.parent} to train this stage again"
+        )
+    return dict(weights)
+
+
+def restore(method: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
     """Load saved weights into a method; an error lists what does not match."""
     expected = method.state_dict()
     differences = [f"{name} is missing" for name in expected if name not in weights]
@@ -61,3 +81,14 @@ def restore(method: nn.Module, weights: Mapping[str, Any], source: Path) -> None
             "Use the keywords it was trained with, or choose another --out"
         )
     method.load_state_dict(dict(weights))
+
+
+def check_kept(method: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
+    """Refuse kept weights that are not among those of a method."""
+    live = method.state_dict()
+    for name, tensor in weights.items():
+        if name not in live or live[name].shape != tensor.shape:
+            raise LongtailError(
+                f"{source} does not fit this network: it has {name} of shape"
+                f" {tuple(tensor.shape)}: delete {source.parent} to train this stage again"
+            )

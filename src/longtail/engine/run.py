@@ -23,7 +23,7 @@ from longtail.engine.session import Session, announce
 from longtail.errors import LongtailError
 from longtail.records.documents import read_document
 from longtail.records.kinds import STAGE
-from longtail.records.layout import RunFolder
+from longtail.records.layout import RunFolder, StageFolder
 
 
 class Run:
@@ -150,7 +150,8 @@ class Run:
         folder = self.files.stage(stage.name)
         saved = checkpoint.load(folder.checkpoint) if folder.checkpoint.exists() else None
         if saved is not None:
-            checkpoint.restore(stage.method, saved["method"], folder.checkpoint)
+            weights = checkpoint.tensors_of(saved, "method", folder.checkpoint)
+            checkpoint.restore(stage.method, weights, folder.checkpoint)
         elif folder.is_finished:
             raise LongtailError(
                 f"stage {stage.name!r} is finished, but {folder.checkpoint} is missing:"
@@ -167,9 +168,11 @@ class Run:
                 tensorboard=board,
             )
             if saved is not None:
-                session.resume(saved)
+                _resume(session, saved, folder)
             session.train()
-        load_partial(stage.method, checkpoint.load(folder.kept)["weights"])
+        kept = checkpoint.tensors_of(checkpoint.load(folder.kept), "weights", folder.kept)
+        checkpoint.check_kept(stage.method, kept, folder.kept)
+        load_partial(stage.method, kept)
         self.history.append(read_document(folder.record, STAGE))
 
     def _prepare(self, stage: Stage[B]) -> StageContext:
@@ -194,3 +197,15 @@ class Run:
         display.say(f"{stage.name}: {speed}: about {duration(total)}, without evaluations")
         record = {"name": stage.name, "epochs": stage.epochs, "minutes": round(total / 60, 3)}
         self.history.append(record | {"keep": stage.keep.name, "best": None})
+
+
+def _resume(session: Session, saved: Mapping[str, Any], folder: StageFolder) -> None:
+    """Continue from a checkpoint; one of another shape is refused, with what to delete."""
+    try:
+        session.resume(saved)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise LongtailError(
+            f"expected a checkpoint of stage {session.stage.name!r}, got something else in"
+            f" {folder.checkpoint} ({type(error).__name__}: {error}): delete {folder.path} to train"
+            " this stage again"
+        ) from error

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
-from typing import Any, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Literal, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
 
 from longtail.errors import LongtailError
-from longtail.records.files import write_text
+from longtail.records.files import read_regular, write_text
+
+LIMIT = 100_000_000  # bytes of a JSON file
 
 FORMAT = 2
 """Of every JSON file of a run folder; raised when a reader of the old files would misread the new
@@ -36,18 +38,25 @@ class Kind:
     repair: str  # what a person can do, as an imperative: "delete it and run ... again"
     upgrade: Callable[[Document], Document] = field(default=_same)  # format 1 to the current one
     versioned: bool = True  # False: files of format 1 do not say their format
+    fields: type | None = None  # a TypedDict that everything inside is checked against
+    # What is inconsistent in a document of the right types, as "X, got Y"; None if nothing is
+    problem: Callable[[Document], str | None] = field(default=lambda document: None)
 
 
 def read_document(path: Path, kind: Kind) -> Document:
     """Read a JSON file of a run folder, in the current format whichever it was written in."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        content = json.loads(read_regular(path, limit=LIMIT))
+    except (FileNotFoundError, NotADirectoryError):
         raise LongtailError(
             f"expected a run folder with {path.name}, got none at {path.parent}: pass the folder"
             " given as --out"
         ) from None
-    except ValueError as error:
+    except RecursionError:
+        raise LongtailError(
+            f"expected a {kind.name}, got JSON of too many levels in {path}: {kind.repair}"
+        ) from None
+    except (OSError, ValueError) as error:
         raise LongtailError(
             f"expected JSON, got something else or a part of it in {path} ({error}): {kind.repair}"
         ) from error
@@ -91,6 +100,10 @@ def current(content: object, kind: Kind, *, source: Path) -> Document:
                 f"expected {_wanted(wanted)} as {name}, got {named(content[name])} in {source}:"
                 f" {kind.repair}"
             )
+    if kind.fields is not None and (problem := _mismatch(content, kind.fields, "")):
+        raise LongtailError(f"expected {problem} in {source}: {kind.repair}")
+    if problem := kind.problem(content):
+        raise LongtailError(f"expected {problem} in {source}: {kind.repair}")
     return content
 
 
@@ -104,7 +117,7 @@ def upgrade_file(path: Path, kind: Kind) -> None:
     """Write a file of an earlier format again in the current one; leave any other as it is."""
     if path.exists():
         document = read_document(path, kind)
-        if json.loads(path.read_text(encoding="utf-8")).get("format") != FORMAT:
+        if json.loads(read_regular(path, limit=LIMIT)).get("format") != FORMAT:
             write_document(path, document)
 
 
@@ -125,6 +138,39 @@ def required_by(fields: type) -> dict[str, JsonType]:
         for name, hint in hints.items()
         if get_origin(hint) is not NotRequired
     }
+
+
+def _mismatch(value: Any, hint: Any, name: str) -> str | None:
+    """What a JSON value should be instead and where, by its type hint; None if it is right."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is NotRequired:
+        return _mismatch(value, arguments[0], name)
+    if origin is UnionType:
+        problems = [_mismatch(value, argument, name) for argument in arguments]
+        return None if None in problems else problems[0]
+    if hint is Any or origin is Literal:
+        return None
+    wanted = _json_type(hint)
+    # In JSON true and false are no numbers, although Python's bool is an int
+    if not isinstance(value, wanted) or (isinstance(value, bool) and hint is not bool):
+        return f"{_wanted(wanted)} as {name}, got {named(value)}"
+    inside: dict[str, tuple[Any, Any]] = {}
+    given: Any = value
+    if is_typeddict(hint):
+        hints = get_type_hints(hint, include_extras=True)
+        for key, inner in hints.items():
+            if key in given:
+                inside[key] = (given[key], inner)
+            elif get_origin(inner) is not NotRequired:
+                return f"{key} in {name or 'it'}, got none"
+    elif origin is dict:
+        inside = {key: (item, arguments[1]) for key, item in given.items()}
+    elif origin is list:
+        inside = {str(number): (item, arguments[0]) for number, item in enumerate(given)}
+    for key, (item, inner) in inside.items():
+        if problem := _mismatch(item, inner, f"{name}.{key}" if name else key):
+            return problem
+    return None
 
 
 def _json_type(hint: Any) -> JsonType:

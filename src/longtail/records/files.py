@@ -15,6 +15,8 @@ from typing import Any
 from longtail.errors import LongtailError
 from longtail.records.layout import part_of
 
+LINES_LIMIT = 2_000_000_000  # bytes of a file of JSON lines
+
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
@@ -66,7 +68,14 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_regular(path: str | Path, *, limit: int) -> bytes:
-    """Read a regular file of at most `limit` bytes; links are followed.
+    """Read a regular file of at most `limit` bytes; links are followed."""
+    check_regular(path, limit=limit)
+    with open(path, "rb") as file:
+        return file.read(limit)
+
+
+def check_regular(path: str | Path, *, limit: int) -> None:
+    """Refuse what is not a regular file of at most `limit` bytes; links are followed.
 
     A pipe would block for ever, and a device such as /dev/zero, or a sparse file, fill the memory.
     """
@@ -81,8 +90,6 @@ def read_regular(path: str | Path, *, limit: int) -> bytes:
             f"{path} has {status.st_size / 1e6:,.0f} MB, and files of at most"
             f" {limit / 1e6:,.0f} MB are read: reduce or remove it"
         )
-    with open(path, "rb") as file:
-        return file.read(limit)
 
 
 def _kind(mode: int) -> str:
@@ -109,15 +116,33 @@ def cache_folder() -> Path:
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The lines of a JSON lines file, without a last line that a crash cut short."""
-    texts = path.read_text(encoding="utf-8").splitlines()
+    texts = read_regular(path, limit=LINES_LIMIT).decode(errors="replace").splitlines()
     lines = []
     for number, text in enumerate(texts):
         try:
-            lines.append(json.loads(text))
-        except ValueError as error:
+            line = json.loads(text)
+            if not isinstance(line, dict):
+                raise ValueError(f"expected an object, got {text[:20]!r}")
+            lines.append(line)
+        except (ValueError, RecursionError) as error:
             if number < len(texts) - 1:
                 raise LongtailError(
                     f"expected JSON lines, got something else in line {number + 1} of {path}"
-                    f" ({error})"
+                    f" ({error}): delete this line"
                 ) from error
+    return lines
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """The lines of a stage's journal; each has its kind, epoch and step."""
+    lines = read_lines(path)
+    for number, line in enumerate(lines, start=1):
+        numbers = (line.get("epoch"), line.get("step"))
+        if not isinstance(line.get("kind"), str) or not all(
+            isinstance(value, int) and value > 0 for value in numbers
+        ):
+            raise LongtailError(
+                f"expected kind, epoch and step in line {number} of {path}, got"
+                f" {json.dumps(line)[:60]}: delete this line"
+            )
     return lines

@@ -6,10 +6,49 @@ The row is in `longtail.records.row`.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, NotRequired, TypedDict
 
 from longtail.deprecated import current_keywords, run_keywords
 from longtail.records.documents import NUMBER, Document, Kind, read_document, renamed, upgrade_file
 from longtail.records.layout import RunFolder
+
+
+class _Fit(TypedDict):
+    geometry: NotRequired[str]
+    stored: NotRequired[int]
+    crop: NotRequired[float]
+    kept: NotRequired[int | None]
+
+
+class _Model(TypedDict):
+    network: dict[str, Any]
+    classes: list[str]
+    size: int
+    fit: NotRequired[_Fit]
+
+
+class _Groups(TypedDict):
+    rule: str
+    members: dict[str, list[int]]
+
+
+class _Data(TypedDict):
+    source: str
+    name: str
+    protocol: str
+    hash: str
+    groups: NotRequired[_Groups]
+
+
+class _Recipe(TypedDict):
+    command: str
+    recipe: str
+    keywords: dict[str, Any]
+    data: _Data
+    seed: int
+    view_seed: int
+    tta: str
+
 
 AGAIN = "choose another --out and train again"
 
@@ -35,6 +74,7 @@ RECIPE = Kind(
     },
     repair=AGAIN,
     upgrade=upgrade_recipe,
+    fields=_Recipe,
 )
 
 
@@ -61,6 +101,7 @@ MODEL = Kind(
     "description of a network",
     {"network": dict, "classes": list, "size": int},
     repair="bring it back, or train again into another folder",
+    fields=_Model,
 )
 ENCODER = Kind(
     "description of an encoder",

@@ -17,9 +17,15 @@ RUN.log                        the output of a run that a sweep started as a pro
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
+
+from longtail.errors import LongtailError
+
+MOST_FOLDERS = 10_000
+"""Folders that are searched for runs; more are a disk, not an experiment."""
 
 ArraysName = Literal[
     "attention_distance",
@@ -306,9 +312,21 @@ class RunFolder:
         return sorted(path.name for path in paths if path.name not in early and not is_part(path))
 
     def runs_inside(self) -> list[RunFolder]:
-        """The runs in this folder and the folders in it, sorted."""
-        recipes = self.path.glob(f"**/{self.recipe.name}")
-        return [RunFolder(path.parent) for path in sorted(recipes)]
+        """The runs in this folder and the folders in it, sorted.
+
+        Links are not followed, and of a disk with more than `MOST_FOLDERS` folders nothing is read.
+        """
+        runs = []
+        for number, (place, folders, files) in enumerate(os.walk(self.path)):
+            if number >= MOST_FOLDERS:
+                raise LongtailError(
+                    f"{self.path} has more than {MOST_FOLDERS:,} folders: name a run folder, or a"
+                    " folder of runs"
+                )
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            if self.recipe.name in files:
+                runs.append(RunFolder(Path(place)))
+        return sorted(runs, key=lambda run: run.path)
 
     def finished_inside(self) -> list[RunFolder]:
         """The finished runs directly in this folder, sorted."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
-from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from longtail.errors import LongtailError
+from longtail.records.arrays import read_arrays
 from longtail.records.files import atomic_write
+
+REPAIR = "delete it and write it again with `longtail eval RUN --rewrite`"
 
 
 @dataclass(frozen=True)
@@ -64,27 +64,45 @@ def write_predictions(path: Path, predictions: SplitPredictions, ids: Sequence[s
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
+def _problem(arrays: Mapping[str, NDArray[Any]]) -> str | None:
+    """What arrays of predictions should be instead, and what they are; None if they are right."""
+    logits, target, index = arrays["logits"], arrays["target"], arrays["index"]
+    if logits.ndim != 2 or logits.dtype.kind != "f":
+        return f"logits (N, C) of floats, got {logits.shape} of {logits.dtype}"
+    rows, classes = logits.shape
+    for name, values in arrays.items():
+        if values.shape[:1] != (rows,):
+            return f"{name} with {rows} rows, as logits have, got the shape {values.shape}"
+        if name.startswith("logits") and (values.ndim != 2 or values.dtype.kind != "f"):
+            return f"{name} (N, C) of floats, got {values.shape} of {values.dtype}"
+        # A class that is masked out has the logit -inf
+        if name.startswith("logits") and not (values < np.inf).all():
+            bad = int((~(values < np.inf)).any(axis=1).sum())
+            return f"numbers as {name}, got NaN or infinity in {bad:,} rows"
+    for name, values in (("target", target), ("index", index)):
+        if values.ndim != 1 or values.dtype.kind not in "iu":
+            return f"{name} (N,) of integers, got {values.shape} of {values.dtype}"
+    if rows and not (target.min() >= 0 and target.max() < classes):
+        return f"targets 0 to {classes - 1}, got {target.min()} to {target.max()}"
+    if rows and index.min() < 0:
+        return f"an index of 0 or more, got {index.min()}"
+    return None
+
+
 def read_predictions(path: Path) -> tuple[SplitPredictions, NDArray[np.str_]]:
     """Read predictions and the name of each row's image. Nothing in the file is executed.
 
     An example stands with `write_predictions`.
     """
-    try:
-        with path.open("rb") as file:  # numpy leaves a broken file open
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, NpzFile):
-                raise LongtailError("a single array")
-            arrays = {name: archive[name] for name in archive.files}
-    except (BadZipFile, zlib.error, ValueError, EOFError) as error:
-        raise LongtailError(
-            f"expected predictions, got something else in {path} ({error}): evaluate the run again"
-        ) from error
+    arrays = read_arrays(path, repair=REPAIR)
     missing = [name for name in ("logits", "target", "index", "ids") if name not in arrays]
     if missing:
         raise LongtailError(
             f"expected logits, target, index and ids in {path}, missing {', '.join(missing)}:"
-            " evaluate the run again"
+            f" {REPAIR}"
         )
+    if problem := _problem(arrays):
+        raise LongtailError(f"expected {problem} in {path}: {REPAIR}")
     heads = {
         name.removeprefix("logits."): values
         for name, values in arrays.items()

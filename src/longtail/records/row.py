@@ -345,11 +345,26 @@ def _summary(document: Document) -> Document:
     return summary
 
 
+def _inconsistency(row: Document) -> str | None:
+    """A list of classes that is not as long as there are classes."""
+    classes = row["data"]["classes"]
+    lists = {f"data.{name}": row["data"][name] for name in ("counts_before", "counts_after")}
+    for split in ("val", "test"):
+        for name in ("recall", "recall_low", "recall_high", "images_per_class", "confused_with"):
+            lists[f"{split}.{name}"] = (row[split] or {}).get(name)
+    for name, values in lists.items():
+        if values is not None and len(values) != classes:
+            return f"{classes} numbers as {name}, one for each class, got {len(values)}"
+    return None
+
+
 ROW = Kind(
     "row",
     required_by(Row),
     repair="delete it and run the same `longtail train` command again",
     upgrade=upgrade_row,
+    fields=Row,
+    problem=_inconsistency,
 )
 
 

@@ -15,12 +15,13 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from longtail.errors import LongtailError
+from longtail.records.arrays import read_arrays
 from longtail.records.files import write_text
 from longtail.records.layout import AnalysisFolder, RunFolder
 from longtail.records.row import Row, Summary
 from longtail.report import images, svg
 from longtail.report.agreement import check_headline
-from longtail.report.folders import Arrays, Finished, read_arrays, read_folder
+from longtail.report.folders import Arrays, Finished, read_folder
 from longtail.report.rows import read_rows
 from longtail.report.svg import Axis, Line, Thumbnail
 
@@ -80,7 +81,7 @@ def write_figures(folder: str | Path) -> list[Path]:
 
 
 def _figures(path: Path) -> list[Figure]:
-    arrays = read_arrays(path)
+    arrays = read_arrays(path, repair="delete it, or write it again")
     try:
         return ANALYSES[path.name](arrays)
     except KeyError as error:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import LongtailError
+from longtail.records.arrays import read_arrays
 from longtail.records.documents import read_document
-from longtail.records.files import read_lines
+from longtail.records.files import read_journal
 from longtail.records.groups import Groups
 from longtail.records.kinds import MODEL, read_recipe
 from longtail.records.layout import RunFolder
@@ -72,6 +72,11 @@ def read_folder(folder: Path) -> Finished:
     groups = Groups.from_json(stored) if stored else Groups("unknown", {})
     members = groups.members
     names = read_document(files.model.spec, MODEL)["classes"] if files.model.is_complete else None
+    if names is not None and len(names) != row["data"]["classes"]:
+        raise LongtailError(
+            f"expected the names of {row['data']['classes']} classes, as {files.row} has, got"
+            f" {len(names)} in {files.model.spec}: {MODEL.repair}"
+        )
     if names is None:
         missing.append(
             f"The names of the classes: {_inside(files, files.model.spec)} is not in the folder, so"
@@ -101,14 +106,16 @@ def read_folder(folder: Path) -> Finished:
             f" not in the folder. `{again}` writes it."
         )
     path = files.analysis.arrays("examples")
-    examples = read_arrays(path) if path.exists() else None
+    examples = (
+        read_arrays(path, repair=f"delete it; `{again}` writes it") if path.exists() else None
+    )
     if examples is None and predictions is not None and _wrong_in_the_tail(predictions, members):
         missing.append(
             f"Example images and saliency maps: {_inside(files, path)} is not in the"
             f" folder. `{again}` writes it."
         )
     paths = {stage: files.stage(stage).journal for stage in row["epochs"]}
-    journals = {stage: read_lines(path) for stage, path in paths.items() if path.exists()}
+    journals = {stage: read_journal(path) for stage, path in paths.items() if path.exists()}
     missing += [
         f"The curves of stage {stage}: {_inside(files, path)} is not in the folder."
         for stage, path in paths.items()
@@ -152,15 +159,3 @@ def _wrong_in_the_tail(predictions: Predictions, members: Mapping[str, Sequence[
     return bool(
         (predictions.predicted != predictions.target)[np.isin(predictions.target, tail)].any()
     )
-
-
-def read_arrays(path: Path) -> Arrays:
-    """Read a numpy archive; nothing in it is executed."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (BadZipFile, ValueError, EOFError, OSError) as error:
-        raise LongtailError(
-            f"expected arrays, got something else or a part of them in {path} ({error}): delete it,"
-            " or write it again"
-        ) from error

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from longtail.data.dataset import Dataset
-from longtail.data.images.decoding import decode, read_image_file, to_square, upright
+from longtail.data.images.decoding import LONGEST, decode, read_image_file, to_square, upright
 from longtail.data.readers.folders import SUFFIXES, walked
 from longtail.data.request import Geometry
 from longtail.data.views import CenterCrop
@@ -58,7 +58,18 @@ class Preprocessing:
         if "kept" in fit:
             kept = fit.pop("kept")
             fit |= {"geometry": "crop" if kept is None else "pad", "stored": kept or size}
-        return Preprocessing(size, **fit)
+        geometry, stored, crop = fit["geometry"], fit["stored"], fit.get("crop", 1.0)
+        if (
+            geometry not in get_args(Geometry)
+            or not all(1 <= side <= LONGEST for side in (size, stored))
+            or not 0 < crop <= 1
+        ):
+            raise LongtailError(
+                f"expected a size and a stored size of 1 to {LONGEST} pixels, a crop in (0, 1] and"
+                f" the geometry {', '.join(get_args(Geometry))}, got {size}, {stored}, {crop} and"
+                f" {geometry!r} in the spec of the model: bring the file back, or train again"
+            )
+        return Preprocessing(size, geometry, stored, crop)
 
     def to_spec(self) -> dict[str, Any]:
         """What a model's spec records under `fit`, beside its size."""

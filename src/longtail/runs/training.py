@@ -29,7 +29,7 @@ from longtail.nn.networks import size_of
 from longtail.posthoc import Adjustment, adjustment
 from longtail.recipes.signatures import Recipe, read
 from longtail.records.documents import FORMAT, write_document
-from longtail.records.files import append_line, read_lines, write_text
+from longtail.records.files import append_line, read_journal, write_text
 from longtail.records.kinds import read_recipe, upgrade_folder
 from longtail.records.layout import RunFolder
 from longtail.records.lock import locked
@@ -515,7 +515,7 @@ def _best(out: Path, history: Sequence[Mapping[str, Any]], headline: Headline) -
     kept = history[-1]["keep"].partition(", ")[2]
     metric = f"{kept}/{metric}" if kept else metric
     journal = RunFolder(out).stage(history[-1]["name"]).journal
-    lines = [line for line in (read_lines(journal) if journal.exists() else []) if metric in line]
+    lines = [line for line in (read_journal(journal) if journal.exists() else []) if metric in line]
     sign = 1 if headline["higher_is_better"] else -1
     best = max(lines, key=lambda line: (sign * line[metric], -line["epoch"]), default=None)
     return None if best is None else {"epoch": best["epoch"], "value": best[metric]}

@@ -27,7 +27,6 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -39,6 +38,7 @@ from longtail.data.images.stores import VectorRows
 from longtail.data.source import Rows, Source, numbered_targets, several, split_named
 from longtail.data.splits import natural_groups
 from longtail.errors import LongtailError
+from longtail.records.arrays import read_arrays
 from longtail.records.files import atomic_write
 
 COLUMN, ATTRIBUTE, CATEGORIES = "column.", "attribute.", "categories."
@@ -126,16 +126,10 @@ def backbone_weights(path: Path) -> bytes | None:
 def _arrays(
     path: Path, *, needed: Sequence[str] = ("features", "target")
 ) -> dict[str, NDArray[Any]]:
-    try:
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            # The weights of the backbone may be large, and only a finished run needs them.
-            arrays = {name: archive[name] for name in archive.files if name != WEIGHTS}
-    except (BadZipFile, ValueError, OSError, EOFError, AttributeError) as error:
-        raise LongtailError(
-            f"{path} cannot be read ({error}): expected an .npz with the arrays"
-            f" {' and '.join(needed)}."
-        ) from error
+    # The weights of the backbone may be large, and only a finished run needs them.
+    arrays = read_arrays(
+        path, repair=f"write an .npz with the arrays {' and '.join(needed)}", skip=(WEIGHTS,)
+    )
     missing = [name for name in needed if name not in arrays]
     if missing:
         raise LongtailError(
