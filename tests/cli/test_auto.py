@@ -248,3 +248,9 @@ def test_timing_leaves_nothing_behind(
     )
     assert 0 < each < time.monotonic() - before
     assert capsys.readouterr().err == ""
+
+
+def test_pairs_without_training_images_are_refused(longtail: Any) -> None:
+    said = longtail("train", "auto", "--data", "shapes-pairs", "--dry-run")
+    assert said.code != 0
+    assert "pairs of attribute and object without any: train compcos" in " ".join(said.err.split())

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pair_files import write_list
 from PIL import Image
 
 from longtail.cli import main
@@ -253,3 +254,17 @@ def test_a_count_of_leaks_is_a_lower_bound(longtail: Any, make: Make, tmp_path: 
 
 def test_its_help_needs_no_torch() -> None:
     assert "inspect" in {command.name for command in main.app.registered_commands}
+
+
+def test_pairs_are_counted_and_their_parts(longtail: Any, tmp_path: Path) -> None:
+    path, report = write_list(tmp_path), tmp_path / "findings.json"
+    result = longtail("inspect", str(path), "--quick", "--json", str(report))
+    assert result.code == 0, result.err
+    printed = " ".join(result.out.split())
+    assert "4 attributes x 3 objects, 9 candidates (75% of all): 5 seen" in printed
+    assert "blue, old, wet: seen in a single pair" in printed
+    assert "longtail train compcos" in printed
+    pairs = json.loads(report.read_text())["pairs"]
+    assert pairs["unseen"] == {"val": 2, "test": 2}
+    assert pairs["object"][0] == {"name": "shoe", "pairs": 1, "images": 4}
+    assert pairs["attribute"][-1] == {"name": "red", "pairs": 2, "images": 8}

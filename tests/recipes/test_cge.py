@@ -14,7 +14,7 @@ from longtail.recipes.cge import cge
 from longtail.recipes.published import Published, published
 from longtail.testing import check_recipe
 
-QUICK = {"epochs": 2, "batch": 16, "hidden": 8, "graph_width": 12}
+QUICK = {"epochs": 2, "batch": 16, "hidden": 12, "graph_width": 10}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from longtail.recipes.compcos import choose_threshold, compcos
 from longtail.scoring.evaluators import collect
 from longtail.testing import check_recipe
 
-QUICK = {"epochs": 2, "batch": 16, "hidden": 8, "embedder": [10], "dim": 6, "network": "vectors"}
+QUICK = {"epochs": 2, "batch": 16, "hidden": 12, "embedder": [10], "dim": 6, "network": "vectors"}
 
 
 def test_compcos_in_the_closed_world() -> None:

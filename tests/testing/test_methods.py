@@ -342,6 +342,7 @@ CASES = [
             SEEN,
             scale=20.0,
             neck=Streams(BatchFormer(16, dropout=0.0)),
+            neck_at="layers",
         ),
         (hard,),
     ),

@@ -161,6 +161,15 @@ def _choose(
         if shared["dry_run"]
         else open_data(data, **request.flags())
     )
+    if not bool((dataset.counts > 0).all()):
+        pairs = {"attribute", "object"} <= {*dataset.class_attributes}
+        recipes = "compcos, cge or attribute_object" if pairs else "ce_gzsl"
+        kind = "pairs of attribute and object" if pairs else "classes"
+        raise LongtailError(
+            f"auto chooses among recipes for classes with training images, but {dataset.name} has"
+            f" {kind} without any: train {recipes}, such as `longtail train"
+            f" {recipes.partition(',')[0]} --data {data}`"
+        )
     if dataset.has_vectors:
         raise LongtailError(
             f"auto chooses networks for images, but {dataset.name} has feature vectors: "

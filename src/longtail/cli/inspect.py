@@ -134,8 +134,14 @@ def findings(
     results["commands"] = [
         f"longtail train {recipe} --data {data}{skip}" for recipe in ("auto", second)
     ]
+    if "pairs" in results:
+        results["commands"] = [
+            f"longtail train {recipe} --data {data}{skip}"
+            for recipe in ("compcos", "attribute_object")
+        ]
     if dataset.has_vectors:
-        results["commands"] = [f"longtail train {second} --data {data} --network vectors"]
+        recipe = "compcos" if "pairs" in results else second
+        results["commands"] = [f"longtail train {recipe} --data {data} --network vectors"]
     results["advice"] = advice(results)
     return results
 
@@ -174,6 +180,8 @@ def advice(results: Mapping[str, Any]) -> list[str]:
             f"{_are(copies['surplus'], 'image')} copies of others within a split and count more"
             " than once: remove them."
         )
+    if "pairs" in results:
+        lines += _pair_advice(results["pairs"])
     if not images["test"]:
         lines.append("There are no test images, so accuracy cannot be measured: add some.")
     elif results["not_tested"]:
@@ -205,6 +213,39 @@ def advice(results: Mapping[str, Any]) -> list[str]:
             "Some classes have fewer than 5 training images. Pretrained networks help most there."
         )
     return lines
+
+
+def _pair_advice(pairs: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for part in ("attribute", "object"):
+        once = [row["name"] for row in pairs[part] if row["pairs"] == 1]
+        if once:
+            lines.append(
+                f"{_some(once)}: seen in a single pair, so that this {part} cannot be told from"
+                " what it is seen with. Add other pairs of it to training."
+            )
+    for split, title in (("val", "validation"), ("test", "test")):
+        if not pairs["unseen"][split]:
+            lines.append(
+                f"There is no unseen pair in {title}, so AUC cannot be measured there: put all"
+                " images of some pairs into it."
+            )
+    return lines
+
+
+def _show_pairs(pairs: Mapping[str, Any]) -> None:
+    unseen, parts = pairs["unseen"], [pairs["attribute"], pairs["object"]]
+    tables.say(
+        f"pairs: {len(parts[0])} attributes x {len(parts[1])} objects, {pairs['candidates']:,}"
+        f" candidates ({pairs['share']:.0%} of all): {pairs['seen']:,} seen, {unseen['val']:,}"
+        f" unseen in validation, {unseen['test']:,} unseen in test"
+    )
+    for title, rows in zip(("attributes", "objects"), parts, strict=True):
+        fewest = ", ".join(
+            f"{row['name']} ({row['pairs']} pairs, {row['images']:,} images)"
+            for row in rows[:SHOWN]
+        )
+        tables.say(f"{title} seen in the fewest pairs: {fewest}")
 
 
 def examples(dataset: Dataset, results: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
@@ -289,6 +330,8 @@ def show(results: Mapping[str, Any]) -> None:
         for name, group in results["groups"]["members"].items()
     )
     tables.say(f"groups by {results['groups']['rule']}: {groups}\n")
+    if "pairs" in results:
+        _show_pairs(results["pairs"])
     tables.print_table(histogram(results["classes"], largest=results["largest"]))
     _show_evaluation(results)
     if results["files"] is not None:

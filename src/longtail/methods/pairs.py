@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,7 @@ from longtail.nn.neck import checked
 from longtail.nn.networks import Vectors
 from longtail.nn.pairs import ComposedPairs, PairEmbedding, PairParts, feasibility
 
+NeckAt = Literal["network", "layers"]
 EXCLUDED = -1e3
 """Added to the products of pairs that cannot be predicted."""
 
@@ -21,13 +23,17 @@ EXCLUDED = -1e3
 class PairMethod(Method[Labelled]):
     """What methods for pairs share: a network, a neck, and a head with a row for each pair.
 
-    If the network is `Embedded`, the neck stands before its layers, else after it. A backbone
-    inside of `Vectors` is frozen: it stays in eval mode, batch-norm included.
+    The neck stands after the network or, with `neck_at` "layers", before the last layers of an
+    `Embedded` one. A backbone inside of `Vectors` is frozen: it stays in eval mode, batch-norm
+    included.
     """
 
-    def __init__(self, network: Network, *, scale: float, neck: Neck | None) -> None:
+    def __init__(
+        self, network: Network, *, scale: float, neck: Neck | None, neck_at: NeckAt
+    ) -> None:
         super().__init__()
         self.network, self.neck, self.scale = network, checked(neck), scale
+        self.neck_at = neck_at
         for backbone in self._frozen():
             backbone.requires_grad_(False)
         self.train()
@@ -45,11 +51,12 @@ class PairMethod(Method[Labelled]):
 
     def embed(self, image: Tensor, *aligned: Tensor) -> tuple[Tensor, Streamed]:
         """The embedded images (N or 2N, dim), and the output of the neck."""
-        if isinstance(self.network, Embedded):
-            streamed: Streamed = self.neck(self.network.network(image), *aligned)
-            return self.network.layers(streamed.features), streamed
-        streamed = self.neck(self.network(image), *aligned)
-        return streamed.features, streamed
+        if self.neck_at == "network":
+            streamed: Streamed = self.neck(self.network(image), *aligned)
+            return streamed.features, streamed
+        assert isinstance(self.network, Embedded)
+        streamed = self.neck(self.network.network(image), *aligned)
+        return self.network.layers(streamed.features), streamed
 
     @abstractmethod
     def rows(self) -> tuple[Tensor, Tensor | None]:
@@ -83,7 +90,8 @@ class MatchPairs(PairMethod):
         pairs: the embeddings (C, dim) of all pairs, such as `GraphPairs` or `ComposedPairs`.
         seen: (C,), whether a pair has training images.
         scale: factor of the products.
-        neck: applied before the last layers of the network, such as `Streams(BatchFormer(dim))`.
+        neck: applied in training only, such as `Streams(BatchFormer(dim))`.
+        neck_at: after the network, or before the last layers of an `Embedded` one.
 
     Naeem et al., "Learning Graph Embeddings for Compositional Zero-shot Learning", CVPR 2021.
     """
@@ -99,8 +107,9 @@ class MatchPairs(PairMethod):
         *,
         scale: float = 1.0,
         neck: Neck | None = None,
+        neck_at: NeckAt = "network",
     ) -> None:
-        super().__init__(network, scale=scale, neck=neck)
+        super().__init__(network, scale=scale, neck=neck, neck_at=neck_at)
         self.pairs = pairs
         self.register_buffer("seen", seen.clone(), persistent=False)
         self.register_buffer("position", seen.long().cumsum(0) - 1, persistent=False)
@@ -135,7 +144,8 @@ class MatchOpenPairs(PairMethod):
         scale: factor of the cosines.
         margin: factor of the feasibility.
         ramp: share of training in which the margin grows.
-        neck: applied before the last layers of the network.
+        neck: applied in training only.
+        neck_at: after the network, or before the last layers of an `Embedded` one.
 
     Mancini et al., "Open World Compositional Zero-Shot Learning", CVPR 2021.
     """
@@ -154,8 +164,9 @@ class MatchOpenPairs(PairMethod):
         margin: float = 0.4,
         ramp: float = 0.3,
         neck: Neck | None = None,
+        neck_at: NeckAt = "network",
     ) -> None:
-        super().__init__(network, scale=scale, neck=neck)
+        super().__init__(network, scale=scale, neck=neck, neck_at=neck_at)
         self.pairs, self.margin, self.ramp = pairs, margin, ramp
         self.register_buffer("seen", seen.clone(), persistent=False)
         self.register_buffer("feasibility", torch.ones(len(seen)))
@@ -218,7 +229,7 @@ class ClassifyParts(PairMethod):
         objects: int,
         neck: Neck | None = None,
     ) -> None:
-        super().__init__(network, scale=1.0, neck=neck)
+        super().__init__(network, scale=1.0, neck=neck, neck_at="network")
         self.register_buffer("pairs", pairs.clone(), persistent=False)
         self.attribute = nn.Linear(network.dim, attributes)
         self.object = nn.Linear(network.dim, objects)

@@ -7,7 +7,7 @@ from typing import Any
 from longtail.core import Labelled, Method
 from longtail.data.dataset import Dataset
 from longtail.engine.run import Run
-from longtail.methods.pairs import ClassifyParts, PairMethod
+from longtail.methods.pairs import ClassifyParts, NeckAt, PairMethod
 from longtail.nn import Neck, Network
 from longtail.recipes.pairs import pairs_of, train_pairs, write_parts
 
@@ -25,7 +25,8 @@ def attribute_object(run: Run, data: Dataset, **keywords: Any) -> Method[Labelle
     """
     pairs = pairs_of(data)
 
-    def method(network: Network, neck: Neck) -> PairMethod:
+    def method(network: Network, neck: Neck, neck_at: NeckAt) -> PairMethod:
+        assert neck_at == "network"
         return ClassifyParts(
             network,
             pairs,

@@ -7,7 +7,7 @@ from typing import Any
 from longtail.core import Labelled, Method
 from longtail.data.dataset import Dataset
 from longtail.engine.run import Run
-from longtail.methods.pairs import MatchPairs, PairMethod
+from longtail.methods.pairs import MatchPairs, NeckAt, PairMethod
 from longtail.nn import Embedded, Neck, Network
 from longtail.nn.pairs import GraphPairs
 from longtail.recipes.pairs import pairs_of, train_pairs, words_of, write_parts
@@ -52,7 +52,7 @@ def cge(
     def layers(network: Network) -> Network:
         return network if dim is None else Embedded(network, [dim])
 
-    def method(network: Network, neck: Neck) -> PairMethod:
+    def method(network: Network, neck: Neck, neck_at: NeckAt) -> PairMethod:
         graph = GraphPairs(
             pairs,
             attribute,
@@ -62,7 +62,7 @@ def cge(
             dropout=graph_dropout,
             learned=not given,
         )
-        return MatchPairs(network, graph, data.counts > 0, neck=neck)
+        return MatchPairs(network, graph, data.counts > 0, neck=neck, neck_at=neck_at)
 
     fitted = train_pairs(run, data, method=method, layers=layers, **keywords)
     assert isinstance(fitted, MatchPairs)

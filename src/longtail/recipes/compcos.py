@@ -13,7 +13,7 @@ from longtail.data.dataset import Dataset
 from longtail.data.loader import EvalLoader
 from longtail.engine.predicting import predictor
 from longtail.engine.run import Run
-from longtail.methods.pairs import EXCLUDED, MatchOpenPairs, MatchPairs, PairMethod
+from longtail.methods.pairs import EXCLUDED, MatchOpenPairs, MatchPairs, NeckAt, PairMethod
 from longtail.metrics.bias_sweep import bias_sweep
 from longtail.nn import Embedded, Neck, Network
 from longtail.nn.pairs import ComposedPairs
@@ -73,11 +73,13 @@ def compcos(
         widths = [*embedder, dim]
         return Embedded(network, widths, norm="layer", dropout=embedder_dropout, last="unit")
 
-    def method(network: Network, neck: Neck) -> PairMethod:
+    def method(network: Network, neck: Neck, neck_at: NeckAt) -> PairMethod:
         learned = not given or words == "learned"
         composed = ComposedPairs(pairs, attribute, obj, dim=dim, learned=learned)
         if data.pairs == "closed":
-            return MatchPairs(network, composed, seen, scale=cosine_scale, neck=neck)
+            return MatchPairs(
+                network, composed, seen, scale=cosine_scale, neck=neck, neck_at=neck_at
+            )
         return MatchOpenPairs(
             network,
             composed,
@@ -86,6 +88,7 @@ def compcos(
             margin=feasibility_margin,
             ramp=feasibility_ramp,
             neck=neck,
+            neck_at=neck_at,
         )
 
     fitted = train_pairs(run, data, method=method, layers=layers, **keywords)

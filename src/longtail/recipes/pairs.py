@@ -17,7 +17,7 @@ from longtail.data.views import View
 from longtail.engine.optim import adamw
 from longtail.engine.run import Run
 from longtail.errors import LongtailError
-from longtail.methods.pairs import PairMethod
+from longtail.methods.pairs import NeckAt, PairMethod
 from longtail.nn import Embedded, Neck, Network
 from longtail.nn.networks import Vectors
 from longtail.recipes.batchformer import Mode, Scope, batchformer_neck, lr_scales
@@ -62,7 +62,7 @@ def train_pairs(
     run: Run,
     data: Dataset,
     *,
-    method: Callable[[Network, Neck], PairMethod],
+    method: Callable[[Network, Neck, NeckAt], PairMethod],
     layers: Callable[[Network], Network],
     network: str = "fast_cnn",
     weights: Weights = "random",
@@ -90,7 +90,7 @@ def train_pairs(
     """Train a method for pairs, and write what new pairs are made from.
 
     Args:
-        method: builds the method from a network and a neck.
+        method: builds the method from a network, a neck and where that stands.
         layers: adds the image embedder to a network; the neck stands before it.
     """
     size = size or data.size
@@ -114,7 +114,7 @@ def train_pairs(
         scope=batchformer_scope,
     )
     embedded = layers(body)
-    made = method(embedded, neck)
+    made = method(embedded, neck, "network" if embedded is body else "layers")
     scales = lr_scales(neck, batchformer_lr_scale, default=1.0)
     if backbone_lr_scale != 1.0:
         if not trained:

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from longtail.data.dataset import Dataset, Split
+from longtail.data.pairs import PARTS
 
 BETA = 0.9999  # of the effective numbers, as in the class-balanced losses
 Z = 1.959963984540054  # a 95% interval of a normal distribution is +- Z standard deviations
@@ -26,6 +27,7 @@ def facts(data: Dataset) -> dict[str, Any]:
         for name, part in (("train", data.train), ("val", data.val), ("test", data.test))
     }
     source = [int(n) for n in data.source_counts]
+    trained = [n for n in source if n]  # unseen classes have no training image
     group_of = {label: group for group, members in data.groups.members.items() for label in members}
     tested = per_split["test"]
     classes = [
@@ -45,16 +47,16 @@ def facts(data: Dataset) -> dict[str, Any]:
         "protocol": data.protocol,
         "size": data.size,
         "images": {split: sum(counts) for split, counts in per_split.items()},
-        "largest": max(source),
-        "smallest": min(source),
-        "imbalance": max(source) / min(source),
+        "largest": max(trained),
+        "smallest": min(trained),
+        "imbalance": max(trained) / min(trained),
         "gini": gini(data.source_counts),
         "equal_classes": equal_classes(source),
         "effective": {
             "beta": BETA,
-            "largest": effective_number(max(source)),
-            "smallest": effective_number(min(source)),
-            "imbalance": effective_number(max(source)) / effective_number(min(source)),
+            "largest": effective_number(max(trained)),
+            "smallest": effective_number(min(trained)),
+            "imbalance": effective_number(max(trained)) / effective_number(min(trained)),
         },
         "groups": {
             "rule": data.groups.rule,
@@ -69,10 +71,43 @@ def facts(data: Dataset) -> dict[str, Any]:
         },
         "known_to": mean_known_to(tested),
         "classes": classes,
-        "not_validated": [entry["name"] for entry in classes if entry["val"] == 0],
-        "not_tested": [entry["name"] for entry in classes if entry["test"] == 0],
+        "not_validated": _without(data.classes, source, per_split["val"]),
+        "not_tested": _without(data.classes, source, tested),
+        **({"pairs": pair_facts(data)} if {*PARTS} <= {*data.class_attributes} else {}),
         "caveats": list(data.caveats),
         "warnings": list(data.warnings),
+    }
+
+
+def pair_facts(data: Dataset) -> dict[str, Any]:
+    """Seen and unseen pairs, and how often each attribute and object is seen, fewest pairs first.
+
+    `share` is the number of pairs over that of all combinations.
+    """
+    seen, classes = data.counts > 0, len(data.classes)
+    names = {part: data.categories[part] for part in PARTS}
+    parts = {}
+    for part in PARTS:
+        of_class = data.class_attributes[part]
+        rows = [
+            {
+                "name": name,
+                "pairs": int((seen & (of_class == number)).sum()),
+                "images": int(data.counts[of_class == number].sum()),
+            }
+            for number, name in enumerate(names[part])
+        ]
+        parts[part] = sorted(rows, key=lambda row: (row["pairs"], row["images"], row["name"]))
+    unseen = {
+        split: len(set(rows.target[~seen[rows.target]].tolist()))
+        for split, rows in (("val", data.val), ("test", data.test))
+    }
+    return {
+        "seen": int(seen.sum()),
+        "unseen": unseen,
+        "candidates": classes,
+        "share": classes / (len(names["attribute"]) * len(names["object"])),
+        **parts,
     }
 
 
@@ -132,6 +167,12 @@ def mean_known_to(images: Sequence[int]) -> float | None:
     return (
         Z * math.sqrt(sum(1 / (4 * (n + Z * Z)) for n in tested)) / len(tested) if tested else None
     )
+
+
+def _without(classes: Sequence[str], source: Sequence[int], images: Sequence[int]) -> list[str]:
+    """The classes that have training images, and none of these."""
+    rows = zip(classes, source, images, strict=True)
+    return [name for name, trained, count in rows if trained and not count]
 
 
 def _counts(data: Dataset, split: Split) -> list[int]:
