@@ -31,6 +31,7 @@ from longtail.naming import import_function
 from longtail.recipes.published import published
 from longtail.records.predictions import read_predictions
 from longtail.records.row import read_row
+from longtail.scoring.scorer import headline_of, scorer_for
 
 FLAGS = {"device": "cpu", "threads": 1, "root": Path("images")}
 
@@ -126,6 +127,35 @@ def test_rows_of_domains_are_rehearsed_on_a_tiny_folder(name: str, tmp_path: Pat
     method = import_function(job.recipe.target)(run, data, **job.keywords)
     assert method.deploy().dim == 2
     assert run.pretraining is None
+
+
+ADAPTED_ROWS = [name for name, row in published().items() if row.protocol == "adapt"]
+
+
+@pytest.mark.parametrize("name", ADAPTED_ROWS)
+def test_rows_of_adaptation_are_rehearsed_on_a_tiny_folder(name: str, tmp_path: Path) -> None:
+    """Source and target of the row, with its network at random, up to the first step."""
+    row, rng = published()[name], np.random.default_rng(0)
+    for domain in (row.request["train_domain"], row.request["test_domain"]):
+        for label in ("a", "b"):
+            (tmp_path / "images" / domain / label).mkdir(parents=True)
+            for number in range(5):
+                pixels = rng.integers(256, size=(6, 6, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(tmp_path / "images" / domain / label / f"{number}.png")
+    jobs = plan(
+        *(row, tmp_path / "runs"),
+        settings={"weights": "random", "size": 32},
+        flags={"root": tmp_path / "images"},
+    )
+    assert [job.seed for job in jobs] == [*row.seeds]
+    request = DataRequest.from_flags(jobs[0].data, jobs[0].flags)
+    data = open_dataset(request, size=jobs[0].keywords["size"])
+    assert data.unlabelled is not None
+    assert (len(data.unlabelled), len(data.train)) == (10, 8)
+    assert headline_of(scorer_for(data))["name"] == row.metric
+    run = Run(tmp_path / "dry", dry="rehearse")
+    method = import_function(jobs[0].recipe.target)(run, data, **jobs[0].keywords)
+    assert method.deploy().dim == 2
 
 
 def test_the_value_of_several_domains_is_their_mean(

@@ -60,7 +60,7 @@ class Published:
     keywords: Mapping[str, Any] = field(default_factory=dict)  # what is not the recipe's default
     imbalance: float | None = None
     geometry: Literal["pad", "crop", "stretch"] | None = None  # the data's, if not given
-    protocol: Literal["holdout", "paper"] = "paper"
+    protocol: Literal["holdout", "paper", "adapt"] = "paper"
     request: Mapping[str, Any] = field(default_factory=dict)  # further flags of the data
     test_domains: tuple[str, ...] = ()  # a run leaves out each; the value is their mean
     tta: Literal["none", "flip"] = "none"
