@@ -6,11 +6,13 @@ from pathlib import Path
 
 import adjust_logits
 import batchformer_loop
+import detection
 import folder_to_onnx
 import loss_in_timm
 import numpy as np
 import own_method
 import pytest
+import torch
 from PIL import Image
 
 import longtail
@@ -30,6 +32,42 @@ def test_adjust_logits(capsys: pytest.CaptureFixture[str]) -> None:
     before, after = adjust_logits.main()
     assert after > before + 0.05
     assert "tau" in capsys.readouterr().out
+
+
+def test_detection(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    voc = detection.make_shapes(tmp_path / "voc", images=8, size=48)
+    starts = detection.pretrained(tmp_path, epochs=1)
+    scores = detection.compare(voc, starts, size=48, epochs=1, batch=2)
+    assert list(scores) == ["random", "MoCo", "MoCo + BatchFormer"]
+    assert all(0 <= value <= 1 for row in scores.values() for value in row.values())
+    assert "VOC 11-point" in capsys.readouterr().out
+    # Found as they are, all scores are perfect; with the wrong classes, all are zero.
+    rows = detection.pictures(voc, "test", detection.SHAPES)
+    perfect = [
+        {"boxes": row.boxes, "labels": row.labels, "scores": torch.ones(len(row.labels))}
+        for row in rows
+    ]
+    coco = detection.coco_scores(rows, perfect, detection.SHAPES)
+    assert coco == pytest.approx({"AP": 1.0, "AP50": 1.0, "AP75": 1.0})
+    assert detection.voc_score(rows, perfect, 3) == pytest.approx(1.0)
+    wrong = [{**row, "labels": row["labels"] % 3 + 1} for row in perfect]
+    assert detection.coco_scores(rows, wrong, detection.SHAPES)["AP50"] < 0.5
+    assert detection.voc_score(rows, wrong, 3) < 0.5
+
+
+def test_the_11_points_of_voc() -> None:
+    """One class, two objects; a hit, then a miss, then a hit: precision 1, 1/2, 2/3."""
+    box = torch.tensor([[0.0, 0.0, 9.0, 9.0], [20.0, 20.0, 29.0, 29.0]])
+    label = torch.ones(2, dtype=torch.long)
+    row = detection.Picture(Path("none"), box, label, torch.zeros(2, dtype=torch.bool))
+    found = {
+        "boxes": torch.stack([box[0], box[0] + 40, box[1] + 1]),
+        "labels": torch.ones(3, dtype=torch.long),
+        "scores": torch.tensor([0.9, 0.8, 0.7]),
+    }
+    # Recall 0 to 0.5 has precision 1 (6 points), the rest 2/3 (5 points).
+    assert detection.voc_score([row], [found], 1) == pytest.approx((6 + 5 * 2 / 3) / 11)
+    assert detection.overlap(box[0], box[0] + torch.tensor([5.0, 0.0, 5.0, 0.0])) == 50 / 150
 
 
 def test_own_method(tmp_path: Path) -> None:
