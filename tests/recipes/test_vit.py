@@ -120,7 +120,7 @@ def test_a_folder_of_the_baseline_of_livt_is_resumed_where_its_recipe_was_anothe
     record = json.loads((tmp_path / "run" / "recipe.json").read_text())
     assert record["target"] == "longtail.recipes.livt_baselines:vit_scratch"
     del record["keywords"]["weights"]  # newer than those
-    assert record["keywords"].keys() == released.keys()
+    assert record["keywords"].keys() >= released.keys()
     (tmp_path / "run" / "recipe.json").write_text(json.dumps(record))
     before = (tmp_path / "run" / "train" / "last.pt").stat().st_mtime_ns
     assert train("vit_scratch", "digits-lt", tmp_path / "run", **QUICK).row is not None

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from longtail.errors import LongtailError
+from longtail.nn.fast_vit import Stem
 from longtail.nn.networks import Backbone, Network
 
 
@@ -316,10 +317,24 @@ class MaskedAutoencoder(nn.Module):
     def encode(self, normal: Tensor) -> tuple[Tensor, Masked]:
         """The prefix tokens and those of the visible patches; `normal` are normalised images."""
         body = transformer(self.network)
+        if isinstance(body.patch_embed, Stem):
+            return self._encode_convolved(normal)
         tokens = body._pos_embed(body.patch_embed(normal))
         prefix, patches = tokens[:, : body.num_prefix_tokens], tokens[:, body.num_prefix_tokens :]
         masked = random_masking(patches, self.ratio)
         return body.norm(body.blocks(body.norm_pre(torch.cat([prefix, masked.visible], 1)))), masked
+
+    def _encode_convolved(self, normal: Tensor) -> tuple[Tensor, Masked]:
+        """`encode` for tokens that overlap: hidden pixels are zero before the stem (equation 4)."""
+        body, pixels = transformer(self.network), to_patches(normal, self.patch)
+        masked = random_masking(pixels, self.ratio)
+        shown = to_images(pixels.masked_fill(masked.hidden[..., None], 0.0), self.patch)
+        tokens = body._pos_embed(body.patch_embed(shown))
+        prefix, patches = tokens[:, : body.num_prefix_tokens], tokens[:, body.num_prefix_tokens :]
+        order = masked.restore.argsort(1)[:, : masked.visible.shape[1], None]
+        visible = patches.gather(1, order.expand(-1, -1, patches.shape[2]))
+        tokens = body.blocks(body.norm_pre(torch.cat([prefix, visible], 1)))
+        return body.norm(tokens), Masked(visible, masked.hidden, masked.restore)
 
     def forward(self, image: Tensor) -> Reconstruction:
         """Mask, encode and reconstruct images (N, 3, size, size) in [0, 1]."""

@@ -18,6 +18,7 @@ from longtail.naming import import_function, unknown
 from longtail.nn import zoo
 from longtail.nn.experts import fast_cnn_experts, resnet32_experts
 from longtail.nn.fast_cnn import fast_cnn
+from longtail.nn.fast_vit import fast_vit
 from longtail.nn.heads import CosineExperts, Head, Linear, TokenHeads, build_head
 from longtail.nn.normalize import Normalize
 from longtail.nn.resnet_cifar import resnet32
@@ -29,6 +30,7 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "fast_cnn": fast_cnn,
     "vit_mini": vit_mini,
     "vit_tiny": vit_tiny,
+    "fast_vit": fast_vit,
     "resnet32_experts": resnet32_experts,
     "fast_cnn_experts": fast_cnn_experts,
 }

@@ -48,6 +48,7 @@ OptimizerName = Literal["default", "muon"]
 KeepRule = Literal["last", "best"]
 Weights = str  # "random", "timm", or the path of a run or of a file
 SCALE = 30.0  # of cosine logits, and so of LDAM's margins
+FAST = 64  # pixels up to which fast_vit is the default transformer
 SMALL = 32  # pixels up to which DeiT's code shifts images instead of taking a random part
 ERASE = 0.25  # probability of random erasing in randaugment, unless given
 
@@ -209,6 +210,17 @@ def default_optimizer(
         weight_decay=5e-4 if weight_decay is None else weight_decay,
         scales=scales,
     )
+
+
+def choose_transformer(network: str, size: int, *, patch: int | None) -> str:
+    """The transformer that "auto" means: fast_vit up to 64 pixels, vit_mini above or with a patch.
+
+    >>> choose_transformer("auto", 32, patch=None), choose_transformer("auto", 32, patch=4)
+    ('fast_vit', 'vit_mini')
+    """
+    if network != "auto":
+        return network
+    return "fast_vit" if size <= FAST and patch is None else "vit_mini"
 
 
 def adamw_or_muon(

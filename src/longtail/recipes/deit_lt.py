@@ -29,6 +29,7 @@ from longtail.recipes.builders import (
     KeepRule,
     OptimizerName,
     adamw_or_muon,
+    choose_transformer,
     mixing,
     scaled_lr,
     select_weights,
@@ -202,7 +203,7 @@ def distil(
     teacher_share: Schedule = constant,
     augment: Augment,
     mix: BatchTransform,
-    network: str = "vit_mini",
+    network: str = "auto",
     epochs: int = 60,
     batch: int = 128,
     accumulate: int = 1,
@@ -311,9 +312,10 @@ def _build_student(
     They are the same for a seed, whether a teacher is trained in this run or was trained before.
     """
     seed_all(seed, "student")
-    if not network.startswith(("vit_", "timm:")):
+    network = choose_transformer(network, size or data.size, patch=patch)
+    if not network.startswith(("vit_", "fast_vit", "timm:")):
         raise LongtailError(
-            f"expected a network with a distillation token, got {network}: take vit_mini, "
+            f"expected a network with a distillation token, got {network}: take fast_vit, "
             "vit_tiny, or one of timm's such as timm:deit_tiny_distilled_patch16_224"
         )
     backbone = build(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 KEYWORDS: Mapping[str, str] = {
     # every recipe
-    "network": "A name from `longtail list`, or timm:NAME for any model of timm.",
+    "network": "A name from `longtail list`, or timm:NAME; auto: fast_vit up to 64 pixels.",
     "weights": "Initial weights: random, timm (for timm:NAME), or those of a run or of a file.",
     "epochs": "Passes over the training images; all shares of training below refer to these.",
     "batch": "Images per batch; take fewer where there are few training images.",

@@ -31,7 +31,7 @@ def livt(
     run: Run,
     data: Dataset,
     *,
-    network: str = "vit_mini",
+    network: str = "auto",
     weights: Path | None = None,
     pretrain_epochs: int = 200,
     pretrain_batch: int = 256,
@@ -102,7 +102,10 @@ def livt(
             size=pretrain_size or size,
         )
         encoder = Weights(run.folder, encoder_weights(network_before), network_before.spec)
-    if patch is None and not network.startswith("timm:"):  # the names of timm's say their patch
+    if network == "auto":  # a public checkpoint has no name
+        network = str((encoder.spec or {}).get("name", "vit_mini"))
+    # The names of timm's say their patch, and fast_vit has none
+    if patch is None and not network.startswith(("timm:", "fast_vit")):
         patch = encoder.patch
     spec = {
         "name": network,

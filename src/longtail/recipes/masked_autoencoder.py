@@ -23,7 +23,11 @@ from longtail.methods.classify import Classify
 from longtail.methods.masked_autoencode import MaskedAutoencode
 from longtail.nn import Frozen, Linear, Network, build
 from longtail.nn.mae import MaskedAutoencoder, initialise
-from longtail.recipes.builders import fit_stage, scaled_lr
+from longtail.recipes.builders import (
+    choose_transformer,
+    fit_stage,
+    scaled_lr,
+)
 from longtail.recipes.encoders import write_encoder
 from longtail.records.files import atomic_write
 from longtail.schedules import Cosine
@@ -82,7 +86,7 @@ def pretrain(
     data: Dataset,
     *,
     split: Split,
-    network: str = "vit_mini",
+    network: str = "auto",
     epochs: int = 200,
     batch: int,
     accumulate: int = 1,
@@ -104,7 +108,8 @@ def pretrain(
         data: says what the images are, and has validation images to reconstruct.
         split: the images to train on.
     """
-    spec = {"name": network, "size": size, "patch": patch, "pool": "avg"}
+    name = choose_transformer(network, size, patch=patch)
+    spec = {"name": name, "size": size, "patch": patch, "pool": "avg"}
     encoder = initialise(build(spec, trust=True))
     autoencoder = MaskedAutoencoder(
         encoder, ratio=mask, width=decoder_width, depth=decoder_depth, heads=decoder_heads

@@ -25,6 +25,7 @@ from longtail.recipes.builders import (
     Weights,
     adamw_or_muon,
     build_backbone,
+    choose_transformer,
     fit_stage,
     mixing,
     scaled_lr,
@@ -43,7 +44,7 @@ def vit(
     run: Run,
     data: Dataset,
     *,
-    network: str = "vit_mini",
+    network: str = "auto",
     weights: Weights = "random",
     pool: Literal["token", "avg_norm"] = "token",
     epochs: int = 60,
@@ -80,8 +81,9 @@ def vit(
     Published: 62.6% with ViT-B on CIFAR-10-LT at imbalance 100 (Rangwani et al. 2024).
     """
     size = size or data.size
+    name = choose_transformer(network, size, patch=patch)
     backbone = build_backbone(
-        run, network, weights, data=data, size=size, patch=patch, pool=pool, drop_path=drop_path
+        run, name, weights, data=data, size=size, patch=patch, pool=pool, drop_path=drop_path
     )
     step = scaled_lr(lr, data.train, batch=batch, accumulate=accumulate)
     build_optimizer = partial(adamw_or_muon, optimizer, lr=step, weight_decay=weight_decay)
