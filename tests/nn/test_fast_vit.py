@@ -32,7 +32,7 @@ def test_it_has_the_parameters_that_it_says() -> None:
 def test_each_head_reads_its_token_and_the_mean_of_the_patches() -> None:
     network: Any = build({**SMALL, "size": 16, "pool": "tokens"}).eval()
     body: Any = network.body
-    assert type(body) is MeanTokens
+    assert type(network.body) is MeanTokens
     image = torch.rand(3, 3, 16, 16)
     tokens = body.transformer.forward_features(network.normalize(image))
     for position, features in enumerate(network(image).chunk(2, 1)):
