@@ -151,3 +151,22 @@ def test_every_head_has_the_scores_of_the_scorer() -> None:
             "balanced": 0.125,
             "part/a": None,
         }
+
+
+def test_top5_is_a_score_on_request() -> None:
+    data = open_data("digits-lt")
+    assert "top5" not in scorer_for(data).labels
+    scorer = scorer_for(replace(data, scoring="top5"))
+    assert headline_of(scorer) == {"name": "top5", "higher_is_better": True}
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(40, 10)).astype(np.float32)
+    target = rng.integers(0, 10, 40)
+    ranks = [
+        sorted(row, reverse=True).index(row[one]) for row, one in zip(logits, target, strict=True)
+    ]
+    scores = score(scorer, SplitPredictions({"logits": logits}, target, np.arange(40)))
+    assert scores["top5"] == pytest.approx(np.mean([rank < 5 for rank in ranks]))
+    assert scores["top1"] == pytest.approx(np.mean([rank < 1 for rank in ranks]))
+    five = replace(data, classes=data.classes[:5], scoring="top5")
+    with pytest.raises(LongtailError, match="top5"):
+        scorer_for(five)

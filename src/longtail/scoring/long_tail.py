@@ -30,7 +30,7 @@ from longtail.metrics.intervals import wilson
 from longtail.records.groups import Groups
 from longtail.records.predictions import SplitPredictions
 from longtail.records.row import Calibration, Summary, Worst
-from longtail.records.scores import Label, long_tail_labels, long_tail_scores
+from longtail.records.scores import Label, label, long_tail_labels, long_tail_scores
 
 WORST = 10
 """How many of the worst classes a summary lists."""
@@ -67,6 +67,27 @@ class LongTailScorer:
             "balanced": balanced(recalls),
             **by_group(recalls, self.groups),
         }
+
+
+@dataclass(frozen=True)
+class Top5Scorer:
+    """The share of images whose class is among the five most probable: `--scoring top5`.
+
+    >>> logits = {"logits": np.array([[9.0, 1, 2, 3, 4, 5], [9.0, 5, 4, 3, 2, 1]])}
+    >>> Top5Scorer()(SplitPredictions(logits, np.array([1, 1]), np.arange(2)))
+    {'top5': 0.5}
+    """
+
+    headline: str = "top5"
+
+    @property
+    def labels(self) -> Mapping[str, Label]:
+        """How the score is shown."""
+        return {"top5": label("top-5", description="top-5 accuracy")}
+
+    def __call__(self, predictions: SplitPredictions, /) -> dict[str, float | None]:
+        """The score by name."""
+        return {"top5": top(predictions.logits["logits"], predictions.target, 5)}
 
 
 def summarise(

@@ -21,7 +21,7 @@ from longtail.records.row import Summary
 from longtail.records.scores import Headline, Label
 from longtail.scoring.compositional import CompositionalScorer
 from longtail.scoring.domains import DomainScorer
-from longtail.scoring.long_tail import LongTailScorer, detailed, summarise
+from longtail.scoring.long_tail import LongTailScorer, Top5Scorer, detailed, summarise
 from longtail.scoring.zero_shot import ZeroShotScorer
 
 
@@ -83,6 +83,8 @@ def scorer_for(data: Dataset) -> Scorer:
     if task is not None:
         has_tail = sum(bool(members) for members in data.groups.members.values()) > 1
         scorer = ScorerCollection((task, long_tail) if has_tail else (task,), task.headline)
+    if data.scoring == "top5" and "top5" not in scorer.labels and len(data.classes) > 5:
+        scorer = ScorerCollection((Top5Scorer(), scorer), "top5")
     if data.scoring is not None:
         scorer = replace(scorer, headline=data.scoring)
     if scorer.headline not in scorer.labels:
