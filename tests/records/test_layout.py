@@ -39,6 +39,11 @@ ENDINGS = (".jsonl", ".log", ".npz", ".part", ".pt", "eval-")
 ALLOWED = {
     ("data/open.py", ".npz"): "a file of features to train on",
     ("data/words.py", ".npz"): "a file of word vectors",
+    ("cli/predict.py", ".npz"): "a file of features to classify",
+    ("runs/embedding.py", ".npz"): "a file of features to write",
+    ("runs/new_classes.py", ".npz"): "a file of class attributes or word vectors",
+    ("cli/export.py", "predict.py agrees from file to logits on "): "a sentence",
+    ("runs/export_program.py", "the exported program predict.py failed ("): "a sentence",
     ("data/teacher_labels.py", ".part"): "a cache outside of run folders",
     ("nn/pretrained.py", "model.safetensors"): "the hub's name for weights",
 }
