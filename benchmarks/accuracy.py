@@ -104,6 +104,9 @@ def result_of(job: Job, starts: Sequence[Path], work: Path, *, shown: str, judge
     row = json.loads(folder.row.read_text())
     if judged == "validation":
         row["test"] = None
+        for chosen in ("adjustment", "operating_point"):  # they have the scores without, too
+            if chosen in row:
+                row[chosen]["test"] = None
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
     ).stdout.strip()

@@ -10,10 +10,13 @@ import torch
 import zero_shot_files
 
 from longtail.data.open import open_data
+from longtail.data.request import data_flags
 from longtail.engine.run import Run
 from longtail.errors import LongtailError
+from longtail.experiments.reproduce import plan
 from longtail.nn import Embedded, build
 from longtail.recipes.ce_gzsl import _unscaled, ce_gzsl
+from longtail.recipes.published import Published, published
 from longtail.runs import train
 from longtail.testing import check_recipe
 
@@ -129,3 +132,19 @@ def test_a_softmax_on_seen_classes_never_recognises_unseen_ones(
     assert row["test"] is not None
     assert row["test"]["scores"]["unseen"] == 0
     assert row["test"]["scores"]["seen"] > 0.8  # type: ignore[operator]
+
+
+ROWS = [row for row in published().values() if row.recipe == "ce_gzsl"]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_published_rows_can_be_run(folder: Path, tmp_path: Path, row: Published) -> None:
+    flags = {"root": str(folder)}
+    (job,) = plan(row, tmp_path / "runs", seeds=[0], flags=flags)
+    call = job.call()
+    data = open_data(call["data"], **{name: call[name] for name in data_flags() if name in call})
+    assert data.protocol == "paper"
+    method = ce_gzsl(Run(tmp_path / "run", dry="rehearse"), data, **job.keywords)
+    network: Any = method.deploy()
+    assert (network.dim, network.network.dim) == (8, 2048)
+    assert job.keywords["batchformer"] == ("on" if "batchformer" in row.name else "off")

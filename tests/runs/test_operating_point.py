@@ -92,3 +92,13 @@ def test_row_predictions_and_model_agree_on_the_bias(run: Path, folder: Path) ->
     assert again["test"] is not None
     assert row["test"] is not None
     assert again["test"]["scores"] == pytest.approx(row["test"]["scores"])
+
+
+def test_the_report_states_the_bias_and_shows_unseen_classes_that_fail(run: Path) -> None:
+    page = (run / "report.html").read_text(encoding="utf-8")
+    point = read_row(run)["operating_point"]
+    assert f"{point['bias']:+.2f} is added to the logits of unseen classes, chosen on" in page
+    assert "unseen" in page
+    test = read_row(run)["test"]
+    assert test is not None
+    assert any(worst["group"] == "unseen" for worst in test["worst"])

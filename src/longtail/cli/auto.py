@@ -163,7 +163,7 @@ def _choose(
     )
     if not bool((dataset.counts > 0).all()):
         pairs = {"attribute", "object"} <= {*dataset.class_attributes}
-        recipes = "compcos, cge or attribute_object" if pairs else "ce_gzsl"
+        recipes = "compcos, cge or attribute_object" if pairs else "eszsl, or ce_gzsl"
         kind = "pairs of attribute and object" if pairs else "classes"
         raise LongtailError(
             f"auto chooses among recipes for classes with training images, but {dataset.name} has"

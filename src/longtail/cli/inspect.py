@@ -139,9 +139,15 @@ def findings(
             f"longtail train {recipe} --data {data}{skip}"
             for recipe in ("compcos", "attribute_object")
         ]
+    elif results["unseen"] is not None:  # auto and balanced_softmax refuse such data
+        results["commands"] = [f"longtail train cross_entropy --data {data}{skip}"]
     if dataset.has_vectors:
         recipe = "compcos" if "pairs" in results else second
         results["commands"] = [f"longtail train {recipe} --data {data} --network vectors"]
+        if results["unseen"] is not None and "pairs" not in results:
+            results["commands"] = [
+                f"longtail train {recipe} --data {data}" for recipe in ("eszsl", "ce_gzsl")
+            ]
     results["advice"] = advice(results)
     return results
 
@@ -332,6 +338,8 @@ def show(results: Mapping[str, Any]) -> None:
     tables.say(f"groups by {results['groups']['rule']}: {groups}\n")
     if "pairs" in results:
         _show_pairs(results["pairs"])
+    elif (unseen := results["unseen"]) is not None:
+        _show_unseen(unseen)
     tables.print_table(histogram(results["classes"], largest=results["largest"]))
     _show_evaluation(results)
     if results["files"] is not None:
@@ -433,6 +441,22 @@ def _show_evaluation(results: Mapping[str, Any]) -> None:
         if group["known_to"] is not None
     ]
     tables.say(f"  over classes, in points: {', '.join(means)}")
+
+
+def _show_unseen(unseen: Mapping[str, Any]) -> None:
+    tables.say(
+        f"unseen classes: {unseen['classes']} have no training image, {unseen['seen']} have some;"
+        f" {unseen['val']} of the unseen ones are in validation, {unseen['test']} in test"
+    )
+    if (vector := unseen["vector"]) is not None:
+        only = (
+            f"; {vector['only_unseen']} of these are not 0 for unseen classes only, so nothing can"
+            " be learnt about them"
+            if vector["only_unseen"]
+            else ", and each that an unseen class has, a seen one has too"
+        )
+        tables.say(f"class vectors: every class has {vector['width']} attributes{only}")
+    tables.say("")
 
 
 def _show_files(files: Mapping[str, Any]) -> None:

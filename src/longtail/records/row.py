@@ -199,7 +199,7 @@ class OperatingPoint(TypedDict):
     bias: float
     chosen_on: str  # "validation" | "recipe" | "nothing"
     harmonic_mean: float | None  # of seen and unseen accuracy on validation, at this bias
-    # The summaries without what validation chose
+    # The summaries without the bias, where it is not 0
     val: NotRequired[Summary | None]
     test: NotRequired[Summary | None]
 

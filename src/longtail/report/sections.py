@@ -9,7 +9,7 @@ import numpy as np
 
 from longtail.metrics.intervals import balanced
 from longtail.recipes.published import match
-from longtail.records.row import Summary
+from longtail.records.row import OperatingPoint, Summary
 from longtail.records.scores import columns, label, with_unit
 from longtail.report import charts, figures, images
 from longtail.report.charts import ClassScore
@@ -158,6 +158,20 @@ def _interval(run: Finished) -> str:
     return f"95% interval {100 * interval.low:.1f} to {100 * interval.high:.1f}"
 
 
+def _operating_point(run: Finished, point: OperatingPoint) -> str:
+    """What is added to the logits of unseen classes, who chose it, and the score without."""
+    if point["chosen_on"] == "nothing":
+        return "Nothing is added to the logits of unseen classes."
+    who = "on validation" if point["chosen_on"] == "validation" else "by the recipe"
+    words = f"{point['bias']:+.2f} is added to the logits of unseen classes, chosen {who}"
+    before = point.get("test") if run.split == "test" else point.get("val")
+    name = run.row["headline"]["name"]
+    if before is None or before["scores"].get(name) is None:
+        return f"{words}."
+    shown = run.row["labels"][name]
+    return f"{words}; without, {shown['title']} is {with_unit(before['scores'][name], shown)}."
+
+
 def _sentences(run: Finished, summary: Summary) -> list[str]:
     of = "test" if run.split == "test" else "validation"
     headline = run.row["headline"]
@@ -196,6 +210,8 @@ def _sentences(run: Finished, summary: Summary) -> list[str]:
             " the"
             f" balanced accuracy is {percent(before['balanced'])}."
         )
+    if point := run.row.get("operating_point"):
+        words.append(_operating_point(run, point))
     if run.split == "val":
         words.append(
             "There are no test images: these scores are on validation images, which may have been"

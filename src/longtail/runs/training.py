@@ -404,9 +404,11 @@ def _evaluate_and_save(
             "test": before["test"],
         }
     point = choose_bias(task_scorer(dataset), network, once)
-    if point is not None and point["chosen_on"] == "validation":
+    if point is not None and point["bias"]:
+        seen = counts > 0
+        already = bias_of(network, seen)
         before = summarise_splits(
-            predictions,
+            shift_predictions(predictions, seen, -already),
             scorer,
             groups=dataset.groups,
             counts=counts,
@@ -414,12 +416,10 @@ def _evaluate_and_save(
             detail=False,
         )
         point |= {"val": before["val"], "test": before["test"]}
-        seen = counts > 0
-        further = point["bias"] - bias_of(network, seen)
         network = with_bias(network, seen, point["bias"])
         same = once is predictions
-        predictions = shift_predictions(predictions, seen, further)
-        once = predictions if same else shift_predictions(once, seen, further)
+        predictions = shift_predictions(predictions, seen, point["bias"] - already)
+        once = predictions if same else shift_predictions(once, seen, point["bias"] - already)
     thresholds, confidence = calibrated(once, groups=dataset.groups), confidence_of(network)
     summaries = summarise_splits(
         predictions,

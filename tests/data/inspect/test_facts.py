@@ -1,10 +1,12 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+import zero_shot_files
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -98,3 +100,21 @@ def test_a_mean_over_few_images_is_known_as_well_as_its_classes_are() -> None:
     assert mean_known_to([1]) == pytest.approx(recall_known_to(1))
     widths = [recall_known_to(n) or 0.0 for n in (3, 8, 40)]
     assert mean_known_to([3, 8, 40]) == pytest.approx(math.hypot(*widths) / 3)
+
+
+def test_unseen_classes_and_what_describes_them(tmp_path: Path) -> None:
+    data = open_data(zero_shot_files.write(tmp_path))
+    result = facts(data)
+    assert result["unseen"] == {
+        "classes": 4,
+        "seen": 4,
+        "val": 2,
+        "test": 2,
+        "vector": {"width": 6, "only_unseen": 0},
+    }
+    assert (result["smallest"], result["imbalance"]) == (9, 1.0)
+    vectors = data.class_attributes["vector"].clone()
+    vectors[data.counts > 0, 2] = 0
+    lacking = facts(replace(data, class_attributes={"vector": vectors}))
+    assert lacking["unseen"]["vector"]["only_unseen"] == 1
+    assert facts(open_data("digits-lt"))["unseen"] is None

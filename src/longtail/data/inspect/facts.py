@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -18,9 +18,9 @@ Z = 1.959963984540054  # a 95% interval of a normal distribution is +- Z standar
 def facts(data: Dataset) -> dict[str, Any]:
     """Class histogram, imbalance, groups, and how precisely each class can be evaluated, for JSON.
 
-    Imbalance, Gini and effective numbers are of the training images before holdout; `classes` are
-    in the dataset's class order. `known_to` is the largest half-width of a 95% interval, for a
-    recall (Wilson's) or for a mean of recalls.
+    Imbalance, Gini and effective numbers are of the training images before holdout, of the classes
+    that have some; `classes` are in the dataset's class order. `known_to` is the largest half-width
+    of a 95% interval, for a recall (Wilson's) or for a mean of recalls.
     """
     per_split = {
         name: _counts(data, part)
@@ -50,7 +50,7 @@ def facts(data: Dataset) -> dict[str, Any]:
         "largest": max(trained),
         "smallest": min(trained),
         "imbalance": max(trained) / min(trained),
-        "gini": gini(data.source_counts),
+        "gini": gini(data.source_counts[data.source_counts > 0]),
         "equal_classes": equal_classes(source),
         "effective": {
             "beta": BETA,
@@ -69,6 +69,7 @@ def facts(data: Dataset) -> dict[str, Any]:
                 for group, members in data.groups.members.items()
             },
         },
+        "unseen": unseen_classes(data, per_split),
         "known_to": mean_known_to(tested),
         "classes": classes,
         "not_validated": _without(data.classes, source, per_split["val"]),
@@ -109,6 +110,31 @@ def pair_facts(data: Dataset) -> dict[str, Any]:
         "share": classes / (len(names["attribute"]) * len(names["object"])),
         **parts,
     }
+
+
+def unseen_classes(data: Dataset, per_split: Mapping[str, Sequence[int]]) -> dict[str, Any] | None:
+    """How many classes have no training images, where they are evaluated, and what describes them.
+
+    `vector` has the width of the class vectors, and how many of their numbers differ from 0 for
+    some unseen class, but for no seen one: nothing can be learnt about these. None if all classes
+    have training images.
+    """
+    unseen = [i for i, count in enumerate(data.counts.tolist()) if count == 0]
+    if not unseen:
+        return None
+    result: dict[str, Any] = {
+        "classes": len(unseen),
+        "seen": len(data.classes) - len(unseen),
+        "val": sum(per_split["val"][i] > 0 for i in unseen),
+        "test": sum(per_split["test"][i] > 0 for i in unseen),
+        "vector": None,
+    }
+    vectors = data.class_attributes.get("vector")
+    if vectors is not None and vectors.ndim == 2:
+        used = vectors != 0
+        only_unseen = used[unseen].any(0) & ~used[data.counts > 0].any(0)
+        result["vector"] = {"width": vectors.shape[1], "only_unseen": int(only_unseen.sum())}
+    return result
 
 
 def gini(counts: Tensor) -> float:
