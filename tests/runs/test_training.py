@@ -21,6 +21,8 @@ from longtail.data.dataset import Dataset
 from longtail.data.open import open_data
 from longtail.data.request import DataRequest
 from longtail.engine.run import Run
+from longtail.engine.session import Session
+from longtail.errors import LongtailError
 from longtail.posthoc import adjustment
 from longtail.recipes import signatures
 from longtail.recipes.supervised import cross_entropy
@@ -433,3 +435,21 @@ def test_the_same_call_again_writes_a_missing_report(tmp_path: Path) -> None:
     again = train("cross_entropy", "digits-lt", tmp_path / "run", **keywords)
     assert not again.fresh
     assert report.read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize("when", ["training", "evaluating"])
+def test_a_run_folder_that_is_deleted_is_no_success(
+    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    module, name = (Session, "_evaluate") if when == "training" else (training, "predict_split")
+    usual: Any = getattr(module, name)
+
+    def delete(*given: Any, **more: Any) -> Any:
+        shutil.rmtree(out, ignore_errors=True)
+        return usual(*given, **more)
+
+    monkeypatch.setattr(module, name, delete)
+    with pytest.raises(LongtailError, match=r"was deleted while .* run the same command again"):
+        train("cross_entropy", "digits-lt", out, **QUICK)
+    assert not (out / "row.json").exists()

@@ -17,7 +17,15 @@ LIMIT = 1_000_000_000_000  # bytes; only pipes and devices are refused for certa
 
 
 def save(path: Path, state: Mapping[str, Any]) -> None:
-    """Save a checkpoint atomically; if that fails, the previous one stays."""
+    """Save a checkpoint atomically; if that fails, the previous one stays.
+
+    The folder has a journal by then: if it is gone, it was deleted, and is not made again.
+    """
+    if not path.parent.is_dir():
+        raise LongtailError(
+            f"{path.parent} was deleted while it was trained: run the same command again to start"
+            " anew"
+        )
     with atomic_write(path) as part, part.open("wb") as file:
         try:
             torch.save({"format": FORMAT, **state}, file)

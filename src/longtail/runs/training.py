@@ -268,6 +268,11 @@ def train(
         if first:
             _note_session(out, machine)
         row = _evaluate_and_save(config, dataset, machine, call_recipe(config, dataset, run), run)
+        if first and not files.recipe.exists():
+            raise LongtailError(
+                f"{files.recipe} was deleted while {out} was trained: delete what is left of the"
+                " folder and run the same command again"
+            )
         if first:
             write_document(files.row, row)
             _write_report(out)
