@@ -10,6 +10,7 @@ from PIL import Image
 from longtail.data.open import open_data
 from longtail.data.readers import parquet as module
 from longtail.data.readers.parquet import parquet
+from longtail.errors import LongtailError
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -89,7 +90,7 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(ValueError, match="expected labels 0 to 1"):
         parquet(tmp_path / "d")
     structs = pa.array(
-        [{"bytes": None, "path": "x.png"}],
+        [{"bytes": None, "path": None}],
         pa.struct([("bytes", pa.binary()), ("path", pa.string())]),
     )
     pq.write_table(pa.table({"image": structs, "label": pa.array([0])}), tmp_path / "empty.parquet")
@@ -120,3 +121,80 @@ def test_without_pyarrow_it_says_what_to_install(
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     with pytest.raises(ValueError, match=r"pip install 'longtail\[data\]'"):
         parquet(tmp_path)
+
+
+def table(path: Path, image: Any, label: Any, **metadata: str) -> Path:
+    columns = pa.table({"image": image, "label": label})
+    if metadata:
+        columns = columns.replace_schema_metadata(metadata)
+    pq.write_table(columns, path)
+    return path
+
+
+def test_images_of_other_writers_are_read(tmp_path: Path) -> None:
+    labels = pa.array([0, 1])
+    blobs = [png(0), png(1)]
+    only_bytes = pa.array([{"bytes": blob} for blob in blobs])
+    for number, image in enumerate(
+        [pa.array(blobs), pa.array(blobs, pa.large_binary()), only_bytes]
+    ):
+        images = (
+            parquet(table(tmp_path / f"{number}.parquet", image, labels)).splits["train"].inputs
+        )
+        assert [images.content(row) for row in range(2)] == blobs
+    for row, blob in enumerate(blobs):
+        (tmp_path / f"{row}.png").write_bytes(blob)
+    only_paths = pa.array([{"path": "0.png"}, {"path": "1.png"}])
+    for number, image in enumerate([pa.array(["0.png", "1.png"]), only_paths]):
+        images = (
+            parquet(table(tmp_path / f"p{number}.parquet", image, labels)).splits["train"].inputs
+        )
+        assert [images.content(row) for row in range(2)] == blobs
+    open_data(tmp_path / "p0.parquet", protocol="paper")
+
+
+@pytest.mark.parametrize(
+    "metadata", ["[]", "nonsense", "{}", '{"info": {"features": []}}', "[" * 5000]
+)
+def test_foreign_metadata_is_ignored(metadata: str, tmp_path: Path) -> None:
+    path = table(
+        tmp_path / "x.parquet", pa.array([png(0)] * 2), pa.array([0, 1]), huggingface=metadata
+    )
+    assert parquet(path).classes == ("0", "1")
+
+
+def test_integer_names_of_classes_are_text(tmp_path: Path) -> None:
+    shard(tmp_path / "train-0.parquet", [0, 1], names=[7, 9])  # type: ignore[list-item]
+    assert parquet(tmp_path / "train-0.parquet").classes == ("7", "9")
+
+
+@pytest.mark.parametrize(
+    ("image", "label", "message"),
+    [
+        ([1, 2], [0, 1], "'image' to hold encoded images .* got int64"),
+        ([{"x": 1}, {"x": 2}], [0, 1], "'image' to hold encoded images .* got struct<x: int64>"),
+        ([b"a", b"b"], [0.5, 1.0], "'label' to hold one integer or name .* got double"),
+        ([b"a", b"b"], [[0], [1]], "'label' to hold one integer or name .* got list<"),
+    ],
+)
+def test_columns_of_other_types_are_named(
+    image: Any, label: Any, message: str, tmp_path: Path
+) -> None:
+    path = table(tmp_path / "x.parquet", pa.array(image), pa.array(label))
+    with pytest.raises(LongtailError, match=rf"x\.parquet: expected column {message}"):
+        parquet(path)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_cut_files_are_named(share: float, tmp_path: Path) -> None:
+    path = table(tmp_path / "x.parquet", pa.array([png(0)] * 2), pa.array([0, 1]))
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(LongtailError, match=r"x\.parquet cannot be read as parquet"):
+        parquet(path)
+
+
+def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
+    path = table(tmp_path / "x.parquet", pa.array([], pa.binary()), pa.array([], pa.int64()))
+    with pytest.raises(LongtailError, match="no row"):
+        parquet(path)

@@ -166,6 +166,10 @@ def _parquet(kind: Kind, files: list[Path]) -> Part:
             f" column {shards.label!r}. Pass the folder of {kind.name} with --root."
         )
     blobs, _ = shards.content()
+    if blobs is None:
+        raise LongtailError(
+            f"expected encoded images in {files[0]}, got paths: download {kind.name} again."
+        )
     return Part(target, partial(_decoded, EncodedImages(tuple(blobs))))
 
 

@@ -1,19 +1,21 @@
 """Read images in parquet files as the Hugging Face Hub stores them.
 
-The column `img` or `image` is a struct<bytes, path>; labels are in `label` or `fine_label`.
+The column `img` or `image` is a struct<bytes, path>, plain bytes, or paths that are relative to the
+file's folder; labels are in `label` or `fine_label`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from longtail.data.columns import RESERVED, read_columns
-from longtail.data.images.stores import EncodedImages
+from longtail.data.images.stores import EncodedImages, FileImages, ImageStore
 from longtail.data.source import (
     Rows,
     Source,
@@ -24,6 +26,7 @@ from longtail.data.source import (
 )
 from longtail.data.splits import natural_groups
 from longtail.errors import LongtailError
+from longtail.records.files import check_regular
 
 SCALARS = {"int8", "int16", "int32", "int64", "float", "double", "string", "large_string"}
 LARGEST = 4 << 30  # bytes of shards, whose encoded images are kept in memory
@@ -46,25 +49,40 @@ class Shards:
             for label in table.column(self.label).to_pylist()
         ]
 
-    def content(self) -> tuple[list[bytes], list[str | None]]:
-        """The encoded image of every row, and its path if the file has one."""
-        columns = [table.flatten() for table in self._tables(self.image)]
-        blobs = [
-            blob for table in columns for blob in table.column(f"{self.image}.bytes").to_pylist()
-        ]
+    def content(self) -> tuple[list[bytes] | None, list[str | None]]:
+        """The encoded image of every row and its path, each where the files have it.
+
+        The column holds structs of bytes and path, plain bytes, or paths.
+        """
+        blobs: list[bytes] = []
+        paths: list[str | None] = []
+        for table in self._tables(self.image):
+            kind = table.schema.field(self.image).type
+            fields = {field.name for field in kind} if str(kind).startswith("struct") else set()
+            values = table.column(self.image).to_pylist()
+            if fields:
+                values = [value or {} for value in values]
+                blobs += [value.get("bytes") or b"" for value in values]
+                paths += [value.get("path") for value in values]
+            elif _is_text(kind):
+                blobs += [b""] * len(values)
+                paths += values
+            else:
+                blobs += [value or b"" for value in values]
+                paths += [None] * len(values)
+        if not any(blobs) and all(paths):
+            return None, paths
         empty = [row for row, blob in enumerate(blobs) if not blob]
         if empty:
             raise LongtailError(
                 f"{self.files[0].parent}: column {self.image!r} has no image bytes in row"
                 f" {several(empty)}: remove these rows."
             )
-        return blobs, [
-            path for table in columns for path in table.column(f"{self.image}.path").to_pylist()
-        ]
+        return blobs, paths
 
     def columns(self) -> dict[str, list[Any]]:
         """All further columns of numbers or text."""
-        schema = _pyarrow().read_schema(self.files[0])
+        schema = _schema(self.files[0])
         names = [
             name
             for name in schema.names
@@ -78,8 +96,10 @@ class Shards:
             for name in names
         }
 
-    def _tables(self, column: str) -> Iterable[Any]:
-        return (_pyarrow().read_table(file, columns=[column]) for file in self.files)
+    def _tables(self, column: str) -> Iterator[Any]:
+        for file in self.files:
+            with _naming(file):
+                yield _pyarrow().read_table(file, columns=[column])
 
 
 def parquet_files(path: Path) -> dict[str, list[Path]]:
@@ -110,7 +130,8 @@ def parquet_files(path: Path) -> dict[str, list[Path]]:
 
 def open_shards(files: Sequence[Path]) -> Shards:
     """Read the schema of a split's files: the image and label columns and the class names."""
-    schema = _pyarrow().read_schema(files[0])
+    schemas = [_schema(file) for file in files]
+    schema = schemas[0]
     image = next((name for name in ("img", "image") if name in schema.names), None)
     label = next((name for name in ("label", "fine_label") if name in schema.names), None)
     if image is None or label is None:
@@ -118,10 +139,71 @@ def open_shards(files: Sequence[Path]) -> Shards:
             f"{files[0]}: expected a column img or image and a column label or fine_label, got"
             f" {several(schema.names, shown=20)}."
         )
-    stored = (schema.metadata or {}).get(b"huggingface")
-    features = json.loads(stored)["info"]["features"] if stored else {}
-    names = features.get(label, {}).get("names")
-    return Shards(tuple(files), image, label, tuple(names) if names else None)
+    for file, found in zip(files, schemas, strict=True):
+        _check_types(file, found, image, label)
+    return Shards(tuple(files), image, label, _class_names(schema, label))
+
+
+def _check_types(file: Path, schema: Any, image: str, label: str) -> None:
+    """Refuse columns that are no images or no labels, with the types that they have."""
+    if missing := [name for name in (image, label) if name not in schema.names]:
+        raise LongtailError(f"{file}: expected the column {missing[0]!r}, as other files have it.")
+    kind = schema.field(image).type
+    fields = {field.name for field in kind} if str(kind).startswith("struct") else set()
+    if not (fields & {"bytes", "path"} or _is_text(kind) or "binary" in str(kind)):
+        raise LongtailError(
+            f"{file}: expected column {image!r} to hold encoded images (struct<bytes, path> or"
+            f" binary) or paths (string), got {kind}: write it in one of these types."
+        )
+    kind = schema.field(label).type
+    if not (_is_text(kind) or re.fullmatch(r"u?int\d+|bool|null", str(kind))):
+        raise LongtailError(
+            f"{file}: expected column {label!r} to hold one integer or name for each image, got"
+            f" {kind}: write it in one of these types."
+        )
+
+
+def _is_text(kind: Any) -> bool:
+    # A dictionary is text of few values, as pandas writes categories
+    return bool(
+        re.fullmatch(r"(large_)?string(_view)?|dictionary<values=(large_)?string.*", str(kind))
+    )
+
+
+def _class_names(schema: Any, label: str) -> tuple[str, ...] | None:
+    """The names of classes in the metadata of the Hugging Face Hub; None in any other metadata."""
+    try:
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        names = features[label]["names"]
+    except (KeyError, TypeError, ValueError, RecursionError, IndexError):
+        return None
+    if not isinstance(names, list) or not names:
+        return None
+    return tuple(map(str, names))
+
+
+def _schema(file: Path) -> Any:
+    with _naming(file):
+        return _pyarrow().read_schema(file)
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """Name the file in errors of pyarrow."""
+    _pyarrow()  # where it is missing, that is the error
+    from pyarrow.lib import ArrowException
+
+    check_regular(file, limit=LARGEST)
+    try:
+        yield
+    # An error of pyarrow is an OSError, a ValueError or neither
+    except (ArrowException, OSError, ValueError) as error:
+        if isinstance(error, LongtailError):
+            raise
+        raise LongtailError(
+            f"{file} cannot be read as parquet ({str(error).splitlines()[0]}): download or write it"
+            " again."
+        ) from error
 
 
 def parquet(path: Path) -> Source:
@@ -141,6 +223,8 @@ def parquet(path: Path) -> Source:
         )
     shards = {split: open_shards(part) for split, part in files.items()}
     labels = {split: part.labels() for split, part in shards.items()}
+    if not labels["train"]:
+        raise LongtailError(f"{path}: expected training images, got no row: write the file again.")
     for split, values in labels.items():
         if missing := [row for row, label in enumerate(values) if label is None]:
             raise LongtailError(
@@ -156,9 +240,12 @@ def parquet(path: Path) -> Source:
     for split, part in shards.items():
         blobs, paths = part.content()
         ids = tuple(f"{split}/{name or row}" for row, name in enumerate(paths))
-        splits[split] = Rows(
-            EncodedImages(tuple(blobs)), targets[split], ids, columns=columns[split]
-        )
+        images: ImageStore
+        if blobs is None:
+            images = FileImages(tuple(str(part.files[0].parent / str(file)) for file in paths))
+        else:
+            images = EncodedImages(tuple(blobs))
+        splits[split] = Rows(images, targets[split], ids, columns=columns[split])
     return Source(path.resolve().stem, classes, splits, natural_groups, categories=categories)
 
 
