@@ -254,3 +254,14 @@ def test_pairs_without_training_images_are_refused(longtail: Any) -> None:
     said = longtail("train", "auto", "--data", "shapes-pairs", "--dry-run")
     assert said.code != 0
     assert "pairs of attribute and object without any: train compcos" in " ".join(said.err.split())
+
+
+def test_data_with_a_test_domain_is_refused_with_the_reason(tmp_path: Path, longtail: Any) -> None:
+    out = str(tmp_path / "run")
+    said = longtail(
+        "train", "auto", "--data", "shapes-domains", "--test-domain", "photo", "--out", out
+    )
+    assert said.code == 1
+    assert "auto chooses for long tails, but this data has a test domain" in " ".join(
+        said.err.split()
+    )

@@ -221,6 +221,7 @@ def test_advice_counts_in_words() -> None:
             "unreadable": [{}],
             "duplicates": twice,
             "images": {"test": 6},
+            "domains": None,
             "not_tested": ["a", "b"],
             "classes": [own, own],
         },
@@ -268,3 +269,17 @@ def test_pairs_are_counted_and_their_parts(longtail: Any, tmp_path: Path) -> Non
     assert pairs["unseen"] == {"val": 2, "test": 2}
     assert pairs["object"][0] == {"name": "shoe", "pairs": 1, "images": 4}
     assert pairs["attribute"][-1] == {"name": "red", "pairs": 2, "images": 8}
+
+
+def test_domains(make: Make, tmp_path: Path, longtail: Any) -> None:
+    folder = make({"art/a": 5, "art/b": 6, "photo/a": 7, "photo/b": 8, "sketch/a": 9})
+    page = tmp_path / "page.html"
+    said = longtail("inspect", str(folder), "--test-domain", "photo", "--html", str(page))
+    assert said.code == 0, said.err
+    table = said.out[said.out.index("images by domain and class") :]
+    assert re.search(r"class +art +photo \(test\) +sketch", table)
+    assert re.search(r"\n *b +6 +8 +0", table)
+    assert re.search(r"\n *all +11 +15 +9", table)
+    assert "Some classes have no image in a domain: b in sketch." in said.out
+    assert f"longtail train erm --data {folder} --test-domain photo" in said.out
+    assert "Images by class and domain. The test set is photo." in page.read_text()

@@ -20,6 +20,8 @@ from longtail.losses import domains as penalties
 from longtail.recipes import domains
 from longtail.recipes.domains import SELECTION
 from longtail.records.row import read_row
+from longtail.report.folders import read_folder
+from longtail.report.sections import section
 from longtail.runs import train
 from longtail.testing import check_recipe
 
@@ -85,6 +87,11 @@ def test_all_are_ranked_together_by_the_test_domain(features: Path, tmp_path: Pa
         assert f"domains/{row['data']['test_domain']}" in row["test"]["scores"]
         assert len([name for name in row["val"]["scores"] if name.startswith("domains/")]) == 3
     assert np.mean([row["test"]["top1"] for row in rows if row["test"]]) > 0.6
+    (table,) = section(read_folder(result.runs[0]))["score_parts"]
+    assert table["columns"] == ["", "validation", "test"]
+    assert [line[0] for line in table["rows"]] == ["art", "cartoon", "photo", "sketch"]
+    assert [line[1][1] is None for line in table["rows"]] == [True, False, False, False]
+    assert table["rows"][0][2][1] == rows[0]["test"]["top1"]  # type: ignore[index]
 
 
 @pytest.mark.parametrize("recipe", ["irm", "swad"])

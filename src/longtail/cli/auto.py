@@ -175,6 +175,12 @@ def _choose(
             f"auto chooses networks for images, but {dataset.name} has feature vectors: "
             f"train a head with `longtail train balanced_softmax --data {data} --network vectors`"
         )
+    if dataset.test_domain is not None:
+        raise LongtailError(
+            "auto chooses for long tails, but this data has a test domain: compare recipes of"
+            f" domain generalisation with `longtail sweep erm,vrex,swad --data {data}"
+            " --set test_domain=all`"
+        )
     opening = time.monotonic() - before
     facts = Facts(
         images=len(dataset.train),

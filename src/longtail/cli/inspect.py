@@ -148,6 +148,9 @@ def findings(
             results["commands"] = [
                 f"longtail train {recipe} --data {data}" for recipe in ("eszsl", "ce_gzsl")
             ]
+    if dataset.test_domain is not None:
+        network = " --network vectors --hidden 256" if dataset.has_vectors else ""
+        results["commands"] = [f"longtail train erm --data {data}{network}{skip}"]
     results["advice"] = advice(results)
     return results
 
@@ -212,6 +215,15 @@ def advice(results: Mapping[str, Any]) -> list[str]:
             " points: smaller differences between two runs are not significant, unless they are"
             " compared image by image (longtail compare)."
         )
+    if (domains := results["domains"]) is not None:
+        gaps = [
+            f"{results['classes'][label]['name']} in {name}"
+            for name, counts in zip(domains["names"], domains["counts"], strict=True)
+            for label, count in enumerate(counts)
+            if not count
+        ]
+        if gaps:
+            lines.append(f"Some classes have no image in a domain: {_some(gaps)}.")
     if results["imbalance"] <= MAX_BALANCED_RATIO:
         lines.append("The classes have similar sizes: plain training is enough.")
     elif results["smallest"] < 5:
@@ -341,6 +353,9 @@ def show(results: Mapping[str, Any]) -> None:
     elif (unseen := results["unseen"]) is not None:
         _show_unseen(unseen)
     tables.print_table(histogram(results["classes"], largest=results["largest"]))
+    if results["domains"] is not None:
+        tables.say("\nimages by domain and class")
+        tables.print_table(domain_table(results))
     _show_evaluation(results)
     if results["files"] is not None:
         _show_files(results["files"])
@@ -385,6 +400,26 @@ def histogram(classes: Sequence[Mapping[str, Any]], *, largest: int) -> Table:
         numbers = (f"{row[name]:,}" for name in ("source", "train", "val", "test"))
         known = "unknown" if row["known_to"] is None else f"±{row['known_to']:.2f}"
         table.add_row(Text(row["name"], overflow="ellipsis"), bar, *numbers, row["group"], known)
+    return table
+
+
+def domain_table(results: Mapping[str, Any]) -> Table:
+    """Images of each class in each domain; beyond `HISTOGRAM` classes, the largest and smallest."""
+    domains, names = results["domains"], [row["name"] for row in results["classes"]]
+    order = sorted(range(len(names)), key=lambda label: -results["classes"][label]["source"])
+    half = HISTOGRAM // 2
+    shown = order if len(order) <= HISTOGRAM else [*order[:half], None, *order[-half:]]
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    table.add_column("class", no_wrap=True)
+    for name in domains["names"]:
+        table.add_column(f"{name} (test)" if name == domains["test"] else name, justify="right")
+    for label in shown:
+        if label is None:
+            table.add_row(Text(f"... {len(order) - 2 * half} more", style="dim"))
+            continue
+        cells = [f"{counts[label]:,}" for counts in domains["counts"]]
+        table.add_row(Text(names[label], overflow="ellipsis"), *cells)
+    table.add_row("all", *(f"{sum(counts):,}" for counts in domains["counts"]))
     return table
 
 

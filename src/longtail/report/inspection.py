@@ -48,6 +48,7 @@ def page(survey: Mapping[str, Any], thumbnails: Mapping[str, NDArray[np.uint8]])
             ]
             for entry in ordered
         ],
+        domains=[] if survey["domains"] is None else _domains(survey),
         sizes=[] if files is None else _sizes(files),
         duplicates=(
             []
@@ -67,6 +68,15 @@ def page(survey: Mapping[str, Any], thumbnails: Mapping[str, NDArray[np.uint8]])
         ),
         unreadable=survey["unreadable"][:NOT_READ],
     )
+
+
+def _domains(survey: Mapping[str, Any]) -> list[list[str | tuple[str, int]]]:
+    """The images of each class in each domain."""
+    counts = zip(*survey["domains"]["counts"], strict=True)
+    return [
+        [entry["name"], *((f"{number:,}", number) for number in numbers)]
+        for entry, numbers in zip(survey["classes"], counts, strict=True)
+    ]
 
 
 def _sizes(files: Mapping[str, Any]) -> list[list[str]]:

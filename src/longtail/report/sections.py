@@ -129,22 +129,35 @@ def _headline(run: Finished, summary: Summary) -> list[tuple[str, str, str]]:
 
 
 def _score_parts(run: Finished, summary: Summary) -> list[dict[str, Any]]:
-    """A table per score with parts, such as "domain" for "domain/art" and "domain/photo"."""
-    parts: dict[str, dict[str, float | None]] = {}
-    for name, value in summary["scores"].items():
-        score, _, part = name.partition("/")
-        if part:
-            parts.setdefault(score, {})[part] = value
+    """A table per score with parts, such as "domains" for "domains/art" and "domains/photo".
+
+    Parts may be of one split only: training domains have validation images, the test domain has
+    test images. Where both splits have parts, each is a column.
+    """
+    splits = {"validation": run.row["val"], "test": run.row["test"]}
+    scores = {name: split["scores"] for name, split in splits.items() if split is not None}
+    if not any("/" in name for name in scores.get("validation", ())):
+        scores = {run.split: summary["scores"]}
+    parts: dict[str, dict[str, dict[str, float | None]]] = {}
+    for split, values in scores.items():
+        for name, value in values.items():
+            score, _, part = name.partition("/")
+            if part:
+                parts.setdefault(score, {}).setdefault(part, {})[split] = value
     tables = []
-    for score, values in parts.items():
+    for score, by_part in parts.items():
         shown = run.row["labels"].get(score) or label(score)
-        rows = [[part, (with_unit(value, shown), value)] for part, value in values.items()]
+        rows = [
+            [part, *((with_unit(of.get(split), shown), of.get(split)) for split in scores)]
+            for part, of in sorted(by_part.items())
+        ]
+        columns = [*scores] if len(scores) > 1 else [shown["title"]]
         tables.append(
             {
                 "title": shown["description"],
-                "columns": ["", shown["title"]],
+                "columns": ["", *columns],
                 "rows": rows,
-                "numbers": [1],
+                "numbers": [*range(1, len(columns) + 1)],
             }
         )
     return tables

@@ -118,3 +118,10 @@ def test_unseen_classes_and_what_describes_them(tmp_path: Path) -> None:
     lacking = facts(replace(data, class_attributes={"vector": vectors}))
     assert lacking["unseen"]["vector"]["only_unseen"] == 1
     assert facts(open_data("digits-lt"))["unseen"] is None
+
+
+def test_images_by_domain_and_class(tmp_path: Path, make_folder: MakeFolder) -> None:
+    make_folder(tmp_path, {"x/a": 6, "x/b": 2, "y/a": 5, "z/a": 1, "z/b": 3})
+    result = facts(open_data(str(tmp_path), test_domain="x"))["domains"]
+    assert result == {"names": ["x", "y", "z"], "test": "x", "counts": [[6, 2], [5, 0], [1, 3]]}
+    assert facts(open_data("digits-lt"))["domains"] is None

@@ -72,6 +72,7 @@ def facts(data: Dataset) -> dict[str, Any]:
         "unseen": unseen_classes(data, per_split),
         "known_to": mean_known_to(tested),
         "classes": classes,
+        "domains": _domains(data),
         "not_validated": _without(data.classes, source, per_split["val"]),
         "not_tested": _without(data.classes, source, tested),
         **({"pairs": pair_facts(data)} if {*PARTS} <= {*data.class_attributes} else {}),
@@ -199,6 +200,20 @@ def _without(classes: Sequence[str], source: Sequence[int], images: Sequence[int
     """The classes that have training images, and none of these."""
     rows = zip(classes, source, images, strict=True)
     return [name for name, trained, count in rows if trained and not count]
+
+
+def _domains(data: Dataset) -> dict[str, Any] | None:
+    """Images of all splits by domain and class; None where the data has no named domains."""
+    if "domain" not in data.categories:
+        return None
+    names, classes = data.categories["domain"], len(data.classes)
+    cells = sum(
+        (split.columns["domain"] * classes + split.target).bincount(minlength=len(names) * classes)
+        for split in (data.train, data.val, data.test)
+    )
+    assert isinstance(cells, Tensor)
+    counts = cells.reshape(len(names), classes).tolist()
+    return {"names": list(names), "test": data.test_domain, "counts": counts}
 
 
 def _counts(data: Dataset, split: Split) -> list[int]:
