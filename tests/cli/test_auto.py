@@ -261,7 +261,7 @@ def test_data_with_a_test_domain_is_refused_with_the_reason(tmp_path: Path, long
     said = longtail(
         "train", "auto", "--data", "shapes-domains", "--test-domain", "photo", "--out", out
     )
-    assert said.code == 1
+    assert said.code == 2
     assert "auto chooses for long tails, but this data has a test domain" in " ".join(
         said.err.split()
     )

@@ -114,6 +114,7 @@ def survey() -> dict[str, Any]:
                 },
             ],
         },
+        "domains": None,
         "files": {
             **{
                 "images": 392,
