@@ -215,7 +215,7 @@ def test_many_classes_are_cut_in_the_middle(capsys: pytest.CaptureFixture[str]) 
 def test_advice_counts_in_words() -> None:
     own = {"name": "x", "test": 3, "known_to": 0.37}
     twice = {"conflicts": 0, "leaked": 0, "surplus": 2, "across": {"train and test": 0}}
-    found = {
+    found: dict[str, Any] = {
         **{
             "emptied": [],
             "unreadable": [{}],
