@@ -283,3 +283,14 @@ def test_domains(make: Make, tmp_path: Path, longtail: Any) -> None:
     assert "Some classes have no image in a domain: b in sketch." in said.out
     assert f"longtail train erm --data {folder} --test-domain photo" in said.out
     assert "Images by class and domain. The test set is photo." in page.read_text()
+
+
+def test_data_to_adapt_to_names_the_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    from longtail.cli.main import app
+    from longtail.errors import LongtailError
+
+    flags = ["--train-domain", "photo", "--test-domain", "night", "--protocol", "adapt"]
+    app(["inspect", "shapes-domains", "--quick", *flags], standalone_mode=False)
+    assert "longtail train mdd --data shapes-domains" in capsys.readouterr().out
+    with pytest.raises(LongtailError, match="use `longtail train mdd`"):
+        app(["train", "auto", "--data", "shapes-domains", *flags], standalone_mode=False)

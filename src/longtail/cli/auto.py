@@ -170,6 +170,10 @@ def _choose(
             f" {kind} without any: train {recipes}, such as `longtail train"
             f" {recipes.partition(',')[0]} --data {data}`"
         )
+    if dataset.unlabelled is not None:
+        raise LongtailError(
+            "auto does not adapt to another domain: use `longtail train mdd`, or --protocol holdout"
+        )
     if dataset.has_vectors:
         raise LongtailError(
             f"auto chooses networks for images, but {dataset.name} has feature vectors: "

@@ -141,6 +141,9 @@ def findings(
         ]
     elif results["unseen"] is not None:  # auto and balanced_softmax refuse such data
         results["commands"] = [f"longtail train cross_entropy --data {data}{skip}"]
+    if dataset.unlabelled is not None:
+        second = "mdd"
+        results["commands"] = [f"longtail train mdd --data {data}{skip}"]
     if dataset.has_vectors:
         recipe = "compcos" if "pairs" in results else second
         results["commands"] = [f"longtail train {recipe} --data {data} --network vectors"]
