@@ -151,7 +151,7 @@ def findings(
             results["commands"] = [
                 f"longtail train {recipe} --data {data}" for recipe in ("eszsl", "ce_gzsl")
             ]
-    if dataset.test_domain is not None:
+    if dataset.test_domain is not None and dataset.unlabelled is None:
         network = " --network vectors --hidden 256" if dataset.has_vectors else ""
         results["commands"] = [f"longtail train erm --data {data}{network}{skip}"]
     results["advice"] = advice(results)
