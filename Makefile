@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test browser check lint types imports doctest docs
+.PHONY: demo test browser fuzz chaos hostile check lint types imports doctest docs
 
 demo: .venv/core
 	$(BIN)/longtail demo
@@ -13,6 +13,20 @@ test: .venv/dev
 
 browser: .venv/dev
 	$(BIN)/python -m pytest -m browser tests
+
+# Longer by hand: make fuzz SECONDS=3600
+SECONDS ?= 60
+fuzz: .venv/dev
+	$(BIN)/python benchmarks/fuzz.py --seconds $(SECONDS)
+
+# One recipe, many kills: make chaos RECIPES=paco KILLS=50. All of them: make chaos RECIPES=--all
+RECIPES ?= cross_entropy ride paco
+KILLS ?= 6
+chaos: .venv/dev
+	$(BIN)/python benchmarks/chaos.py $(RECIPES) --kills $(KILLS)
+
+hostile: .venv/dev
+	$(BIN)/python benchmarks/hostile.py
 
 check: lint types imports doctest docs
 
