@@ -47,6 +47,16 @@ class Place:
         """Copy a finished run on those images; `of` is "run" or "other" (balanced softmax)."""
         return Path(shutil.copytree(self.fixtures / of, self.folder / name))
 
+    def folder_at(self, name: str) -> Path:
+        """Make an empty folder."""
+        (self.folder / name).mkdir(parents=True)
+        return self.folder / name
+
+    def link(self, name: str, target: str) -> Path:
+        """Make a link, whose target need not exist."""
+        os.symlink(target, self.folder / name)
+        return self.folder / name
+
     def write(self, name: str, content: str | bytes = "") -> Path:
         """Write a file, with the folders above it."""
         path = self.folder / name

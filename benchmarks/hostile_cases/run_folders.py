@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,13 @@ from hostile_cases import Case, Place, train
 DEEP = "[" * 200_000
 
 Damage = Callable[[Path], object]
+
+
+def _replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
 DAMAGES: dict[str, Damage] = {
     "empty": lambda path: path.write_bytes(b""),
     "garbage": lambda path: path.write_bytes(bytes(range(256)) * 8),
@@ -21,7 +27,7 @@ DAMAGES: dict[str, Damage] = {
     "other-keys": lambda path: path.write_text('{"a": 1}'),
     "deep": lambda path: path.write_text(DEEP),
     "missing": lambda path: path.unlink(),
-    "a-folder": lambda path: (path.unlink(), path.mkdir()),
+    "a-folder": _replace_by_folder,
 }
 
 VERBS: dict[str, tuple[str, ...]] = {
@@ -228,6 +234,6 @@ CASES = [
         "train-out-is-a-broken-link",
         train(),
         code=0,
-        setup=lambda place: (place.photos(), os.symlink("elsewhere", place / "out")),
+        setup=lambda place: (place.photos(), place.link("out", "elsewhere")),
     ),
 ]

@@ -136,7 +136,7 @@ def _posted(
 def picture(width: int = 9, height: int = 7, **keywords: object) -> bytes:
     """A small JPEG file."""
     buffer = io.BytesIO()
-    Image.new("RGB", (width, height)).save(buffer, "JPEG", **keywords)  # type: ignore[arg-type]
+    Image.new("RGB", (width, height)).save(buffer, "JPEG", **keywords)
     return buffer.getvalue()
 
 
