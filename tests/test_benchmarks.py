@@ -189,6 +189,7 @@ def test_a_plan_run_again_does_what_its_results_did() -> None:
         result = json.loads(path.read_text())
         plan = json.loads((accuracy.PLANS / f"{result['plan']}.json").read_text())
         settings = {**plan["settings"], **plan["arms"][result["arm"]]}
+        unset = {name for name, value in settings.items() if value is None}  # the default of then
         settings = {
             name: value
             for name, value in settings.items()
@@ -202,7 +203,7 @@ def test_a_plan_run_again_does_what_its_results_did() -> None:
         asked = {
             name: settings.get(name, default)
             for name, default in today.items()
-            if name in used and name not in begun
+            if name in used and name not in begun | unset
         }
         assert {name: used[name] for name in asked} == asked, path
 

@@ -138,7 +138,10 @@ def test_the_best_epoch_is_chosen_by_the_headline_in_its_direction(
 
 def test_without_keep_best_the_row_names_the_epoch_in_that_direction(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
-    lines = [{"epoch": epoch, "val/nll": value} for epoch, value in ((1, 0.7), (2, 0.4), (3, 0.4))]
+    lines = [
+        {"kind": "epoch", "epoch": epoch, "step": epoch, "val/nll": value}
+        for epoch, value in ((1, 0.7), (2, 0.4), (3, 0.4))
+    ]
     (tmp_path / "train" / "journal.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
     history = [{"name": "train", "keep": "last epoch", "best": None}]
     headline: Headline = {"name": "nll", "higher_is_better": False}

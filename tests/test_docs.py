@@ -311,7 +311,9 @@ def test_the_license_is_whole_and_the_version_is_one() -> None:
 
 def result(arm: str, seed: int, top1: float, few: float | None) -> dict[str, Any]:
     groups = {"many": 0.9, "medium": 0.8, "few": few}
+    finished = complete_row()
     test = {
+        **finished["test"],
         "top1": top1,
         "balanced": 0.5,
         "groups": groups,
@@ -319,7 +321,7 @@ def result(arm: str, seed: int, top1: float, few: float | None) -> dict[str, Any
         "images": 100,
         "group_rule": "ranks: 3/4/3",
     }
-    data = {"train_images": 50, "caveats": []}
+    data = {**finished["data"], "train_images": 50, "caveats": []}
     row = complete_row(
         seed=seed,
         test=test,

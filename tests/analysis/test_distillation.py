@@ -203,7 +203,7 @@ def journal(folder: Path, distances: list[float], *, epochs: int = 3) -> Path:
         "format": FORMAT,
         "command": "longtail train deit_lt",
         "recipe": "deit_lt",
-        "data": {},
+        "data": {"source": "digits-lt", "name": "digits-lt", "protocol": "holdout", "hash": ""},
     }
     record |= {
         "keywords": {"epochs": epochs, "defer": 0.5},
@@ -212,10 +212,10 @@ def journal(folder: Path, distances: list[float], *, epochs: int = 3) -> Path:
         "tta": "none",
     }
     RunFolder(folder).recipe.write_text(json.dumps(record))
-    lines: list[dict[str, Any]] = [{"kind": "steps", "epoch": 1, "notes/distance": 9.0}]
+    lines: list[dict[str, Any]] = [{"kind": "steps", "epoch": 1, "step": 1, "notes/distance": 9.0}]
     for epoch, distance in enumerate(distances, start=1):
         lines.append(
-            {"kind": "epoch", "epoch": epoch, "notes/distance": distance}
+            {"kind": "epoch", "epoch": epoch, "step": epoch, "notes/distance": distance}
             | ({"val/balanced": 0.1 * epoch} if epoch > 1 else {})
         )
     (folder / "student" / "journal.jsonl").write_text(

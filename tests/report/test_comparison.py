@@ -173,18 +173,18 @@ def test_a_label_names_no_keyword_that_had_no_effect(finished: Finished) -> None
     tuned = finished(
         "tuned",
         recipe="livt",
-        keywords={"epochs": 4, "pretrained": "runs/whole"},
+        keywords={"epochs": 4, "weights": "runs/whole"},
         unused=["pretrain_epochs"],
     )
     assert labels(compare(rows(whole, tuned))) == {
-        "livt pretrained=none",
-        "livt pretrained=runs/whole",
+        "livt weights=none",
+        "livt weights=runs/whole",
     }
     longer = finished("longer", recipe="livt", keywords={"epochs": 4, "pretrain_epochs": 9})
     shown = {
-        "livt pretrained=none pretrain_epochs=1",
-        "livt pretrained=none pretrain_epochs=9",
-        "livt pretrained=runs/whole",
+        "livt weights=none pretrain_epochs=1",
+        "livt weights=none pretrain_epochs=9",
+        "livt weights=runs/whole",
     }
     assert labels(compare(rows(whole, tuned, longer))) == shown
 

@@ -17,8 +17,8 @@ def test_a_finished_run(finished: Callable[..., Path]) -> None:
     row = read_row(folder)
     assert row["seed"] == 3
     assert row["folder"] == str(folder)
-    # Which only some runs have
-    assert set(row) == set(Row.__annotations__) - {"adjustment", "minutes_before", "unused"}
+    of_some = {"adjustment", "minutes_before", "operating_point", "unused"}
+    assert set(row) == set(Row.__annotations__) - of_some
 
 
 def refused(folder: Path, *words: str) -> None:

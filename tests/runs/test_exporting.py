@@ -42,6 +42,7 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
         {"name": "vit_tiny", "size": 8, "patch": 4, "width": 12, "depth": 1, "pool": "tokens"},
         TokenHeads,
     ),
+    "fast_vit": ({"name": "fast_vit", "size": 8, "width": 12, "depth": 1}, Linear),
     "resnet32_experts": (
         {"name": "resnet32_experts", "size": 8, "width": 4, "experts": 2},
         partial(CosineExperts, experts=2),

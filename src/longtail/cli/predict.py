@@ -18,7 +18,6 @@ from rich.console import Console
 from longtail.cli import flags, tables
 from longtail.errors import LongtailError, printable
 from longtail.records.files import atomic_write
-from longtail.report.formats import cell
 
 
 def predict(
@@ -129,6 +128,8 @@ class _Csv:
         self.clean = printable if file.isatty() else str
 
     def rows(self, records: Iterator[dict[str, Any]]) -> None:
+        from longtail.report.formats import cell
+
         for row in records:
             best, _ = row.pop("top"), row.pop("level", None)
             row |= {
@@ -152,6 +153,8 @@ class _Csv:
 
 def _relative(path: str) -> str:
     """The same path, in a form that no spreadsheet takes for a formula."""
+    from longtail.report.formats import cell
+
     return path if cell(path) == path else f"./{path}"
 
 
@@ -161,6 +164,8 @@ def joined(names: list[str]) -> str:
     >>> joined(["a", "b;c"])
     'a;"b;c"'
     """
+    from longtail.report.formats import cell
+
     text = io.StringIO()
     csv.writer(text, delimiter=";", lineterminator="").writerow(map(cell, names))
     return text.getvalue()

@@ -17,6 +17,7 @@ from longtail.deprecated import KEYWORDS, MOVED, RENAMED, current_keyword
 from longtail.errors import LongtailError
 from longtail.naming import meant, search_current_folder, unknown
 from longtail.recipes import RECIPES
+from longtail.recipes.bounds import check_bounds
 
 RESERVED = frozenset(
     {"recipe", "data", "out", "debug", "help"}
@@ -182,8 +183,11 @@ class Recipe:
                 f"{self.name} expects {', '.join(missing)}, got nothing for it: "
                 f"pass --{missing[0].replace('_', '-')} VALUE"
             )
+        checked = {name: self.parameters[name].check(value) for name, value in given.items()}
+        if ":" not in self.name:  # a recipe of one's own may give a keyword another meaning
+            check_bounds(checked)
         return {
-            name: parameter.check(given[name]) if name in given else parameter.default
+            name: checked.get(name, parameter.default)
             for name, parameter in self.parameters.items()
         }
 
