@@ -29,6 +29,7 @@ def test_the_choice_is_a_device_that_is_here() -> None:
     [
         ({"device": "tpu"}, "is not available"),
         ({"device": "cpu", "threads": 0}, "at least one thread, got 0"),
+        ({"device": "cpu", "threads": 10**22}, "at most 4,096 threads, got 10,000,"),
         ({"device": "cpu", "workers": -1}, "0 or more loader workers"),
         ({"device": "cpu", "sync_batchnorm": True}, "--sync-batchnorm needs cuda"),
     ],

@@ -25,6 +25,7 @@ from longtail.engine.optim import adamw, clipped, sgd
 from longtail.engine.run import Run
 from longtail.engine.sam import sam
 from longtail.engine.stopping import Stopped
+from longtail.errors import LongtailError
 from longtail.records.files import read_lines
 from longtail.schedules import Cosine
 
@@ -145,6 +146,12 @@ def test_killed_at_any_step_and_resumed_equals_the_uninterrupted_run(
             *((dying, fine) if stage == "pretrain" else (fine, dying)),
         )
     assert everything(tmp_path, recipe(Run(tmp_path), ToyBatches(), ToyBatches())) == reference
+
+
+@pytest.mark.parametrize("minutes", [-1.0, math.nan])
+def test_minutes_between_checkpoints_are_a_number(tmp_path: Path, minutes: float) -> None:
+    with pytest.raises(LongtailError, match="expected --save-every of 0 minutes or more"):
+        Run(tmp_path, save_minutes=minutes)
 
 
 def test_a_finished_run_loads_without_training(tmp_path: Path) -> None:

@@ -19,6 +19,10 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["auto", "fp32", "bf16"]
 
 
+MOST_THREADS = 4096
+"""More than any machine has; torch takes larger numbers and fails later, or never answers."""
+
+
 @dataclass(frozen=True)
 class Machine:
     """The hardware settings of a run. They change speed, and results only by rounding."""
@@ -140,6 +144,8 @@ def choose(
         )
     if threads is not None and threads < 1:
         raise LongtailError(f"expected at least one thread, got {threads}")
+    if threads is not None and threads > MOST_THREADS:
+        raise LongtailError(f"expected at most {MOST_THREADS:,} threads, got {threads:,}")
     if workers < 0:
         raise LongtailError(f"expected 0 or more loader workers, got {workers}")
     if precision == "bf16" and not bf16_works(kind):

@@ -62,6 +62,8 @@ class Run:
             seed,
             seed if view_seed is None else view_seed,
         )
+        if not save_minutes >= 0:  # nan too; 0 saves after every step
+            raise LongtailError(f"expected --save-every of 0 minutes or more, got {save_minutes}")
         self.files = RunFolder(self.folder)
         self.machine, self.save_minutes = machine or Machine(), save_minutes
         self.dry, self.tensorboard, self.command = dry, tensorboard, command

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 class PairParts(NamedTuple):
     """What the embedding of any pair of known parts is computed from, also of a new pair.
 
-    With `hidden`, the row of (a, o) is relu(hidden[0][a] + hidden[1][o]) @ hidden[2].T +
-    attribute[a] + object[o], scaled to length 1 if `unit`.
+    The row of (a, o) is `attribute[a] + object[o]`; with `hidden`, also
+    `relu(hidden[0][a] + hidden[1][o]) @ hidden[2].T`. It is scaled to length 1 if `unit`.
     """
 
     attribute: Tensor  # (A, D)
