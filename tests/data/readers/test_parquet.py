@@ -198,3 +198,12 @@ def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
     path = table(tmp_path / "x.parquet", pa.array([], pa.binary()), pa.array([], pa.int64()))
     with pytest.raises(LongtailError, match="no row"):
         parquet(path)
+
+
+def test_text_that_is_no_utf8_is_named(tmp_path: Path) -> None:
+    paths = pa.array([b"a\x80.png"] * 2, pa.binary()).view(pa.string())
+    images = pa.StructArray.from_arrays([pa.array([b"x"] * 2), paths], ["bytes", "path"])
+    path = tmp_path / "broken.parquet"
+    pq.write_table(pa.table({"image": images, "label": pa.array([0, 1])}), path)
+    with pytest.raises(LongtailError, match=r"broken.parquet cannot be read as parquet .*utf-8"):
+        parquet(path)

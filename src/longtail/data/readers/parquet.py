@@ -43,11 +43,7 @@ class Shards:
 
     def labels(self) -> list[Any]:
         """The label of every row."""
-        return [
-            label
-            for table in self._tables(self.label)
-            for label in table.column(self.label).to_pylist()
-        ]
+        return [label for _, values in self._parts(self.label) for label in values]
 
     def content(self) -> tuple[list[bytes] | None, list[str | None]]:
         """The encoded image of every row and its path, each where the files have it.
@@ -56,10 +52,8 @@ class Shards:
         """
         blobs: list[bytes] = []
         paths: list[str | None] = []
-        for table in self._tables(self.image):
-            kind = table.schema.field(self.image).type
+        for kind, values in self._parts(self.image):
             fields = {field.name for field in kind} if str(kind).startswith("struct") else set()
-            values = table.column(self.image).to_pylist()
             if fields:
                 values = [value or {} for value in values]
                 blobs += [value.get("bytes") or b"" for value in values]
@@ -89,17 +83,15 @@ class Shards:
             if name not in (self.image, self.label, *RESERVED)
             and str(schema.field(name).type) in SCALARS
         ]
-        return {
-            name: [
-                value for table in self._tables(name) for value in table.column(name).to_pylist()
-            ]
-            for name in names
-        }
+        return {name: [value for _, part in self._parts(name) for value in part] for name in names}
 
-    def _tables(self, column: str) -> Iterator[Any]:
+    def _parts(self, column: str) -> Iterator[tuple[Any, list[Any]]]:
+        """The type and the values of a column in each file."""
         for file in self.files:
             with _naming(file):
-                yield _pyarrow().read_table(file, columns=[column])
+                table = _pyarrow().read_table(file, columns=[column])
+                part = table.schema.field(column).type, table.column(column).to_pylist()
+            yield part
 
 
 def parquet_files(path: Path) -> dict[str, list[Path]]:
@@ -196,8 +188,8 @@ def _naming(file: Path) -> Iterator[None]:
     check_regular(file, limit=LARGEST)
     try:
         yield
-    # An error of pyarrow is an OSError, a ValueError or neither
-    except (ArrowException, OSError, ValueError) as error:
+    # An error of pyarrow is an OSError, a ValueError (text that is no UTF-8), a KeyError or neither
+    except (ArrowException, OSError, ValueError, KeyError) as error:
         if isinstance(error, LongtailError):
             raise
         raise LongtailError(
@@ -239,6 +231,12 @@ def parquet(path: Path) -> Source:
     splits = {}
     for split, part in shards.items():
         blobs, paths = part.content()
+        lengths = {len(targets[split]), len(paths), *map(len, columns[split].values())}
+        if len(lengths) > 1:  # of a damaged file
+            raise LongtailError(
+                f"{part.files[0]}: expected columns of one length, got {sorted(lengths)}: download"
+                " or write it again."
+            )
         ids = tuple(f"{split}/{name or row}" for row, name in enumerate(paths))
         images: ImageStore
         if blobs is None:
