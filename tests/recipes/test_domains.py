@@ -19,6 +19,7 @@ from longtail.errors import LongtailError
 from longtail.losses import domains as penalties
 from longtail.recipes import domains
 from longtail.recipes.domains import SELECTION
+from longtail.recipes.signatures import read
 from longtail.records.row import read_row
 from longtail.report.folders import read_folder
 from longtail.report.sections import section
@@ -155,8 +156,11 @@ def test_schedules_and_optimizers(features: Path) -> None:
     ("recipe", "flags", "message"),
     [
         ("erm", {"test_domain": None}, "pass --test-domain NAME, or use cross_entropy"),
-        ("coral", {"train_domain": "art"}, "coral compares training domains, and there is only"),
-        ("mixstyle", {"train_domain": "art"}, "mixstyle compares training domains"),
+        (
+            "coral",
+            {"train_domain": "art"},
+            "compares training domains, and there is only",
+        ),
         ("mixstyle", {}, "MixStyle needs feature maps, and this data has feature vectors"),
         ("erm", {"protocol": "paper"}, "use --protocol holdout, or --keep last"),
         ("swad", {"protocol": "paper"}, "use --protocol holdout"),
@@ -177,3 +181,10 @@ def test_the_last_epoch_without_validation(features: Path, tmp_path: Path) -> No
     result = train("erm", features, tmp_path / "run", **keywords)
     assert result.row is not None
     assert result.row["selection"] == "last epoch"
+
+
+def test_a_recipe_has_no_keyword_of_another_method() -> None:
+    assert not {"penalty_weight", "style_alpha", "n_converge"} & {*read("erm").parameters}
+    assert "penalty_weight" in read("coral").parameters
+    assert "n_converge" in read("swad").parameters
+    assert "penalty_weight" not in read("swad").parameters

@@ -57,8 +57,8 @@ def compcos(
     before the embedder. Its controls are those of `cge`.
 
     Cost: that of the network.
-    Published: AUC 4.5 on MIT-States and 28.7 on UT-Zappos with ResNet-18, in the open world 1.6
-    and 21.3 (Mancini et al. 2021).
+    Published: AUC 4.5 on MIT-States and 28.7 on UT-Zappos with ResNet-18 (Mancini et al.
+    2021).
     """
     pairs, seen = pairs_of(data), data.counts > 0
     attribute, obj, given = words_of(data, dim=word_dim)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from longtail import processes
@@ -19,7 +20,6 @@ from longtail.engine.optim import Build, adamw, reset_at, sgd
 from longtail.engine.run import Run
 from longtail.errors import LongtailError
 from longtail.losses import domains as penalties
-from longtail.losses.domains import DomainPenalty
 from longtail.methods.domains import AcrossDomains
 from longtail.nn import Linear
 from longtail.nn.mixstyle import MixStyle
@@ -64,7 +64,7 @@ def erm(
     2022).
     """
     return train_across_domains(
-        run, data, penalty="none", anneal=0.0, styles=(), swad=False, batches=batches, **keywords
+        run, data, method=AcrossDomains, average=None, batches=batches, **keywords
     )
 
 
@@ -85,11 +85,8 @@ def coral(
     return train_across_domains(
         run,
         data,
-        penalty="coral",
-        penalty_weight=penalty_weight,
-        anneal=0.0,
-        styles=(),
-        swad=False,
+        method=partial(AcrossDomains, penalty=penalties.coral, penalty_weight=penalty_weight),
+        average=None,
         batches="per_domain",
         **keywords,
     )
@@ -119,11 +116,10 @@ def irm(
     return train_across_domains(
         run,
         data,
-        penalty="irm",
-        penalty_weight=penalty_weight,
-        anneal=anneal,
-        styles=(),
-        swad=False,
+        method=partial(
+            AcrossDomains, penalty=penalties.irm, penalty_weight=penalty_weight, anneal=anneal
+        ),
+        average=None,
         batches="per_domain",
         **keywords,
     )
@@ -151,11 +147,10 @@ def vrex(
     return train_across_domains(
         run,
         data,
-        penalty="vrex",
-        penalty_weight=penalty_weight,
-        anneal=anneal,
-        styles=(),
-        swad=False,
+        method=partial(
+            AcrossDomains, penalty=penalties.vrex, penalty_weight=penalty_weight, anneal=anneal
+        ),
+        average=None,
         batches="per_domain",
         **keywords,
     )
@@ -185,12 +180,12 @@ def mixstyle(
     return train_across_domains(
         run,
         data,
-        penalty="none",
-        anneal=0.0,
-        styles=style_stages,
-        style_probability=style_probability,
-        style_alpha=style_alpha,
-        swad=False,
+        method=partial(
+            AcrossDomains,
+            style=MixStyle(probability=style_probability, alpha=style_alpha),
+            style_stages=[stage - 1 for stage in style_stages],
+        ),
+        average=None,
         batches="per_domain",
         **keywords,
     )
@@ -223,16 +218,13 @@ def swad(
     return train_across_domains(
         run,
         data,
-        penalty="none",
-        anneal=0.0,
-        styles=(),
-        swad=True,
+        method=AcrossDomains,
+        average=LossValley(
+            n_converge=n_converge, n_tolerance=n_tolerance, tolerance_ratio=tolerance_ratio
+        ),
         keep="best",
         batches=batches,
         epochs=epochs,
-        n_converge=n_converge,
-        n_tolerance=n_tolerance,
-        tolerance_ratio=tolerance_ratio,
         **keywords,
     )
 
@@ -241,16 +233,8 @@ def train_across_domains(
     run: Run,
     data: Dataset,
     *,
-    penalty: Literal["none", "coral", "irm", "vrex"],
-    penalty_weight: float = 1.0,
-    anneal: float,
-    styles: Sequence[int],
-    style_probability: float = 0.5,
-    style_alpha: float = 0.1,
-    swad: bool,
-    n_converge: int = 3,
-    n_tolerance: int = 6,
-    tolerance_ratio: float = 0.3,
+    method: Callable[..., AcrossDomains],
+    average: LossValley | None,
     batches: DomainBatches,
     network: str = "fast_cnn",
     weights: Weights = "random",
@@ -278,11 +262,10 @@ def train_across_domains(
     """Train a network on the training domains: the recipes above.
 
     Args:
-        penalty: of `longtail.losses.domains`.
-        styles: the stages after which MixStyle is applied, from 1 on.
-        swad: whether to average weights in the valley of the validation loss.
+        method: builds the method from a network and a head.
+        average: of the weights, which is then kept; none keeps an epoch.
     """
-    _check_data(data, penalty=penalty, styles=styles, swad=swad, keep=keep)
+    _check_data(data, keep=keep)
     if data.has_vectors:
         run.ignore({"augment"}, given="feature vectors")
     size, classes = size or data.size, len(data.classes)
@@ -300,23 +283,13 @@ def train_across_domains(
         layers=batchformer_layers,
         scope=batchformer_scope,
     )
-    comparisons: dict[str, DomainPenalty] = {
-        "coral": penalties.coral,
-        "irm": penalties.irm,
-        "vrex": penalties.vrex,
-    }
-    method = AcrossDomains(
-        backbone,
-        head,
-        penalty=comparisons.get(penalty),
-        penalty_weight=penalty_weight,
-        anneal=anneal,
-        style=MixStyle(probability=style_probability, alpha=style_alpha) if styles else None,
-        style_stages=[stage - 1 for stage in styles],
-        dropout=dropout,
-        freeze_batchnorm=freeze_batchnorm,
-        neck=neck,
-    )
+    trained = method(backbone, head, dropout=dropout, freeze_batchnorm=freeze_batchnorm, neck=neck)
+    compared = trained.penalty is not None or trained.style is not None
+    if compared and len(data.train.columns["domain"].unique()) < 2:
+        raise LongtailError(
+            "this recipe compares training domains, and there is only one: use erm or swad, or"
+            " train on more domains"
+        )
     views: dict[str, View] = {
         "weak": CropFlip(size, pad=size // 8, flip=data.mirror),
         "jitter": JitteredCrop(size, flip=data.mirror),
@@ -326,21 +299,15 @@ def train_across_domains(
         view=views[augment],
         batch=batch,
         seed=run.view_seed,
-        sampler=_sampler(data, batches, batch=batch, per_batch=2 if styles else None),
+        sampler=_sampler(data, batches, batch=batch, per_batch=2 if trained.style else None),
         workers=run.machine.workers,
     )
     stage_data = loader if steps is None else StepsPerEpoch(loader, steps=steps)
     scales = lr_scales(neck, batchformer_lr_scale, default=1.0)
     build = _optimizer(optimizer, weights, lr=lr, weight_decay=weight_decay, scales=scales)
-    if anneal:
-        build = reset_at(build, step=math.ceil(anneal * epochs * len(stage_data)))
-    averages, chosen = _selection(
-        data,
-        keep,
-        LossValley(n_converge=n_converge, n_tolerance=n_tolerance, tolerance_ratio=tolerance_ratio)
-        if swad
-        else None,
-    )
+    if trained.anneal:
+        build = reset_at(build, step=math.ceil(trained.anneal * epochs * len(stage_data)))
+    averages, chosen = _selection(data, keep, average)
     schedules: dict[str, Schedule] = {
         "cosine": Cosine(),
         "constant": constant,
@@ -349,7 +316,7 @@ def train_across_domains(
     return run.fit(
         Stage(
             name="train",
-            method=method,
+            method=trained,
             data=stage_data,
             epochs=epochs,
             optimizer=build,
@@ -361,21 +328,13 @@ def train_across_domains(
     )
 
 
-def _check_data(
-    data: Dataset, *, penalty: str, styles: Sequence[int], swad: bool, keep: KeepRule
-) -> None:
+def _check_data(data: Dataset, *, keep: KeepRule) -> None:
     if data.test_domain is None:
         raise LongtailError(
             f"this recipe trains on some domains for another, and {data.name} was opened without"
             " a test domain: pass --test-domain NAME, or use cross_entropy"
         )
-    trained = len(data.train.columns["domain"].unique())
-    if trained < 2 and (penalty != "none" or styles):
-        raise LongtailError(
-            f"{penalty if penalty != 'none' else 'mixstyle'} compares training domains, and there"
-            " is only one: use erm or swad, or train on more domains"
-        )
-    if not len(data.val) and (swad or keep == "best"):
+    if not len(data.val) and keep == "best":
         raise LongtailError(
             "the weights are selected on validation images of the training domains, and this data"
             " has none: use --protocol holdout, or --keep last"
