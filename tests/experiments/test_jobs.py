@@ -174,6 +174,24 @@ def test_a_process_of_its_own_says_why_it_could_not(
         run_job(job(tmp_path / "stopped"), apart=True)
 
 
+def test_a_process_that_ends_before_it_reads_its_job_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, python = tmp_path / "gone", tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nexec 0<&-\ntouch {gone}\necho 'no memory'\nexit 9\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+
+    def call(self: Job) -> dict[str, str]:
+        while not gone.exists():
+            time.sleep(0.01)
+        return {}
+
+    monkeypatch.setattr(Job, "call", call)
+    with pytest.raises(ChildProcessError, match="run failed: no memory"):
+        run_job(job(tmp_path / "run"), apart=True)
+
+
 def test_a_process_whose_parent_is_gone_saves_and_stops(tmp_path: Path) -> None:
     asked = job(tmp_path / "run", epochs=300, batch=32)
     child = subprocess.Popen(

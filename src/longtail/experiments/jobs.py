@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -311,13 +312,15 @@ def _run_in_child(job: Job) -> str | None:
             start_new_session=True,
         )
         _children.add(child)
+    assert child.stdin is not None
     try:
-        assert child.stdin is not None
-        with child.stdin as line:  # its end tells the child that this process is gone
+        # Broken if the child was terminated before it read the line: its exit code says so.
+        with suppress(BrokenPipeError), child.stdin as line:
             line.write(json.dumps(job.call(), default=str).encode() + b"\n")
             line.flush()
-            code = child.wait()
-    finally:
+            child.wait()
+    finally:  # the end of stdin tells the child that nobody waits for its result: it saves
+        code = child.wait()
         _children.discard(child)
     if code == 0:
         return None
