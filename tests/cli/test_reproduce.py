@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -43,6 +44,21 @@ def test_a_table_shows_what_was_published_and_what_is_finished(
     assert "reproduction: inside" in line
     assert "54.5 / 54.1" in line
     assert "19.4 / 20.0" in line
+
+
+def test_a_table_has_its_numbers_of_a_row_and_the_lines_that_it_quotes(
+    longtail: Any, tmp_path: Path
+) -> None:
+    said = longtail("reproduce", "--table", "deit-lt-s.3", "--out", tmp_path)
+    lines = said.out.splitlines()
+    assert "87.3 / -" in next(line for line in lines if "cifar10-lt-deit-lt-paco" in line)
+    said = longtail("reproduce", "--table", "deit-lt-3", "--out", tmp_path)
+    quoted = next(line for line in said.out.splitlines() if "DeiT III" in line)
+    assert "Xu et al. 2023" in quoted
+    assert "imagenet-lt-deit3" in quoted
+    assert "12.8" in quoted
+    said = longtail("reproduce", "--table", "deit-lt-2", "--out", tmp_path)
+    assert re.search(r"cifar10-lt-ldam-drw +quoted from Cao et al. 2019", said.out)
 
 
 def test_listing_needs_no_torch() -> None:

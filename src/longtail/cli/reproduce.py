@@ -98,7 +98,7 @@ def reproduce(
     runs, folder = result["runs"], experiment.folder_of(name, smoke=smoke, out=out)
     steps = [f"longtail report {quote(runs[0])}"] if runs else []
     tables.next_step(*steps, *[f"longtail compare {quote(str(folder))}"] * (len(runs) > 1))
-    if result["verdict"] != "inside":
+    if result["verdict"] not in ("inside", "finished"):
         raise typer.Exit(1)
 
 
@@ -120,33 +120,52 @@ def _print_rows() -> None:
 def _print_table(table: str, *, smoke: bool, out: Path | None) -> None:
     """Print the rows of a published table: what was published, what we measured, what it costs."""
     from longtail.experiments.reproduce import reproduction, row_of, rows_of
+    from longtail.recipes.published import quotes
 
     rows = [row_of(name) for name in rows_of(table)]
-    further = list(dict.fromkeys(column for row in rows for column in row.columns))
-    lines = []
+    further = list(dict.fromkeys(column for row in rows for column in row.column_names))
+    lines, costs = [], {}
     for row in rows:
         folder = None if out is None else out / row.name
         done = reproduction(row.name, smoke=smoke, out=folder)
         mean = None if done is None else done["measured"]["mean"]
-        cells = [f"{100 * row.value:.1f} / {_percent(mean)}"]
+        numbers = row.numbers(table)
+        cells = [f"{_percent(numbers.get(row.metric))} / {_percent(mean)}"]
         for column in further:
-            published = row.columns.get(column)
             measured = {} if done is None else done.get("columns", {}).get(column, {})
             cells.append(
-                ""
-                if published is None
-                else f"{100 * published:.1f} / {_percent(measured.get('measured'))}"
+                f"{_percent(numbers[column])} / {_percent(measured.get('measured'))}"
+                if column in numbers
+                else ""
             )
-        band = f"{100 * row.low:.1f} to {100 * row.high:.1f}"
-        needs = [f"needs {name}" for name in row.needs]
+        band = "" if row.low is None else f"{_percent(row.low)} to {_percent(row.high)}"
+        needs = [f"quoted from {row.quoted}"] * bool(row.quoted)
+        needs += [f"needs {name}" for name in row.needs]
         needs += [f"begins with {other}" for other in row.begins_with.values()]
         state = "not finished" if done is None else f"{done['kind']}: {done['verdict']}"
-        lines.append(
-            [row.name, state, *cells, band, "; ".join([*needs, row.cost] if row.cost else needs)]
-        )
+        lines.append([row.name, state, *cells, band])
+        if needs or row.cost:
+            costs[row.name] = "; ".join([*needs, *[row.cost] * bool(row.cost)])
     metric = rows[0].metric
     tables.say(f"{table} in percent: published / measured.\n")
-    tables.grid(["row", "state", metric, *further, "band", "needs and cost"], lines, left=2)
+    tables.grid(["row", "state", metric, *further, "band"], lines, left=2)
+    if costs:
+        tables.say("")
+        tables.pairs("needs and cost", costs)
+    copied = quotes().get(table, ())
+    if copied:
+        names = list(dict.fromkeys(name for quote in copied for name in quote.values))
+        cells_of = [
+            [
+                *(quote.method, quote.origin, quote.row),
+                *(f"{quote.values.get(name, '')}" for name in names),
+            ]
+            for quote in copied
+        ]
+        tables.say(
+            "\nLines that the paper quotes; no recipe here is theirs unless a row is named.\n"
+        )
+        tables.grid(["method", "quoted from", "row", *names], cells_of, left=3)
 
 
 def _percent(value: float | None) -> str:
@@ -157,8 +176,8 @@ def _print_verdict(result: Mapping[str, Any]) -> None:
     expected, measured = result["expected"], result["measured"]
     deviation = "" if measured["deviation"] is None else f" ± {100 * measured['deviation']:.1f}"
     mean = "-" if measured["mean"] is None else f"{100 * measured['mean']:.1f}{deviation}"
-    value, low, high = (f"{100 * expected[name]:.1f}" for name in ("value", "low", "high"))
-    seeds, band = ", ".join(measured["seeds"]), f"{low} to {high}"
+    value, low, high = (_percent(expected[name]) for name in ("value", "low", "high"))
+    seeds, band = ", ".join(measured["seeds"]), "-" if low == "-" else f"{low} to {high}"
     cells = [result["name"], result["kind"], mean, seeds, value, band, result["verdict"]]
     columns = ["row", "what", "measured", "seeds", "expected", "band", "verdict"]
     tables.grid(columns, [cells], left=2)

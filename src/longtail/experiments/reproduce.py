@@ -144,12 +144,12 @@ def dry_run(
 
 def _columns(row: Published, runs: Sequence[Path]) -> dict[str, dict[str, float | None]]:
     """The published and the measured value of every further column, over the runs that have it."""
-    measured = [measured_columns(row, run) for run in runs] if row.columns else []
+    measured = [measured_columns(row, run) for run in runs] if row.column_names else []
     columns: dict[str, dict[str, float | None]] = {}
-    for name, value in row.columns.items():
+    for name in row.column_names:
         values = [of[name] for of in measured if of[name] is not None]
         columns[name] = {
-            "published": value,
+            "published": row.columns.get(name),
             "measured": statistics.fmean(values) if values else None,  # type: ignore[arg-type]
         }
     return columns
@@ -169,7 +169,7 @@ def measured_columns(row: Published, run: Path) -> dict[str, float | None]:
     finished = read_row(run)
     summary = finished["test"]
     if summary is None:
-        return dict.fromkeys(row.columns)
+        return dict.fromkeys(row.column_names)
     scores: dict[str, float | None] = {
         **summary["scores"],
         "ece": summary["ece"],
@@ -186,7 +186,7 @@ def measured_columns(row: Published, run: Path) -> dict[str, float | None]:
             means = by_group(recall(logits, predictions.target, len(counts)), groups)
             prefix = "" if head == "logits" else f"{head}/"
             scores |= {f"{prefix}{name}": value for name, value in means.items()}
-    return {name: scores.get(name) for name in row.columns}
+    return {name: scores.get(name) for name in row.column_names}
 
 
 def row_of(name: str) -> Published:

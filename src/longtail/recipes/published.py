@@ -22,7 +22,7 @@ from longtail.recipes.signatures import read
 from longtail.records.row import Row, geometry_of, mirrored
 
 _FOLDER = Path(__file__).parent / "data" / "published"
-_TABLES = ("differs", "settings", "rows", "smokes")
+_TABLES = ("differs", "settings", "rows", "smokes", "quotes")
 _SQUARE = ("cifar10-lt", "cifar100-lt", "digits-lt")
 _FOLDERS = ("imagenet-lt", "places-lt", "inaturalist18", "mit-states", "ut-zappos", "c-gqa")
 _POINTS = 1.0  # around the value of a row whose source gives no deviation
@@ -46,16 +46,30 @@ class Smoke:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Quote:
+    """A line of a table that the paper copied from another, with its numbers as printed."""
+
+    method: str
+    origin: str
+    values: Mapping[str, float]
+    row: str = ""  # the published row with these settings, if there is one
+
+
+@dataclass(frozen=True, kw_only=True)
 class Published:
-    """A row of a table: accuracy as a fraction, its band, and the settings that belong to it."""
+    """A row of a table: accuracy as a fraction, its band, and the settings that belong to it.
+
+    A row without a value is in no table: other rows start from its run.
+    """
 
     name: str
     recipe: str
     data: str
-    value: float
-    low: float
-    high: float
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
     source: str
+    quoted: str = ""  # whose number it is, if the paper did not train this row
     band: str = "one point around the value: the paper gives no deviation"
     keywords: Mapping[str, Any] = field(default_factory=dict)  # what is not the recipe's default
     imbalance: float | None = None
@@ -70,6 +84,8 @@ class Published:
     group_sizes: tuple[int, ...] = ()
     """How many classes the paper counts as many, medium and few; as the data has them if empty."""
     tables: tuple[str, ...] = ()  # further tables with this row, such as "livt-6"
+    printed: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """The numbers of a table that has others than its source, such as {"livt-6": {"few": 0.41}}."""
     begins_with: Mapping[str, str] = field(default_factory=dict)
     """The published row whose run is given to a keyword, such as {"teacher": ROW}."""
     seeds: tuple[int, ...] = (0, 1, 2)
@@ -110,7 +126,33 @@ class Published:
     @property
     def is_pretrained(self) -> bool:
         """Whether its network starts from weights that other data trained."""
-        return "weights" in self.needs or self.keywords.get("weights") == "timm"
+        return self.learnt_from is not None
+
+    @property
+    def learnt_from(self) -> str | None:
+        """What trained the initial weights, if it was not the row's data; "" if it is not known."""
+        before = self.begins_with.get("weights")
+        if before is not None:
+            data = published()[before].data
+            return None if data == self.data else data
+        given = "weights" in self.needs or self.keywords.get("weights") == "timm"
+        return "" if given else None
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The scores besides the value that a table has of this row."""
+        further = [name for own in self.printed.values() for name in own if name != self.metric]
+        return tuple(dict.fromkeys([*self.columns, *further]))
+
+    def numbers(self, table: str | None = None) -> dict[str, float]:
+        """The published scores by name, the value first, as a table has them.
+
+        >>> row = published()["imagenet-lt-livt"]
+        >>> row.numbers()["medium"], row.numbers("livt-6")["medium"]
+        (0.564, 0.558)
+        """
+        value = {} if self.value is None else {self.metric: self.value}
+        return {**value, **self.columns, **self.printed.get(table or "", {})}
 
     def all_keywords(self, needed: Mapping[str, Any]) -> dict[str, Any]:
         """The values of all keywords of its recipe, with these of the user."""
@@ -118,9 +160,14 @@ class Published:
 
     def verdict(
         self, measured: float, smoke: Smoke | None = None
-    ) -> Literal["inside", "below", "above"]:
-        """Where a measured fraction lies; ends of the band are inside."""
+    ) -> Literal["inside", "below", "above", "finished"]:
+        """Where a measured fraction lies; ends of the band are inside.
+
+        A row without a published value is only finished.
+        """
         low, high = (self.low, self.high) if smoke is None else (smoke.low, smoke.high)
+        if low is None or high is None:
+            return "finished"
         return "below" if measured < low else "above" if measured > high else "inside"
 
 
@@ -142,11 +189,32 @@ def listed() -> dict[str, dict[str, str]]:
     for name, row in published().items():
         images = ["images"] if row.is_folder or row.data in _FOLDERS else []
         needs = " and ".join([*row.needs, *images])
-        words = [f"{100 * row.value:.1f} ({100 * row.low:.1f} to {100 * row.high:.1f})"]
+        words = [band_of(row) or "no published value"]
+        words += [f"quoted from {row.quoted}"] * bool(row.quoted)
         words += [f"needs {needs}"] * bool(needs) + [row.cost] * bool(row.cost)
         source = "our own results" if row.source.startswith("our own") else row.source
         sources.setdefault(source, {})[name] = "; ".join(words)
     return sources
+
+
+def band_of(target: Published | Smoke) -> str:
+    """The value and the band in percent; empty for a row without a published value.
+
+    >>> band_of(published()["cifar100-lt-paco"])
+    '51.9 (50.9 to 52.9)'
+    """
+    if target.value is None or target.low is None or target.high is None:
+        return ""
+    return f"{100 * target.value:.1f} ({100 * target.low:.1f} to {100 * target.high:.1f})"
+
+
+@cache
+def quotes() -> dict[str, tuple[Quote, ...]]:
+    """The lines of published tables that were copied from other papers, by table."""
+    return {
+        table: tuple(build(Quote, entry, where=f"quotes of {table}") for entry in entries)
+        for table, entries in _content()["quotes"].items()
+    }
 
 
 @cache
@@ -210,15 +278,24 @@ def _measured(
     content: Mapping[str, Any], entry: Mapping[str, Any], name: str, *, points: float
 ) -> dict[str, Any]:
     """An entry with fractions instead of percent, its band, and the keywords of its groups."""
-    entry = {"low": entry["value"] - points, "high": entry["value"] + points, **entry}
+    band: dict[str, Any] = {"band": "no table has this row"}
+    if "value" in entry:
+        band = {"low": entry["value"] - points, "high": entry["value"] + points}
+    entry = {**band, **entry}
     groups = [_named(content, "settings", group, name) for group in entry.pop("settings", ())]
     keywords = {
         key: value for group in (*groups, entry.get("keywords", {})) for key, value in group.items()
     }
-    percent = {key: round(entry[key] / 100, 6) for key in ("value", "low", "high")}
+    percent = {key: round(entry[key] / 100, 6) for key in ("value", "low", "high") if key in entry}
     if "columns" in entry:
-        entry["columns"] = {key: round(value / 100, 6) for key, value in entry["columns"].items()}
+        entry["columns"] = _fractions(entry["columns"])
+    if "printed" in entry:
+        entry["printed"] = {key: _fractions(own) for key, own in entry["printed"].items()}
     return {**entry, **percent, "keywords": keywords}
+
+
+def _fractions(numbers: Mapping[str, float]) -> dict[str, float]:
+    return {key: round(value / 100, 6) for key, value in numbers.items()}
 
 
 def _named(content: Mapping[str, Any], table: str, name: str, row: str) -> Any:
@@ -232,9 +309,21 @@ def match(row: Row) -> Published | None:
 
     It has the same recipe with all its keywords, data, protocol and test-time averaging. Epochs are
     keywords, so a shorter run matches nothing. Which epoch a paper chose, and on what, is in
-    `differs`.
+    `differs`. Of rows that differ only in the run that they begin with, it is the one that the
+    folder of that run names, or else the first.
     """
-    return next((known for known in published().values() if _comparable(known, row)), None)
+    known = [own for own in published().values() if _comparable(own, row)]
+    named = (own for own in known if own.begins_with and _begins_with(own, row))
+    return next(named, next(iter(known), None))
+
+
+def _begins_with(known: Published, row: Row) -> bool:
+    """Whether the run began with runs in the folders that `reproduce` gives them."""
+    given = row["keywords"]
+    return all(
+        Path(str(given.get(keyword))).parent.name == other
+        for keyword, other in known.begins_with.items()
+    )
 
 
 def _geometries(known: Published) -> tuple[str, ...]:
@@ -247,7 +336,8 @@ def _geometries(known: Published) -> tuple[str, ...]:
 
 def _comparable(known: Published, row: Row) -> bool:
     data = row["data"]
-    if known.is_folder or known.test_domains:  # one run is a part of such a row
+    # One run is a part of a row of several domains
+    if known.is_folder or known.test_domains or known.value is None:
         return False
     same = (
         row["recipe"] == known.recipe
@@ -260,6 +350,7 @@ def _comparable(known: Published, row: Row) -> bool:
         and geometry_of(row)[0] in _geometries(known)
         and sum(data["counts_before"]) == train_images()[known.data, known.imbalance]
         and (row["pretraining"] is not None) == known.is_pretrained
+        and str(row["pretraining"]).startswith(known.learnt_from or "")
     )
     if not same:
         return False

@@ -245,19 +245,19 @@ def _published(run: Finished) -> dict[str, Any] | None:
     published = match(run.row)
     if published is None or run.row["test"] is None:
         return None
+    value, low, high = published.value, published.low, published.high
+    if value is None or low is None or high is None:  # it matches no run
+        return None
     measured = run.row["test"]["scores"].get(published.metric)
     if measured is None:
         return None
-    where = {"inside": "inside the band", "below": "below the band", "above": "above the band"}[
-        published.verdict(measured)
-    ]
+    verdict = published.verdict(measured)
     kind = run.row["labels"][published.metric]["description"]
     return {
         "words": (
             f"This run has {percent(measured)} {kind}; the published number is"
-            f" {percent(published.value)} ({published.source}). The run is {where},"
-            f" {percent(published.low)} to"
-            f" {percent(published.high)} ({published.band})."
+            f" {percent(value)} ({published.source}). The run is {verdict} the band,"
+            f" {percent(low)} to {percent(high)} ({published.band})."
         ),
         "name": published.name,
         "differs": published.differs,
@@ -268,9 +268,9 @@ def _published(run: Finished) -> dict[str, Any] | None:
         ),
         "drawing": charts.band_plot(
             100 * measured,
-            100 * published.value,
-            low=100 * published.low,
-            high=100 * published.high,
+            100 * value,
+            low=100 * low,
+            high=100 * high,
             title=kind,
         ),
     }
