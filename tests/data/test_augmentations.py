@@ -1,11 +1,14 @@
 """Strong views. What every view has to keep is in `test_views.py`."""
 
 import random
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torchvision import transforms
 from torchvision.transforms.functional import rotate
 
 from longtail.data.augmentations import (
@@ -171,3 +174,31 @@ def test_a_padded_randaugment_shifts_the_image_over_black() -> None:
     assert {int(value) for crop in views for value in crop.unique()} == {0, 255}
     with pytest.raises(ValueError, match="pad"):
         RandAugment(8, pad=-1)
+
+
+def test_the_views_of_convolutions_on_large_images_have_torchvisions_jitter() -> None:
+    flat = Image.new("RGB", (32, 32), (200, 100, 50))
+    view = JitteredCrop(16, scale=(0.08, 1.0), jitter=0.4, hue=0.0, grey=0.0)
+    seen = np.stack([view(flat, row).float().mean((1, 2)).numpy() for row in drawn(view, 80)])
+    random.seed(1)
+    torch.manual_seed(1)
+    jitter = transforms.ColorJitter(0.4, 0.4, 0.4, 0.0)
+    expected = np.stack([np.asarray(jitter(flat)).mean((0, 1)) for _ in range(400)])
+    assert abs(seen.mean(0) - expected.mean(0)).max() < 10
+    assert abs(seen.std(0) / expected.std(0) - 1).max() < 0.25
+    assert (seen[:, 0] >= seen[:, 1]).all(), "the hue stays"
+    assert (seen[:, 1] >= seen[:, 2]).all()
+
+
+def test_a_jittered_crop_is_blurred_and_has_randaugment_if_requested() -> None:
+    plain, image = JitteredCrop(32, grey=0.0), random_image()
+
+    def changed(**more: Any) -> int:
+        view = replace(plain, **more)
+        rows = drawn(view, 40)
+        return sum(not torch.equal(view(image, row), plain(image, row)) for row in rows)
+
+    assert 8 < changed(blur=0.5) < 32
+    assert changed(blur=1.0) == 40
+    assert changed(ops="rand-n0") == 0
+    assert changed(ops="rand-n2-m10-mstd0.5") > 20

@@ -11,6 +11,7 @@ from PIL import Image
 
 from longtail.data.augmentations import (
     CifarAutoAugment,
+    JitteredCrop,
     RandAugment,
     ResizedCrop,
     Rotated,
@@ -28,6 +29,7 @@ VIEWS: list[View] = [
     Rotated(32),
     ResizedCrop(32),
     SimClr(32),
+    JitteredCrop(32, grey=0.2, blur=0.5, ops="rand-n2-m10-mstd0.5"),
     TwoViews(CropFlip(32), SimClr(32)),
 ]
 names = [str(view).split("(")[0] for view in VIEWS]

@@ -13,6 +13,7 @@ from toys import ToyBatches, ToyMethod
 from longtail.core import Clock, Outcome
 from longtail.engine.optim import sgd
 from longtail.engine.sam import sam
+from longtail.recipes.builders import sharpness_aware
 
 CLOCK = Clock(0, 1, 0, 1)
 
@@ -109,6 +110,34 @@ def test_bad_use_is_refused() -> None:
         sam(sgd(lr=0.1), rho=0.0)
     with pytest.raises(ValueError, match="needs a closure"):
         sam(sgd(lr=0.1), rho=0.1)(ToyMethod()).step()
+
+
+@pytest.mark.parametrize(
+    ("progress", "radius"),
+    [(0.0, 0.05), (4.9 / 90, 0.05), (5 / 90, 0.1), (0.66, 0.1), (60 / 90, 0.5), (0.999, 0.5)],
+)
+def test_a_rising_radius_is_that_of_the_share_of_training(progress: float, radius: float) -> None:
+    rising, constant = (ToyMethod(norm=False, dropout=0.0) for _ in range(2))
+    constant.load_state_dict(rising.state_dict())
+    optimizer: Any = sharpness_aware(sgd(lr=0.1), 0.5, "rising")(rising)
+    optimizer.param_groups[0]["progress"] = progress
+    optimizer.step(closure_for(rising, optimizer))
+    expected: Any = sam(sgd(lr=0.1), rho=radius)(constant)
+    expected.step(closure_for(constant, expected))
+    assert optimizer.radius() == pytest.approx(radius)
+    for ours, theirs in zip(rising.parameters(), constant.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_rising_radius_needs_the_time() -> None:
+    method = ToyMethod(norm=False, dropout=0.0)
+    optimizer: Any = sam(sgd(lr=0.1), rho={0.0: 0.05, 0.5: 0.5})(method)
+    with pytest.raises(ValueError, match="needs the share of training that is done"):
+        optimizer.step(closure_for(method, optimizer))
+    with pytest.raises(ValueError, match="from the start of training, 0, on"):
+        sam(sgd(lr=0.1), rho={0.5: 0.5})
+    with pytest.raises(ValueError, match="no effect with --rho 0"):
+        sharpness_aware(sgd(lr=0.1), 0.0, "rising")
 
 
 def test_a_second_look_that_fails_leaves_the_weights_as_they_were() -> None:

@@ -7,6 +7,31 @@ from torch import nn
 from longtail.nn import Classifier, CosineExperts, build
 from longtail.nn.experts import Experts
 
+STEM = 3 * 64 * 49 + 2 * 64
+
+
+def basic_blocks() -> tuple[int, int]:
+    """Parameters of the shared stages of ResNet-10, and of those of an expert."""
+
+    def block(before: int, after: int) -> int:
+        shortcut = before * after + 2 * after if before != after else 0
+        return 9 * before * after + 9 * after * after + 4 * after + shortcut
+
+    return STEM + block(64, 64) + block(64, 128), block(128, 192) + block(192, 384)
+
+
+def bottlenecks() -> tuple[int, int]:
+    """Parameters of the shared stages of ResNet-50, and of those of an expert."""
+
+    def stage(before: int, width: int, blocks: int) -> int:
+        after = 4 * width
+        inner = 9 * width * width + width * after + 4 * width + 2 * after
+        first = before * width + inner + before * after + 2 * after
+        return first + (blocks - 1) * (after * width + inner)
+
+    trunk = STEM + stage(64, 64, 3) + stage(256, 128, 4)
+    return trunk, stage(512, 192, 6) + stage(768, 384, 3)
+
 
 @pytest.mark.parametrize(
     ("name", "dims", "widths"),
@@ -47,6 +72,29 @@ def test_an_expert_is_the_plain_network_where_nothing_is_slimmed(name: str) -> N
             mine.copy_(theirs)
     image = torch.rand(3, 3, 16, 16)
     assert torch.allclose(network(image).chunk(3, 1)[2], plain(image), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "trunk", "expert"),
+    [
+        # convolutions and norms of torchvision's ResNets, counted by hand
+        ("resnet10_experts", 3 * 384, *basic_blocks()),
+        ("resnet50_experts", 3 * 4 * 384, *bottlenecks()),
+    ],
+)
+def test_experts_of_large_images_share_two_of_four_stages(
+    name: str, dims: int, trunk: int, expert: int
+) -> None:
+    network = build({"name": name, "size": 64})
+    body = network.body
+    assert isinstance(body, Experts)
+    assert network.dim == dims
+    assert network.spec["mean"] == [0.485, 0.456, 0.406]
+    assert sum(p.numel() for p in body.trunk.parameters()) == trunk
+    assert [sum(p.numel() for p in own.parameters()) for own in body.branches] == [expert] * 3
+    assert body.trunk(torch.zeros(1, 3, 64, 64)).shape[2:] == (8, 8)
+    first, second = (dict(own.named_parameters()) for own in body.branches[:2])
+    assert not torch.equal(first["0.0.conv1.weight"], second["0.0.conv1.weight"])
 
 
 def test_experts_differ_and_answer_with_their_mean() -> None:

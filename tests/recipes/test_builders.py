@@ -14,7 +14,7 @@ import timm
 import torch
 
 from longtail.core import Clock, best
-from longtail.data.augmentations import RandAugment
+from longtail.data.augmentations import JitteredCrop, RandAugment
 from longtail.data.open import open_data
 from longtail.engine.machine import Machine
 from longtail.engine.run import Run
@@ -175,6 +175,8 @@ def test_small_images_are_shifted_before_randaugment_and_large_ones_are_not() ->
     assert training_view("randaugment", 32, flip=True, crop="auto") == RandAugment(32, pad=4)
     assert training_view("randaugment", 64, flip=True, crop="auto") == RandAugment(64)
     assert training_view("randaugment", 32, flip=True) == RandAugment(32)
+    part = JitteredCrop(224, scale=(0.08, 1.0), jitter=0.4, hue=0.0, grey=0.0, flip=False)
+    assert training_view("jitter", 224, flip=False) == part
 
 
 def test_muon_has_rates_of_its_own_for_matrices_and_for_the_rest() -> None:

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from longtail.data.augmentations import CifarAutoAugment, JitteredCrop, SimClr
+from longtail.data.views import TwoViews
+from longtail.recipes.paco import two_views
 from longtail.runs import load, train
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}
@@ -33,3 +36,13 @@ def test_a_queue_shorter_than_a_batch_is_refused(tmp_path: Path) -> None:
         ValueError, match="--queue 100 is shorter than the 128 images of a step: pass --queue 128"
     ):
         train("paco", "digits-lt", tmp_path / "run", **QUICK, queue=100, accumulate=2)
+
+
+def test_views_of_large_images_are_those_of_its_code() -> None:
+    settings: dict[str, Any] = {"scale": (0.08, 1.0), "jitter": 0.4, "hue": 0.0}
+    sim = JitteredCrop(64, grey=0.2, blur=0.5, **settings)
+    cls = JitteredCrop(64, grey=0.0, ops="rand-n2-m10-mstd0.5", **settings)
+    assert two_views("imagenet", 64, flip=True, blur=0.5) == TwoViews(cls, sim)
+    assert two_views("places", 64, flip=True, blur=0.5) == TwoViews(sim, sim)
+    cifar = two_views("cifar", 32, flip=True, blur=0.5)
+    assert cifar == TwoViews(CifarAutoAugment(32), SimClr(32))

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from longtail.core import Clock
+from longtail.recipes.ride import lr_schedule
 from longtail.records.row import read_row
 from longtail.runs import load, train
 
@@ -85,11 +87,26 @@ def test_resnet_experts_with_a_cosine_rate_on_rotated_views(tmp_path: Path) -> N
     assert result.row["test"] is not None
 
 
+def test_experts_of_large_images_train_on_parts(tmp_path: Path) -> None:
+    keywords: dict[str, Any] = {"network": "resnet10", "experts": 2, "augment": "jitter"}
+    keywords |= {"batchformer": "on", "plain_weight": 0.0, "batchformer_weight": 1.0}
+    result = train("ride", "digits-lt", tmp_path / "run", **QUICK, **keywords)
+    assert result.row is not None
+    assert result.row["test"] is not None
+
+
+def test_rates_fall_as_published() -> None:
+    epochs = [Clock(epoch, 100, epoch, 100) for epoch in (5, 59, 60, 80, 90)]
+    assert [lr_schedule("tenths", 0.05)(clock) for clock in epochs] == [1, 1, 0.1, 0.01, 0.01]
+    assert [lr_schedule("steps", 0.05)(clock) for clock in epochs] == [1, 1, 1, 1e-2, 1e-4]
+    assert lr_schedule("cosine", 0.05)(epochs[-1]) < 0.1
+
+
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
         ({"experts": 1}, "expected at least two experts, got 1"),
-        ({"network": "vit_mini"}, r"network to be fast_cnn \| resnet32, got 'vit_mini'"),
+        ({"network": "vit_mini"}, r"fast_cnn \| resnet32 \| resnet10 \| resnet50, got 'vit_mini'"),
         ({"init": "nowhere"}, "there is no trained network at nowhere"),
         ({"teacher": "nowhere"}, "expected a run folder, got nothing at nowhere"),
     ],

@@ -110,6 +110,11 @@ def _jitter(strength: float, hue: float) -> Any:
     return transforms.ColorJitter(strength, strength, strength, hue)
 
 
+def _blurred(image: Image.Image) -> Image.Image:
+    # torchvision's blur is 20 times slower on a CPU
+    return image.filter(ImageFilter.GaussianBlur(random.uniform(0.1, 2.0)))
+
+
 @dataclass(frozen=True)
 class CifarAutoAugment(Seeded):
     """Crop, flip, AutoAugment's CIFAR-10 policy (Cubuk et al., 2019), then Cutout, for CIFAR.
@@ -277,9 +282,21 @@ class ThreeAugment(Seeded):
 
 @dataclass(frozen=True)
 class JitteredCrop(Seeded):
-    """Random resized crop, flip, colour jitter and grey, as in DomainBed (Gulrajani & Lopez-Paz).
+    """Random resized crop, flip and colour jitter, then grey, blur and RandAugment if requested.
 
-    `jitter` is the strength for brightness, contrast, saturation and hue, `grey` a probability.
+    The defaults are DomainBed's (Gulrajani & Lopez-Paz). Balanced Softmax and RIDE train on large
+    images with `scale=(0.08, 1.0), jitter=0.4, hue=0.0, grey=0.0`; PaCo's first view adds
+    `ops="rand-n2-m10-mstd0.5"`, and its second one has `grey=0.2, blur=0.5` instead.
+
+    Args:
+        size: side of the output in pixels.
+        scale: share of the image's area that is cropped.
+        jitter: strength for brightness, contrast and saturation.
+        grey: probability of grey.
+        flip: whether half of the images are mirrored.
+        hue: strength for hue; that of `jitter` unless given.
+        blur: probability of a Gaussian blur, whose radius is uniform in 0.1 to 2 pixels.
+        ops: timm's configuration string of RandAugment; none by default.
     """
 
     size: int
@@ -287,6 +304,9 @@ class JitteredCrop(Seeded):
     jitter: float = 0.3
     grey: float = 0.1
     flip: bool = True
+    hue: float | None = None
+    blur: float = 0.0
+    ops: str | None = None
 
     def __post_init__(self) -> None:
         check_size(self.size)
@@ -295,9 +315,13 @@ class JitteredCrop(Seeded):
         """Augment an image with the global generators; returns uint8 (3, size, size)."""
         image = _random_resized_crop(self.size, self.scale, "bilinear")(image)
         image = _random_flip(image) if self.flip else image
-        image = _jitter(self.jitter, self.jitter)(image)
+        image = _jitter(self.jitter, self.jitter if self.hue is None else self.hue)(image)
         if random.random() < self.grey:
             image = image.convert("L").convert("RGB")
+        if self.blur and random.random() < self.blur:
+            image = _blurred(image)
+        if self.ops is not None:
+            image = _rand_augment(self.ops, self.size)(image)
         return to_tensor(image)
 
 
@@ -332,8 +356,7 @@ class SimClr(Seeded):
         if random.random() < 0.2:
             image = image.convert("L").convert("RGB")
         if random.random() < self.blur:
-            # torchvision's blur is 20 times slower on a CPU
-            image = image.filter(ImageFilter.GaussianBlur(random.uniform(0.1, 2.0)))
+            image = _blurred(image)
         if self.solarize and random.random() < self.solarize:
             image = ImageOps.solarize(image)
         return to_tensor(image)

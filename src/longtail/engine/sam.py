@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -34,11 +34,28 @@ class SAM(Wrapper):
     point, and processes would drift apart. Batch-norm statistics change in the first pass only. The
     closure clears the gradient, computes the loss and calls `backward`; in your training loop, seed
     it if both passes should draw the same dropout masks.
+
+    A radius that changes is a mapping from shares of training to the radius from there on. The
+    share of training that is done is `progress` of the first parameter group, as our loop sets it.
     """
 
-    def __init__(self, inner: Optimizer, method: nn.Module, rho: float) -> None:
+    def __init__(
+        self, inner: Optimizer, method: nn.Module, rho: float | Mapping[float, float]
+    ) -> None:
         super().__init__(inner)
         self.method, self.rho = method, rho
+
+    def radius(self) -> float:
+        """The radius of the next step."""
+        if not isinstance(self.rho, Mapping):
+            return self.rho
+        progress = self.param_groups[0].get("progress")
+        if progress is None:
+            raise LongtailError(
+                "a radius of SAM that changes needs the share of training that is done: set"
+                ' optimizer.param_groups[0]["progress"] before each step'
+            )
+        return self.rho[max(share for share in self.rho if share <= progress)]
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -53,7 +70,9 @@ class SAM(Wrapper):
         gradients = [p.grad for p in parameters if p.grad is not None]
         norm = torch.stack(torch._foreach_norm(gradients)).norm()
         saved = [p.clone() for p in parameters]
-        torch._foreach_add_(parameters, torch._foreach_mul(gradients, self.rho / (norm + 1e-12)))
+        torch._foreach_add_(
+            parameters, torch._foreach_mul(gradients, self.radius() / (norm + 1e-12))
+        )
         try:
             with torch.enable_grad(), _restore_batch_statistics(self.method):
                 closure()
@@ -63,10 +82,19 @@ class SAM(Wrapper):
         return outcome
 
 
-def sam(build: Build, *, rho: float) -> Build:
-    """Seek flat minima: wrap any optimizer with sharpness-aware minimisation of radius `rho`."""
-    if rho <= 0:
+def sam(build: Build, *, rho: float | Mapping[float, float]) -> Build:
+    """Seek flat minima: wrap any optimizer with sharpness-aware minimisation of radius `rho`.
+
+    Args:
+        build: the optimizer.
+        rho: the radius; or a mapping from shares of training to the radius from there on, such as
+            {0.0: 0.05, 0.1: 0.5}, which has a radius for 0.
+    """
+    radii = list(rho.values()) if isinstance(rho, Mapping) else [rho]
+    if not radii or min(radii) <= 0:
         raise LongtailError(f"rho must be positive, got {rho}")
+    if isinstance(rho, Mapping) and min(rho) != 0:
+        raise LongtailError(f"rho needs a radius from the start of training, 0, on, got {rho}")
 
     def wrap(method: nn.Module) -> Optimizer:
         return SAM(build(method), method, rho)

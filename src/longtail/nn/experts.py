@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from longtail.errors import LongtailError
-from longtail.nn import fast_cnn, resnet_cifar
+from longtail.nn import fast_cnn, resnet, resnet_cifar
 
 
 class Experts(nn.Module):
@@ -62,6 +62,28 @@ def fast_cnn_experts(
         )
         for _ in range(experts)
     ]
+    return Experts(trunk, branches)
+
+
+def resnet10_experts(size: int, *, experts: int = 3, slim: float = 0.75) -> nn.Module:
+    """ResNet-10 with the last two stages repeated for each expert, as RIDE's for ImageNet-LT.
+
+    RIDE has 192 and 384 channels there.
+    """
+    return _large_experts("resnet10", experts, slim)
+
+
+def resnet50_experts(size: int, *, experts: int = 3, slim: float = 0.75) -> nn.Module:
+    """ResNet-50 with the last two stages repeated for each expert, as RIDE's for large images."""
+    return _large_experts("resnet50", experts, slim)
+
+
+def _large_experts(name: str, experts: int, slim: float) -> Experts:
+    channels = (64, 128, *_slimmed(experts, slim, 256, 512))
+    full = [resnet.resnet(name, channels=channels) for _ in range(experts)]
+    stem = (full[0].conv1, full[0].bn1, full[0].act1, full[0].maxpool)
+    trunk = nn.Sequential(*stem, full[0].layer1, full[0].layer2)
+    branches = [nn.Sequential(own.layer3, own.layer4, own.global_pool) for own in full]
     return Experts(trunk, branches)
 
 

@@ -16,27 +16,38 @@ from torch import Tensor, nn
 from longtail.errors import LongtailError
 from longtail.naming import import_function, unknown
 from longtail.nn import zoo
-from longtail.nn.experts import fast_cnn_experts, resnet32_experts
+from longtail.nn.experts import (
+    fast_cnn_experts,
+    resnet10_experts,
+    resnet32_experts,
+    resnet50_experts,
+)
 from longtail.nn.fast_cnn import fast_cnn
 from longtail.nn.fast_vit import fast_vit
 from longtail.nn.heads import CosineExperts, Head, Linear, TokenHeads, build_head
 from longtail.nn.normalize import Normalize
+from longtail.nn.resnet import resnet10
 from longtail.nn.resnet_cifar import resnet32
 from longtail.nn.vit import vit_mini, vit_tiny
 
 # The command line lists these names by reading this file's text: keep the keys literal.
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "resnet32": resnet32,
+    "resnet10": resnet10,
     "fast_cnn": fast_cnn,
     "vit_mini": vit_mini,
     "vit_tiny": vit_tiny,
     "fast_vit": fast_vit,
     "resnet32_experts": resnet32_experts,
     "fast_cnn_experts": fast_cnn_experts,
+    "resnet10_experts": resnet10_experts,
+    "resnet50_experts": resnet50_experts,
 }
 
 # CIFAR's statistics, as the long-tailed literature uses them.
 DEFAULTS = {"size": 32, "mean": [0.4914, 0.4822, 0.4465], "std": [0.2023, 0.1994, 0.2010]}
+# ImageNet's, for networks of large images.
+LARGE = {"size": 224, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 
 
 class Network(nn.Module):
@@ -410,7 +421,8 @@ def build(spec: Mapping[str, Any] | str, *, trust: bool = False) -> Network:
             backbone=None if backbone is None else build(backbone, trust=trust),
         )
     if name in NETWORKS:
-        builder, defaults = NETWORKS[name], DEFAULTS
+        large = name.startswith(("resnet10", "resnet50"))
+        builder, defaults = NETWORKS[name], LARGE if large else DEFAULTS
     elif name.startswith("timm:"):
         model = name.removeprefix("timm:")
         builder, defaults = partial(zoo.timm_model, model), zoo.defaults(model)

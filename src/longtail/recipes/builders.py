@@ -22,7 +22,12 @@ from longtail.core import (
     last,
     nothing,
 )
-from longtail.data.augmentations import CifarAutoAugment, RandAugment, ThreeAugment
+from longtail.data.augmentations import (
+    CifarAutoAugment,
+    JitteredCrop,
+    RandAugment,
+    ThreeAugment,
+)
 from longtail.data.dataset import Dataset
 from longtail.data.loader import EvalLoader, TrainLoader
 from longtail.data.mixing import MixupCutMix, Smooth
@@ -32,6 +37,7 @@ from longtail.engine.averaging import EMA
 from longtail.engine.muon import muon
 from longtail.engine.optim import Build, adamw, sgd
 from longtail.engine.run import Run
+from longtail.engine.sam import sam
 from longtail.errors import LongtailError
 from longtail.nn import Linear, Network, build
 from longtail.nn.encoders import load_encoder
@@ -42,9 +48,10 @@ from longtail.scoring.evaluators import Accuracy, ScorerEvaluator
 from longtail.scoring.long_tail import LongTailScorer
 from longtail.scoring.scorer import headline_of, random_scores, scorer_for
 
-Augment = Literal["weak", "cutout", "autoaugment", "randaugment", "threeaugment"]
+Augment = Literal["weak", "jitter", "cutout", "autoaugment", "randaugment", "threeaugment"]
 Crop = Literal["auto", "part"]
 OptimizerName = Literal["default", "muon"]
+RhoSchedule = Literal["constant", "rising"]
 KeepRule = Literal["last", "best"]
 Weights = str  # "random", "timm", or the path of a run or of a file
 SCALE = 30.0  # of cosine logits, and so of LDAM's margins
@@ -250,12 +257,27 @@ def sgd_or_muon(
     return muon(lr=lr / 5, adamw_lr=lr / 100, weight_decay=100 * weight_decay, scales=scales)
 
 
+def sharpness_aware(build: Build, rho: float, schedule: RhoSchedule) -> Build:
+    """An optimizer with sharpness-aware minimization of radius `rho`, or as it is if that is 0.
+
+    A rising radius is a tenth of `rho` in the first 5 of 90 epochs, a fifth until the 60th, and
+    then `rho`: 0.05, 0.1 and 0.5 in its authors' code for ImageNet-LT (Rangwani et al. 2022).
+    """
+    if rho == 0 and schedule != "constant":
+        raise LongtailError("--rho-schedule has no effect with --rho 0: remove it")
+    if rho == 0:
+        return build
+    rising = {0.0: 0.1 * rho, 5 / 90: 0.2 * rho, 60 / 90: rho}
+    return sam(build, rho=rho if schedule == "constant" else rising)
+
+
 def training_view(
     augment: Augment, size: int, *, flip: bool, erase: float = ERASE, crop: Crop = "part"
 ) -> View:
     """Build the augmentation that a recipe names; `erase` and `crop` are parts of randaugment.
 
-    Shifts of 4 and cut-out squares of 16 pixels are for images of 32, and grow with the image.
+    Shifts of 4 and cut-out squares of 16 pixels are for images of 32, and grow with the image;
+    `jitter` is for large images: a random part of 8 to 100%, flip and colour jitter.
     """
     if erase != ERASE and augment != "randaugment":
         raise LongtailError(
@@ -265,6 +287,7 @@ def training_view(
     # 4 at 224 as well, as released
     views: dict[Augment, Any] = {
         "weak": CropFlip(size, pad=pad, flip=flip),
+        "jitter": jittered_part(size, flip=flip),
         "cutout": CropFlip(size, pad=pad, flip=flip, cutout=cutout),
         "autoaugment": CifarAutoAugment(size, pad=pad, flip=flip, cutout=cutout),
         "randaugment": RandAugment(
@@ -274,6 +297,12 @@ def training_view(
     }
     view: View = views[augment]
     return view
+
+
+def jittered_part(size: int, *, flip: bool, **more: Any) -> JitteredCrop:
+    """A random part of 8 to 100%, flip and colour jitter: as usual for convolutions on ImageNet."""
+    settings: dict[str, Any] = {"scale": (0.08, 1.0), "jitter": 0.4, "hue": 0.0, "grey": 0.0}
+    return JitteredCrop(size, flip=flip, **settings | more)
 
 
 def mixing(

@@ -34,6 +34,7 @@ KEYWORDS: Mapping[str, str] = {
     "margin": "Largest margin of LDAM, which the rarest class has, in cosines.",
     "defer": "Share of training after which classes are re-weighted by their effective numbers.",
     "rho": "Radius of sharpness-aware minimization, which needs two passes per batch; 0 is off.",
+    "rho_schedule": "A constant radius, or one that rises from a tenth of it, as for ImageNet-LT.",
     # BatchFormer
     "batchformer": "Attention across the images of a batch while training; two modes are controls.",
     "plain_weight": "Weight of the loss without BatchFormer.",
@@ -73,11 +74,12 @@ KEYWORDS: Mapping[str, str] = {
     "alpha": "Weight of another image of the same class; that of the class centre is 1.",
     "temperature": "Temperature of the contrastive logits: smaller is sharper.",
     "queue": "Number of earlier images that a batch is contrasted with.",
+    "views": "The two views of an image, as in PaCo's code for CIFAR, ImageNet-LT or Places-LT.",
     "blur": "Probability that the second view is blurred; 0 in runs of earlier versions.",
     "momentum": "Decay of the momentum encoder, the moving average of the network.",
     "dim": "Width of the contrastive features, or of the embeddings of images and pairs.",
     # pairs of attribute and object
-    "features": "Whether the network's features are trained; frozen ones get a hidden layer.",
+    "features": "Whether the network is trained; of pairs, frozen features get a hidden layer.",
     "hidden": "Width of a hidden layer: on features, or of projector and predictor.",
     "backbone_lr_scale": "Learning rate of the network, as a share of that of what follows it.",
     "graph_width": "Width between the two graph convolutions.",

@@ -9,21 +9,25 @@ from longtail.data.augmentations import SimClr
 from longtail.data.dataset import Dataset
 from longtail.data.views import TwoViews
 from longtail.engine.run import Run
-from longtail.engine.sam import sam
 from longtail.errors import LongtailError
 from longtail.losses import ParametricContrastive
 from longtail.methods.paco import PaCo
 from longtail.recipes.batchformer import Mode, batchformer_neck, lr_scales
 from longtail.recipes.builders import (
     OptimizerName,
+    RhoSchedule,
     Weights,
     build_backbone,
     default_head,
     fit_stage,
+    jittered_part,
     sgd_or_muon,
+    sharpness_aware,
     training_view,
 )
 from longtail.schedules import Cosine, Steps
+
+Views = Literal["cifar", "imagenet", "places"]
 
 
 def paco(
@@ -46,7 +50,9 @@ def paco(
     momentum: float = 0.999,
     dim: int = 32,
     rho: float = 0.0,
+    rho_schedule: RhoSchedule = "constant",
     blur: float = 0.5,
+    views: Views = "cifar",
     batchformer: Mode = "off",
     plain_weight: float = 0.5,
     batchformer_weight: float = 0.5,
@@ -65,6 +71,10 @@ def paco(
     the centre is 1. The defaults are those of PaCo for CIFAR; ImageNet-LT has alpha 0.05,
     temperature 0.2, queue 8192 and dim 128. The learning rate falls to a tenth at 0.8 of training,
     and to a hundredth at 0.9, or with `--schedule cosine` all the time.
+
+    `--views imagenet` is for large images: a random part, flip, colour jitter and RandAugment,
+    contrasted with a part that is jittered, sometimes grey and blurred; `places` contrasts two of
+    the latter.
 
     `blur` is the probability that the second view is blurred: 0.5 as in the released code; runs of
     earlier versions had 0.
@@ -93,10 +103,6 @@ def paco(
     neck = batchformer_neck(
         backbone.dim, batchformer, plain_weight=plain_weight, batchformer_weight=batchformer_weight
     )
-    views = TwoViews(
-        training_view("autoaugment", size, flip=data.mirror),
-        SimClr(size, blur=blur, flip=data.mirror),
-    )
     inner = sgd_or_muon(
         optimizer,
         lr=lr,
@@ -109,13 +115,24 @@ def paco(
         data,
         PaCo(backbone, head, loss, dim=dim, size=queue, momentum=momentum, neck=neck),
         name="train",
-        view=views,
+        view=two_views(views, size, flip=data.mirror, blur=blur),
         epochs=epochs,
         batch=batch,
         accumulate=accumulate,
-        optimizer=sam(inner, rho=rho) if rho else inner,
+        optimizer=sharpness_aware(inner, rho, rho_schedule),
         schedule=(
             Steps((0.8, 0.9), (0.1, 0.01), warmup=warmup) if schedule == "steps" else Cosine(warmup)
         ),
         **training,
     )
+
+
+def two_views(views: Views, size: int, *, flip: bool, blur: float) -> TwoViews:
+    """The two views of an image in PaCo's code for CIFAR, ImageNet-LT or Places-LT."""
+    if views == "cifar":
+        first = training_view("autoaugment", size, flip=flip)
+        return TwoViews(first, SimClr(size, blur=blur, flip=flip))
+    contrasted = jittered_part(size, flip=flip, grey=0.2, blur=blur)
+    if views == "places":
+        return TwoViews(contrasted, contrasted)
+    return TwoViews(jittered_part(size, flip=flip, ops="rand-n2-m10-mstd0.5"), contrasted)

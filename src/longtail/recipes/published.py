@@ -286,7 +286,8 @@ def _measured(
     keywords = {
         key: value for group in (*groups, entry.get("keywords", {})) for key, value in group.items()
     }
-    percent = {key: round(entry[key] / 100, 6) for key in ("value", "low", "high") if key in entry}
+    fractions = {"value", "low", "high"} & entry.keys()
+    percent: dict[str, float] = {key: round(entry[key] / 100, 6) for key in fractions}
     if "columns" in entry:
         entry["columns"] = _fractions(entry["columns"])
     if "printed" in entry:
@@ -354,7 +355,7 @@ def _comparable(known: Published, row: Row) -> bool:
     )
     if not same:
         return False
-    expected = known.all_keywords(dict.fromkeys(known.needed_keywords))
+    expected = known.all_keywords(dict.fromkeys(known.needed_keywords, "given"))
     given = run_keywords(row["recipe"], row["keywords"])
     if given.keys() - expected.keys():
         return False

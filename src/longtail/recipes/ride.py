@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from longtail.core import Labelled, Method
+from longtail.core import Labelled, Method, Schedule
 from longtail.data.augmentations import Rotated
 from longtail.data.dataset import Dataset
 from longtail.data.views import View
@@ -26,24 +26,26 @@ from longtail.recipes.teachers import check_classes, read_teacher, record_origin
 from longtail.records.layout import RunFolder
 from longtail.schedules import Cosine, Deferred, Steps
 
+LrSchedule = Literal["steps", "tenths", "cosine"]
+
 
 def ride(
     run: Run,
     data: Dataset,
     *,
-    network: Literal["fast_cnn", "resnet32"] = "fast_cnn",
+    network: Literal["fast_cnn", "resnet32", "resnet10", "resnet50"] = "fast_cnn",
     experts: int = 3,
     epochs: int = 40,
     lr: float = 0.1,
     weight_decay: float = 5e-4,
     optimizer: OptimizerName = "default",
     warmup: float = 0.025,
-    schedule: Literal["steps", "cosine"] = "steps",
+    schedule: LrSchedule = "steps",
     defer: float = 0.8,
     diversity: float = -0.45,
     class_temperature: float = 0.05,
     augment: Literal[
-        "weak", "cutout", "autoaugment", "randaugment", "threeaugment", "rotated"
+        "weak", "jitter", "cutout", "autoaugment", "randaugment", "threeaugment", "rotated"
     ] = "cutout",
     batchformer: Mode = "off",
     plain_weight: float = 0.5,
@@ -63,7 +65,9 @@ def ride(
     re-weighted by their effective numbers, and the diversity has a temperature for each class, of
     which `class_temperature` is the share that follows the prior. The learning rate falls at 0.8
     and 0.9 of training to a hundredth and a ten-thousandth. RIDE's augmentation is `--augment
-    rotated`: crop, flip, and a rotation by up to 15 degrees.
+    rotated`: crop, flip, and a rotation by up to 15 degrees. For large images take `--network
+    resnet10` or `resnet50`, whose experts have the last two of four stages, `--augment jitter`,
+    and `--schedule tenths`: a tenth at 0.6 of training, a hundredth at 0.8.
 
     `--batchformer on` puts one BatchFormer before the heads of all experts, with a shared
     classifier: half the loss without it, half with it. The released code for CIFAR has
@@ -121,13 +125,18 @@ def ride(
             weight_decay=weight_decay,
             scales=lr_scales(neck, batchformer_lr_scale, default=1.0),
         ),
-        schedule=(
-            Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup)
-            if schedule == "steps"
-            else Cosine(warmup)
-        ),
+        schedule=lr_schedule(schedule, warmup),
         **training,
     )
+
+
+def lr_schedule(name: LrSchedule, warmup: float) -> Schedule:
+    """How the learning rate falls: RIDE's steps for CIFAR, those for ImageNet-LT, or a cosine."""
+    if name == "cosine":
+        return Cosine(warmup)
+    if name == "tenths":
+        return Steps((0.6, 0.8), (0.1, 0.01), warmup=warmup)
+    return Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup)
 
 
 def _load(classifier: Classifier, run: Path, data: Dataset, *, trust: bool) -> None:

@@ -19,7 +19,7 @@ from longtail.engine.run import Run
 from longtail.errors import LongtailError
 from longtail.losses import CrossEntropy, LogitAdjusted
 from longtail.methods.classify import Classify
-from longtail.nn import Neck
+from longtail.nn import Frozen, Neck
 from longtail.recipes.batchformer import Mode, Scope, batchformer_neck, lr_scales
 from longtail.recipes.builders import (
     Augment,
@@ -50,6 +50,7 @@ def cross_entropy(run: Run, data: Dataset, **keywords: Any) -> Method[Labelled]:
     those of the epoch with the best validation score. `--network timm:NAME --weights timm` starts
     from timm's pretrained weights, and `--weights RUN` from the encoder of a run, such as one of
     `moco_v2`, at a tenth of these learning rates; the row names the data that they were trained on.
+    `--batchformer on` and its controls are as in `balanced_softmax`.
 
     Cost: 15 minutes for CIFAR-10-LT (imbalance 100), `fast_cnn` and 40 epochs on one core, 35 on a
     busy one.
@@ -57,10 +58,7 @@ def cross_entropy(run: Run, data: Dataset, **keywords: Any) -> Method[Labelled]:
     Published: 70.4% with ResNet-32 and 200 epochs on CIFAR-10-LT at imbalance 100 (Cao et al.
     2019).
     """
-    no_neck = partial(batchformer_neck, mode="off")
-    return train_classifier(
-        run, data, tau=0.0, neck=no_neck, neck_lr_scale=0.1, warmup_start=0.0, **keywords
-    )
+    return balanced_softmax(run, data, tau=0.0, warmup_start=0.0, **keywords)
 
 
 def balanced_softmax(
@@ -94,6 +92,9 @@ def balanced_softmax(
     itself alone, and `--loss-scale 1.5` or 0.5 scales the loss of the baseline. Its settings for
     CIFAR-100-LT are the sweep `batchformer-paper`.
 
+    `--features frozen` trains the classifier alone, and BatchFormer, on the features of `weights`:
+    the second stage of balanced meta-softmax (Ren et al. 2020), without its meta-sampler.
+
     Cost: 15 minutes for CIFAR-10-LT (imbalance 100), `fast_cnn` and 40 epochs on one core, 35 on a
     busy one.
     Ours: 81.2% with `--protocol paper --tta flip` (cifar10_lt_baselines/balanced-paper).
@@ -124,6 +125,7 @@ def train_classifier(
     neck_lr_scale: float,
     network: str = "fast_cnn",
     weights: Weights = "random",
+    features: Literal["trained", "frozen"] = "trained",
     epochs: int = 40,
     lr: float | None = None,
     weight_decay: float | None = None,
@@ -144,6 +146,8 @@ def train_classifier(
         neck_lr_scale: learning rate of the neck, as a share of the network's.
     """
     size, classes = size or data.size, len(data.classes)
+    if features == "frozen" and weights == "random":
+        raise LongtailError("--features frozen keeps random features: pass --weights")
     backbone = build_backbone(run, network, weights, data=data, size=size)
     head = default_head(network, backbone, classes)
     # After the head, so that one seed gives one network with and without it.
@@ -158,7 +162,9 @@ def train_classifier(
     return fit_stage(
         run,
         data,
-        Classify(backbone, head, loss, neck=before_head),
+        Classify(
+            Frozen(backbone) if features == "frozen" else backbone, head, loss, neck=before_head
+        ),
         name="train",
         view=training_view(augment, size, flip=data.mirror),
         sampler=samplers[sampling],
