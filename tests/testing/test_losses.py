@@ -20,6 +20,7 @@ from longtail.losses import (
     CrossEntropy,
     InfluenceBalanced,
     LogitAdjusted,
+    ReleasedLADE,
 )
 from longtail.testing import check_loss
 
@@ -115,6 +116,17 @@ def slow_lade(logits: Rows, target: Rows) -> float:
     return total
 
 
+def slow_released_lade(logits: Rows, target: Rows) -> float:
+    total = 0.0
+    for c, prior in enumerate(shares()):
+        adjusted = [math.exp(z[c] - math.log(prior) + math.log(1 / 4)) for z in logits]
+        log_z = math.log(sum(adjusted) / len(logits))
+        of_class = sum(t[c] * z[c] for t, z in zip(target, logits, strict=True))
+        mean = of_class / sum(t[c] for t in target)
+        total += prior * (log_z + 0.1 * log_z**2 - mean)
+    return total
+
+
 def plain_ldam(logits: Tensor, target: Tensor) -> Tensor:
     return torch.stack(
         [
@@ -136,6 +148,10 @@ def plain_lade(logits: Tensor, target: Tensor) -> Tensor:
     log_z = logits.exp().mean(0).log()
     of_class = (target * logits).sum(0) / target.sum(0)
     return F.cross_entropy(logits, target) + 0.1 * (log_z + 0.1 * log_z**2 - of_class).mean()
+
+
+def plain_released_lade(logits: Tensor, target: Tensor) -> Tensor:
+    return 10 * (plain_lade(logits, target) - F.cross_entropy(logits, target))
 
 
 def plain_influence(logits: Tensor, target: Tensor) -> Tensor:
@@ -196,6 +212,16 @@ CASES = [
         slow_adjusted,
         math.log(5 / 2) + 0.1 * (math.log(2) + 0.175 * math.log(2) ** 2),
         batch_term=slow_lade,
+    ),
+    # Z = [2 / 3, 4], with the priors of the logits' classes
+    Case(
+        "released LADE",
+        ReleasedLADE,
+        plain_released_lade,
+        lambda z, t, c: 0.0,
+        0.75 * (math.log(2 / 3) + 0.1 * math.log(2 / 3) ** 2)
+        + 0.25 * (math.log(4) + 0.1 * math.log(4) ** 2 - math.log(2)),
+        batch_term=slow_released_lade,
     ),
     # class weights 0.5 and 1.5, |softmax - target| = 2/3
     Case(

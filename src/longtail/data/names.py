@@ -15,6 +15,8 @@ KNOWN: dict[str, str] = {
     "imagenet-lt": (
         "ImageNet-LT from list files and a folder of images (115,846 images, 1,000 classes)"
     ),
+    "imagenet-bal": "116 images of each class of ImageNet: the balanced counterpart of imagenet-lt",
+    "imagenet-bal-160": "160 images of each class of ImageNet, as LiVT's released code takes",
     "places-lt": "Places-LT from list files and a folder of images (62,500 images, 365 classes)",
     "inaturalist18": (
         "iNaturalist 2018 from list files and a folder of images (437,513 images, 8,142 classes)"

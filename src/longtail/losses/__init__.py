@@ -7,6 +7,7 @@ from longtail.losses.experts import Diversity as Diversity
 from longtail.losses.experts import expert_temperature as expert_temperature
 from longtail.losses.influence import InfluenceBalanced as InfluenceBalanced
 from longtail.losses.lade import LADE as LADE
+from longtail.losses.lade import ReleasedLADE as ReleasedLADE
 from longtail.losses.ldam import LDAM as LDAM
 from longtail.losses.paco import ParametricContrastive as ParametricContrastive
 from longtail.losses.softmax import BalancedSoftmax as BalancedSoftmax

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from longtail.losses.reduction import (
     at_least_float32,
@@ -113,5 +113,45 @@ class LADE(LogitAdjusted):
         # Not a matrix product, which autocast would round
         balanced = (share / (len(self.prior) * self.prior)).sum(1).log()
         spread = (logits + balanced[:, None]).logsumexp(0) - math.log(len(logits))
+        of_class = (share * logits).sum(0) / share.sum(0).clamp_min(1e-8)
+        return (self.prior * (spread + self.lam * spread.square() - of_class)).sum()
+
+
+class ReleasedLADE(nn.Module):
+    """LADE's regulariser alone, as the released code computes it: what LiVT compares with.
+
+    Each logit is divided by the prior of its class, not by that of the row's class, and there is no
+    cross entropy: with Z_c = mean_i exp f_c(x_i) / (C * prior_c) it is
+
+        sum_c prior_c * (log Z_c + lam * (log Z_c) ** 2 - mean of f_c over the rows of class c)
+
+    A term of the batch: `weight` and `rows` do not apply. See `LADE` for the paper's loss.
+
+    >>> loss = ReleasedLADE(torch.tensor([1, 1]))
+    >>> loss(torch.zeros(2, 2), torch.tensor([0, 1]))  # zeros are log-densities
+    tensor(0.)
+    """
+
+    prior: Tensor
+
+    def __init__(self, counts: Tensor, *, lam: float = 0.1) -> None:
+        super().__init__()
+        self.register_buffer("prior", prior(counts).to(torch.get_default_dtype()), persistent=False)
+        self.lam = lam
+
+    def forward(
+        self,
+        logits: Tensor,
+        target: Tensor,
+        *,
+        weight: Tensor | None = None,
+        rows: Tensor | None = None,
+        features: Tensor | None = None,
+    ) -> Tensor:
+        """The regulariser of the batch; `weight`, `rows` and `features` have no effect."""
+        logits = at_least_float32(logits)
+        check_classes(logits, self.prior)
+        share = to_soft_targets(target, logits)
+        spread = logits.logsumexp(0) - (logits.numel() * self.prior).log()
         of_class = (share * logits).sum(0) / share.sum(0).clamp_min(1e-8)
         return (self.prior * (spread + self.lam * spread.square() - of_class)).sum()

@@ -24,6 +24,7 @@ from longtail.losses import (
     CrossEntropy,
     InfluenceBalanced,
     LogitAdjusted,
+    ReleasedLADE,
     class_balanced_weights,
 )
 from longtail.methods.classify import Classify
@@ -42,7 +43,9 @@ from longtail.schedules import Cosine as CosineSchedule
 from longtail.schedules import Deferred
 
 LossBuilder = Callable[..., tuple[nn.Module, Head, nn.Module | None]]
-Loss = Literal["bal_bce", "bce", "cb_bce", "bal_ce", "ce", "cb", "ldam", "lade", "ib"]
+Loss = Literal[
+    "bal_bce", "bce", "cb_bce", "bal_ce", "ce", "cb", "ldam", "lade", "ib", "lade_released"
+]
 HEAD_STD = 2e-5  # of the initial weights of a linear head: near zero, as in MAE
 
 
@@ -150,6 +153,7 @@ def loss_and_head(
         "cb": lambda: CrossEntropy(smoothing=smoothing),
         "ldam": lambda: LDAM(counts, max_margin=0.5 * SCALE, scale=1.0),
         "lade": lambda: LADE(counts),
+        "lade_released": lambda: ReleasedLADE(counts),
         "ib": lambda: InfluenceBalanced(counts),
     }
     weights = Deferred(class_balanced_weights(counts), start=0.0) if loss == "cb" else None

@@ -1,4 +1,6 @@
+import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -182,7 +184,7 @@ def test_published_lists(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert (len(data.train), len(data.val), len(data.test)) == (3, 1, 1)
     assert data.classes == ("my cats", "dogs")  # the folders', as timm names ImageNet's classes
-    assert data.warnings[0] == "imagenet-lt has 4 training images, but t.txt lists 3."
+    assert data.warnings[0] == "imagenet-lt has 4 training images, but t.txt gives 3."
     assert data.geometry == "crop"
     assert open_data("imagenet-lt", root=root, geometry="pad").test.crop == 1.0
     assert [
@@ -199,6 +201,38 @@ def test_published_lists(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(root / "e.txt", "dogs/002.png 2")
     with pytest.raises(ValueError, match="expected labels 0 to 1"):
         published("imagenet-lt", root=root)
+
+
+def test_balanced_imagenet_has_the_first_images_of_each_folder_by_their_hashes(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists = Published("t.txt", "v.txt", "e.txt", 2, 4, balanced=2)
+    monkeypatch.setitem(module.PUBLISHED, "imagenet-bal", lists)
+    monkeypatch.setitem(module.PUBLISHED, "imagenet-bal-160", replace(lists, balanced=3))
+    write(root / "t.txt", "dogs/000.png 1", "my cats/000.png 0")
+    write(root / "v.txt", "dogs/001.png 1")
+    write(root / "e.txt", "my cats/002.png 0")
+    for folder, number in (("dogs", 3), ("dogs", 4), ("my cats", 3), ("my cats", 4)):
+        (root / folder / f"{number:03}.png").write_bytes((root / folder / "000.png").read_bytes())
+
+    def chosen(name: str) -> set[str]:
+        data = open_data(name, root=root, on_bad_image="refuse")
+        assert data.classes == ("my cats", "dogs")
+        assert (len(data.val), len(data.test)) == (1, 1)
+        return set(data.train.ids)
+
+    two = set()
+    for folder, numbers in (("dogs", (0, 2, 3, 4)), ("my cats", (0, 1, 3, 4))):
+        digests = {hashlib.sha256(f"0 {n:03}.png".encode()).hexdigest(): n for n in numbers}
+        two |= {f"{folder}/{digests[own]:03}.png" for own in sorted(digests)[:2]}
+    assert chosen("imagenet-bal") == two
+    assert two < chosen("imagenet-bal-160")
+    monkeypatch.setitem(module.PUBLISHED, "imagenet-bal", replace(lists, balanced=5))
+    with pytest.raises(ValueError, match=r"at least 5 training images in .*, got 4"):
+        published("imagenet-bal", root=root)
+    write(root / "t.txt", "dogs/000.png 1", "my cats/000.png 1")
+    with pytest.raises(ValueError, match=r"images of class 1 in one folder, got dogs and my cats"):
+        published("imagenet-bal", root=root)
 
 
 def test_a_byte_order_mark_is_no_part_of_a_name(root: Path) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from longtail.data.columns import RESERVED, read_columns
 from longtail.data.images.stores import FileImages
+from longtail.data.readers.folders import is_image
 from longtail.data.readers.text import read_lines, read_rows
 from longtail.data.source import (
     Rows,
@@ -36,12 +38,16 @@ class Published:
     test: str
     classes: int
     images: int  # in training
+    balanced: int | None = None  # training images of each class, instead of those listed
 
 
+_IMAGENET = Published(
+    "ImageNet_LT_train.txt", "ImageNet_LT_val.txt", "ImageNet_LT_test.txt", 1000, 115_846
+)
 PUBLISHED = {
-    "imagenet-lt": Published(
-        "ImageNet_LT_train.txt", "ImageNet_LT_val.txt", "ImageNet_LT_test.txt", 1000, 115_846
-    ),
+    "imagenet-lt": _IMAGENET,
+    "imagenet-bal": replace(_IMAGENET, images=116_000, balanced=116),
+    "imagenet-bal-160": replace(_IMAGENET, images=160_000, balanced=160),
     "places-lt": Published(
         "Places_LT_train.txt", "Places_LT_val.txt", "Places_LT_test.txt", 365, 62_500
     ),
@@ -113,6 +119,9 @@ def _with_columns(
 def published(name: str, *, root: Path | None = None) -> Source:
     """ImageNet-LT, Places-LT or iNaturalist 2018, from the published list files in `root`.
 
+    ImageNet-BAL has as many images of each class, from the folders of the training images of
+    ImageNet-LT, and its validation and test images.
+
     Image paths are relative to `root`. Evaluation is the usual one: the shorter side becomes 256,
     then the central square of 224 pixels is cropped.
     """
@@ -131,6 +140,8 @@ def published(name: str, *, root: Path | None = None) -> Source:
     entries = [
         (path, label, split) for split, file in lists.items() for path, label, _ in _text(file)
     ]
+    if dataset.balanced is not None:
+        entries = _balanced(entries, dataset.balanced, root)
     names = (
         class_names(root)
         or _named_by_folders(entries, dataset.classes)
@@ -141,7 +152,7 @@ def published(name: str, *, root: Path | None = None) -> Source:
         []
         if images == dataset.images
         else [
-            f"{name} has {dataset.images:,} training images, but {dataset.train} lists {images:,}."
+            f"{name} has {dataset.images:,} training images, but {dataset.train} gives {images:,}."
         ]
     )
     source = source_of_entries(name, entries, names, root, where=str(root), warnings=warnings)
@@ -155,6 +166,35 @@ def published(name: str, *, root: Path | None = None) -> Source:
         crop=0.875,
         warnings=source.warnings,
     )
+
+
+def _balanced(entries: list[Entry], count: int, root: Path) -> list[Entry]:
+    """Replace the training images by `count` of each class, from the folders of those listed.
+
+    They are the images whose SHA-256 of "0 " and the file name (0 is the seed) is smallest, without
+    those of validation and test, in the order of their names: 116 images are among the 160.
+    """
+    listed = {path for path, _, split in entries if split != "train"}
+    folders: dict[str, PurePosixPath] = {}
+    for path, label, split in entries:
+        folder = PurePosixPath(path).parent
+        if split == "train" and folders.setdefault(label, folder) != folder:
+            raise LongtailError(
+                f"expected the training images of class {label} in one folder, got"
+                f" {folders[label]} and {folder}. Use the published lists."
+            )
+    chosen: list[Entry] = []
+    for label, folder in folders.items():
+        files = sorted(os.listdir(root / folder)) if (root / folder).is_dir() else []
+        images = [name for name in files if is_image(name) and str(folder / name) not in listed]
+        if len(images) < count:
+            raise LongtailError(
+                f"expected at least {count} training images in {root / folder}, got {len(images)}:"
+                " put all training images of ImageNet there."
+            )
+        images.sort(key=lambda name: sha256(f"0 {name}".encode()).digest())
+        chosen += [(str(folder / name), label, "train") for name in sorted(images[:count])]
+    return chosen + [entry for entry in entries if entry[2] != "train"]
 
 
 def read_list(path: Path) -> list[Entry]:
