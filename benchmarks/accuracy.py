@@ -116,7 +116,9 @@ def result_of(job: Job, starts: Sequence[Path], work: Path, *, shown: str, judge
     if starts:
         rows = {start: json.loads(RunFolder(start).row.read_text()) for start in starts}
         names = {start: str(start.relative_to(work)) for start in starts}
-        result["begun_with"] = {names[own]: row["val"]["balanced"] for own, row in rows.items()}
+        result["begun_with"] = {  # under the paper protocol there are no validation images
+            names[own]: row["val"] and row["val"]["balanced"] for own, row in rows.items()
+        }
         result["begun_minutes"] = {
             names[own]: minutes(RunFolder(own), row) for own, row in rows.items()
         }

@@ -180,8 +180,8 @@ def _accuracy(
     if copied:
         yield f"Copied from another plan with the same command: {'; '.join(copied)}.\n"
     begun = [
-        f"`{result['arm']}` with seed {result['row']['seed']}: {first} ({_percent([score])}%"
-        " balanced on validation)"
+        f"`{result['arm']}` with seed {result['row']['seed']}: {first}"
+        + ("" if score is None else f" ({_percent([score])}% balanced on validation)")
         for result in found
         for first, score in result.get("begun_with", {}).items()
     ]
@@ -219,9 +219,9 @@ def _table(
         ]
         minutes = f"{statistics.fmean(core_minutes):.1f}"
         begun = [
-            value * result["begun_threads"][first]
+            sum(value * result["begun_threads"][first] for first, value in starts.items())
             for result in own
-            for first, value in result.get("begun_minutes", {}).items()
+            if (starts := result.get("begun_minutes", {}))
         ]
         minutes += f" + {statistics.fmean(begun):.1f}" if begun else ""
         yield f"| {' | '.join([named, str(len(own)), *_scores(tests, groups), minutes])} |"

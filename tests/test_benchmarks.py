@@ -245,18 +245,19 @@ def test_the_page_says_what_was_copied_and_what_a_run_began_with() -> None:
         "commit": "abc",
         "row": row,
         "copied": "earlier/old-seed0",
-        "begun_with": {"first/one-seed0": 0.75},
-        "begun_minutes": {"first/one-seed0": 31.04},
-        "begun_threads": {"first/one-seed0": 3},
+        "begun_with": {"first/one-seed0": 0.75, "first/two-seed0": None},
+        "begun_minutes": {"first/one-seed0": 31.04, "first/two-seed0": 1.0},
+        "begun_threads": {"first/one-seed0": 3, "first/two-seed0": 1},
     }
     text = "\n".join(
         render._accuracy({"arms": {"new": {}}, "seeds": [0]}, [found], image="images/later.svg")
     )
     assert "`new` with seed 0 is earlier/old-seed0" in text
     assert (
-        "Started from: `new` with seed 0: first/one-seed0 (75.0% balanced on validation)." in text
+        "Started from: `new` with seed 0: first/one-seed0 (75.0% balanced on validation);"
+        " `new` with seed 0: first/two-seed0." in text
     )
-    assert "| 2.0 + 93.1 |" in text  # minutes times threads
+    assert "| 2.0 + 94.1 |" in text  # minutes times threads
 
 
 def test_a_command_says_what_was_a_default_then_and_is_no_longer() -> None:
