@@ -134,8 +134,10 @@ def build_backbone(
         return build(spec, trust=True)
     if weights != "timm":
         encoder = read_encoder(run, data, Path(weights), stage=stage)
-        if "patch" in keywords and keywords["patch"] is None and not network.startswith("timm:"):
-            spec["patch"] = encoder.patch  # the names of timm's say their patch
+        # The names of timm's say their patch, and fast_vit has none
+        has_patch = not network.startswith(("timm:", "fast_vit"))
+        if "patch" in keywords and keywords["patch"] is None and has_patch:
+            spec["patch"] = encoder.patch
         return load_encoder(build({**spec, **encoder.statistics}, trust=True), encoder)
     if not network.startswith("timm:"):
         raise LongtailError(
