@@ -155,6 +155,48 @@ def test_many_classes_take_two_bytes_each(tmp_path: Path) -> None:
         teacher_labels.LabelFile(tmp_path / "y.bin", epochs=1, draws=4, classes=70_000)
 
 
+def test_probabilities_are_stored_as_they_are_learnt(tmp_path: Path) -> None:
+    teacher, labels = Brightest(), teacher_labels.SoftLabels()
+    labelled = teacher_labels.AddTeacherLabels(teacher, labels)
+
+    def remember() -> teacher_labels.CachedTeacherLabels:
+        store = teacher_labels.LabelFile(
+            tmp_path / "x.bin", epochs=2, draws=10, classes=3, labels=labels
+        )
+        return teacher_labels.CachedTeacherLabels(labelled, store)
+
+    given = batch()
+    first = remember()(given, CLOCK)["teacher_target"]
+    exact = given["image"].double().mean((2, 3)).softmax(1)
+    assert torch.allclose(first.double(), exact, atol=1e-3)
+    assert teacher.calls == 1
+    again = remember()(given, CLOCK)["teacher_target"]
+    assert teacher.calls == 1
+    assert torch.equal(again, first), "a run with stored labels is one without, to the bit"
+    assert again.dtype == first.dtype == torch.float32
+    remember()(batch(4, first=3), CLOCK)  # one draw is known, three are not
+    assert teacher.calls == 2
+    assert (tmp_path / "x.bin").stat().st_size == 10 * 3 * 2
+    (tmp_path / "x.bin").write_bytes(bytes([60] * 60))  # each more than 1
+    remember()(given, CLOCK)
+    assert teacher.calls == 3
+
+
+def test_certain_and_uncertain_teachers_of_many_classes_can_be_stored(tmp_path: Path) -> None:
+    labels = teacher_labels.SoftLabels()
+    store = teacher_labels.LabelFile(
+        tmp_path / "x.bin", epochs=1, draws=2, classes=8142, labels=labels
+    )
+    logits = torch.zeros(2, 8142)
+    logits[0, 7] = 100.0
+    target = labels(logits)
+    store.write(0, torch.arange(2), target)
+    stored = store.read(0, torch.arange(2))
+    assert stored is not None
+    assert torch.equal(stored, target)
+    assert torch.allclose(stored, torch.softmax(logits, 1), atol=1e-7, rtol=1e-2)
+
+
 @pytest.fixture(scope="module")
 def data() -> Dataset:
     return open_data("digits-lt")
@@ -214,6 +256,7 @@ def test_any_change_of_what_determines_the_labels_makes_another_file(
         key(data, stage="other"),
         key(data, epochs=4),
         key(data, accumulate=2),
+        key(data, labels=teacher_labels.SoftLabels()),
     ]
     with monkeypatch.context() as patched:
         patched.setattr("longtail.processes.world_size", lambda: 2)

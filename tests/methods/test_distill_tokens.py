@@ -83,6 +83,21 @@ def test_late_the_teachers_class_weighs_and_not_the_label() -> None:
     assert torch.allclose(late, (chosen * each).sum() / chosen.sum() / 2)
 
 
+def test_the_teachers_probabilities_can_be_learnt() -> None:
+    own, given = method(weights=Deferred(class_balanced_weights(COUNTS), 0.5)), batch()
+    given["teacher_target"] = torch.rand(5, 3).softmax(1)
+    dist = own.head.named(own.network(given["image"]))["dist"]
+    each = -(given["teacher_target"] * dist.log_softmax(1))
+    outcome = own(given, EARLY)
+    assert torch.allclose(outcome.terms["dist"], each.sum(1).mean() / 2)
+    weights = class_balanced_weights(COUNTS)  # of each class's share
+    total = (weights * given["teacher_target"]).sum()
+    assert torch.allclose(own(given, LATE).terms["dist"], (weights * each).sum() / total / 2)
+    named = given["teacher_target"].argmax(1)
+    assert outcome.notes["agreement"] == (named == given["target"]).float().mean()
+    assert outcome.notes["follows"] == (named == dist.argmax(1)).float().mean()
+
+
 def test_mixed_targets_count_for_their_largest_class() -> None:
     given = batch()
     given["target"] = 0.6 * F.one_hot(given["target"], 3) + 0.4 * F.one_hot(

@@ -75,6 +75,30 @@ def test_two_tokens_answer_with_the_mean_of_their_own_features() -> None:
         TokenHeads(7, 3)
 
 
+def test_two_tokens_predict_by_the_answer_that_is_chosen() -> None:
+    features, plain = 5 * torch.randn(4, 6), TokenHeads(6, 3)
+    assert "answer" not in plain.spec, "files of earlier versions stay as they are"
+    found = {}
+    for answer in ("logits", "probabilities", "cls", "dist"):
+        head = build_head({**plain.spec, "answer": answer})
+        head.load_state_dict(plain.state_dict())
+        assert build_head(head.spec).spec == head.spec
+        found[answer] = head(features)
+    cls, dist = plain.named(features).values()
+    slow = torch.tensor(
+        [
+            [(p / sum(a) + q / sum(b)) / 2 for p, q in zip(a, b, strict=True)]
+            for a, b in zip(cls.exp().tolist(), dist.exp().tolist(), strict=True)
+        ]
+    )
+    assert torch.allclose(found["probabilities"].exp(), slow, atol=1e-5)
+    assert torch.equal(found["logits"], (cls + dist) / 2)
+    assert torch.equal(found["cls"], cls)
+    assert torch.equal(found["dist"], dist)
+    with pytest.raises(ValueError, match="unknown answer 'class'"):
+        TokenHeads(6, 3, answer="class")
+
+
 def test_a_classifier_tells_the_parts_of_its_head_apart() -> None:
     image = torch.rand(2, 3, 8, 8)
     network = build({"name": "fast_cnn", "size": 8, "width": 8}).eval()

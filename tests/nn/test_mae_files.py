@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from longtail.nn import Adjusted, Classifier, Cosine, Linear, Network, build
-from longtail.nn.encoders import Weights, load_encoder, read_weights, write_weights
+from longtail.nn.encoders import Weights, encoder_weights, load_encoder, read_weights, write_weights
 from longtail.nn.mae import MaskedAutoencoder, initialise, transformer
 from longtail.nn.mae_files import load_mae, mae_layout, timm_layout
 
@@ -445,3 +445,24 @@ def test_public_checkpoints_are_normalised_as_imagenet_is() -> None:
     known = {"mean": [0.5, 0.5, 0.5], "std": [0.1, 0.1, 0.1]}
     assert Weights(Path("run"), {}, {"name": "vit_mini", **known}).statistics == known
     assert Weights(Path("mae.pth"), {}).statistics["mean"] == [0.485, 0.456, 0.406]
+
+
+@pytest.mark.parametrize("name", ["vit_mini", "fast_vit"])
+def test_a_distillation_token_starts_as_the_class_token_of_an_encoder(
+    name: str, tmp_path: Path
+) -> None:
+    spec = {"name": name, "size": 16, "width": 16, "depth": 1, "heads": 2}
+    first = build({**spec, "pool": "avg"})
+    write_weights(tmp_path, Weights(tmp_path, encoder_weights(first), first.spec))
+    theirs = read_weights(tmp_path)
+    student = load_encoder(build({**spec, "pool": "tokens"}), theirs)
+    loaded = {
+        name.removeprefix("body.transformer."): tensor
+        for name, tensor in student.state_dict().items()
+    }
+    token, positions = theirs.tensors["cls_token"], theirs.tensors["pos_embed"]
+    assert torch.equal(loaded["cls_token"], token)
+    assert torch.equal(loaded["dist_token"], token)
+    assert torch.equal(loaded["pos_embed"], torch.cat([positions[:, :1], positions], 1))
+    kept = [name for name in theirs.tensors if name != "pos_embed"]
+    assert all(torch.equal(loaded[name], theirs.tensors[name]) for name in kept)

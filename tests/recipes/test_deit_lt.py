@@ -20,10 +20,11 @@ from longtail.data.augmentations import RandAugment
 from longtail.data.loader import TrainLoader
 from longtail.data.open import open_data
 from longtail.data.samplers import RepeatedAugmentation
-from longtail.data.teacher_labels import AddTeacherLabels, SplitViews
+from longtail.data.teacher_labels import AddTeacherLabels, SoftLabels, SplitViews
 from longtail.data.views import CropFlip, TwoViews
-from longtail.losses import class_balanced_weights
+from longtail.losses import LogitAdjusted, class_balanced_weights
 from longtail.nn import Linear, build, files
+from longtail.nn.encoders import read_weights
 from longtail.nn.networks import Classifier
 from longtail.recipes.teachers import minutes_of, read_teacher, training_data
 from longtail.records.predictions import read_predictions
@@ -368,6 +369,73 @@ def test_the_student_has_the_settings_of_the_paper(
     assert taught.method.loss.margin.max() == pytest.approx(15.0)  # 0.5 times 30
     assert torch.equal(taught.method.weights(at(0.81)), class_balanced_weights(counts, beta=0.9999))
     assert found["teacher's optimizer"].rho == 0.1
+
+
+def test_parts_of_a_student_are_chosen_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = stages(
+        monkeypatch,
+        tmp_path / "run",
+        "deit_lt",
+        first="teacher",
+        network="fast_vit",
+        distill="soft",
+        class_loss="balanced_softmax",
+        answer="probabilities",
+        teacher_method="balanced_softmax",
+        ema=0.99,
+        **QUICK,
+    )
+    method, counts = found["student"].method, open_data("digits-lt").counts
+    assert isinstance(method.loss, LogitAdjusted)
+    assert torch.equal(method.loss.bias, LogitAdjusted(counts).bias)
+    assert method.loss.smoothing == 0.1
+    assert method.head.spec["answer"] == "probabilities"
+    assert found["student"].mix.then.labels == SoftLabels()
+    assert list(found["student"].averages) == ["ema"]
+    taught = found["teacher"]
+    assert isinstance(taught.method.loss, LogitAdjusted)
+    assert (taught.epochs, taught.data.view) == (60, CropFlip(8, pad=1, flip=False, cutout=4))
+
+
+def test_a_pretrained_student_of_soft_labels(teacher: Path, tmp_path: Path) -> None:
+    encoder = tmp_path / "encoder"
+    fast: dict[str, Any] = {**QUICK, "network": "fast_vit", "epochs": 1}
+    train("masked_autoencoder", "digits-lt", encoder, mask=0.5, probe_epochs=1, **fast)
+    chosen: dict[str, Any] = {
+        "distill": "soft",
+        "answer": "dist",
+        "teacher": str(teacher),
+        "repeats": 1,
+    }
+    for name in ("run", "again"):
+        train("deit_lt", "digits-lt", tmp_path / name, weights=str(encoder), **chosen, **fast)
+    assert equal(weights(tmp_path / "run"), weights(tmp_path / "again"))
+    row = read_row(tmp_path / "run")
+    assert row["pretraining"] is None, "the same images"
+    assert row["minutes_before"] > 0
+    assert [path.stat().st_size for path in labels()] == [len(open_data("digits-lt").train) * 20]
+    saved, _ = read_predictions(tmp_path / "run" / "predictions" / "test.npz")
+    assert np.array_equal(saved.logits["logits"], saved.logits["dist"])
+    assert not np.array_equal(saved.logits["logits"], saved.logits["cls"])
+    started = read_weights(encoder).tensors["cls_token"]
+    random = build({"name": "fast_vit", "size": 8, "pool": "tokens"}).state_dict()
+    key = "network.body.transformer.dist_token"
+    trained = weights(tmp_path / "run")[key]
+    assert (trained - started).norm() < (trained - random[key.removeprefix("network.")]).norm()
+
+
+def test_what_a_teacher_without_sam_lacks_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"--teacher-rho 0\.2 has no effect with --teacher-method"):
+        train(
+            "deit_lt",
+            "digits-lt",
+            tmp_path,
+            teacher_method="balanced_softmax",
+            teacher_rho=0.2,
+            **STUDENT,
+        )
 
 
 def test_another_teacher_is_another_file(teacher: Path, tmp_path: Path) -> None:

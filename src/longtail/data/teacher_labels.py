@@ -1,10 +1,11 @@
-"""Hard labels of a teacher for the augmented and mixed images of a student, as batch transforms.
+"""Labels of a teacher for the augmented and mixed images of a student, as batch transforms.
 
-`AddTeacherLabels` runs the teacher. `CachedTeacherLabels` runs it once and keeps its labels, by
-epoch and position, in a file named by the hash of everything that determines them. The files are in
-`longtail/labels` under `$XDG_CACHE_HOME` (else `~/.cache`). They only save time and may be deleted:
-a run with them is bit-identical to one without, on the device and number of threads that wrote
-them.
+`AddTeacherLabels` runs the teacher and adds its most probable classes (`HardLabels`) or the
+probabilities of all classes (`SoftLabels`). `CachedTeacherLabels` runs it once and keeps its
+labels, by epoch and position, in a file named by the hash of everything that determines them. The
+files are in `longtail/labels` under `$XDG_CACHE_HOME` (else `~/.cache`). They only save time and
+may be deleted: a run with them is bit-identical to one without, on the device and number of threads
+that wrote them.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from longtail import processes
@@ -59,9 +61,86 @@ class SplitViews:
         return {"image": batch["view1"], "teacher_image": batch["view2"], **rest}
 
 
+class Labels(Protocol):
+    """What of a teacher's prediction is learnt, and how it is stored."""
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """Turn logits (N, C) into labels, exactly as `decode` returns them after `encode`."""
+        ...
+
+    def dtype(self, classes: int) -> np.dtype[Any]:
+        """The type of a stored label; of an unknown one all bytes are zero."""
+        ...
+
+    def encode(self, target: Tensor) -> NDArray[Any]:
+        """Turn labels into an array of this type."""
+        ...
+
+    def decode(self, stored: NDArray[Any], classes: int) -> Tensor | None:
+        """Turn an array of this type into labels, or None unless all are known."""
+        ...
+
+
+@dataclass(frozen=True)
+class HardLabels:
+    """The most probable class of each image (N,).
+
+    A stored label takes one byte, or two from 255 classes on: the class + 1.
+
+    >>> HardLabels()(torch.tensor([[0.0, 1.0], [3.0, 1.0]])).tolist()
+    [1, 0]
+    """
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        return logits.argmax(1)
+
+    def dtype(self, classes: int) -> np.dtype[Any]:
+        return np.dtype(np.uint8 if classes < 255 else np.uint16)
+
+    def encode(self, target: Tensor) -> NDArray[Any]:
+        stored: NDArray[Any] = target.cpu().numpy() + 1
+        return stored
+
+    def decode(self, stored: NDArray[Any], classes: int) -> Tensor | None:
+        stored = stored.astype(np.int64)
+        if not stored.all() or stored.max(initial=0) > classes:
+            return None
+        return torch.from_numpy(stored - 1)
+
+
+DEFAULT_LABELS = HardLabels()
+
+
+@dataclass(frozen=True)
+class SoftLabels:
+    """The probability of each class (N, C), rounded to half precision.
+
+    A stored label takes two bytes for each class.
+
+    >>> SoftLabels()(torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
+    tensor([[0.5000, 0.5000],
+            [0.7310, 0.2690]])
+    """
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        return logits.float().softmax(1).half().float()
+
+    def dtype(self, classes: int) -> np.dtype[Any]:
+        return np.dtype((np.float16, (classes,)))
+
+    def encode(self, target: Tensor) -> NDArray[Any]:
+        stored: NDArray[Any] = target.cpu().half().numpy()
+        return stored
+
+    def decode(self, stored: NDArray[Any], classes: int) -> Tensor | None:
+        target = torch.from_numpy(stored).float()
+        total = target.sum(1)  # of a probability below a half's smallest number nothing is left
+        return target if bool(((total > 0.9) & (total < 1.1)).all()) else None
+
+
 @dataclass(frozen=True)
 class AddTeacherLabels:
-    """Adds `teacher_target`, the teacher's most probable class for each image (N,).
+    """Adds `teacher_target`, by default the teacher's most probable class for each image (N,).
 
     The teacher is any function from images in [0, 1] (N, 3, H, W) to logits (N, C) that never
     trains, such as `longtail.nn.Teacher`, which also resizes images. Its input is `teacher_image`
@@ -74,6 +153,7 @@ class AddTeacherLabels:
     """
 
     teacher: Callable[[Tensor], Tensor]
+    labels: Labels = DEFAULT_LABELS
 
     def __call__(self, batch: Any, clock: Clock) -> Any:
         """Return the batch with `teacher_target`."""
@@ -85,7 +165,7 @@ class AddTeacherLabels:
                 " eval mode"
             )
         with torch.no_grad():
-            target = self.teacher(batch.get("teacher_image", batch["image"])).argmax(1)
+            target = self.labels(self.teacher(batch.get("teacher_image", batch["image"])))
         return {**_without_teacher_image(batch), "teacher_target": target}
 
 
@@ -96,19 +176,27 @@ def _without_teacher_image(batch: Mapping[str, Any]) -> dict[str, Any]:
 class LabelFile:
     """A memory-mapped file of labels (epochs, draws), which several processes may use at once.
 
-    A label takes one byte, or two from 255 classes on: zero if unknown, else the class + 1. The
-    file grows with the epochs, each time by at most a tenth of the free disk space; if it cannot
-    grow, this warns, and later labels are not stored.
+    `labels` says how they are stored; unknown ones are zeros. The file grows with the epochs, each
+    time by at most a tenth of the free disk space; if it cannot grow, this warns, and later labels
+    are not stored.
     """
 
-    def __init__(self, path: Path, *, epochs: int, draws: int, classes: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        epochs: int,
+        draws: int,
+        classes: int,
+        labels: Labels = DEFAULT_LABELS,
+    ) -> None:
         if epochs < 1 or draws < 1 or not 1 <= classes < 65535:
             raise LongtailError(
                 "expected at least one epoch, one draw and 1 to 65,534 classes, got"
                 f" {epochs}, {draws} and {classes}"
             )
         self.path, self.epochs, self.draws, self.classes = path, epochs, draws, classes
-        self._dtype = label_type(classes)
+        self.labels, self._dtype = labels, labels.dtype(classes)
         path.parent.mkdir(parents=True, exist_ok=True)
         self.is_growing = True
         self._grow(1)
@@ -120,10 +208,7 @@ class LabelFile:
                 self._map()  # another process may have written this epoch
         if epoch >= len(self.known):
             return None
-        stored = self.known[epoch, position.cpu().numpy()].astype(np.int64)
-        if not stored.all() or stored.max(initial=0) > self.classes:
-            return None
-        return torch.from_numpy(stored - 1)
+        return self.labels.decode(self.known[epoch, position.cpu().numpy()], self.classes)
 
     def write(self, epoch: int, position: Tensor, target: Tensor) -> None:
         """Store the labels of these positions (N,), if there is disk space for them."""
@@ -134,7 +219,7 @@ class LabelFile:
                 self.is_growing = False
                 _warn(f"no more labels of the teacher are cached ({error})")
         if epoch < len(self.known):
-            self.known[epoch, position.cpu().numpy()] = target.cpu().numpy() + 1
+            self.known[epoch, position.cpu().numpy()] = self.labels.encode(target)
 
     def _grow(self, epochs: int) -> None:
         size = epochs * self.draws * self._dtype.itemsize
@@ -165,11 +250,6 @@ class LabelFile:
         rows = self.path.stat().st_size // (self.draws * self._dtype.itemsize)
         shape = (min(rows, self.epochs), self.draws)
         self.known: Any = np.memmap(self.path, dtype=self._dtype, mode="r+", shape=shape)
-
-
-def label_type(classes: int) -> np.dtype[Any]:
-    """The type of a stored label: one byte for up to 254 classes, else two."""
-    return np.dtype(np.uint8 if classes < 255 else np.uint16)
 
 
 @contextmanager
@@ -263,7 +343,7 @@ def cached_labels(
         folder = cache_folder() / "labels"
         folder.mkdir(parents=True, exist_ok=True)
         path, free = folder / f"{name}.bin", free_space(folder)
-        epoch_size = draws * label_type(classes).itemsize
+        epoch_size = draws * labelled.labels.dtype(classes).itemsize
         room = min(free // FREE_SHARE, LIMIT) + total_size([path])
         fitting = min(epochs, room // epoch_size)
         if not fitting:
@@ -278,7 +358,9 @@ def cached_labels(
                 f" {size_text(fitting * epoch_size)} for {shown}, {size_text(free)} are free",
                 file=sys.stderr,
             )
-        store = LabelFile(path, epochs=fitting, draws=draws, classes=classes)
+        store = LabelFile(
+            path, epochs=fitting, draws=draws, classes=classes, labels=labelled.labels
+        )
         part = folder / f"{name}.{os.getpid()}.part"
         try:
             part.write_text(text + "\n", encoding="utf-8")
@@ -301,6 +383,7 @@ def cache_key(
     stage: str,
     epochs: int,
     accumulate: int = 1,
+    labels: Labels = DEFAULT_LABELS,
 ) -> dict[str, Any]:
     """Everything that determines a teacher's labels: network, device, images, order, view, mixing.
 
@@ -316,6 +399,7 @@ def cache_key(
         stage: The stage's name.
         epochs: Number of epochs of the stage.
         accumulate: Batches per optimizer step.
+        labels: What of its predictions is stored.
     """
     mixing = None
     if mix is not nothing:
@@ -328,6 +412,7 @@ def cache_key(
         }
     return {
         "teacher": digest(teacher),
+        "labels": to_config(labels),
         "device": next((tensor.device.type for tensor in teacher.parameters()), "cpu"),
         "data": data.hash,
         "images": _hash(

@@ -17,7 +17,7 @@ from longtail.nn import Classifier, Network, TokenHeads
 
 
 class Taught(Labelled):
-    """Labelled images, and the class that a teacher predicts for each."""
+    """Labelled images, and for each what a teacher predicts: classes (N,) or shares (N, C)."""
 
     teacher_target: Tensor
 
@@ -48,9 +48,10 @@ class Release:
 class DistillTokens(Method[Taught]):
     """Train the class token with labels and the distillation token with a teacher's labels.
 
-    DeiT-LT, the equation of section 3.1: 1/2 CE(cls, target) + 1/2 CE(dist, teacher_target). It
-    predicts the mean of both logits. The teacher's labels come with the batch
-    (`longtail.data.teacher_labels.AddTeacherLabels`); the teacher is not part of this method.
+    DeiT-LT, the equation of section 3.1: 1/2 CE(cls, target) + 1/2 CE(dist, teacher_target). The
+    head says how both become a prediction. The teacher's labels, its class or its probabilities,
+    come with the batch (`longtail.data.teacher_labels.AddTeacherLabels`); the teacher is not part
+    of this method.
 
     Args:
         network: a transformer with a distillation token (`pool="tokens"`).
@@ -58,12 +59,12 @@ class DistillTokens(Method[Taught]):
         loss: the loss of the class token.
         weights: class weights of the distillation loss as a function of the clock, by the teacher's
             class, such as `Deferred(class_balanced_weights(counts), start)`.
-        trust: the share of the teacher's class in the target of the distillation token; the rest is
+        trust: the share of the teacher's label in the target of the distillation token; the rest is
             the true target. See `Release`, which addresses a limitation that the paper states.
 
     Notes: `distance`, 1 - cosine between the two tokens; `agreement`, how often the teacher's class
-    is the target's largest; `follows`, how often the distillation token predicts the teacher's
-    class.
+    (its most probable one) is the target's largest; `follows`, how often the distillation token
+    predicts the teacher's class.
 
     >>> from longtail.nn import build
     >>> network = build({"name": "vit_mini", "size": 8, "width": 16, "depth": 1, "pool": "tokens"})
@@ -120,16 +121,18 @@ class DistillTokens(Method[Taught]):
             "dist": 0.5 * self.imitation(dist, taught, weight=weight),
         }
         with torch.no_grad():
-            hard = target if target.ndim == 1 else target.argmax(1)
+            hard, predicted = (
+                label if label.ndim == 1 else label.argmax(1) for label in (target, teacher)
+            )
             notes = {
                 "distance": 1 - F.cosine_similarity(*features.chunk(2, 1)).mean(),
-                "agreement": (hard == teacher).to(features.dtype).mean(),
-                "follows": (dist.argmax(1) == teacher).to(features.dtype).mean(),
+                "agreement": (hard == predicted).to(features.dtype).mean(),
+                "follows": (dist.argmax(1) == predicted).to(features.dtype).mean(),
             }
         return Outcome(terms, notes=notes)
 
     def predict(self, image: Tensor) -> Tensor:
-        """The mean of both tokens' logits."""
+        """The prediction of both tokens; by default the mean of their logits."""
         return self.head(self.network(image))  # type: ignore[no-any-return]
 
     def heads(self, image: Tensor) -> Mapping[str, Tensor]:

@@ -17,6 +17,7 @@ from torch import Tensor
 from longtail.errors import LongtailError
 from longtail.nn.mae import transformer
 from longtail.nn.networks import Backbone, Network
+from longtail.nn.vit import Tokens
 from longtail.records.documents import read_document, write_document
 from longtail.records.files import atomic_write
 from longtail.records.kinds import ENCODER
@@ -24,7 +25,7 @@ from longtail.records.layout import ExportFolder, ModelFolder, RunFolder
 
 _PATCHES = "patch_embed.proj.weight"
 # Not parts of an encoder: decoders of masked autoencoders and classifiers; norms are optional.
-_IGNORED = ("decoder_", "mask_token", "head.", "norm.", "fc_norm.")
+_IGNORED = ("decoder_", "mask_token", "head.", "head_dist.", "norm.", "fc_norm.")
 _CLASSIFIERS = ("fc.", "head.", "classifier.", "last_linear.")
 _COPIES = ("encoder_k.", "momentum_encoder.")  # momentum copies in public MoCo checkpoints
 
@@ -178,8 +179,9 @@ def load_encoder(network: Network, weights: Weights) -> Network:
 
     Of a vision transformer, the image size may differ: position embeddings are interpolated
     (bicubic) to the new grid. A norm that only one of the two has keeps its initial weights: masked
-    autoencoders have a norm before pooling, fine-tuned transformers after it. Decoders and
-    classifiers are ignored.
+    autoencoders have a norm before pooling, fine-tuned transformers after it. A distillation token
+    that only the network has starts as a copy of the class token. Decoders and classifiers are
+    ignored.
     """
     if not isinstance(network, Backbone):
         raise LongtailError(f"{network.spec['name']} takes no weights of another network")
@@ -252,9 +254,13 @@ def _patches(weights: Weights) -> Tensor:
 
 def _load_transformer(network: Backbone, weights: Weights) -> None:
     """Load weights of the same width, depth and patch into a vision transformer."""
-    body, loaded, source = transformer(network), weights.tensors, weights.source
+    body: Any = network.body
+    body = body.transformer if isinstance(body, Tokens) else transformer(network)
+    loaded, source = weights.tensors, weights.source
     _patches(weights)
     current: dict[str, Tensor] = body.state_dict()
+    if "dist_token" in current and "dist_token" not in loaded:
+        loaded = _add_distillation_token(loaded)
     expected = {
         "patch": current[_PATCHES].shape[-1],
         "width": current[_PATCHES].shape[0],
@@ -305,6 +311,17 @@ def _load_transformer(network: Backbone, weights: Weights) -> None:
             loaded["pos_embed"], current["pos_embed"], body.patch_embed.grid_size[0], source
         )
     body.load_state_dict(state)
+
+
+def _add_distillation_token(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights with a copy of the class token, and of its position, as a distillation token."""
+    added = {
+        "dist_token": tensors.get("cls_token"),
+        "pos_embed": None
+        if "pos_embed" not in tensors
+        else torch.cat([tensors["pos_embed"][:, :1], tensors["pos_embed"]], 1),
+    }
+    return {**tensors, **{name: tensor for name, tensor in added.items() if tensor is not None}}
 
 
 def _depth(tensors: Mapping[str, Tensor]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -123,19 +124,52 @@ class CosineExperts(nn.Module):
         return self.apart(features).mean(0)
 
 
+def _mean_logits(cls: Tensor, dist: Tensor) -> Tensor:
+    return torch.stack([cls, dist]).mean(0)
+
+
+def _mean_probabilities(cls: Tensor, dist: Tensor) -> Tensor:
+    """Logits whose softmax is the mean of both softmaxes."""
+    dtype = torch.promote_types(cls.dtype, torch.float32)
+    both = torch.stack([cls, dist]).to(dtype).log_softmax(-1)
+    return both.logsumexp(0) - math.log(2)
+
+
+def _class_token(cls: Tensor, dist: Tensor) -> Tensor:
+    return cls
+
+
+def _distillation_token(cls: Tensor, dist: Tensor) -> Tensor:
+    return dist
+
+
+ANSWERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "logits": _mean_logits,
+    "probabilities": _mean_probabilities,
+    "cls": _class_token,
+    "dist": _distillation_token,
+}
+"""How the logits of the class token and of the distillation token become one prediction."""
+
+
 class TokenHeads(nn.Module):
     """Linear classifiers for the class token and the distillation token (DeiT).
 
-    Predicts the mean of their logits. Takes the concatenated features of both tokens, as a
-    transformer with `pool="tokens"` returns them.
+    Takes the concatenated features of both tokens, as a transformer with `pool="tokens"` returns
+    them. Predicts by `answer` the mean of both logits ("logits"), log-probabilities that are the
+    mean of both softmaxes ("probabilities"), or the logits of one token ("cls", "dist").
 
     >>> head = TokenHeads(8, 5)
     >>> list(head.named(torch.randn(2, 8))), head(torch.randn(2, 8)).shape
     (['cls', 'dist'], torch.Size([2, 5]))
     """
 
-    def __init__(self, dim: int, classes: int, *, scale: float = 1.0) -> None:
+    def __init__(
+        self, dim: int, classes: int, *, scale: float = 1.0, answer: str = "logits"
+    ) -> None:
         super().__init__()
+        if answer not in ANSWERS:
+            raise unknown("answer", answer, ANSWERS)
         if dim % 2:
             raise LongtailError(
                 f"dim must be even, got {dim}: pass the width of the concatenated features of both"
@@ -151,6 +185,9 @@ class TokenHeads(nn.Module):
             "classes": classes,
             "scale": scale,
         }
+        if answer != "logits":  # files of earlier versions have no answer
+            self.spec["answer"] = answer
+        self.combine = ANSWERS[answer]
 
     def named(self, features: Tensor) -> dict[str, Tensor]:
         """The logits of each token by name."""
@@ -159,7 +196,7 @@ class TokenHeads(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Logits (N, classes)."""
-        return torch.stack([*self.named(features).values()]).mean(0)
+        return self.combine(*self.named(features).values())
 
 
 class VectorHead(nn.Module, ABC):

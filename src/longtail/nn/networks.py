@@ -287,8 +287,8 @@ class Classifier(Network):
 class Adjusted(Classifier):
     """A classifier with logits adjusted on validation images: (logits - bias) / temperature.
 
-    Every part of its head is adjusted in the same way, so that the prediction is still their mean.
-    Both are in its state, not in its spec. They are chosen for a softmax over classes, so
+    Every part of its head is adjusted in the same way, so that a prediction that is their mean
+    still is. Both are in its state, not in its spec. They are chosen for a softmax over classes, so
     `confidence` is "softmax", whatever the loss was.
 
     >>> network, bias = build({"name": "fast_cnn", "size": 8}), torch.tensor([1.0, -1.0])
@@ -322,7 +322,9 @@ class Adjusted(Classifier):
 
 
 def linear_parts(network: Classifier) -> list[tuple[Tensor, Tensor]]:
-    """Weight and bias of each linear part of a classifier's head; empty if it has none.
+    """Weight and bias of each linear part of a classifier's head, whose mean is the prediction.
+
+    Empty if there are none.
 
     Scale, shift and temperature are included.
 
@@ -337,7 +339,7 @@ def linear_parts(network: Classifier) -> list[tuple[Tensor, Tensor]]:
         [head]
         if isinstance(head, Linear)
         else [head.cls, head.dist]
-        if isinstance(head, TokenHeads)
+        if isinstance(head, TokenHeads) and "answer" not in head.spec
         else []
     )
     shift, temperature = (

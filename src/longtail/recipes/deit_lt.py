@@ -20,15 +20,17 @@ from longtail.data.views import TwoViews
 from longtail.engine.run import Run
 from longtail.engine.seeding import seed_all
 from longtail.errors import LongtailError
-from longtail.losses import CrossEntropy, class_balanced_weights
+from longtail.losses import CrossEntropy, LogitAdjusted, class_balanced_weights
 from longtail.methods.distill_tokens import DistillTokens, Release, Taught
-from longtail.nn import Network, TokenHeads, build
+from longtail.nn import Network, TokenHeads
 from longtail.recipes.builders import (
     Augment,
     Crop,
     KeepRule,
     OptimizerName,
+    Weights,
     adamw_or_muon,
+    build_backbone,
     choose_transformer,
     mixing,
     scaled_lr,
@@ -38,6 +40,7 @@ from longtail.recipes.builders import (
 )
 from longtail.recipes.ldam import ldam
 from longtail.recipes.paco import paco
+from longtail.recipes.supervised import balanced_softmax
 from longtail.recipes.teachers import find_teacher
 from longtail.schedules import Cosine, Deferred
 
@@ -51,7 +54,7 @@ def deit_lt(
     data: Dataset,
     *,
     teacher: str | None = None,
-    teacher_method: Literal["ldam", "paco"] = "ldam",
+    teacher_method: Literal["ldam", "paco", "balanced_softmax"] = "ldam",
     teacher_network: str = "fast_cnn",
     teacher_epochs: int = 60,
     teacher_rho: float = 0.1,
@@ -61,8 +64,11 @@ def deit_lt(
     mixup: float = 0.8,
     cutmix: float = 1.0,
     mix_until: float | None = None,
+    distill: Literal["hard", "soft"] = "hard",
+    class_loss: Literal["cross_entropy", "balanced_softmax"] = "cross_entropy",
     defer: float = DEFER,
     release: float | None = None,
+    answer: Literal["logits", "probabilities", "cls", "dist"] = "logits",
     **student: Any,
 ) -> Method[Taught]:
     """Train a convolutional teacher, then a transformer that learns from labels and the teacher.
@@ -77,13 +83,20 @@ def deit_lt(
     the mean of both tokens' logits; accuracies of each are reported as well. `release` starts to
     shift the distillation token from the teacher's classes to the labels at that share of training.
 
-    The teacher is trained first, as stage `teacher`: LDAM + DRW + SAM or PaCo + SAM on
-    `teacher_network` (ResNet-50 for large images is timm:resnet50). The radius of SAM,
-    `teacher_rho`, is for `fast_cnn`, and so is the schedule that `ldam` has unless
+    These depart from the paper. With `--distill soft` the teacher's probabilities are learnt, not
+    its classes. `--class-loss balanced_softmax` adds the log prior to the logits of the class
+    token in training. `--defer 1` leaves re-weighting out. `--answer` predicts by the mean of both
+    tokens' probabilities, or by one token. `--ema` keeps a moving average of the student's weights.
+    `--weights RUN` starts from the encoder of a run, such as one of `masked_autoencoder`, whose
+    class token becomes both tokens.
+
+    The teacher is trained first, as stage `teacher`: LDAM + DRW + SAM, PaCo + SAM or, without SAM,
+    `balanced_softmax` on `teacher_network` (ResNet-50 for large images is timm:resnet50). The
+    radius of SAM, `teacher_rho`, is for `fast_cnn`, and so is the schedule that `ldam` has unless
     `teacher_schedule` says otherwise; with resnet32 they are published as 0.8 and steps. The
     teacher gets the images at native resolution, whatever the student's `size`, and its network is
     left in `teacher/model`. `--teacher RUN` takes the network of a finished run, or of
-    `OTHER/teacher`, and `--teacher timm:NAME` a pretrained one of timm. Its classes for every image
+    `OTHER/teacher`, and `--teacher timm:NAME` a pretrained one of timm. Its labels for every image
     are cached (see `longtail.data.teacher_labels`). With `--teacher-view weak --mixup 0 --cutmix 0`
     it labels a weakly augmented view instead: in distribution, as in table 1.
 
@@ -116,22 +129,33 @@ def deit_lt(
         raise LongtailError(
             "--teacher-view weak labels an image before mixing: pass --mixup 0 --cutmix 0"
         )
-    settings: dict[str, Any] = {
-        "network": teacher_network,
-        "epochs": teacher_epochs,
-        "rho": teacher_rho,
+    flat: dict[str, Any] = {"rho": teacher_rho}
+    flat |= {} if teacher_schedule is None else {"schedule": teacher_schedule}
+    if teacher is None and teacher_method == "balanced_softmax":
+        run.ignore(("teacher_rho", "teacher_schedule"), given="--teacher-method balanced_softmax")
+    teachers: dict[str, Callable[..., Method[Any]]] = {
+        "ldam": partial(ldam, **flat),
+        "paco": partial(paco, **flat),
+        "balanced_softmax": balanced_softmax,
     }
-    settings |= {} if teacher_schedule is None else {"schedule": teacher_schedule}
-    train_teacher = partial(ldam if teacher_method == "ldam" else paco, **settings)
+    class_losses: dict[str, Callable[..., nn.Module]] = {
+        "cross_entropy": CrossEntropy,
+        "balanced_softmax": partial(LogitAdjusted, data.counts),
+    }
     until = defer if mix_until is None else mix_until
     return distil(
         run,
         data,
         teacher=teacher,
-        train_teacher=train_teacher,
+        train_teacher=partial(
+            teachers[teacher_method], network=teacher_network, epochs=teacher_epochs
+        ),
         teacher_view=teacher_view,
         compare_views=teacher_view == "student",
-        weights=Deferred(class_balanced_weights(data.counts), defer),
+        labels=teacher_labels.SoftLabels() if distill == "soft" else teacher_labels.HardLabels(),
+        build_loss=class_losses[class_loss],
+        build_heads=partial(TokenHeads, answer=answer),
+        class_weights=Deferred(class_balanced_weights(data.counts), defer),
         teacher_share=constant if release is None else Release(release),
         augment=augment,
         mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix, until=until),
@@ -184,6 +208,9 @@ def deit(
         train_teacher=train_teacher,
         teacher_view="student",
         compare_views=False,
+        labels=teacher_labels.HardLabels(),
+        build_loss=CrossEntropy,
+        build_heads=TokenHeads,
         augment="randaugment",
         crop=crop,
         mix=mixing(len(data.classes), mixup=mixup, cutmix=cutmix),
@@ -199,11 +226,15 @@ def distil(
     train_teacher: Callable[[Run, Dataset], Method[Any]],
     teacher_view: Literal["student", "weak"],
     compare_views: bool,
-    weights: nn.Module | None = None,
+    labels: teacher_labels.Labels,
+    build_loss: Callable[..., nn.Module],
+    build_heads: Callable[[int, int], TokenHeads],
+    class_weights: nn.Module | None = None,
     teacher_share: Schedule = constant,
     augment: Augment,
     mix: BatchTransform,
     network: str = "auto",
+    weights: Weights = "random",
     epochs: int = 60,
     batch: int = 128,
     accumulate: int = 1,
@@ -214,6 +245,7 @@ def distil(
     drop_path: float = 0.1,
     repeats: int = 3,
     smoothing: float = 0.1,
+    ema: float = 0.0,
     keep: KeepRule = "last",
     crop: Crop = "auto",
     patch: int | None = None,
@@ -224,12 +256,22 @@ def distil(
     Args:
         teacher: a finished run or timm:NAME; None trains a teacher first with `train_teacher`.
         compare_views: whether to record the teacher's uncertainty about its own and these images.
-        weights: class weights of the distillation token.
+        labels: what of the teacher's predictions is learnt.
+        build_loss: builds the loss of the class token from its `smoothing`.
+        build_heads: builds the heads of both tokens from the width of the features and the classes.
+        class_weights: class weights of the distillation token.
         teacher_share: how far the distillation token follows the teacher rather than the labels.
         mix: what happens to a batch before the teacher labels it.
     """
     backbone, heads = _build_student(
-        network, data, size=size, patch=patch, drop_path=drop_path, seed=run.seed
+        run,
+        data,
+        network,
+        weights,
+        size=size or data.size,
+        patch=patch,
+        drop_path=drop_path,
+        build_heads=build_heads,
     )
     view = training_view(augment, backbone.spec["size"], flip=data.mirror, crop=crop)
     if teacher_view == "weak":
@@ -244,7 +286,8 @@ def distil(
         sampler=RepeatedAugmentation(repeats) if repeats != 1 else Instance(),
         workers=run.machine.workers,
     )
-    add_labels: BatchTransform = teacher_labels.AddTeacherLabels(labeller)
+    labelled = teacher_labels.AddTeacherLabels(labeller, labels)
+    add_labels: BatchTransform = labelled
     if run.will_train("student"):  # an estimate measures what a first student costs
         key = teacher_labels.cache_key(
             labeller,
@@ -255,19 +298,21 @@ def distil(
             stage="student",
             epochs=epochs,
             accumulate=accumulate,
+            labels=labels,
         )
         add_labels = teacher_labels.cached_labels(
-            teacher_labels.AddTeacherLabels(labeller),
+            labelled,
             key,
             epochs=epochs,
             draws=len(data.train),
             classes=len(data.classes),
         )
-    loss = CrossEntropy(smoothing=smoothing)
+    averages, kept = select_weights(keep, ema=ema, data=data)
+    loss = build_loss(smoothing=smoothing)
     student = run.fit(
         Stage(
             name="student",
-            method=DistillTokens(backbone, heads, loss, weights=weights, trust=teacher_share),
+            method=DistillTokens(backbone, heads, loss, weights=class_weights, trust=teacher_share),
             data=loader,
             epochs=epochs,
             accumulate=accumulate,
@@ -278,8 +323,9 @@ def distil(
             ),
             schedule=Cosine(warmup, floor=FLOOR),
             mix=add_labels if mix is nothing else teacher_labels.Compose(mix, add_labels),
+            averages=averages,
             evals=validation(data, view.size, workers=run.machine.workers),
-            keep=select_weights(keep, ema=0.0, data=data)[1],
+            keep=kept,
         )
     )
 
@@ -305,29 +351,39 @@ def distil(
 
 
 def _build_student(
-    network: str, data: Dataset, *, size: int | None, patch: int | None, drop_path: float, seed: int
+    run: Run,
+    data: Dataset,
+    network: str,
+    weights: Weights,
+    *,
+    size: int,
+    patch: int | None,
+    drop_path: float,
+    build_heads: Callable[[int, int], TokenHeads],
 ) -> tuple[Network, TokenHeads]:
     """Build a network with a distillation token, and its heads.
 
     They are the same for a seed, whether a teacher is trained in this run or was trained before.
     """
-    seed_all(seed, "student")
-    network = choose_transformer(network, size or data.size, patch=patch)
+    seed_all(run.seed, "student")
+    network = choose_transformer(network, size, patch=patch)
     if not network.startswith(("vit_", "fast_vit", "timm:")):
         raise LongtailError(
             f"expected a network with a distillation token, got {network}: take fast_vit, "
             "vit_tiny, or one of timm's such as timm:deit_tiny_distilled_patch16_224"
         )
-    backbone = build(
-        {
-            "name": network,
-            "size": size or data.size,
-            "patch": patch,
-            "pool": "tokens",
-            "drop_path": drop_path,
-        }
+    backbone = build_backbone(
+        run,
+        network,
+        weights,
+        data=data,
+        size=size,
+        stage="student",
+        patch=patch,
+        pool="tokens",
+        drop_path=drop_path,
     )
-    heads = TokenHeads(backbone.dim, len(data.classes))
+    heads = build_heads(backbone.dim, len(data.classes))
     # A teacher that is trained in this run is then the one that its own recipe trains.
-    seed_all(seed, "start")
+    seed_all(run.seed, "start")
     return backbone, heads

@@ -69,6 +69,7 @@ def finetune(
     augment: Augment = "randaugment",
     erase: float = ERASE,
     crop: Crop = "part",
+    ema: float = 0.0,
     keep: KeepRule = "last",
     view: View | None = None,
     sampler: Sampler | None = None,
@@ -103,7 +104,7 @@ def finetune(
         optimizer=optimizer,
         schedule=schedule or CosineSchedule(warmup),
         mix=mix or mixing(len(data.classes), mixup=mixup, cutmix=cutmix, smoothing=smoothing),
-        ema=0.0,
+        ema=ema,
         keep=keep,
     )
 

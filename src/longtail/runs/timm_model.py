@@ -34,9 +34,9 @@ def write_timm(folder: Path, loaded: Loaded) -> None:
     body: Any = inner.body
     body = body.transformer if isinstance(body, Tokens) else body
     if not (heads := linear_parts(network)):
-        raise LongtailError(
-            f"expected a linear head, which timm has, got {network.head.spec['name']}: {ELSE}"
-        )
+        answer = network.head.spec.get("answer")
+        got = network.head.spec["name"] + (f" with --answer {answer}" if answer else "")
+        raise LongtailError(f"expected a linear head, which timm has, got {got}: {ELSE}")
     architecture, keywords = _entry(inner.spec, body)
     model: Any = timm.create_model(architecture, num_classes=len(loaded.classes), **keywords)
     classifier = model.pretrained_cfg.get("classifier") or ()
