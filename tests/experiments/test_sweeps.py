@@ -324,3 +324,23 @@ def test_a_sweep_over_the_data_has_a_column_for_each_value(tmp_path: Path) -> No
     assert again.cells() == table.cells()
     with pytest.raises(ValueError, match="split"):
         longtail.compare(tmp_path / "runs")
+
+
+def test_a_sweep_draws_an_analysis_of_all_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name_sweep(
+        monkeypatch,
+        "maps",
+        Sweep(
+            recipes=("cross_entropy", "balanced_softmax"),
+            data="digits-lt",
+            grid={"epochs": 1},
+            plot={"analysis": "saliency"},
+        ),
+    )
+    result = longtail.sweep(name="maps", out=tmp_path / "runs", device="cpu", threads=1)
+    assert [path.name for path in result.plots] == ["maps-saliency.svg"]
+    drawing = result.plots[0].read_text()
+    assert "the map of cross_entropy" in drawing
+    assert "the map of balanced_softmax" in drawing

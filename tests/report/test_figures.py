@@ -338,6 +338,24 @@ def test_a_sweep_over_a_keyword_plots_accuracy_and_calibration(
     assert "ECE on test images" in written[1].read_text()
 
 
+def test_a_score_over_a_setting_with_a_line_per_recipe(finished: Finished, tmp_path: Path) -> None:
+    made = [
+        finished(f"{recipe}-{size}", recipe=recipe, parameters=size, draw=size)
+        for recipe in ("livt", "vit")
+        for size in (10, 20)
+    ]
+    rows = read_rows(made)
+    lines = figures.score_by(rows, "parameters", "recipe", "few", scale=100)
+    assert [[x for x, _ in points] for points in lines.values()] == [[10.0, 20.0]] * 2
+    test = rows[0]["test"]
+    assert test is not None
+    assert lines["livt"][0][1] == pytest.approx(100 * float(test["groups"]["few"] or 0))
+    assert figures.score_by(rows, "imbalance", "recipe", "few")["vit"][0][0] == 10.0
+    plot = {"x": "parameters", "lines": "recipe", "score": "few"}
+    (written,) = figures.write_sweep_figures(plot, made, tmp_path / "size")
+    assert "livt" in written.read_text()
+
+
 # ------------------------------------------------------------------------------------- searches
 
 

@@ -66,7 +66,6 @@ def sweep(
     """
     from longtail.records.row import read_row
     from longtail.report.comparison import differing_fields
-    from longtail.report.figures import write_sweep_figures
     from longtail.report.public import compare
 
     plan = describe(recipes, data, name=name, seeds=seeds, grid=grid, **flags)
@@ -75,11 +74,7 @@ def sweep(
     diverged = run_jobs(planned, at_once=jobs, progress=progress)
     finished = [job.folder for job in planned if job.compared and job.folder not in diverged]
     across = sorted({*plan.across, *differing_fields([read_row(run) for run in finished])})
-    plots = (
-        write_sweep_figures(plan.plot, finished, folder / str(name))
-        if finished and plan.plot
-        else []
-    )
+    plots = _plot(plan.plot, planned, finished, folder / str(name)) if finished else []
     return SweepResult(
         folder,
         tuple(finished),
@@ -89,6 +84,24 @@ def sweep(
         tuple(plan.swept_flags),
         tuple(plots),
     )
+
+
+def _plot(
+    plot: Mapping[str, str], planned: Sequence[Job], finished: Sequence[Path], path: Path
+) -> list[Path]:
+    """Draw the figure of a named sweep; an analysis is written into the folders of its runs."""
+    from longtail.report.figures import write_sweep_figures
+    from longtail.report.side_by_side import write_side_by_side
+    from longtail.runs.analysing import ANALYSES, analyse_run
+
+    if "analysis" not in plot:
+        return write_sweep_figures(plot, finished, path) if plot else []
+    if plot["analysis"] in ANALYSES:
+        roots = {job.folder: job.flags.get("root") for job in planned}
+        for run in finished:
+            analyse_run(run, plot["analysis"], root=roots[run])
+    others = [job.folder for job in planned if not job.compared and job.finished]
+    return write_side_by_side([*finished, *others], path)
 
 
 def describe(

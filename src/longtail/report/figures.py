@@ -96,10 +96,10 @@ def _gradcam(arrays: Arrays) -> list[Figure]:
     samples = (arrays[name] for name in ("image", "map", "target", "answer"))
     for image, saliency, target, predicted in zip(*samples, strict=True):
         pixels, wrong = (
-            _pixels(image),
+            thumbnail_pixels(image),
             f"predicted {names[predicted]}" if target != predicted else "",
         )
-        lit = images.spotlight(pixels, _bytes(saliency))
+        lit = images.spotlight(pixels, image_bytes(saliency))
         alt = f"an image of {names[target]}"
         shown.append(Thumbnail(images.data_uri(pixels), alt, str(names[target])))
         shown.append(Thumbnail(images.data_uri(lit), "where the network looks in it", wrong))
@@ -113,10 +113,10 @@ def _rollout(arrays: Arrays) -> list[Figure]:
     """DeiT-LT, figure 5."""
     names, shown, tokens = arrays["classes"], [], ("class token", "distillation token")
     for image, maps, target in zip(arrays["image"], arrays["map"], arrays["target"], strict=True):
-        pixels, name = _pixels(image), str(names[target])
+        pixels, name = thumbnail_pixels(image), str(names[target])
         shown.append(Thumbnail(images.data_uri(pixels), f"an image of {name}", name))
         for token, values in zip(tokens, maps, strict=False):
-            lit = images.spotlight(pixels, _bytes(values / max(float(values.max()), 1e-12)))
+            lit = images.spotlight(pixels, image_bytes(values / max(float(values.max()), 1e-12)))
             shown.append(Thumbnail(images.data_uri(lit), f"what reaches the {token} of it", token))
     caption = "Attention rollout to the classification tokens: bright patches contribute most."
     return [Figure("attended", caption, images=tuple(shown), rows=1 + arrays["map"].shape[1])]
@@ -127,7 +127,7 @@ def _relations(arrays: Arrays) -> list[Figure]:
     order, shade, shaded = _by_frequency(arrays["counts"])
     at = "pixels" if str(arrays["at"]) == "image" else "features"
     gradient = svg.line_plot(
-        {"gradient": _line(arrays["gradient"][order])},
+        {"gradient": indexed(arrays["gradient"][order])},
         title="Gradient on the other images of the batch",
         x="classes, from frequent to rare",
         y=f"gradient on the others' {at}",
@@ -180,7 +180,7 @@ def _attention_distance(arrays: Arrays) -> list[Figure]:
     """DeiT-LT, figure 4b."""
     drawing = svg.line_plot(
         {
-            f"block {block}": _line(np.sort(distances))
+            f"block {block}": indexed(np.sort(distances))
             for block, distances in enumerate(arrays["distance"], start=1)
         },
         title="Mean attention distance of each head",
@@ -194,7 +194,7 @@ def _attention_distance(arrays: Arrays) -> list[Figure]:
 def _rank(arrays: Arrays) -> list[Figure]:
     """DeiT-LT, figures 4c and S.4."""
     lines = {
-        str(name): _line(ranks)
+        str(name): indexed(ranks)
         for name, ranks in zip(arrays["tokens"], arrays["rank"].T, strict=True)
     }
     title = "Rank of the features of the tail"
@@ -206,7 +206,7 @@ def _rank(arrays: Arrays) -> list[Figure]:
 def _entropy(arrays: Arrays) -> list[Figure]:
     """DeiT-LT, figure 3."""
     order, shade, shaded = _by_frequency(arrays["counts"])
-    lines = {name: _line(arrays[name][order]) for name in ("inside", "outside")}
+    lines = {name: indexed(arrays[name][order]) for name in ("inside", "outside")}
     drawing = svg.line_plot(
         lines,
         title="How unsure the teacher is",
@@ -222,7 +222,7 @@ def _entropy(arrays: Arrays) -> list[Figure]:
     return [Figure("uncertainty", caption, drawing)]
 
 
-def _training(arrays: Arrays) -> list[Figure]:
+def token_figures(arrays: Arrays) -> list[Figure]:
     """DeiT-LT, figures 4a and S.5."""
     runs = [str(run) for run in arrays["runs"]]
     starts = [float(arrays[f"{position}/begin"]) for position, _ in enumerate(runs)]
@@ -268,7 +268,7 @@ ANALYSES: Mapping[str, Callable[[Arrays], list[Figure]]] = {
     _FILES.arrays("attention_distance").name: _attention_distance,
     _FILES.arrays("rank").name: _rank,
     _FILES.arrays("entropy").name: _entropy,
-    _FILES.arrays("training").name: _training,
+    _FILES.arrays("training").name: token_figures,
 }
 """A file of arrays -> its figures."""
 
@@ -283,23 +283,25 @@ CAPTIONS = {
 def _by_frequency(counts: NDArray[Any]) -> tuple[NDArray[Any], list[tuple[float, float]], str]:
     """The classes from frequent to rare, their numbers of training images, and words on these."""
     order = np.argsort(-counts, kind="stable")
-    shade = _line(counts[order])
+    shade = indexed(counts[order])
     words = f" Shaded: training images, logarithmic, {shade[0][1]:,.0f} to {shade[-1][1]:,.0f}."
     return order, shade, words
 
 
-def _line(values: NDArray[Any]) -> list[tuple[float, float]]:
+def indexed(values: NDArray[Any]) -> list[tuple[float, float]]:
+    """Points of a line over 1, 2, ...; values that are not finite are left out."""
     return [
         (place, float(value)) for place, value in enumerate(values, start=1) if np.isfinite(value)
     ]
 
 
-def _pixels(image: NDArray[Any]) -> NDArray[np.uint8]:
+def thumbnail_pixels(image: NDArray[Any]) -> NDArray[np.uint8]:
     """Floats (3, H, W) in [0, 1] as bytes (H, W, 3), at most 96 pixels wide: enough for a page."""
-    return images.shrink(_bytes(image.transpose(1, 2, 0)), 96)
+    return images.shrink(image_bytes(image.transpose(1, 2, 0)), 96)
 
 
-def _bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
+def image_bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Floats in [0, 1] as bytes."""
     return np.asarray((255 * values).round().clip(0, 255).astype(np.uint8))
 
 
@@ -393,7 +395,9 @@ def metric_by_epoch(run: Finished, key: str) -> dict[float, float]:
 def write_sweep_figures(plot: Mapping[str, str], folders: Sequence[Path], path: Path) -> list[Path]:
     """Plot finished runs into `path` with the suffix .svg.
 
-    With {"x": KEYWORD}, test accuracy and its calibration over a keyword. With
+    With {"x": NAME}, test accuracy and its calibration over a keyword. With {"x": NAME,
+    "lines": NAME, "score": SCORE}, a score of the test images, with one line per value of `lines`;
+    a NAME is a keyword, a data flag, "recipe" or "parameters". With
     {"x": "epoch", "lines": KEYWORD}, the headline on validation, where there are validation
     images, and the training loss over epochs.
     """
@@ -408,6 +412,11 @@ def write_sweep_figures(plot: Mapping[str, str], folders: Sequence[Path], path: 
             "": (score, f"{label['description']} on validation{unit}"),
             "-loss": (loss, "training loss"),
         }
+    elif "score" in plot:
+        label = rows[0]["labels"][plot["score"]]
+        scale, unit = (100, ", %") if label["format"] == "percent" else (1, "")
+        lines = score_by(rows, plot["x"], plot["lines"], plot["score"], scale=scale)
+        plots = {"": (lines, f"{label['description']}{unit}")}
     else:
         plots = {
             "": (accuracy_by_keyword(rows, plot["x"]), "test accuracy, %"),
@@ -419,6 +428,23 @@ def write_sweep_figures(plot: Mapping[str, str], folders: Sequence[Path], path: 
             written.append(path.with_name(f"{path.name}{suffix}.svg"))
             write_text(written[-1], svg.line_file(lines, x=plot["x"], y=y))
     return written
+
+
+def score_by(
+    rows: Sequence[Row], x: str, lines: str, score: str, *, scale: float = 1.0
+) -> dict[str, Line]:
+    """A score of the test images over a setting, one line per value of another: means over runs."""
+    return _means(
+        (str(_setting(row, lines)), float(_setting(row, x)), scale * value)
+        for row in rows
+        if (value := _test(row)["scores"].get(score)) is not None
+    )
+
+
+def _setting(row: Row, name: str) -> Any:
+    """A keyword, a data flag, the recipe or the number of parameters of a run."""
+    places: tuple[Mapping[str, Any], ...] = (row["keywords"], row["data"], row)
+    return next((place[name] for place in places if name in place), None)
 
 
 def accuracy_by_keyword(rows: Sequence[Row], keyword: str) -> dict[str, Line]:

@@ -22,6 +22,7 @@ from longtail.report.comparison import Comparison, compare
 from longtail.report.figures import metric_by_epoch
 from longtail.report.folders import Finished, read_folder
 from longtail.report.sections import Cell, section
+from longtail.report.side_by_side import side_by_side
 from longtail.report.svg import Bar, bar_chart, line_plot, series
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -146,6 +147,12 @@ def _comparison(comparison: Comparison, runs: Mapping[str, Finished]) -> dict[st
             if " " in line.label
         ],
         "curves": _curves(comparison, runs, dict(zip(letters, styles, strict=True))),
+        "analyses": side_by_side(
+            {
+                letter: runs[line.folders[0]].analyses
+                for letter, line in zip(letters, comparison.lines, strict=True)
+            }
+        ),
     }
 
 
