@@ -1,9 +1,9 @@
-"""Write docs/results.md and its figures from the plans and the results.
+"""Write docs/results.md, docs/published.md and figures from the plans and the results.
 
     python benchmarks/render.py [--check]
 
 Every number in the docs comes from a JSON file here. With `--check` nothing is written: it fails if
-the page or a figure differs.
+a page or a figure differs.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import arms
+import published_page
 from accuracy import silent
 
 from longtail.recipes import RECIPES
@@ -310,6 +311,7 @@ def main() -> None:
     """Write the page and the figures, or check them."""
     for path, text in {
         PAGE: page(),
+        published_page.PAGE: published_page.page(),
         **{IMAGES / f"{name}.svg": drawn for name, drawn in pictures().items()},
     }.items():
         if "--check" not in sys.argv[1:]:

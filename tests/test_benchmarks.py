@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import accuracy
+import published_page
 import pytest
 import render
 
 from longtail.deprecated import current_keywords, run_keywords
 from longtail.experiments.jobs import Job
+from longtail.recipes import published
 from longtail.recipes.signatures import read
 
 ROW: dict[str, Any] = {
@@ -278,3 +280,48 @@ def test_a_plan_of_speeds_has_the_results_that_were_measured_for_it() -> None:
     assert plans <= {
         json.loads(path.read_text())["plan"] for path in (accuracy.RESULTS / "speed").glob("*.json")
     }
+
+
+def test_every_table_is_on_the_page_and_contrasts_name_arms_of_plans() -> None:
+    content = published_page.contrasts()
+    entries = content.pop("contrasts")
+    listed = {
+        table: entry for paper in content.values() for table, entry in paper["tables"].items()
+    }
+    assert {*published.tables(), *published.quotes()} <= {*listed}
+    for entry in entries:
+        assert entry["table"] in listed
+        for side in ("better", "worse"):
+            plan = entry.get("worse_plan", entry["plan"]) if side == "worse" else entry["plan"]
+            path = Path(render.__file__).parent / "plans" / f"{plan}.json"
+            assert entry[side] in json.loads(path.read_text(encoding="utf-8"))["arms"], entry
+    for entry in listed.values():
+        assert (Path(render.__file__).parents[1] / "docs" / entry.get("page", "index.md")).exists()
+
+
+@pytest.mark.parametrize(
+    ("better", "outcome"),
+    [
+        ((0.54, 0.56, 0.55), "agrees"),
+        ((0.45, 0.44, 0.46), "disagrees"),
+        ((0.51, 0.48, 0.51), "undecided"),
+        ((0.51, 0.53), "untested"),
+        ((), "untested"),
+    ],
+)
+def test_an_outcome_is_computed_from_results(
+    tmp_path: Path, better: tuple[float, ...], outcome: str
+) -> None:
+    folder = tmp_path / "results" / "plan"
+    folder.mkdir(parents=True)
+    path = next((Path(render.__file__).parent / "results" / "digits_lt_demo").glob("*.json"))
+    for arm, values in (("new", better), ("old", (0.5, 0.5, 0.5))):
+        for seed, value in enumerate(values):
+            content = json.loads(path.read_text(encoding="utf-8"))
+            content["row"] |= {"seed": seed, "test": {**content["row"]["test"], "top1": value}}
+            (folder / f"{arm}-seed{seed}.json").write_text(json.dumps({**content, "arm": arm}))
+    entry = {"plan": "plan", "better": "new", "worse": "old"}
+    found = published_page.compared(entry, tmp_path)
+    assert found.outcome == outcome
+    if outcome == "agrees":  # by hand: 5 +- 4.303 * 1 / sqrt(3)
+        assert (found.low, found.high) == pytest.approx((5 - 2.4843, 5 + 2.4843), abs=1e-3)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import picture
+import published_page
 import pytest
 import render
 import torch
@@ -285,6 +286,9 @@ def test_fields_that_may_differ_are_named_in_the_help_and_on_the_page() -> None:
 
 def test_the_results_page_says_what_the_results_say() -> None:
     assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == render.page(), (
+        "run python benchmarks/render.py"
+    )
+    assert published_page.PAGE.read_text(encoding="utf-8") == published_page.page(), (
         "run python benchmarks/render.py"
     )
     for name, drawn in render.pictures().items():

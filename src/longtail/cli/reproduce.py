@@ -120,6 +120,7 @@ def _print_rows() -> None:
 def _print_table(table: str, *, smoke: bool, out: Path | None) -> None:
     """Print the rows of a published table: what was published, what we measured, what it costs."""
     from longtail.experiments.reproduce import reproduction, row_of, rows_of
+    from longtail.recipes.costs import hours
     from longtail.recipes.published import quotes
 
     rows = [row_of(name) for name in rows_of(table)]
@@ -144,6 +145,8 @@ def _print_table(table: str, *, smoke: bool, out: Path | None) -> None:
         needs += [f"begins with {other}" for other in row.begins_with.values()]
         state = "not finished" if done is None else f"{done['kind']}: {done['verdict']}"
         lines.append([row.name, state, *cells, band])
+        if (estimate := hours(row)) is not None:
+            needs.append(f"about {max(estimate, 0.1):.1f} hours a seed on one A100 (estimated)")
         if needs or row.cost:
             costs[row.name] = "; ".join([*needs, *[row.cost] * bool(row.cost)])
     metric = rows[0].metric
