@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+import pickle
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+Result = TypeVar("Result")
 
 
 def rank() -> int:
@@ -91,3 +95,43 @@ def any_rank(flag: bool, device: torch.device | str = "cpu") -> bool:
     votes = torch.tensor(int(flag), device=device)
     dist.all_reduce(votes, op=dist.ReduceOp.MAX)
     return bool(votes)
+
+
+def barrier() -> None:
+    """Wait until every process is here."""
+    if world_size() > 1:
+        dist.barrier()
+
+
+def in_first(work: Callable[[], Result]) -> Result:
+    """Call `work` in the first process only, and return its result in all.
+
+    The other processes wait. An error is raised in all of them.
+
+    >>> in_first(lambda: 3)
+    3
+    """
+    if world_size() == 1:
+        return work()
+    sent: list[Any] = [None]
+    if rank() == 0:
+        try:
+            sent = [(work(), None)]
+        except Exception as error:
+            sent = [(None, _sendable(error))]
+            dist.broadcast_object_list(sent)
+            raise
+    dist.broadcast_object_list(sent)
+    result, reason = sent[0]
+    if reason is not None:
+        raise reason
+    return cast(Result, result)
+
+
+def _sendable(error: Exception) -> Exception:
+    """The error, or one with its message where it cannot be pickled."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from longtail.engine.stopping import Stopped
+from longtail.errors import LongtailError
 from longtail.experiments.jobs import (
     REFUSED,
     STOPPED,
@@ -22,6 +24,8 @@ from longtail.experiments.jobs import (
     run_jobs,
 )
 from longtail.recipes.signatures import read
+from longtail.records.files import read_lines
+from longtail.records.layout import SearchFolder
 
 FLAGS = {"threads": 1, "device": "cpu"}
 
@@ -213,3 +217,41 @@ def test_a_process_whose_parent_is_gone_saves_and_stops(tmp_path: Path) -> None:
     assert child.wait(timeout=120) == 130
     assert (tmp_path / "run" / "train" / "last.pt").exists()
     assert not asked.finished
+
+
+SCRIPT = Path(__file__).with_name("several_commands.py")
+
+
+def test_two_processes_share_commands_and_the_first_one_writes(tmp_path: Path) -> None:
+    """Two seeds of a published row, again after an interruption; a sweep, and a search."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    environment["PYTHONPATH"] = str(SCRIPT.parents[2] / "src")
+    done = subprocess.run(
+        [sys.executable, *launcher, str(SCRIPT), str(tmp_path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.glob("ended-*")} == {"ended-0", "ended-1"}
+    assert done.stdout.count("written: ") == 3  # one process judged, thrice
+    assert done.stdout.count("/row/seed=0 (finished before)") == 2
+    verdict = json.loads((tmp_path / "row" / "reproduce.json").read_text())
+    assert [*verdict["measured"]["seeds"]] == ["0", "1"]
+    for seed, sessions in ((0, 1), (1, 3)):
+        lines = read_lines(tmp_path / "row" / f"seed={seed}" / "sessions.jsonl")
+        assert [line["hardware"]["processes"] for line in lines] == [2] * sessions
+    # One trial of each call, sampled once
+    journal = SearchFolder(tmp_path / "search").journal
+    assert journal.read_text().count('"distribution"') == 2
+    assert len([*(tmp_path / "search" / "trials").iterdir()]) == 2
+
+
+def test_jobs_of_their_own_are_refused_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(LongtailError, match=r"--jobs 3 starts .* torchrun has started 2"):
+        check_flags({}, 3)
+    check_flags({}, 1)

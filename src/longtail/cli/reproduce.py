@@ -55,6 +55,7 @@ def reproduce(
 ) -> None:
     """Train a published row again and check whether the result is in the published range."""
     from longtail.experiments import reproduce as experiment
+    from longtail.experiments.jobs import is_first_process
 
     if run and table is None:
         raise LongtailError("--run needs --table: to run one row, pass its name instead")
@@ -83,7 +84,8 @@ def reproduce(
             experiment.reproduce_table(
                 table, smoke=smoke, out=out, jobs=jobs, progress=tables, **options
             )
-        _print_table(table, smoke=smoke, out=out)
+        if is_first_process():
+            _print_table(table, smoke=smoke, out=out)
         if not run:
             tables.next_step(f"longtail reproduce --table {table} --run")
         return
@@ -98,7 +100,7 @@ def reproduce(
     runs, folder = result["runs"], experiment.folder_of(name, smoke=smoke, out=out)
     steps = [f"longtail report {quote(runs[0])}"] if runs else []
     tables.next_step(*steps, *[f"longtail compare {quote(str(folder))}"] * (len(runs) > 1))
-    if result["verdict"] not in ("inside", "finished"):
+    if result["verdict"] not in ("inside", "finished") and is_first_process():
         raise typer.Exit(1)
 
 

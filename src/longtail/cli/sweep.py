@@ -84,7 +84,9 @@ def _search(values: Mapping[str, Any], arguments: dict[str, Any]) -> None:
 
 
 def _stop_if_diverged(diverged: Sequence[object], runs: int) -> None:
-    if diverged:
+    from longtail.experiments.jobs import is_first_process
+
+    if diverged and is_first_process():
         tables.warn(f"{len(diverged)} of {runs} runs diverged: {', '.join(map(str, diverged))}")
         raise typer.Exit(1)
 

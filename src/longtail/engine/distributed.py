@@ -10,15 +10,19 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import itertools
 import os
 import statistics
 from collections.abc import Callable, Collection, Iterator
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
@@ -29,6 +33,15 @@ from longtail.engine.machine import Machine
 # How long other processes wait while the first one prepares a large dataset
 PATIENCE = timedelta(hours=3)
 Forward = Callable[[Any, Clock], Outcome]
+
+
+_groups = itertools.count()  # of this process
+
+
+@cache
+def _rendezvous() -> tuple[Store, int, int]:
+    """The store by which the processes find each other, the rank and the number of processes."""
+    return next(rendezvous("env://", timeout=PATIENCE))  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager
@@ -43,8 +56,14 @@ def started(machine: Machine) -> Iterator[Machine]:
     # DDP does later: imported now, they refer to none. Otherwise they would keep our group alive
     # after its end, and its threads would still run when the interpreter exits.
     importlib.import_module("torch.distributed.nn")
+    store, rank, world_size = _rendezvous()
     dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if machine.device == "cuda" else "gloo", timeout=PATIENCE
+        "cpu:gloo,cuda:nccl" if machine.device == "cuda" else "gloo",
+        timeout=PATIENCE,
+        # A second group of the same processes must not read the addresses of the first
+        store=PrefixStore(f"group{next(_groups)}", store),
+        rank=rank,
+        world_size=world_size,
     )
     try:
         yield machine

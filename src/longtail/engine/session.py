@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from longtail import processes
-from longtail.core import Clock, Outcome, Stage
+from longtail.core import Clock, NonFinite, Outcome, Stage
 from longtail.engine import checkpoint
 from longtail.engine.averaging import temporary_weights
 from longtail.engine.display import Display
@@ -143,7 +143,7 @@ class Session:
         return tuple(processes.any_rank(flag, self.context.machine.device) for flag in flags)
 
     def _record(self, clock: Clock, outcome: Outcome, images: int) -> None:
-        self.meter.add(outcome, clock)
+        self._add(outcome, clock)
         lr = max(group["lr"] for group in self.context.optimizer.param_groups)
         if self.display.due():
             self.display.show(clock, self.meter.means(), lr=lr, images=images)
@@ -173,6 +173,16 @@ class Session:
             "images_per_second": round(images * self.step / self._elapsed, 1),
         }
         self.journal.write(line)
+
+    def _add(self, outcome: Outcome, clock: Clock) -> None:
+        """Add a step to the means; a loss that is not finite in one process ends all of them."""
+        problem = None
+        try:
+            self.meter.add(outcome, clock)
+        except NonFinite as error:
+            problem = error
+        if processes.any_rank(problem is not None, self.context.machine.device):
+            raise problem or diverged("the loss", clock, "it was not in another process")
 
     def _evaluate(self, clock: Clock) -> dict[str, float]:
         """Evaluate the current weights as "val/...", and each average as "NAME/val/..."."""

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -81,6 +81,23 @@ def is_first_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+@contextmanager
+def process_group(device: str | None = None) -> Iterator[None]:
+    """Keep the processes that `torchrun` started in one group, over all runs of a command.
+
+    Without it, each run would leave the group at its end, and the processes could not wait for each
+    other between two runs.
+    """
+    if "WORLD_SIZE" not in os.environ:
+        yield
+        return
+    from longtail.engine.distributed import started
+    from longtail.engine.machine import choose
+
+    with started(choose(device=device or "auto")):
+        yield
+
+
 @dataclass(frozen=True)
 class Job:
     """A run of an experiment."""
@@ -124,6 +141,11 @@ def check_flags(flags: Mapping[str, Any], at_once: int = 1) -> dict[str, Any]:
             raise unknown("data or run flag", name, known, more=more)
     if at_once < 1:
         raise LongtailError(f"--jobs must be at least 1, got {at_once}")
+    if at_once > 1 and "WORLD_SIZE" in os.environ:
+        raise LongtailError(
+            f"--jobs {at_once} starts processes of its own, and torchrun has started"
+            f" {os.environ['WORLD_SIZE']}: remove --jobs, or start without torchrun"
+        )
     one_thread = at_once > 1 and flags.get("threads") is None
     return {**flags, "threads": 1} if one_thread else {**flags}
 
@@ -267,6 +289,7 @@ def run_job(job: Job, *, apart: bool = False) -> str | None:
     """Train a job, in this process or a child process. Returns the reason if it diverged."""
     if apart and not job.finished:
         return _run_in_child(job)
+    from longtail import processes
     from longtail.core import NonFinite
     from longtail.engine.stopping import Stopped
     from longtail.runs import train
@@ -274,6 +297,7 @@ def run_job(job: Job, *, apart: bool = False) -> str | None:
     with _here:
         try:
             train(**job.call())
+            processes.barrier()  # the first process writes last, and the next run may read it
         except NonFinite as error:
             return str(error)
         except Stopped:  # its message explains how to resume a single run

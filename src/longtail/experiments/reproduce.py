@@ -14,8 +14,8 @@ from longtail.experiments.jobs import (
     Printed,
     Progress,
     check_flags,
-    is_first_process,
     jobs_of,
+    process_group,
     run_jobs,
 )
 from longtail.experiments.spec import Arm, Experiment
@@ -55,10 +55,35 @@ def reproduce(
     Returns:
         The content of reproduce.json: the verdict with the measured and expected values.
     """
+    with process_group(flags.get("device")):
+        return _reproduce(
+            name,
+            smoke=smoke,
+            seeds=seeds,
+            settings=dict(settings or {}),
+            out=out,
+            jobs=jobs,
+            progress=progress or Printed(),
+            flags=flags,
+        )
+
+
+def _reproduce(
+    name: str,
+    *,
+    smoke: bool,
+    seeds: Sequence[int] | None,
+    settings: dict[str, Any],
+    out: str | Path | None,
+    jobs: int,
+    progress: Progress,
+    flags: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The first process judges and writes what all have trained."""
+    from longtail.processes import in_first
+
     row, small = row_of(name), smoke_of(name) if smoke else None
     folder = folder_of(name, smoke=smoke, out=out)
-    progress = progress or Printed()
-    settings = dict(settings or {})
     for keyword, other in row.begins_with.items() if small is None else ():
         if settings.get(keyword) is None:
             progress.say(f"{name} begins with a run of {other}, which is {keyword}")
@@ -78,12 +103,15 @@ def reproduce(
     )
     progress.say(f"{name}: {describe(row, planned[0], small)[0]}")
     diverged = run_jobs(planned, at_once=jobs, progress=progress)
-    result = evaluate(row, small, planned, diverged=diverged)
-    if is_first_process():
+
+    def judged() -> dict[str, Any]:
+        result = evaluate(row, small, planned, diverged=diverged)
         path = SearchFolder(folder).reproduction
         write_document(path, result)
         progress.say(f"written: {path}")
-    return result
+        return result
+
+    return in_first(judged)
 
 
 def reproduce_table(table: str, *, out: str | Path | None = None, **options: Any) -> None:
@@ -96,6 +124,11 @@ def reproduce_table(table: str, *, out: str | Path | None = None, **options: Any
         out: The folder of the rows; by default runs/reproduce.
         options: As of `reproduce`, for every row.
     """
+    with process_group(options.get("device")):
+        _reproduce_table(table, out=out, **options)
+
+
+def _reproduce_table(table: str, *, out: str | Path | None, **options: Any) -> None:
     progress = options.get("progress") or Printed()
     for name in rows_of(table):
         row = row_of(name)

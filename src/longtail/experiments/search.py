@@ -21,7 +21,7 @@ from longtail.experiments.jobs import (
     Progress,
     check_flags,
     default_folder,
-    is_first_process,
+    process_group,
     run_all,
     run_job,
     run_jobs,
@@ -154,23 +154,22 @@ def search(
         progress: Receives messages; printed by default.
         flags: Data and run flags of `longtail.train`, for every run.
     """
-    wanted = plan(
-        recipe,
-        data,
-        space,
-        trials=trials,
-        metric=metric,
-        seeds=seeds,
-        settings=settings,
-        out=out,
-        jobs=jobs,
-        progress=progress,
-        **flags,
-    )
-    study = open_study(wanted)
-    best = _run_trials(wanted, study)
-    _show_trials(wanted, study, best)
-    return _compare(wanted, best)
+    with process_group(flags.get("device")):
+        wanted = plan(
+            recipe,
+            data,
+            space,
+            trials=trials,
+            metric=metric,
+            seeds=seeds,
+            settings=settings,
+            out=out,
+            jobs=jobs,
+            progress=progress,
+            **flags,
+        )
+        best = _run_trials(wanted)
+        return _compare(wanted, best)
 
 
 def plan(
@@ -189,6 +188,7 @@ def plan(
 ) -> Search:
     """Build a `Search` from the arguments of `search`, and check all of them."""
     from longtail.data.open import open_data
+    from longtail.processes import in_first
     from longtail.runs.identity import check_outside
     from longtail.scoring.scorer import scorer_for
 
@@ -213,9 +213,14 @@ def plan(
     spaces = {name: parse_space(known, name, text) for name, text in space.items()}
     folder = Path(out) if out else default_folder(f"search-{known.name.rpartition(':')[2]}", data)
     check_outside(folder, str(data))
-    scorer = scorer_for(open_data(data, **DataRequest.from_flags(data, flags).flags()))
-    scores = {f"val/{name}": shown for name, shown in scorer.labels.items()}
-    metric = metric or f"val/{scorer.headline}"
+
+    def score_names() -> tuple[str, dict[str, Label]]:  # data is downloaded once
+        scorer = scorer_for(open_data(data, **DataRequest.from_flags(data, flags).flags()))
+        return scorer.headline, dict(scorer.labels)
+
+    headline, labels = in_first(score_names)
+    scores = {f"val/{name}": shown for name, shown in labels.items()}
+    metric = metric or f"val/{headline}"
     if metric not in scores:
         raise LongtailError(
             f"--metric must be one of {', '.join(scores)}, got {metric!r}"
@@ -283,7 +288,7 @@ def open_study(search: Search) -> Study:
                 + "\n  ".join(changed)
                 + "\npass another --out"
             )
-    elif is_first_process():
+    else:
         search.folder.mkdir(parents=True, exist_ok=True)
         write_document(path, record)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -293,13 +298,71 @@ def open_study(search: Search) -> Study:
     )
 
 
-def _run_trials(search: Search, study: Study) -> FrozenTrial:
-    """Run the missing trials and return the best of all."""
-    from optuna.trial import TrialState
+def _run_trials(search: Search) -> FrozenTrial:
+    """Run the missing trials, show them, and return the best of all.
 
-    from longtail.records.row import read_row
+    Only the first process opens the study: it samples each trial for all, and records its value.
+    """
+    from longtail.processes import in_first
+
+    opened: list[Study] = []  # empty in other processes
+
+    def start() -> list[FrozenTrial | None]:
+        opened.append(open_study(search))
+        return _missing(search, opened[0])
 
     lock, refused = threading.Lock(), list[LongtailError]()
+
+    def run_trial(started: FrozenTrial | None) -> None:
+        def begin() -> tuple[FrozenTrial, FrozenTrial | None]:
+            with lock:
+                trial = _new_trial(search, opened[0]) if started is None else started
+                return trial, _duplicate(search, opened[0], trial)
+
+        trial, twin = in_first(begin)
+        job = search.trial_job(trial)
+        note = f" (same as trial {twin.number + 1})" if twin else ""
+        search.progress.say(
+            f"trial {trial.number + 1} of {search.trials}: {_to_text(search.sampled(trial))}{note}"
+        )
+        reason: str | LongtailError | None
+        try:
+            reason = None if twin else run_job(job, apart=search.jobs > 1)
+        except LongtailError as error:
+            if in_first(RunFolder(job.folder).has_started):
+                raise  # training had started, so the keywords are valid
+            refused.append(error)
+            reason = error
+
+        def record() -> None:
+            with lock:
+                _record(search, opened[0], trial, twin, reason)
+
+        in_first(record)
+
+    for _ in run_all(run_trial, in_first(start), at_once=search.jobs):
+        pass
+
+    def finish() -> FrozenTrial:
+        from optuna.trial import TrialState
+
+        if not opened[0].get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+            if refused:
+                raise refused[-1]
+            raise LongtailError(
+                f"all {search.trials} trials diverged: search smaller learning rates"
+            )
+        best = winner(opened[0])
+        _show_trials(search, opened[0], best)
+        return best
+
+    return in_first(finish)
+
+
+def _missing(search: Search, study: Study) -> list[FrozenTrial | None]:
+    """The trials to run: those that were interrupted, and None for each that is new."""
+    from optuna.trial import TrialState
+
     before = study.get_trials(deepcopy=False)
     for trial in before:  # killed while it was sampled: there is no run to resume
         if trial.state == TrialState.RUNNING and set(trial.params) != set(search.space):
@@ -315,52 +378,39 @@ def _run_trials(search: Search, study: Study) -> FrozenTrial:
             f"{search.folder}: {len(done)} of {search.trials} trials were done before"
             + f", {len(running)} more were started" * bool(running)
         )
-    missing: list[FrozenTrial | None] = [
-        *running,
-        *[None] * (search.trials - len(done) - len(running)),
-    ]
+    return [*running, *[None] * (search.trials - len(done) - len(running))]
 
-    def run_trial(started: FrozenTrial | None) -> None:
-        with lock:
-            trial = _new_trial(search, study) if started is None else started
-            twin = _duplicate(search, study, trial)
-        job = search.trial_job(trial)
-        note = f" (same as trial {twin.number + 1})" if twin else ""
-        search.progress.say(
-            f"trial {trial.number + 1} of {search.trials}: {_to_text(search.sampled(trial))}{note}"
-        )
-        try:
-            reason = None if twin else run_job(job, apart=search.jobs > 1)
-        except LongtailError as error:
-            if RunFolder(job.folder).has_started():
-                raise  # training had started, so the keywords are valid
-            with lock:  # an invalid combination of keywords: try others
-                search.progress.warn(f"{job.folder}: {error}")
-                study.tell(trial.number, state=TrialState.FAIL)
-            refused.append(error)
-            return
-        with lock:
-            if reason is not None:
-                search.progress.warn(f"{job.folder}: {reason}")
-                study.tell(
-                    trial.number, state=TrialState.PRUNED
-                )  # the sampler treats it as worse than all others
-                return
-            value = _value(twin) if twin else search.score(read_row(job.folder))
-            study.tell(trial.number, value)
-            best = winner(study)
-            search.progress.say(
-                f"trial {trial.number + 1}: {search.metric} {search.text(value)}; "
-                f"best so far {search.text(_value(best))} (trial {best.number + 1})"
-            )
 
-    for _ in run_all(run_trial, missing, at_once=search.jobs):
-        pass
-    if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
-        if refused:
-            raise refused[-1]
-        raise LongtailError(f"all {search.trials} trials diverged: search smaller learning rates")
-    return winner(study)
+def _record(
+    search: Search,
+    study: Study,
+    trial: FrozenTrial,
+    twin: FrozenTrial | None,
+    reason: str | LongtailError | None,
+) -> None:
+    """Tell the study how a trial ended: with a score, diverged, or with keywords that are refused.
+
+    `reason` is why it has no score.
+    """
+    from optuna.trial import TrialState
+
+    from longtail.records.row import read_row
+
+    folder = search.trial_job(trial).folder
+    if reason is not None:
+        search.progress.warn(f"{folder}: {reason}")
+        # An invalid combination of keywords: try others. The sampler treats one that diverged as
+        # worse than all others.
+        invalid = isinstance(reason, LongtailError)
+        study.tell(trial.number, state=TrialState.FAIL if invalid else TrialState.PRUNED)
+        return
+    value = _value(twin) if twin else search.score(read_row(folder))
+    study.tell(trial.number, value)
+    best = winner(study)
+    search.progress.say(
+        f"trial {trial.number + 1}: {search.metric} {search.text(value)}; "
+        f"best so far {search.text(_value(best))} (trial {best.number + 1})"
+    )
 
 
 def _new_trial(search: Search, study: Study) -> FrozenTrial:
@@ -465,10 +515,7 @@ def _show_trials(search: Search, study: Study, best: FrozenTrial) -> None:
 
 def _compare(search: Search, best: FrozenTrial) -> SearchResult:
     """Compare the best settings with the initial ones, both with every seed."""
-    from longtail.records.kinds import read_recipe
-    from longtail.records.row import read_row
-    from longtail.report.comparison import differing_fields
-    from longtail.report.public import compare
+    from longtail.processes import in_first
 
     winner_job, final = search.trial_job(best), SearchFolder(search.folder).final
     winners = [
@@ -482,6 +529,23 @@ def _compare(search: Search, best: FrozenTrial) -> SearchResult:
         search.progress.say("The best settings are the initial ones: there is nothing to compare.")
         defaults = []
     diverged = run_jobs([*defaults, *winners], at_once=search.jobs, progress=search.progress)
+    return in_first(lambda: _result(search, best, defaults, winners, diverged))
+
+
+def _result(
+    search: Search,
+    best: FrozenTrial,
+    defaults: Sequence[Job],
+    winners: Sequence[Job],
+    diverged: Sequence[Path],
+) -> SearchResult:
+    """The result of a search whose runs have ended."""
+    from longtail.records.kinds import read_recipe
+    from longtail.records.row import read_row
+    from longtail.report.comparison import differing_fields
+    from longtail.report.public import compare
+
+    winner_job = search.trial_job(best)
     folders = [
         job.folder for job in (*defaults, winner_job, *winners) if job.folder not in diverged
     ]

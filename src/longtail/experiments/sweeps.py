@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longtail.errors import LongtailError
-from longtail.experiments.jobs import Job, Progress, check_flags, default_folder, jobs_of, run_jobs
+from longtail.experiments.jobs import (
+    Job,
+    Progress,
+    check_flags,
+    default_folder,
+    jobs_of,
+    process_group,
+    run_jobs,
+)
 from longtail.experiments.spec import Sweep, expand, named_sweeps
 from longtail.naming import unknown
 
@@ -64,14 +72,24 @@ def sweep(
         ... )  # doctest: +SKIP
         >>> result.table.cells()  # doctest: +SKIP
     """
-    from longtail.records.row import read_row
-    from longtail.report.comparison import differing_fields
-    from longtail.report.public import compare
+    from longtail.processes import in_first
 
     plan = describe(recipes, data, name=name, seeds=seeds, grid=grid, **flags)
     folder = Path(out) if out else default_folder(name or "sweep", "" if name else plan.data)
     planned = plan_jobs(plan, folder, at_once=jobs)
-    diverged = run_jobs(planned, at_once=jobs, progress=progress)
+    with process_group(flags.get("device")):
+        diverged = run_jobs(planned, at_once=jobs, progress=progress)
+        return in_first(lambda: _compare(plan, name, folder, planned, diverged))
+
+
+def _compare(
+    plan: Sweep, name: str | None, folder: Path, planned: Sequence[Job], diverged: Sequence[Path]
+) -> SweepResult:
+    """Compare the runs that have finished, and plot them."""
+    from longtail.records.row import read_row
+    from longtail.report.comparison import differing_fields
+    from longtail.report.public import compare
+
     finished = [job.folder for job in planned if job.compared and job.folder not in diverged]
     across = sorted({*plan.across, *differing_fields([read_row(run) for run in finished])})
     plots = _plot(plan.plot, planned, finished, folder / str(name)) if finished else []
