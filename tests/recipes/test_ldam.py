@@ -13,6 +13,7 @@ from longtail.core import Clock
 from longtail.data.open import open_data
 from longtail.engine.sam import SAM
 from longtail.losses import class_balanced_weights
+from longtail.runs import train
 
 
 def at(progress: float) -> Clock:
@@ -29,6 +30,13 @@ def test_margins_weights_and_sam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert method.weights(at(0.49)) is None
     assert torch.allclose(method.weights(at(0.5)), class_balanced_weights(counts))
     assert isinstance(built["train's optimizer"], SAM)
+
+
+def test_a_radius_rises_while_a_run_trains(tmp_path: Path) -> None:
+    quick: dict[str, Any] = {"epochs": 2, "batch": 91, "threads": 1, "device": "cpu", "rho": 0.5}
+    train("ldam", "digits-lt", tmp_path / "run", rho_schedule="rising", **quick)
+    (group, *_) = torch.load(tmp_path / "run" / "train" / "last.pt")["optimizer"]["param_groups"]
+    assert group["progress"] == 7 / 8, "of the last of eight steps"
 
 
 def test_a_radius_of_zero_is_plain_sgd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
+import torch
+from captured import stages
 
 from longtail.data.augmentations import CifarAutoAugment, JitteredCrop, SimClr
 from longtail.data.views import TwoViews
@@ -46,3 +49,25 @@ def test_views_of_large_images_are_those_of_its_code() -> None:
     assert two_views("places", 64, flip=True, blur=0.5) == TwoViews(sim, sim)
     cifar = two_views("cifar", 32, flip=True, blur=0.5)
     assert cifar == TwoViews(CifarAutoAugment(32), SimClr(32))
+
+
+def test_pretrained_weights_are_those_of_query_and_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = timm.create_model("test_resnet")
+    torch.save(trained.state_dict(), tmp_path / "weights.pth")
+    built = stages(
+        monkeypatch,
+        tmp_path / "run",
+        "paco",
+        network="timm:test_resnet",
+        weights=str(tmp_path / "weights.pth"),
+        rho=0.5,
+        rho_schedule="rising",
+    )
+    method, expected = built["train"].method, trained.state_dict()["conv1.0.weight"]
+    for part in (method.query, method.key):
+        assert torch.equal(part.network.body.state_dict()["conv1.0.weight"], expected)
+    optimizer = built["train's optimizer"]
+    optimizer.param_groups[0]["progress"] = 0.0
+    assert optimizer.radius() == pytest.approx(0.05)

@@ -12,6 +12,8 @@ from captured import stages
 
 from longtail.core import nothing
 from longtail.data.samplers import ClassBalanced, RepeatedAugmentation
+from longtail.losses import LDAM
+from longtail.nn import Cosine as CosineHead
 from longtail.records.row import read_row
 from longtail.runs import load, train
 
@@ -33,6 +35,18 @@ def test_mixing_ends_when_it_should(tmp_path: Path) -> None:
     )
     assert half[0] == mixed[0] != never[0], "the first of two epochs is mixed"
     assert half[1] != mixed[1], "and the second is not"
+
+
+def test_losses_of_livt_are_those_of_vit_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = stages(
+        monkeypatch, tmp_path / "run", "vit", loss="ldam", smoothing=0.0, network="fast_vit"
+    )
+    assert isinstance(found["train"].method.loss, LDAM)
+    assert isinstance(found["train"].method.head, CosineHead), "the head that LDAM was made for"
+    with pytest.raises(ValueError, match="--smoothing has no effect with --loss ldam"):
+        stages(monkeypatch, tmp_path / "other", "vit", loss="ldam", network="fast_vit")
 
 
 def test_retraining_leaves_the_features_as_they_were(tmp_path: Path) -> None:
