@@ -26,7 +26,7 @@ def test_sweeps_and_flags_have_their_names() -> None:
     }
     known = {
         name
-        for recipe in ("deit_lt", "ldam", "paco", "vit_crt", "masked_autoencoder")
+        for recipe in ("deit_lt", "deit", "ldam", "paco", "vit_crt", "masked_autoencoder")
         for name in read(recipe).parameters
     }
     said = {flag.replace("-", "_") for flag in re.findall(r"(?<![\w-])--([a-z-]+)", PAGE)}

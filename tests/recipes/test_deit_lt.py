@@ -19,7 +19,7 @@ from longtail.core import Clock
 from longtail.data.augmentations import RandAugment
 from longtail.data.loader import TrainLoader
 from longtail.data.open import open_data
-from longtail.data.samplers import RepeatedAugmentation
+from longtail.data.samplers import Instance, RepeatedAugmentation
 from longtail.data.teacher_labels import AddTeacherLabels, SoftLabels, SplitViews
 from longtail.data.views import CropFlip, TwoViews
 from longtail.losses import LogitAdjusted, class_balanced_weights
@@ -549,3 +549,31 @@ def test_a_teacher_of_other_classes_or_another_order_is_refused_with_both(tmp_pa
         read_teacher(str(tmp_path / "few"), data)
     with pytest.raises(ValueError, match="another order: class 5 is '5' in the data and '6' for"):
         read_teacher(str(tmp_path / "order"), data)
+
+
+def test_a_teacher_may_have_larger_images_and_repeated_augmentation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {**QUICK, "teacher_size": 16, "teacher_epochs": 1}
+    built = stages(monkeypatch, tmp_path / "deit", "deit", teacher_repeats=3, **settings)
+    assert built["teacher"].data.view == RandAugment(16, flip=False, pad=2)
+    assert built["teacher"].data.sampler == RepeatedAugmentation(3)
+    assert built["teacher"].method.network.spec["size"] == 16
+    for method in ("ldam", "paco", "balanced_softmax"):
+        more = {"teacher_method": method, **settings}
+        built = stages(monkeypatch, tmp_path / method, "deit_lt", **more)
+        assert built["teacher"].data.view.size == 16
+        assert built["teacher"].data.sampler == Instance()
+
+
+def test_a_larger_teacher_labels_the_images_of_its_student(tmp_path: Path) -> None:
+    train("deit", "digits-lt", tmp_path / "run", teacher_size=12, teacher_epochs=1, **STUDENT)
+    assert files.read(tmp_path / "run" / "teacher" / "model").size == 12
+    assert read_row(tmp_path / "run")["keywords"]["teacher_size"] == 12
+    with pytest.raises(ValueError, match="--teacher-size 12 has no effect with --teacher"):
+        train(
+            *("deit", "digits-lt", tmp_path / "other"),
+            teacher=str(tmp_path / "run" / "teacher"),
+            teacher_size=12,
+            **STUDENT,
+        )

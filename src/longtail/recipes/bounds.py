@@ -57,10 +57,10 @@ BOUNDS: Mapping[str, Range] = {
     **dict.fromkeys(("probe_epochs", "retrain_epochs", "classifier_epochs"), FEW),
     **dict.fromkeys(("batch", "accumulate", "pretrain_batch", "pretrain_accumulate"), FEW),
     **dict.fromkeys(("probe_batch", "queue", "neighbours", "steps", "repeats"), FEW),
-    **dict.fromkeys(("norm_splits", "images"), FEW),
+    **dict.fromkeys(("norm_splits", "images", "teacher_repeats"), FEW),
     **dict.fromkeys(("hidden", "decoder_width"), NARROW),
     **dict.fromkeys(("experts", "decoder_depth", "decoder_heads"), SHALLOW),
-    **dict.fromkeys(("size", "pretrain_size", "patch"), SMALL),
+    **dict.fromkeys(("size", "pretrain_size", "teacher_size", "patch"), SMALL),
 }
 
 

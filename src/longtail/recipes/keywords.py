@@ -147,6 +147,8 @@ KEYWORDS: Mapping[str, str] = {
     "teacher_epochs": "Epochs of that teacher.",
     "teacher_rho": "Radius of sharpness-aware minimization of that teacher.",
     "teacher_schedule": "How that teacher's learning rate falls; as in its recipe unless given.",
+    "teacher_size": "Side of that teacher's images in pixels; that of the data unless given.",
+    "teacher_repeats": "Views of an image per epoch of that teacher; 1 shows every image once.",
     "teacher_view": "What the teacher labels: the student's image, or a weakly augmented one.",
     "distill": "What is learnt of the teacher: its classes (hard) or its probabilities (soft).",
     "class_loss": "Loss of the class token: cross entropy, or with the log prior in the logits.",
