@@ -30,7 +30,7 @@ from longtail.cli.serve import serve
 from longtail.cli.sweep import sweep
 from longtail.errors import LongtailError, explained, printable
 from longtail.recipes import RECIPES
-from longtail.recipes.signatures import Recipe, read
+from longtail.recipes.signatures import Recipe, headline, read
 from longtail.records.layout import RunFolder
 
 if TYPE_CHECKING:
@@ -116,14 +116,11 @@ def list_() -> None:
     """List recipes, datasets and networks."""
     from longtail.data.names import KNOWN
 
-    recipes = {}
-    for name, target in RECIPES.items():
-        recipe = read(name)
-        recipes[name] = (
-            recipe.headline
-            if recipe.name == name
-            else f"another name of {target.partition(':')[2]}"
-        )
+    functions = {name: target.partition(":")[2] for name, target in RECIPES.items()}
+    recipes = {
+        name: headline(name) if name == function else f"another name of {function}"
+        for name, function in functions.items()
+    }
     tables.pairs("recipes", recipes)
     tables.pairs(
         "data",

@@ -194,29 +194,45 @@ class Recipe:
 
 def read(name: str) -> Recipe:
     """Read a recipe's source by its name in `RECIPES`, or as `package.module:function`."""
+    function, module, target = _function(name)
+    parameters, sources = _signature(function, module, target)
+    return Recipe(
+        name=function.name if target in RECIPES.values() else target,
+        target=target,
+        parameters=parameters,
+        doc=ast.get_docstring(function) or "",
+        source="\n\n\n".join(sources),
+        module_source=_parsed(module)[0],
+    )
+
+
+def headline(name: str) -> str:
+    """The first line of a recipe's docstring; its keywords are not read.
+
+    >>> headline("logit_adjustment") == read("logit_adjustment").headline
+    True
+    """
+    return (ast.get_docstring(_function(name)[0]) or "").partition("\n")[0]
+
+
+def _function(name: str) -> tuple[ast.FunctionDef, str, str]:
+    """The definition of a recipe, its module, and both as `package.module:function`."""
     if name not in RECIPES and ":" not in name:
         raise unknown(
             "recipe", name, RECIPES, more="; for a recipe of your own pass package.module:function"
         )
     target = RECIPES.get(name, name)
     module, _, function = target.partition(":")
-    text, tree = _parsed(module)
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    functions = {
+        node.name: node for node in _parsed(module)[1].body if isinstance(node, ast.FunctionDef)
+    }
     if function not in functions:
         raise unknown(
             f"function in {module}",
             function,
             (name for name in functions if not name.startswith("_")),
         )
-    parameters, sources = _signature(functions[function], module, target)
-    return Recipe(
-        name=function if target in RECIPES.values() else target,
-        target=target,
-        parameters=parameters,
-        doc=ast.get_docstring(functions[function]) or "",
-        source="\n\n\n".join(sources),
-        module_source=text,
-    )
+    return functions[function], module, target
 
 
 @cache
