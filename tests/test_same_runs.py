@@ -52,6 +52,18 @@ def test_renamed_and_new_names_are_forgiven_only_where_they_are_listed(
     assert compared(old, new) == []
 
 
+def test_only_the_terms_of_a_journal_may_differ_behind_seven_digits(tmp_path: Path) -> None:
+    folders = []
+    for name, term, lr in (("a", 0.5, 0.1), ("b", 0.5 + 1e-8, 0.1), ("c", 0.501, 0.1 + 1e-8)):
+        line = {"lr": lr, "terms/class": term}
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "journal.jsonl").write_text(json.dumps(line))
+        folders.append(tmp_path / name)
+    assert compared(folders[0], folders[1]) == []
+    different = compared(folders[0], folders[2])
+    assert [text.split(": ")[2] for text in different] == ["lr", "terms/class"]
+
+
 def test_exact_values_are_told_apart() -> None:
     for old, new in ((1, 1.0), (True, 1), (0.0, -0.0), ("a", "b"), ([1], [1, 2]), (None, 0)):
         assert list(same_runs.differences(old, new))
