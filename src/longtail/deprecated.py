@@ -87,6 +87,8 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
         "read_weights": "longtail.nn.encoders.read_weights",
         "write_weights": "longtail.nn.encoders.write_weights",
     },
+    "longtail.nn.files": {"filled": "load_weights"},
+    "longtail.nn.pretrained": {"learnt_from": "pretraining_data"},
     "longtail.recipes.batchformer": {
         "Use": "Mode",
         "neck": "batchformer_neck",

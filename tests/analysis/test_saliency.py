@@ -36,7 +36,7 @@ def classifier(name: str, **keywords: Any) -> nn.Module:
 def test_every_kind_of_network_shows_where_it_looks(network: dict[str, Any], kind: str) -> None:
     made = classifier(**network).requires_grad_(False)
     before = {name: value.clone() for name, value in made.state_dict().items()}
-    maps, used = saliency_map(made, torch.rand(5, 3, 32, 32), answer=torch.arange(5))
+    maps, used = saliency_map(made, torch.rand(5, 3, 32, 32), target=torch.arange(5))
     assert used == kind
     assert maps is not None
     assert maps.shape[0] == 5
@@ -53,12 +53,12 @@ def test_every_kind_of_network_shows_where_it_looks(network: dict[str, Any], kin
 def test_experts_look_together() -> None:
     made = classifier("fast_cnn_experts", experts=2)
     image, label = torch.rand(2, 3, 32, 32), torch.zeros(2, dtype=torch.long)
-    before, _ = saliency_map(made, image, answer=label)
+    before, _ = saliency_map(made, image, target=label)
     experts: Any = next(module for module in made.modules() if isinstance(module, Experts))
     with torch.no_grad():
         for weight in experts.branches[0].parameters():
             weight.zero_()
-    after, _ = saliency_map(made, image, answer=label)
+    after, _ = saliency_map(made, image, target=label)
     assert before is not None
     assert after is not None
     assert not torch.allclose(before, after)  # the first expert counts, not only the last
@@ -93,7 +93,7 @@ class Last(nn.Module):
 )
 def test_a_network_without_maps_says_why(network: nn.Module, reason: str) -> None:
     maps, kind = saliency_map(
-        network, torch.rand(2, 3, 8, 8), answer=torch.zeros(2, dtype=torch.long)
+        network, torch.rand(2, 3, 8, 8), target=torch.zeros(2, dtype=torch.long)
     )
     assert maps is None
     assert kind.startswith("no maps: ")

@@ -93,7 +93,7 @@ def test_weights_say_what_they_have_seen(
 ) -> None:
     if data is None:
         monkeypatch.setattr(pretrained, "config", lambda _: type("Config", (), {"tag": "nothing"}))
-    assert pretrained.learnt_from(model) == (data or f"timm:{model}")
+    assert pretrained.pretraining_data(model) == (data or f"timm:{model}")
 
 
 def test_offline_means_that_nobody_is_asked(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

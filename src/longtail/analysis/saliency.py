@@ -7,15 +7,17 @@ from torch import Tensor, nn
 
 from longtail.analysis.gradcam import grad_cam, last_map
 from longtail.analysis.transformers import attention_maps, head_tokens, rollout, transformer_of
+from longtail.deprecated import renamed_keywords
 from longtail.errors import LongtailError
 from longtail.nn.experts import Experts
 
 
-def saliency_map(network: nn.Module, image: Tensor, *, answer: Tensor) -> tuple[Tensor | None, str]:
+@renamed_keywords(answer="target")
+def saliency_map(network: nn.Module, image: Tensor, *, target: Tensor) -> tuple[Tensor | None, str]:
     """Non-negative maps (N, H, W) and the name of the method; None and the reason if impossible.
 
     Vision transformers that classify with tokens use attention rollout to these tokens; other
-    networks use Grad-CAM for the class `answer` (N,).
+    networks use Grad-CAM for the class `target` (N,).
     """
     # A deployed network may be a new module around trained ones, and new modules are in train mode
     network.eval()
@@ -48,7 +50,7 @@ def saliency_map(network: nn.Module, image: Tensor, *, answer: Tensor) -> tuple[
         prefix = None if transformer is None else transformer.num_prefix_tokens
         return (
             grad_cam(
-                network, image.to(device), target=answer.to(device), layer=layer, prefix=prefix
+                network, image.to(device), target=target.to(device), layer=layer, prefix=prefix
             ).cpu(),
             "Grad-CAM",
         )

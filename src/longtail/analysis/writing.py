@@ -138,7 +138,7 @@ def _saliency(method: Method[Any], data: Dataset, rows: list[int]) -> dict[str, 
     target = split.target[rows]
     with torch.no_grad():
         predicted = network.eval()(image.to(next(network.parameters()).device)).argmax(1).cpu()
-    maps, kind = saliency_map(network, image, answer=target)
+    maps, kind = saliency_map(network, image, target=target)
     if maps is None:
         raise LongtailError(f"this network has no saliency maps ({kind})")
     return {

@@ -37,7 +37,7 @@ def read(folder: Path, *, trust: bool = False) -> Saved:
         )
     spec = read_document(files.spec, MODEL)
     return Saved(
-        filled(build(spec["network"], trust=trust), files.weights),
+        load_weights(build(spec["network"], trust=trust), files.weights),
         tuple(spec["classes"]),
         int(spec["size"]),
     )
@@ -51,7 +51,7 @@ def write(folder: Path, network: Network, *, classes: Sequence[str], size: int) 
     write_document(files.spec, {"network": network.spec, "classes": list(classes), "size": size})
 
 
-def filled(network: Network, weights: Path) -> Network:
+def load_weights(network: Network, weights: Path) -> Network:
     """Load a network's weights from a file, which must have exactly its tensors."""
     if not weights.exists():
         raise LongtailError(

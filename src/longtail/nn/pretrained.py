@@ -41,11 +41,11 @@ def config(model: str) -> Any:
     return timm.models.get_pretrained_cfg(model)
 
 
-def learnt_from(model: str) -> str:
+def pretraining_data(model: str) -> str:
     """The data a timm model was trained on, from the tag of its weights; else the model's name.
 
-    >>> learnt_from("resnet18.a1_in1k"), learnt_from("vit_small_patch16_224.augreg_in21k_ft_in1k")
-    ('ImageNet-1k', 'ImageNet-21k, ImageNet-1k')
+    >>> pretraining_data("vit_small_patch16_224.augreg_in21k_ft_in1k")
+    'ImageNet-21k, ImageNet-1k'
     """
     named = [_DATA[word] for word in str(config(model).tag).split("_") if word in _DATA]
     return ", ".join(named) or f"timm:{model}"

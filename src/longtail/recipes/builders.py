@@ -41,7 +41,7 @@ from longtail.engine.sam import sam
 from longtail.errors import LongtailError
 from longtail.nn import Linear, Network, build
 from longtail.nn.encoders import load_encoder
-from longtail.nn.pretrained import learnt_from
+from longtail.nn.pretrained import pretraining_data
 from longtail.recipes.encoders import read_encoder
 from longtail.schedules import Until
 from longtail.scoring.evaluators import Accuracy, ScorerEvaluator
@@ -144,7 +144,7 @@ def build_backbone(
             f"--weights timm needs a network of timm, got {network}: pass --network timm:NAME, or "
             "remove --weights"
         )
-    run.pretraining = learnt_from(network.removeprefix("timm:"))
+    run.pretraining = pretraining_data(network.removeprefix("timm:"))
     # Once there is a checkpoint, the weights it began with are not needed, and may be gone.
     return build({**spec, "pretrained": not run.files.has_started()})
 

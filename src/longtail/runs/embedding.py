@@ -39,7 +39,7 @@ from longtail.engine.predicting import predictor
 from longtail.errors import LongtailError
 from longtail.naming import unknown
 from longtail.nn.networks import Classifier, Network, build, size_of, takes_vectors
-from longtail.nn.pretrained import learnt_from
+from longtail.nn.pretrained import pretraining_data
 from longtail.records.files import atomic_write
 from longtail.records.layout import RunFolder, features_part, features_parts
 from longtail.runs.identity import check_outside
@@ -210,7 +210,11 @@ def _backbone(
     if weights == "random":
         return build(keywords), None, None
     if weights in (None, "timm"):
-        return build(keywords | {"pretrained": True}), None, learnt_from(name.removeprefix("timm:"))
+        return (
+            build(keywords | {"pretrained": True}),
+            None,
+            pretraining_data(name.removeprefix("timm:")),
+        )
     return build(keywords | {"pretrained": str(weights)}), None, f"weights of {Path(weights).name}"
 
 

@@ -48,7 +48,7 @@ def write_examples(
         return None
     image = load_images(split, predictions.index[rows].tolist(), size)
     predicted = logits[rows].argmax(1)
-    maps, kind = saliency_map(network, image, answer=torch.from_numpy(predicted))
+    maps, kind = saliency_map(network, image, target=torch.from_numpy(predicted))
     arrays: dict[str, Any] = {
         "image": (
             _bytes(F.interpolate(image, SIDE, mode="area") if size > SIDE else image)

@@ -274,7 +274,7 @@ def _saliency(loaded: Loaded, image: Image.Image, label: int) -> tuple[str | Non
     None and the reason, where the network has no such map.
     """
     pixels = loaded.preprocess(image).float().div_(255)[None]
-    maps, kind = saliency_map(loaded.network, pixels, answer=torch.tensor([label]))
+    maps, kind = saliency_map(loaded.network, pixels, target=torch.tensor([label]))
     if maps is None:
         return None, kind
     low, high = maps.aminmax()  # attention rollout is far from 0 everywhere: its minimum is 0 here
