@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from longtail.deprecated import EARLIER
-from longtail.records.documents import FORMAT
-from longtail.records.row import mirrored, read_row, row_of
+from longtail.errors import LongtailError
+from longtail.records.documents import FORMAT, write_document
+from longtail.records.row import mirrored, read_evaluations, read_row, row_of
 
 ROOT = Path(__file__).parents[2]
 FORMAT1 = ROOT / "tests" / "format1" / "finished"
@@ -108,3 +109,22 @@ def test_committed_results_are_read(plan: str) -> None:
         for name in set(EARLIER.get(row["recipe"], {})) - set(before["keywords"]):
             del row["keywords"][name]
         assert [*leaves(row)][1:] == [*leaves(before)][1:]  # but for the format
+
+
+def test_evaluations_are_read_in_both_formats_and_checked(tmp_path: Path) -> None:
+    row = json.loads((FORMAT1 / "row.json").read_text())
+    old = {"data": "moths", "hash": "f" * 64, "tta": "flip", "versions": {}}
+    old |= {"format": 1, "val": None, "test": row["test"]}
+    path = tmp_path / "eval-moths-flip.json"
+    path.write_text(json.dumps(old))
+    (evaluation,) = read_evaluations(tmp_path)
+    test = evaluation["test"]
+    assert test is not None
+    assert test["scores"]["balanced"] == row["test"]["balanced"]
+    assert "eater" in row["test"]
+    assert "confused_with" in test
+    write_document(path, evaluation)
+    assert read_evaluations(tmp_path) == [{**evaluation, "format": FORMAT}]
+    path.write_text(json.dumps({**evaluation, "tta": 3, "format": FORMAT}))
+    with pytest.raises(LongtailError, match=r"a string as tta, got a number in .*delete it and run"):
+        read_evaluations(tmp_path)

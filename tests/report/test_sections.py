@@ -229,3 +229,20 @@ def test_percent_of_nothing_is_a_dash() -> None:
         "0.0%",
         "100.0%",
     ]
+
+
+def test_other_evaluations_are_listed(finished: Finished) -> None:
+    folder = finished("a")
+    assert read_section(folder)["evaluations"] == []
+    row = json.loads((folder / "row.json").read_text())
+    kept = {name: row[name] for name in ("headline", "labels", "test", "val", "format")}
+    content = {"data": "moths", "hash": "f" * 64, "tta": "flip", "versions": {}, **kept}
+    (folder / "eval-moths-flip.json").write_text(json.dumps(content))
+    test = row["test"]
+    assert [
+        "moths",
+        f"{test['images']} (test)",
+        "flip",
+        "balanced accuracy",
+        f"{100 * test['balanced']:.1f}%",
+    ] in read_section(folder)["evaluations"]

@@ -17,6 +17,7 @@ from longtail.data.open import open_data, open_for_evaluation
 from longtail.data.request import DataRequest, Geometry
 from longtail.metrics.conformal import calibrate, sets
 from longtail.records.predictions import read_predictions
+from longtail.records.row import read_evaluations
 from longtail.runs import evaluate, load, train
 from longtail.runs.images import Preprocessing
 from longtail.runs.restore import restore_method
@@ -48,6 +49,9 @@ def test_evaluating_again_gives_the_row_and_leaves_it(copied: Path) -> None:
         "eval-digits-lt-flip.json",
         "eval-digits-lt-none.json",
     ]
+    flipped, again = read_evaluations(copied)
+    assert (flipped["tta"], again["tta"]) == ("flip", "none")
+    assert again["test"] == found["test"]
     changed(copied / "row.json", test=None)
     (copied / "predictions" / "test.npz").unlink()
     evaluate(copied, rewrite=True, device="cpu", threads=1)

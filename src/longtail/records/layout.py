@@ -278,6 +278,10 @@ class RunFolder:
         """The results of an evaluation that is not the run's row."""
         return self.path / f"eval-{data}-{tta}.json"
 
+    def evaluations(self) -> list[Path]:
+        """The results of all such evaluations."""
+        return sorted(self.path.glob("eval-*.json"))
+
     def export(self, to: str) -> ExportFolder:
         """Where an export goes unless another folder is given."""
         return ExportFolder(self.path / "export" / to)

@@ -213,6 +213,15 @@ class Evaluation(TypedDict):
     labels: dict[str, Label]
 
 
+class StoredEvaluation(Evaluation):
+    """An evaluation as its file has it: also on which data, and with which averaging."""
+
+    data: str
+    hash: str
+    tta: str
+    versions: dict[str, str]
+
+
 class Row(TypedDict):
     """A finished run in one line of a table."""
 
@@ -283,6 +292,12 @@ def read_row(folder: Path) -> Row:
     return _complete(read_document(path, ROW) | {"folder": str(folder)})
 
 
+def read_evaluations(folder: Path) -> list[StoredEvaluation]:
+    """What `longtail eval` has written in a run folder besides the row, in the order of names."""
+    paths = RunFolder(folder).evaluations()
+    return [cast(StoredEvaluation, read_document(path, EVALUATION)) for path in paths]
+
+
 def row_of(content: object, *, source: Path) -> Row:
     """A row inside another file, such as a committed result; errors name `source`."""
     return _complete(current(content, ROW, source=source))
@@ -305,6 +320,13 @@ def upgrade_row(document: Document) -> Document:
     row = _each_split(row)
     add_scores(row)
     return row
+
+
+def upgrade_evaluation(document: Document) -> Document:
+    """Format 1 had no named scores, and other names in its summaries."""
+    evaluation = _each_split(document)
+    add_scores(evaluation)
+    return evaluation
 
 
 def _each_split(document: Document) -> Document:
@@ -365,6 +387,13 @@ ROW = Kind(
     upgrade=upgrade_row,
     fields=Row,
     problem=_inconsistency,
+)
+EVALUATION = Kind(
+    "evaluation",
+    required_by(StoredEvaluation),
+    repair="delete it and run `longtail eval` again",
+    upgrade=upgrade_evaluation,
+    fields=StoredEvaluation,
 )
 
 

@@ -19,7 +19,7 @@ from longtail.records.groups import Groups
 from longtail.records.kinds import MODEL, read_recipe
 from longtail.records.layout import RunFolder
 from longtail.records.predictions import read_predictions
-from longtail.records.row import Row, Summary, read_row
+from longtail.records.row import Row, StoredEvaluation, Summary, read_evaluations, read_row
 from longtail.scoring.long_tail import detailed
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -46,6 +46,7 @@ class Finished:
     split: str  # "test", or "val" where there are no test images
     summary: Summary | None  # of that split
     predictions: Predictions | None
+    evaluations: Sequence[StoredEvaluation]  # what `longtail eval` wrote besides the row
     examples: Arrays | None
     analyses: tuple[Path, ...]
     missing: tuple[str, ...]  # what is missing, and how to get it
@@ -133,6 +134,7 @@ def read_folder(folder: Path) -> Finished:
         split=split,
         summary=summary,
         predictions=predictions,
+        evaluations=read_evaluations(folder),
         examples=examples,
         analyses=tuple(files.analysis.files()),
         missing=tuple(missing),

@@ -34,6 +34,7 @@ def section(run: Finished) -> dict[str, Any]:
         "figures": shown,
         "unknown": unknown,
         "reproduce": _reproduce(run),
+        "evaluations": _evaluations(run),
         "missing": run.missing,
         "caveats": run.row["data"]["caveats"],
     }
@@ -603,6 +604,21 @@ def _more(run: Finished, summary: Summary) -> list[tuple[str, str]]:
         ]
         pairs.append((f"head {head} alone", ", ".join(values)))
     return pairs
+
+
+def _evaluations(run: Finished) -> list[list[str]]:
+    """Data, images, test-time averaging and headline score of other evaluations of this run."""
+    rows = []
+    for evaluation in run.evaluations:
+        name = evaluation["headline"]["name"]
+        shown = evaluation["labels"][name]
+        for split, summary in (("val", evaluation["val"]), ("test", evaluation["test"])):
+            if summary is not None:
+                score = with_unit(summary["scores"].get(name), shown)
+                images = f"{summary['images']:,} ({split})"
+                cells = [evaluation["data"], images, evaluation["tta"], shown["description"], score]
+                rows.append(cells)
+    return rows
 
 
 def _reproduce(run: Finished) -> dict[str, Any]:
