@@ -45,6 +45,27 @@ def test_a_report_is_written_and_its_path_given(
     assert warnings[0] == "runs/b is unfinished and not in the report"
 
 
+def test_a_report_has_a_column_for_each_value_of_a_data_flag(
+    finished: Finished, tmp_path: Path
+) -> None:
+    for imbalance in (10.0, 100.0):
+        data = {"imbalance": imbalance, "hash": f"{imbalance:g}" * 16}
+        finished(f"runs/a-{imbalance:g}", data=data)
+        finished(f"runs/b-{imbalance:g}", data=data, recipe="balanced_softmax")
+    page = longtail.report(tmp_path / "runs", tmp_path / "r.html", by="imbalance").read_text(
+        "utf-8"
+    )
+    table = longtail.compare(tmp_path / "runs", by="imbalance")
+    for text in (*table.columns(), *(cell for cells in table.cells() for cell in cells)):
+        assert text in page
+    assert page.count("% of test images") >= 3  # a figure for each value and for the mean
+    assert "not ranked" not in page
+    with pytest.raises(ValueError, match="did you mean imbalance"):
+        longtail.report(tmp_path / "runs", tmp_path / "r.html", by=["imbalanse"])
+    with pytest.raises(ValueError, match="no effect on the report of one run"):
+        longtail.report(tmp_path / "runs" / "a-10", by=["imbalance"])
+
+
 def test_the_report_is_a_function_before_and_after_its_module_was_imported() -> None:
     code = (
         "import sys, longtail; assert callable(longtail.report)\n"

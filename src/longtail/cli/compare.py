@@ -18,15 +18,16 @@ ACROSS = (
     "pretraining, tta, resolution or geometry; may be repeated."
 )
 Across = Annotated[list[str] | None, typer.Option(help=ACROSS)]
+By = Annotated[
+    list[str] | None,
+    typer.Option(help="A data flag such as imbalance: one column per value; may be repeated."),
+]
 
 
 def compare(
     runs: Runs,
     across: Across = None,
-    by: Annotated[
-        list[str] | None,
-        typer.Option(help="A data flag such as imbalance: one column per value; may be repeated."),
-    ] = None,
+    by: By = None,
     format: Annotated[
         Literal["table", "markdown", "csv", "latex"], typer.Option(help="The output format.")
     ] = "table",
@@ -56,6 +57,6 @@ def compare(
         given = join([*map(str, runs), *(f"--across={name}" for name in across or [])])
         columns = "".join(f" --by={name}" for name in flags)
         tables.next_step(
-            f"longtail report {given} --out comparison.html",
+            f"longtail report {given}{columns} --out comparison.html",
             f"longtail compare {given}{columns} --out comparison.tex",
         )

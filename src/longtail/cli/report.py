@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from longtail.cli import tables
-from longtail.cli.compare import Across, Runs
+from longtail.cli.compare import Across, By, Runs
 
 
 def report(
@@ -24,11 +24,12 @@ def report(
         ),
     ] = None,
     across: Across = None,
+    by: By = None,
 ) -> None:
     """Write a self-contained HTML report about one run, or about several side by side."""
     from longtail.report.public import write_report
 
-    path, folders, warnings = write_report(runs, out, across=across or [])
+    path, folders, warnings = write_report(runs, out, across=across or [], by=by or [])
     for warning in warnings:
         tables.warn(warning)
     tables.say(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB)")

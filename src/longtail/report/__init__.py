@@ -20,11 +20,12 @@ class _Report(ModuleType):
         out: str | PathLike[str] | None = None,
         *,
         across: Sequence[str] = (),
+        by: str | Sequence[str] = (),
     ) -> Path:
         """Write an HTML report about finished runs; see `longtail.report.public.report`."""
         from longtail.report.public import report
 
-        return report(runs, out, across=across)
+        return report(runs, out, across=across, by=by)
 
 
 sys.modules[__name__].__class__ = _Report

@@ -18,7 +18,8 @@ from markupsafe import Markup
 from longtail.errors import LongtailError
 from longtail.records.files import atomic_write
 from longtail.records.scores import with_unit
-from longtail.report.comparison import Comparison, compare
+from longtail.report.columns import ColumnTable, compare_by
+from longtail.report.comparison import Comparison, Score, compare
 from longtail.report.figures import metric_by_epoch
 from longtail.report.folders import Finished, read_folder
 from longtail.report.sections import Cell, section
@@ -28,22 +29,28 @@ from longtail.report.svg import Bar, bar_chart, line_plot, series
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def write(folders: Sequence[Path], out: Path, *, across: Sequence[str] = ()) -> list[str]:
+def write(
+    folders: Sequence[Path], out: Path, *, across: Sequence[str] = (), by: Sequence[str] = ()
+) -> list[str]:
     """Write the report of finished runs to `out`; returns warnings, such as runs that cannot be
     ranked.
     """
-    page, warnings = build(folders, across=across)
+    page, warnings = build(folders, across=across, by=by)
     with atomic_write(out) as part:
         part.write_text(page, encoding="utf-8", errors="backslashreplace")
     return warnings
 
 
-def build(folders: Sequence[Path], *, across: Sequence[str] = ()) -> tuple[str, list[str]]:
+def build(
+    folders: Sequence[Path], *, across: Sequence[str] = (), by: Sequence[str] = ()
+) -> tuple[str, list[str]]:
     """The report of finished runs as HTML, with warnings. Runs that cannot be ranked still get
-    their sections.
+    their sections. With data flags in `by`, the headline score has one column for each value.
     """
     if not folders:
         raise LongtailError("expected at least one run to report on, got none")
+    if by and len({*folders}) == 1:
+        raise LongtailError("--by has no effect on the report of one run: remove it")
     runs, problems = [], []
     for folder in dict.fromkeys(folders):
         try:
@@ -65,6 +72,12 @@ def build(folders: Sequence[Path], *, across: Sequence[str] = ()) -> tuple[str, 
             ),
             missing,
         )
+    if by:
+        table = compare_by([run.row for run in runs], by, across=across)
+        page = render(
+            "runs.html", runs=sections, title=_title(runs), columns=_columns(table), refused=None
+        )
+        return page, missing
     try:
         comparison = compare([run.row for run in runs], across=across)
     except LongtailError as error:
@@ -114,24 +127,7 @@ def _comparison(comparison: Comparison, runs: Mapping[str, Finished]) -> dict[st
     for name in dict.fromkeys([headline, *comparison.labels]):
         if name in {"top1", "ece"} - {headline} or comparison.labels[name]["format"] != "percent":
             continue  # they are in the table; bars are for accuracies of classes and groups
-        score_bars = []
-        for letter, style, line in zip(letters, styles, comparison.lines, strict=True):
-            score = line.scores[name]
-            if score is None:
-                score_bars.append(Bar(letter, None, "no images"))
-                continue
-            mean, spread = 100 * score.mean, 100 * (score.deviation or 0.0)
-            text = f"{mean:.1f}" + (f" ± {spread:.1f}" if score.deviation is not None else "")
-            score_bars.append(
-                Bar(
-                    letter,
-                    mean,
-                    text,
-                    mean - spread if spread else None,
-                    mean + spread if spread else None,
-                    style,
-                )
-            )
+        score_bars = _bars(letters, styles, [line.scores[name] for line in comparison.lines])
         title = f"{comparison.labels[name]['title']}, % of test images"
         bars.append(bar_chart(score_bars, title=title, unit="percent", width=240))
     return {
@@ -153,6 +149,53 @@ def _comparison(comparison: Comparison, runs: Mapping[str, Finished]) -> dict[st
                 for letter, line in zip(letters, comparison.lines, strict=True)
             }
         ),
+    }
+
+
+def _bars(
+    letters: Sequence[str], styles: Sequence[str], scores: Sequence[Score | None]
+) -> list[Bar]:
+    """A bar in percent for each line of a table, with its deviation over seeds."""
+    bars = []
+    for letter, style, score in zip(letters, styles, scores, strict=True):
+        if score is None:
+            bars.append(Bar(letter, None, "no images"))
+            continue
+        mean, spread = 100 * score.mean, 100 * (score.deviation or 0.0)
+        text = f"{mean:.1f}" + (f" ± {spread:.1f}" if score.deviation is not None else "")
+        low, high = (mean - spread, mean + spread) if spread else (None, None)
+        bars.append(Bar(letter, mean, text, low, high, style))
+    return bars
+
+
+def _columns(table: ColumnTable) -> dict[str, Any]:
+    """The headline score of each method, with a column and a figure for each value of a flag."""
+    styles = [series(number) for number in range(len(table.lines))]
+    letters = _letters()[: len(table.lines)]
+    figures = [
+        bar_chart(
+            _bars(letters, styles, [line.scores[name] for line in table.lines]),
+            title=f"{label['title']}, % of test images",
+            unit="percent",
+            width=240,
+        )
+        for name, label in table.labels.items()
+        if label["format"] == "percent"
+    ]
+    rows = []
+    for letter, line, (method, *texts, seeds) in zip(
+        letters, table.lines, table.cells(), strict=True
+    ):
+        means = [None if score is None else score.mean for score in line.scores.values()]
+        rows.append([letter, method, *zip(texts, means, strict=True), seeds])
+    return {
+        "headings": ["", *table.columns()],
+        "rows": rows,
+        "numbers": range(2, 2 + len(table.labels)),
+        "agreed": list(table.agreed.items()),
+        "notes": table.notes,
+        "bars": figures,
+        "legend": list(zip(letters, styles, [line.label for line in table.lines], strict=True)),
     }
 
 

@@ -31,12 +31,16 @@ def compare(
         A table with `columns()`, `cells()` (text), `lines` (numbers) and `notes`.
     """
     rows = read_rows(find_runs(_paths(runs))[0])
-    flags = [by] if isinstance(by, str) else by
+    flags = _flags(by)
     return compare_by(rows, flags, across=across) if flags else compare_rows(rows, across=across)
 
 
 def report(
-    runs: Folders, out: str | os.PathLike[str] | None = None, *, across: Sequence[str] = ()
+    runs: Folders,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    across: Sequence[str] = (),
+    by: str | Sequence[str] = (),
 ) -> Path:
     """Write an HTML report about one run, or several side by side, and return its path.
 
@@ -45,19 +49,30 @@ def report(
         out: The file; by default report.html in the run folder, or in the current folder for
             several runs.
         across: Fields that may differ, as in `longtail.compare`.
+        by: Data flags such as "imbalance": one column per value, as in `longtail.compare`.
     """
-    return write_report(_paths(runs), None if out is None else Path(out), across=across)[0]
+    path = None if out is None else Path(out)
+    return write_report(_paths(runs), path, across=across, by=_flags(by))[0]
 
 
 def write_report(
-    paths: Sequence[Path], out: Path | None, *, across: Sequence[str] = ()
+    paths: Sequence[Path],
+    out: Path | None,
+    *,
+    across: Sequence[str] = (),
+    by: Sequence[str] = (),
 ) -> tuple[Path, list[Path], list[str]]:
     """Write a report; returns its path, its runs, and warnings, such as runs not ranked."""
     folders, unfinished = find_runs(paths)
     path = out or RunFolder(folders[0] if len(folders) == 1 else Path()).report
     warnings = [f"{folder} is unfinished and not in the report" for folder in unfinished]
-    return path, folders, warnings + write(folders, path, across=across)
+    return path, folders, warnings + write(folders, path, across=across, by=by)
 
 
 def _paths(runs: Folders) -> list[Path]:
     return [Path(runs)] if isinstance(runs, str | os.PathLike) else [Path(run) for run in runs]
+
+
+def _flags(by: str | Sequence[str]) -> list[str]:
+    """Data flags as their fields are called; `--by split-seed` is the flag `--split-seed`."""
+    return [name.replace("-", "_") for name in ([by] if isinstance(by, str) else by)]
