@@ -113,7 +113,7 @@ def test_committed_results_are_read(plan: str) -> None:
 
 def test_evaluations_are_read_in_both_formats_and_checked(tmp_path: Path) -> None:
     row = json.loads((FORMAT1 / "row.json").read_text())
-    old = {"data": "moths", "hash": "f" * 64, "tta": "flip", "versions": {}}
+    old: dict[str, Any] = {"data": "moths", "hash": "f" * 64, "tta": "flip", "versions": {}}
     old |= {"format": 1, "val": None, "test": row["test"]}
     path = tmp_path / "eval-moths-flip.json"
     path.write_text(json.dumps(old))
