@@ -126,5 +126,6 @@ def test_evaluations_are_read_in_both_formats_and_checked(tmp_path: Path) -> Non
     write_document(path, evaluation)
     assert read_evaluations(tmp_path) == [{**evaluation, "format": FORMAT}]
     path.write_text(json.dumps({**evaluation, "tta": 3, "format": FORMAT}))
-    with pytest.raises(LongtailError, match=r"a string as tta, got a number in .*delete it and run"):
+    message = r"a string as tta, got a number in .*delete it and run"
+    with pytest.raises(LongtailError, match=message):
         read_evaluations(tmp_path)
