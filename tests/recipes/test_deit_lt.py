@@ -577,3 +577,16 @@ def test_a_larger_teacher_labels_the_images_of_its_student(tmp_path: Path) -> No
             teacher_size=12,
             **STUDENT,
         )
+
+
+def test_a_student_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = f"student_{tmp_path.name}"
+    (tmp_path / f"{module}.py").write_text(
+        "from longtail.nn.vit import vit_mini\n"
+        "def tiny(size, *, patch=None, pool='tokens', drop_path=0.0):\n"
+        "    return vit_mini(size, patch=patch or 2, pool=pool, width=16, depth=1)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    options = {"threads": 1, "device": "cpu", "epochs": 1, "teacher_epochs": 1}
+    network = f"{module}:tiny"
+    train("deit_lt", "digits-lt", tmp_path / "run", network=network, dry_run=True, **options)

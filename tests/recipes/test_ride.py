@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from longtail.core import Clock
+from longtail.errors import LongtailError
 from longtail.recipes.ride import lr_schedule
 from longtail.records.row import read_row
 from longtail.runs import load, train
@@ -106,7 +107,10 @@ def test_rates_fall_as_published() -> None:
     ("keywords", "message"),
     [
         ({"experts": 1}, "expected at least two experts, got 1"),
-        ({"network": "vit_mini"}, r"fast_cnn \| resnet32 \| resnet10 \| resnet50, got 'vit_mini'"),
+        (
+            {"network": "vit_mini"},
+            "unknown network of ride 'vit_mini'. Known: fast_cnn, resnet10, ",
+        ),
         ({"init": "nowhere"}, "there is no trained network at nowhere"),
         ({"teacher": "nowhere"}, "expected a run folder, got nothing at nowhere"),
     ],
@@ -141,3 +145,29 @@ def test_what_a_beginning_and_a_teacher_have_seen_stands_on_the_row(
     other = train("ride", "digits-lt", tmp_path / "other", **QUICK, protocol="paper", init=finished)
     assert other.row is not None
     assert str(other.row["pretraining"]).endswith("(beginning)")
+
+
+def test_experts_and_teachers_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = f"experts_{tmp_path.name}"
+    (tmp_path / f"{module}.py").write_text(
+        "from torch import nn\n"
+        "from longtail.nn.experts import Experts\n"
+        "def linear(size, *, experts=3):\n"
+        "    parts = [nn.Linear(3 * size * size, 8) for _ in range(experts)]\n"
+        "    return Experts(nn.Flatten(), parts)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    options = {**QUICK, "network": f"{module}:linear"}
+    train("ride", "digits-lt", tmp_path / "run", **options)
+    with pytest.raises(LongtailError, match="pass --trust"):
+        train("ride", "digits-lt", tmp_path / "student", **QUICK, teacher=tmp_path / "run")
+    result = train(
+        "ride", "digits-lt", tmp_path / "student", **options, teacher=tmp_path / "run", trust=True
+    )
+    assert result.row is not None
+    assert result.row["keywords"]["network"] == f"{module}:linear"
+
+
+def test_networks_without_experts_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(LongtailError, match="unknown network of ride 'resnet23': did you mean res"):
+        train("ride", "digits-lt", tmp_path / "run", **QUICK, network="resnet23")

@@ -23,6 +23,7 @@ from longtail.errors import LongtailError
 from longtail.losses import CrossEntropy, LogitAdjusted, class_balanced_weights
 from longtail.methods.distill_tokens import DistillTokens, Release, Taught
 from longtail.nn import Network, TokenHeads
+from longtail.nn.networks import is_custom
 from longtail.recipes.builders import (
     Augment,
     Crop,
@@ -379,7 +380,7 @@ def _build_student(
     """
     seed_all(run.seed, "student")
     network = choose_transformer(network, size, patch=patch)
-    if not network.startswith(("vit_", "fast_vit", "timm:")):
+    if not (network.startswith(("vit_", "fast_vit", "timm:")) or is_custom(network)):
         raise LongtailError(
             f"expected a network with a distillation token, got {network}: take fast_vit, "
             "vit_tiny, or one of timm's such as timm:deit_tiny_distilled_patch16_224"

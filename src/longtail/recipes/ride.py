@@ -13,7 +13,9 @@ from longtail.engine.run import Run
 from longtail.errors import LongtailError
 from longtail.losses import LDAM, Diversity, class_balanced_weights, expert_temperature
 from longtail.methods.ride import Ride
-from longtail.nn import Classifier, CosineExperts, build, files
+from longtail.naming import unknown
+from longtail.nn import Classifier, CosineExperts, Network, build, files
+from longtail.nn.networks import is_custom
 from longtail.recipes.batchformer import Mode, batchformer_neck, lr_scales
 from longtail.recipes.builders import (
     SCALE,
@@ -28,12 +30,15 @@ from longtail.schedules import Cosine, Deferred, Steps
 
 LrSchedule = Literal["steps", "tenths", "cosine"]
 
+NETWORKS = ("fast_cnn", "resnet32", "resnet10", "resnet50")
+"""The networks with experts, besides those of one's own."""
+
 
 def ride(
     run: Run,
     data: Dataset,
     *,
-    network: Literal["fast_cnn", "resnet32", "resnet10", "resnet50"] = "fast_cnn",
+    network: str = "fast_cnn",
     experts: int = 3,
     epochs: int = 40,
     lr: float = 0.1,
@@ -84,7 +89,7 @@ def ride(
     stage, Hou et al. 2022).
     """
     size, classes = size or data.size, len(data.classes)
-    backbone = build({"name": f"{network}_experts", "size": size, "experts": experts})
+    backbone = _build_experts(network, size=size, experts=experts)
     head = CosineExperts(backbone.dim, classes, experts=experts, scale=SCALE)
     if init is not None:
         _load(Classifier(backbone, head), init, data, trust=run.trust)
@@ -137,6 +142,23 @@ def lr_schedule(name: LrSchedule, warmup: float) -> Schedule:
     if name == "tenths":
         return Steps((0.6, 0.8), (0.1, 0.01), warmup=warmup)
     return Steps((0.8, 0.9), (1e-2, 1e-4), warmup=warmup)
+
+
+def _build_experts(network: str, *, size: int, experts: int) -> Network:
+    """A network whose features are those of each expert, concatenated."""
+    if not is_custom(network) and network not in NETWORKS:
+        raise unknown(
+            "network of ride", network, NETWORKS, more="; or package.module:function, with experts"
+        )
+    name = network if is_custom(network) else f"{network}_experts"
+    backbone = build({"name": name, "size": size, "experts": experts}, trust=True)
+    if backbone.dim % experts:
+        raise LongtailError(
+            f"expected features (N, {experts} * dim) of {experts} experts from {network}, got"
+            f" (N, {backbone.dim}): concatenate those of each expert, as"
+            " longtail.nn.experts.Experts does"
+        )
+    return backbone
 
 
 def _load(classifier: Classifier, run: Path, data: Dataset, *, trust: bool) -> None:
