@@ -587,6 +587,6 @@ def test_a_student_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "    return vit_mini(size, patch=patch or 2, pool=pool, width=16, depth=1)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    options = {"threads": 1, "device": "cpu", "epochs": 1, "teacher_epochs": 1}
+    options: dict[str, Any] = {"threads": 1, "device": "cpu", "epochs": 1, "teacher_epochs": 1}
     network = f"{module}:tiny"
     train("deit_lt", "digits-lt", tmp_path / "run", network=network, dry_run=True, **options)
