@@ -173,13 +173,15 @@ def test_the_value_of_several_domains_is_their_mean(
 
     def read(folder: Path) -> Any:
         seed = int(folder.name.removeprefix("seed="))
-        scores = {"scores": {"domains": values[folder]}}
+        scores = {"scores": {"domains": values[folder]}, "ece": 0.1, "mce": 0.1}
         return {"seed": seed, "test": scores, "data": {"caveats": []}, "versions": {}}
 
     monkeypatch.setattr("longtail.records.row.read_row", read)
     result = evaluate(row, None, jobs)
     assert result["measured"]["seeds"] == pytest.approx({"0": 0.8, "1": 0.7})
     assert "2 seeds of 3." in result["remarks"]
+    cartoon = result["columns"]["cartoon"]
+    assert (cartoon["published"], cartoon["measured"]) == (0.761, pytest.approx(0.55))
     # A seed that lacks a domain does not count
     missing = evaluate(row, None, jobs, diverged=[jobs[0].folder])
     assert [*missing["measured"]["seeds"]] == ["1"]

@@ -181,6 +181,9 @@ def _columns(row: Published, runs: Sequence[Path]) -> dict[str, dict[str, float 
     columns: dict[str, dict[str, float | None]] = {}
     for name in row.column_names:
         values = [of[name] for of in measured if of[name] is not None]
+        if name in row.test_domains:  # each run leaves out one, and its folder has the name
+            pairs = zip(runs, measured, strict=True)
+            values = [of[row.metric] for run, of in pairs if run.parent.name == name]
         columns[name] = {
             "published": row.columns.get(name),
             "measured": statistics.fmean(values) if values else None,  # type: ignore[arg-type]
@@ -202,8 +205,9 @@ def measured_columns(row: Published, run: Path) -> dict[str, float | None]:
     finished = read_row(run)
     summary = finished["test"]
     if summary is None:
-        return dict.fromkeys(row.column_names)
+        return dict.fromkeys((row.metric, *row.column_names))
     scores: dict[str, float | None] = {
+        "top5": summary.get("top5"),
         **summary["scores"],
         "ece": summary["ece"],
         "mce": summary["mce"],
@@ -219,7 +223,7 @@ def measured_columns(row: Published, run: Path) -> dict[str, float | None]:
             means = by_group(recall(logits, predictions.target, len(counts)), groups)
             prefix = "" if head == "logits" else f"{head}/"
             scores |= {f"{prefix}{name}": value for name, value in means.items()}
-    return {name: scores.get(name) for name in row.column_names}
+    return {name: scores.get(name) for name in (row.metric, *row.column_names)}
 
 
 def row_of(name: str) -> Published:
