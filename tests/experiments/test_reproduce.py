@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import timm
 from PIL import Image
 
 from longtail.data.open import open_dataset
@@ -28,7 +32,11 @@ from longtail.experiments.reproduce import (
     smoke_of,
 )
 from longtail.naming import import_function
-from longtail.recipes.published import published
+from longtail.nn import Classifier
+from longtail.nn.resnet import LAYERS
+from longtail.recipes.costs import parts_of
+from longtail.recipes.published import Published, published
+from longtail.recipes.signatures import read
 from longtail.records.predictions import read_predictions
 from longtail.records.row import read_row
 from longtail.scoring.scorer import headline_of, scorer_for
@@ -156,6 +164,64 @@ def test_rows_of_adaptation_are_rehearsed_on_a_tiny_folder(name: str, tmp_path: 
     run = Run(tmp_path / "dry", dry="rehearse")
     method = import_function(jobs[0].recipe.target)(run, data, **jobs[0].keywords)
     assert method.deploy().dim == 2
+
+
+# Networks of the same kinds; that those of the rows can be built is in recipes/data/flops.toml
+SMALL = {
+    r"timm:vit_\w+": "timm:vit_tiny_patch16_224",
+    r"timm:deit_\w+": "timm:deit_tiny_distilled_patch16_224",
+    r"timm:deit3_\w+": "timm:deit3_small_patch16_224",
+    r"timm:resnet\d+.*": "timm:resnet18",
+    r"timm:regnety_\d+": "timm:regnety_002",
+}
+
+
+def _settings(row: Published) -> dict[str, Any]:
+    """The keywords of a row, with small networks and images, and no other run to start from."""
+    known = read(row.recipe).parameters
+    start = "timm" if row.keywords.get("features") == "frozen" else "random"
+    needed = dict.fromkeys(row.needed_keywords)
+    needed |= {"weights": None if row.recipe == "livt" else start}
+    given = row.all_keywords({name: value for name, value in needed.items() if name in known})
+    for name, value in given.items():
+        if name.endswith("network"):
+            matching = (small for large, small in SMALL.items() if re.fullmatch(large, value))
+            given[name] = next(matching, value)
+        elif name.endswith("size") and value is not None:
+            given[name] = min(value, 64)
+    return given
+
+
+# Rows with the same keywords on other data are built alike
+LONG_TAILED_ROWS = {
+    json.dumps([row.recipe, _settings(row)], sort_keys=True): name
+    for name, row in published().items()
+    if parts_of(row)
+}
+
+
+@pytest.mark.parametrize("name", LONG_TAILED_ROWS.values())
+def test_long_tailed_rows_are_rehearsed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every stage of a row up to its first step."""
+    create = timm.create_model
+
+    def shallow(model: str, **keywords: Any) -> Any:
+        depth = {"depth": 1} if model.startswith(("vit_", "deit")) else {}
+        return create(model, **{**keywords, **depth, "pretrained": False})
+
+    monkeypatch.setattr(timm, "create_model", shallow)
+    monkeypatch.setitem(LAYERS, "resnet50", (1, 1, 1, 1))
+    row = published()[name]
+    run = Run(tmp_path / "dry", dry="rehearse")
+    method = import_function(read(row.recipe).target)(run, _digits(), **_settings(row))
+    assert isinstance(method.deploy(), Classifier)
+
+
+@cache
+def _digits() -> Any:
+    return open_dataset(DataRequest("digits-lt"), size=8)
 
 
 def test_the_value_of_several_domains_is_their_mean(
