@@ -56,6 +56,13 @@ def slow(matrix: Tensor) -> Tensor:
     return product
 
 
+def test_nearly_singular_matrices_are_those_of_a_slow_reference() -> None:
+    torch.manual_seed(0)  # as gradients are: a few directions, and little of all others
+    matrices = torch.randn(2, 24, 3) @ torch.randn(2, 3, 60) + 1e-3 * torch.randn(2, 24, 60)
+    expected = torch.stack([slow(matrix) for matrix in matrices])
+    torch.testing.assert_close(orthogonalise(matrices).double(), expected, atol=2e-4, rtol=0)
+
+
 def test_steps_are_those_of_a_slow_reference() -> None:
     torch.manual_seed(0)
     method = Toy()
