@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def test_evaluating_again_gives_the_row_and_leaves_it(copied: Path) -> None:
     evaluate(copied, rewrite=True, device="cpu", threads=1)
     assert json.loads((copied / "row.json").read_text())["test"] == found["test"]
     assert (copied / "predictions" / "test.npz").exists()
-    with pytest.raises(ValueError, match="remove --data and --tta"):
+    with pytest.raises(ValueError, match="remove --data, --scoring and --tta"):
         evaluate(copied, rewrite=True, tta="flip", device="cpu")
 
 
@@ -174,6 +175,53 @@ def test_other_data_is_fitted_as_that_of_the_run(
     for row, name in enumerate(("a/1.png", "a/2.png", "b/1.png")):
         with Image.open(tmp_path / name) as image:
             assert torch.equal(batch["image"][row], fit(image).float() / 255)
+
+
+PARITY = """
+from dataclasses import replace
+from longtail.data.readers.digits import digits
+from longtail.records.scores import label
+
+class Parity:
+    headline = "odd"
+    labels = {"odd": label("odd digits"), "even": label("even digits")}
+
+    def __call__(self, predictions):
+        right = predictions.logits["logits"].argmax(1) == predictions.target
+        odd = predictions.columns["parity"] == 1
+        return {"odd": right[odd].mean(), "even": right[~odd].mean()}
+
+def parity():
+    source = digits()
+    splits = {
+        name: replace(rows, columns={"parity": rows.target % 2})
+        for name, rows in source.splits.items()
+    }
+    return replace(source, name="parity", splits=splits, scorer=Parity())
+"""
+
+
+def test_other_data_has_columns_scores_and_scoring_of_its_own(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "odd_and_even.py").write_text(PARITY)
+    monkeypatch.syspath_prepend(tmp_path)
+    quick: dict[str, Any] = {"device": "cpu", "threads": 1}
+    found = evaluate(copied, data="odd_and_even:parity", **quick)
+    test = found["test"]
+    assert test is not None
+    assert found["headline"]["name"] == "odd"
+    target, recall = open_data("digits-lt").test.target.numpy(), np.array(test["recall"])
+    counts = np.bincount(target)
+    odd = (recall * counts)[1::2].sum() / counts[1::2].sum()
+    assert test["scores"]["odd"] == pytest.approx(odd)
+    assert evaluate(copied, data="odd_and_even:parity", scoring="even", **quick)["headline"] == {
+        "name": "even",
+        "higher_is_better": True,
+    }
+    with pytest.raises(ValueError, match="unknown score of parity 'evn': did you mean even"):
+        evaluate(copied, data="odd_and_even:parity", scoring="evn", **quick)
+    assert evaluate(copied, scoring="top1", **quick)["headline"]["name"] == "top1"
 
 
 def test_two_folders_of_one_name_are_two_evaluations(copied: Path, tmp_path: Path) -> None:

@@ -254,6 +254,10 @@ def eval_(
     threads: flags.Threads = None,
     workers: flags.Workers = 0,
     on_bad_image: flags.OnBadImage = "refuse",
+    scoring: Annotated[
+        str | None,
+        typer.Option(help="The score that ranks, of the data.", rich_help_panel=flags.DATA),
+    ] = None,
     rewrite: Annotated[
         bool, typer.Option("--rewrite", help="Overwrite the stored scores and predictions.")
     ] = False,
@@ -280,6 +284,7 @@ def eval_(
         workers=workers,
         rewrite=rewrite,
         on_bad_image=on_bad_image,
+        scoring=scoring,
         trust=trust,
     )
     if as_json:

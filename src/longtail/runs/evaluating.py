@@ -20,6 +20,7 @@ from longtail.data.request import DataRequest
 from longtail.engine.machine import choose
 from longtail.errors import LongtailError, warn
 from longtail.metrics.conformal import Thresholds, calibrate
+from longtail.naming import unknown
 from longtail.nn import Classifier
 from longtail.records.documents import write_document
 from longtail.records.groups import Groups
@@ -75,6 +76,7 @@ def evaluate(
     workers: int = 0,
     rewrite: bool = False,
     on_bad_image: Literal["refuse", "skip"] = "refuse",
+    scoring: str | None = None,
     trust: bool = False,
 ) -> Evaluation:
     """Evaluate a finished run's saved network again: on its data, or on other data.
@@ -97,6 +99,7 @@ def evaluate(
         rewrite: Also write scores and predictions into the run's row. This needs the data and
             the test-time averaging of the run.
         on_bad_image: What to do about images of other data that cannot be read.
+        scoring: The score that ranks; that of the run or of the other data, unless given.
         trust: Whether to run code outside longtail that the run names.
     """
     folder, files = Path(run), RunFolder(Path(run))
@@ -104,10 +107,10 @@ def evaluate(
     machine = choose(device=device, precision="fp32", threads=threads, workers=workers)
     machine.configure()
     tta = record["tta"] if tta is None else tta
-    if rewrite and (data is not None or tta != record["tta"]):
+    if rewrite and (data is not None or tta != record["tta"] or scoring is not None):
         raise LongtailError(
-            f"--rewrite needs the data and the tta ({record['tta']}) of the run: "
-            "remove --data and --tta"
+            f"--rewrite needs the data, the scoring and the tta ({record['tta']}) of the run: "
+            "remove --data, --scoring and --tta"
         )
     if data is None:
         dataset = open_run_data(record, machine, root=root, trust=trust)
@@ -156,9 +159,13 @@ def evaluate(
     thresholds = calibrated(once, groups=groups) if data is None else loaded.thresholds
     counts = np.array(loaded.row["data"]["counts_after"])
     # Other data with the same classes is scored as the run's data; else by its classes alone.
-    scorer: Scorer = LongTailScorer(groups)
+    if scoring is not None:
+        dataset = replace(dataset, scoring=scoring)
+    scorer: Scorer = LongTailScorer(groups, scoring or LongTailScorer.headline)
     if dataset.classes == loaded.classes:
         scorer = scorer_for(replace(dataset, groups=groups, counts=torch.from_numpy(counts)))
+    elif scorer.headline not in scorer.labels:
+        raise unknown(f"score of {dataset.name}", scorer.headline, scorer.labels)
     described = {"headline": headline_of(scorer), "labels": dict(scorer.labels)}
     summaries = summarise_splits(
         predictions,
