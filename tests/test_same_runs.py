@@ -50,6 +50,11 @@ def test_renamed_and_new_names_are_forgiven_only_where_they_are_listed(
     monkeypatch.setattr(same_runs, "RENAMED_FILES", {"test.npz": "predictions.npz"})
     monkeypatch.setattr(same_runs, "NEW_FILES", ("extra.*",))
     assert compared(old, new) == []
+    row = json.loads((new / "row.json").read_text())
+    (new / "row.json").write_text(json.dumps(row | {"views": "cifar", "top2": 0.7}))
+    assert compared(old, new) == ["row.json: top2 is new"], "views is a new keyword"
+    (old / "row.json").write_text(json.dumps(row | {"views": "places", "top2": 0.7}))
+    assert compared(old, new)[0].startswith("row.json: views: 'places' became 'cifar'")
 
 
 def test_only_the_terms_of_a_journal_may_differ_behind_seven_digits(tmp_path: Path) -> None:
