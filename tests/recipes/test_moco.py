@@ -76,7 +76,9 @@ def test_the_batchformer_is_trained_unless_it_is_frozen(cnn: Path, tmp_path: Pat
 @pytest.mark.parametrize("recipe", ["balanced_softmax", "ldam", "paco"])
 def test_its_encoder_begins_other_recipes(recipe: str, cnn: Path, tmp_path: Path) -> None:
     more: dict[str, Any] = {"queue": 128} if recipe == "paco" else {}
-    train(recipe, "digits-lt", tmp_path / "run", weights=str(cnn), lr=0.0, epochs=1, **RUN, **more)
+    train(
+        recipe, "digits-lt", tmp_path / "run", weights=str(cnn), lr=1e-30, epochs=1, **RUN, **more
+    )
     own: Any = load(tmp_path / "run", device="cpu").network
     theirs = read_weights(cnn).tensors
     assert torch.equal(own.network.state_dict()["body.stem.0.weight"], theirs["stem.0.weight"])
@@ -87,7 +89,7 @@ def test_its_encoder_begins_other_recipes(recipe: str, cnn: Path, tmp_path: Path
 
 @pytest.mark.parametrize("recipe", ["vit", "livt", "balanced_softmax"])
 def test_a_transformer_begins_other_recipes(recipe: str, vit: Path, tmp_path: Path) -> None:
-    settings = {"batch": 64, "lr": 0.0, "epochs": 1, **VIT, **RUN}
+    settings = {"batch": 64, "lr": 1e-30, "epochs": 1, **VIT, **RUN}
     train(recipe, "digits-lt", tmp_path / "run", weights=str(vit), **settings)
     own: Any = load(tmp_path / "run", device="cpu").network
     theirs = read_weights(vit).tensors

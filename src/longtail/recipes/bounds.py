@@ -34,21 +34,29 @@ class Range:
 
 
 SHARE, NOT_NEGATIVE, POSITIVE = Range(0, 1), Range(0), Range(0, above=True)
+ANY = Range(-math.inf)  # but for nan and infinity, which no keyword takes
 COUNT, WIDTH, LAYERS = Range(1, 1e7), Range(1, 65_536), Range(1, 256)
 # Recipes and networks check the lower end themselves, with words of their own.
 FEW, NARROW, SHALLOW, SMALL = (Range(-math.inf, high) for high in (1e7, 65_536, 256, 8_192))
+PART = Range(-math.inf, 1)
 
 BOUNDS: Mapping[str, Range] = {
+    **dict.fromkeys(("lr", "pretrain_lr", "probe_lr", "classifier_lr"), POSITIVE),
     **dict.fromkeys(("temperature", "cosine_scale", "init_std", "style_alpha"), POSITIVE),
-    **dict.fromkeys(("lr", "pretrain_lr", "probe_lr", "classifier_lr"), NOT_NEGATIVE),
+    **dict.fromkeys(("weight_decay", "mixup", "cutmix", "layer_scale"), NOT_NEGATIVE),
     **dict.fromkeys(("rho", "teacher_rho", "margin", "alpha"), NOT_NEGATIVE),
     **dict.fromkeys(("penalty", "penalty_weight", "loss_scale", "trade_off"), NOT_NEGATIVE),
     **dict.fromkeys(("plain_weight", "batchformer_weight", "share", "reversal"), NOT_NEGATIVE),
     **dict.fromkeys(("batchformer_lr_scale", "backbone_lr_scale"), NOT_NEGATIVE),
+    **dict.fromkeys(("gamma", "lambda_", "lr_decay", "vector_norm"), NOT_NEGATIVE),
+    **dict.fromkeys(("feasibility_margin", "reversal_speed", "tolerance_ratio"), NOT_NEGATIVE),
+    **dict.fromkeys(("bias", "diversity", "tau"), ANY),
     **dict.fromkeys(("warmup_start", "anneal", "blur", "style_probability"), SHARE),
     **dict.fromkeys(("class_temperature", "dropout", "graph_dropout"), SHARE),
     **dict.fromkeys(("embedder_dropout", "feasibility_ramp", "momentum"), SHARE),
-    **dict.fromkeys(("synthetic", "critic_steps"), COUNT),
+    **dict.fromkeys(("warmup", "defer", "release", "mix_until", "lr_drop", "erase"), SHARE),
+    **dict.fromkeys(("ema", "smoothing", "mask", "drop_path", "layer_decay"), PART),
+    **dict.fromkeys(("synthetic", "critic_steps", "n_converge", "n_tolerance"), COUNT),
     **dict.fromkeys(("dim", "bottleneck", "comparator", "critic", "generator"), WIDTH),
     **dict.fromkeys(("embedding", "graph_width", "head_width"), WIDTH),
     **dict.fromkeys(("noise", "word_dim", "embedder"), WIDTH),
@@ -68,9 +76,9 @@ def check_bounds(keywords: Mapping[str, Any]) -> None:
     """Raise for the first keyword with a number that is outside its range.
 
     >>> check_bounds({"lr": 0.1, "dim": None, "loss": "ce"})
-    >>> check_bounds({"lr": -1.0})
+    >>> check_bounds({"lr": 0.0})
     Traceback (most recent call last):
-    longtail.errors.LongtailError: expected --lr of 0 or more, got -1: pass another number
+    longtail.errors.LongtailError: expected --lr above 0, got 0: pass another number
     """
     for name, value in keywords.items():
         values = value if isinstance(value, list | tuple) else [value]
