@@ -16,6 +16,7 @@ from rich.text import Text
 
 from longtail.cli import flags, tables
 from longtail.recipes.auto import MAX_BALANCED_RATIO
+from longtail.records.files import write_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -321,8 +322,7 @@ def to_json(results: Mapping[str, Any]) -> str:
 
 def write(path: Path, text: str) -> None:
     """Write a file and print its path."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    write_text(path, text.encode("utf-8", errors="backslashreplace").decode())
     tables.say(f"written: {path}")
 
 

@@ -192,14 +192,14 @@ class _Json:
 def written(out: Path | None) -> Iterator[TextIO]:
     """Open `out` for an atomic write, or stdout without it.
 
-    Pipes, devices and the targets of links are written in place.
+    Pipes and devices are written as a stream; a link stays, and its target is replaced.
     """
     if out is None:
         yield sys.stdout
         return
     if out.is_dir():
         raise LongtailError(f"--out must be a file, got the folder {out}")
-    if out.exists() and (out.is_symlink() or not out.is_file()):
+    if out.exists() and not out.is_file():
         with out.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             yield file
         return

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from longtail.errors import LongtailError
+from longtail.records.files import write_text
 from longtail.records.scores import format_score
 from longtail.report.columns import ColumnLine, ColumnTable
 from longtail.report.comparison import Comparison, Line
@@ -147,10 +148,7 @@ def write(comparison: Table, path: Path, *, format: str | None = None) -> None:
         raise LongtailError(
             f"unknown suffix of {path}: use one of {', '.join(SUFFIXES)}, or pass --format"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        FORMATS[format or SUFFIXES.get(suffix, "markdown")](comparison), encoding="utf-8"
-    )
+    write_text(path, FORMATS[format or SUFFIXES.get(suffix, "markdown")](comparison))
 
 
 def _best(comparison: Table) -> dict[str, str]:
