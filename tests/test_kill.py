@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from children import ended
 
 from longtail.engine.journal import Journal
 from longtail.records.files import read_lines
@@ -66,20 +67,25 @@ def test_killed_twice_and_resumed_with_other_workers_equals_the_uninterrupted_ru
     tmp_path: Path,
 ) -> None:
     whole = start(tmp_path / "whole")
-    # Saved at every step, so that the kill falls between, or into, writes.
-    for at, workers in ((8, "0"), (17, "2")):
-        dying = start(tmp_path / "killed", "--save-every", "0", "--workers", workers)
-        checkpoint, deadline = tmp_path / "killed" / "train" / "last.pt", time.monotonic() + 120
-        saved = 0
-        seen = None
-        while saved < at and time.monotonic() < deadline and dying.poll() is None:
-            if checkpoint.exists() and (now := checkpoint.stat().st_mtime_ns) != seen:
-                seen, saved = now, saved + 1
-            time.sleep(0.001)
-        dying.send_signal(signal.SIGKILL)
-        assert dying.wait() == -signal.SIGKILL, "it ended before it could be killed"
-    assert start(tmp_path / "killed", "--workers", "1").wait() == 0
-    assert whole.wait() == 0
+    with ended(whole):
+        # Saved at every step, so that the kill falls between, or into, writes.
+        for at, workers in ((8, "0"), (17, "2")):
+            dying = start(tmp_path / "killed", "--save-every", "0", "--workers", workers)
+            with ended(dying):
+                checkpoint = tmp_path / "killed" / "train" / "last.pt"
+                deadline = time.monotonic() + 120
+                saved = 0
+                seen = None
+                while saved < at and time.monotonic() < deadline and dying.poll() is None:
+                    if checkpoint.exists() and (now := checkpoint.stat().st_mtime_ns) != seen:
+                        seen, saved = now, saved + 1
+                    time.sleep(0.001)
+                dying.send_signal(signal.SIGKILL)
+                assert dying.wait() == -signal.SIGKILL, "it ended before it could be killed"
+        resumed = start(tmp_path / "killed", "--workers", "1")
+        with ended(resumed):
+            assert resumed.wait() == 0
+        assert whole.wait() == 0
     assert left_behind(tmp_path / "killed") == left_behind(tmp_path / "whole")
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import torch
+from children import ended
 
 from longtail import processes
 
@@ -34,11 +35,8 @@ def test_two_processes_gather_rows_with_the_gradient_of_both_losses(tmp_path: Pa
         )
         for rank in (0, 1)
     ]
-    try:
+    with ended(*both):
         assert [process.wait(timeout=120) for process in both] == [0, 0]
-    finally:
-        for process in both:
-            process.kill()
     rows = torch.arange(10.0, dtype=torch.float64).view(5, 2).requires_grad_()
     products = (rows @ rows.T).tril()
     (products.sin() + (2 * products).sin()).sum().backward()

@@ -268,8 +268,11 @@ class Unreadable(Streamed):
 def test_an_error_in_a_worker_keeps_its_message(workers: int) -> None:
     split = Split(Unreadable(PIXELS), TARGET, STREAM.ids)
     loader = TrainLoader(split, view=VIEWS[2], batch=4, seed=0, workers=workers)
-    with pytest.raises(LongtailError, match=r"^image 7 cannot be read: remove it$"):
+    others = set(multiprocessing.active_children())
+    with pytest.raises(LongtailError, match=r"^image 7 cannot be read: remove it$") as caught:
         next(loader.epoch(0))
+    assert caught.tb is not None, "it keeps the frames of the loader"
+    assert set(multiprocessing.active_children()) <= others, "its workers ended with it"
 
 
 def test_pictures_and_labels_that_do_not_fit_are_refused() -> None:

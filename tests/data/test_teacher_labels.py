@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from children import ended
 from torch import Tensor, nn
 
 from longtail.core import BatchTransform, Clock, nothing
@@ -136,7 +137,8 @@ def test_several_processes_use_one_file_at_once(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", program, str(path), str(label)])
         for label in range(3)
     ]
-    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    with ended(*writers):
+        assert [writer.wait(timeout=120) for writer in writers] == [0, 0, 0]
     store = teacher_labels.LabelFile(path, epochs=2, draws=30, classes=3)
     labels = store.read(1, torch.arange(30))
     assert labels is not None

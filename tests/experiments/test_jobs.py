@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from children import ended
 
 from longtail.engine.stopping import Stopped
 from longtail.errors import LongtailError
@@ -204,17 +205,18 @@ def test_a_process_whose_parent_is_gone_saves_and_stops(tmp_path: Path) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    assert child.stdin is not None
-    child.stdin.write(json.dumps(asked.call()).encode() + b"\n")
-    child.stdin.flush()
-    journal = tmp_path / "run" / "train" / "journal.jsonl"
-    for _ in range(1200):
-        if child.poll() is not None or (journal.exists() and journal.stat().st_size):
-            break
-        time.sleep(0.1)
-    assert child.poll() is None
-    child.stdin.close()  # as when this process is killed
-    assert child.wait(timeout=120) == 130
+    with ended(child):
+        assert child.stdin is not None
+        child.stdin.write(json.dumps(asked.call()).encode() + b"\n")
+        child.stdin.flush()
+        journal = tmp_path / "run" / "train" / "journal.jsonl"
+        for _ in range(1200):
+            if child.poll() is not None or (journal.exists() and journal.stat().st_size):
+                break
+            time.sleep(0.1)
+        assert child.poll() is None
+        child.stdin.close()  # as when this process is killed
+        assert child.wait(timeout=120) == 130
     assert (tmp_path / "run" / "train" / "last.pt").exists()
     assert not asked.finished
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from children import ended
 from torch import Tensor, nn
 
 from longtail.nn import BatchFormer, PassThrough, Streams
@@ -184,11 +185,8 @@ def test_two_processes_attend_over_all_rows_as_one_does(tmp_path: Path) -> None:
         )
         for rank in (0, 1)
     ]
-    try:
+    with ended(*both):
         assert [process.wait(timeout=120) for process in both] == [0, 0]
-    finally:
-        for process in both:
-            process.kill()
 
     torch.manual_seed(0)
     batchformer = BatchFormer(8, layers=2, dropout=0.0, scope="global").double()

@@ -20,8 +20,9 @@ def test_a_child_does_not_hold_what_its_parent_holds(tmp_path: Path) -> None:
 
         child = context.Process(target=wait)
         child.start()
-        assert begun.wait(30)
+        started = begun.wait(30)
     try:
+        assert started
         with locked(tmp_path / "run"):
             pass
     finally:

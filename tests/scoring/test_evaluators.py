@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from children import ended
 from torch import Tensor
 
 from longtail.core import NonFinite
@@ -172,7 +173,8 @@ def test_two_processes_each_have_the_whole(tmp_path: Path) -> None:
         )
         for rank in range(2)
     ]
-    assert [process.wait(timeout=120) for process in both] == [0, 0]
+    with ended(*both):
+        assert [process.wait(timeout=120) for process in both] == [0, 0]
     for rank in range(2):
         predictions, ids = read_predictions(tmp_path / f"{rank}.npz")
         assert predictions.index.tolist() == [0, 1, 2, 3, 4]

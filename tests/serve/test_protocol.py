@@ -39,6 +39,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     while not server.started:
+        assert thread.is_alive(), "the server did not start"
         time.sleep(0.01)
     yield listening.getsockname()[1]
     server.should_exit = True

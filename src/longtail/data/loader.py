@@ -172,10 +172,14 @@ def _in_workers(epoch: _Epoch, numbers: range, workers: int) -> Iterator[dict[st
     children = set(multiprocessing.active_children())
     _workers.intersection_update(children)
     _workers.update(children - others)
-    for batch in batches:
-        if isinstance(batch, Exception):
-            raise batch
-        yield batch
+    try:
+        for batch in batches:
+            if isinstance(batch, Exception):
+                raise batch
+            yield batch
+    finally:
+        # Ends the workers now: the traceback of an error would keep this frame, and them with it
+        del batches, loader
 
 
 _workers: set[multiprocessing.process.BaseProcess] = set()  # of all loaders, unless they ended
