@@ -33,6 +33,8 @@ def explained(error: BaseException) -> tuple[str, int] | None:
             " fewer --workers; the same command resumes",
             2,
         )
+    if isinstance(error, ValueError) and str(error).startswith(_ONE_ROW):
+        return "error: batch norm needs more than one row in a step: use --batch 2 or more", 2
     if name in _DISTRIBUTED or (isinstance(error, RuntimeError) and "gloo" in str(error)):
         return (
             "error: another process of this training ended, and its output says why: start all of"
@@ -61,6 +63,9 @@ def _memory_reason(error: BaseException) -> str | None:
         return f"not enough memory ({details})" if details else "not enough memory"
     return None
 
+
+# How torch begins what it raises for a batch of one row
+_ONE_ROW = "Expected more than 1 value per channel when training"
 
 # What torch raises if a process that it communicates with is gone
 _DISTRIBUTED = ("DistBackendError", "DistNetworkError", "DistStoreError")

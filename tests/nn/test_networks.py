@@ -338,3 +338,12 @@ def test_only_vectors_of_the_right_width_are_joined() -> None:
         join(classifier, build({"name": "fast_cnn", "size": 8, "width": 4}))
     with pytest.raises(LongtailError, match="feature vectors"):
         classifier(torch.rand(2, 3, 8, 8))
+
+
+def test_a_network_for_large_images_is_built_without_a_forward_pass() -> None:
+    network = build({"name": "fast_cnn", "size": 40_000})  # such an image takes 19 GB
+    assert network.dim == build({"name": "fast_cnn", "size": 32}).dim
+    assert all(
+        type(tensor) in (nn.Parameter, torch.Tensor)
+        for tensor in network.state_dict(keep_vars=True).values()
+    )

@@ -10,24 +10,29 @@ from typing import TextIO
 
 from longtail import processes
 from longtail.core import Clock
+from longtail.errors import warn
 
 REFRESH = 0.2  # seconds between two updates of the progress line
 MILESTONES = 10.0  # seconds between two lines that stay
+LONG = 30 * 86_400.0  # seconds that a stage may take without a warning
 QUIET = 20.0  # seconds between two lines if the output is not a terminal (a log file)
 
 
 def duration(seconds: float) -> str:
     """Format a duration for people.
 
-    >>> [duration(s) for s in (9, 95, 7300)]
-    ['9 s', '1 min 35 s', '2 h 01 min']
+    >>> [duration(s) for s in (9, 95, 7300, 900_000, 4e9)]
+    ['9 s', '1 min 35 s', '2 h 01 min', '10 days', '127 years']
     """
     rounded = round(seconds)
     if rounded < 60:
         return f"{rounded} s"
     if rounded < 3600:
         return f"{rounded // 60} min {rounded % 60:02d} s"
-    return f"{rounded // 3600} h {rounded % 3600 // 60:02d} min"
+    if rounded < 7 * 86_400:
+        return f"{rounded // 3600} h {rounded % 3600 // 60:02d} min"
+    days = round(rounded / 86_400)
+    return f"{days:,} days" if days < 730 else f"{round(days / 365.25):,} years"
 
 
 class Display:
@@ -40,6 +45,7 @@ class Display:
         self.silent = processes.rank() != 0
         self._next = self._milestone = 0.0
         self._started: tuple[float, int] | None = None
+        self._warned = False
 
     def due(self) -> bool:
         """Whether it is time to update the line. Cheap: called at every step."""
@@ -54,10 +60,11 @@ class Display:
         seconds, steps = now - self._started[0], clock.step - self._started[1]
         speed = "..."
         if steps:
-            speed = (
-                f"{images * steps / seconds:,.0f} images/s,"
-                f" {duration((clock.steps - clock.step - 1) * seconds / steps)} left"
-            )
+            left = (clock.steps - clock.step - 1) * seconds / steps
+            speed = f"{images * steps / seconds:,.0f} images/s, {duration(left)} left"
+            if left > LONG and not self._warned:
+                self._warned = True
+                warn(f"stage {self.stage!r} would take another {duration(left)} at this speed")
         done = (clock.step + 1) / clock.steps
         terms = "  ".join(
             f"{name.partition('/')[2]} {value:.3f}"

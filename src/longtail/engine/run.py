@@ -14,13 +14,13 @@ from longtail import processes
 from longtail.core import B, Method, Stage
 from longtail.engine import checkpoint
 from longtail.engine.averaging import load_partial
-from longtail.engine.display import Display, duration
+from longtail.engine.display import LONG, Display, duration
 from longtail.engine.distributed import wrapped
 from longtail.engine.fit import StageContext, train
 from longtail.engine.machine import Machine, compile_parts
 from longtail.engine.seeding import seed_all
 from longtail.engine.session import Session, announce
-from longtail.errors import LongtailError
+from longtail.errors import LongtailError, warn
 from longtail.records.documents import read_document
 from longtail.records.kinds import STAGE
 from longtail.records.layout import RunFolder, StageFolder
@@ -42,6 +42,8 @@ class Run:
         tensorboard: whether to write TensorBoard files.
         trust: whether a recipe may import the custom networks of other runs that it starts from.
         command: the command that continues the run, for messages.
+        check: called by a dry run with each stage; it raises if memory or disk has no room for
+            the stage, and returns what the stage needs, for people.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Run:
         tensorboard: bool = False,
         trust: bool = False,
         command: str = "the same command",
+        check: Callable[[Stage[Any]], str] = lambda stage: "",
     ) -> None:
         self.folder, self.seed, self.view_seed = (
             Path(folder),
@@ -67,7 +70,7 @@ class Run:
         self.files = RunFolder(self.folder)
         self.machine, self.save_minutes = machine or Machine(), save_minutes
         self.dry, self.tensorboard, self.command = dry, tensorboard, command
-        self.trust = trust
+        self.trust, self.check = trust, check
         self.history: list[dict[str, Any]] = []  # one record per finished stage
         # Other data that the initial weights were trained on; set by recipes that load such weights
         self.pretraining: str | None = None
@@ -108,6 +111,7 @@ class Run:
         elif self.dry == "estimate":
             self._estimate(stage)
         else:
+            self.check(stage)
             stage.optimizer(stage.method)
         stage.method.eval()
         # Whether trained or loaded, the recipe continues with the same random numbers, so that a
@@ -186,6 +190,7 @@ class Run:
         return StageContext(stage, self.machine, self.seed, optimizer, forward, unsynced, base_lrs)
 
     def _estimate(self, stage: Stage[B]) -> None:
+        needs = self.check(stage)
         context, display, times = self._prepare(stage), Display(stage.name), []
         before = time.monotonic()
         for step in islice(train(context), 3):
@@ -197,6 +202,10 @@ class Run:
         total = seconds * stage.epochs * context.steps_per_epoch
         speed = f"{1000 * seconds:.0f} ms a step, {images / seconds:,.0f} images/s"
         display.say(f"{stage.name}: {speed}: about {duration(total)}, without evaluations")
+        if needs:
+            display.say(f"{stage.name}: {needs}")
+        if total > LONG:
+            warn(f"stage {stage.name!r} would take about {duration(total)}")
         record = {"name": stage.name, "epochs": stage.epochs, "minutes": round(total / 60, 3)}
         self.history.append(record | {"keep": stage.keep.name, "best": None})
 

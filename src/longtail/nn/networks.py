@@ -6,12 +6,14 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from longtail.errors import LongtailError
 from longtail.naming import import_function, unknown
@@ -48,6 +50,7 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
 DEFAULTS = {"size": 32, "mean": [0.4914, 0.4822, 0.4465], "std": [0.2023, 0.1994, 0.2010]}
 # ImageNet's, for networks of large images.
 LARGE = {"size": 224, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+FORWARD_SIDE = 1024  # pixels up to which a new network is given an image to learn its width
 
 
 class Network(nn.Module):
@@ -63,7 +66,10 @@ class Backbone(Network):
 
     def __init__(self, body: nn.Module, spec: Mapping[str, Any]) -> None:
         body.eval()
-        with torch.no_grad():
+        # Of a large image only the shape of its features is computed: no memory is allocated
+        large = spec["size"] > FORWARD_SIDE
+        fake = FakeTensorMode(allow_non_fake_inputs=True) if large else nullcontext()
+        with torch.no_grad(), fake:
             features = body(torch.zeros(1, 3, spec["size"], spec["size"]))
         if features.ndim != 2:
             raise LongtailError(

@@ -54,6 +54,7 @@ from longtail.runs.identity import (
 from longtail.runs.inference import predict_split
 from longtail.runs.model import check_rebuilt, deployed, write_model
 from longtail.runs.operating_point import bias_of, choose_bias, shift_predictions, with_bias
+from longtail.runs.resources import check_needs, checked_sizes
 from longtail.scoring.scorer import (
     check_scorer,
     headline_of,
@@ -222,8 +223,10 @@ def train(
                     machine=machine,
                     dry="estimate",
                     trust=trust,
+                    check=lambda stage: str(check_needs(stage, device=machine.device, folder=out)),
                 )
-                deployed(call_recipe(config, dataset, run), dataset)
+                with checked_sizes():
+                    deployed(call_recipe(config, dataset, run), dataset)
             return Result(out, None)
         record, first = config.record(dataset, machine, out), processes.rank() == 0
         check_identity(out, record, geometry=dataset.geometry)
@@ -243,8 +246,10 @@ def train(
                 machine=machine,
                 dry="rehearse",
                 trust=trust,
+                check=lambda stage: str(check_needs(stage, device=machine.device, folder=out)),
             )
-            check_rebuilt(deployed(call_recipe(config, dataset, rehearsal), dataset))
+            with checked_sizes():
+                check_rebuilt(deployed(call_recipe(config, dataset, rehearsal), dataset))
         if first:
             alone.enter_context(locked(out))
             # Again: another command may have started here since.
