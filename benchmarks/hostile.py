@@ -81,6 +81,7 @@ class Result:
     seconds: float
     megabytes: float
     output: str = ""
+    processor: float = 0.0  # seconds; a busy machine makes `seconds` longer, not these
 
     @property
     def handled(self) -> bool:
@@ -106,7 +107,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "hostile")
     parser.add_argument("--fresh", action="store_true", help="Forget earlier results.")
-    parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, help="More on a machine that is busy otherwise."
+    )
     flags = parser.parse_args()
     work: Path = flags.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
@@ -159,6 +162,8 @@ def summarize(results: Iterable[Result], *, complete: bool) -> int:
     slowest = max(results, key=lambda result: result.seconds)
     largest = max(results, key=lambda result: result.megabytes)
     print(f"slowest: {slowest.case}, {slowest.seconds:.1f} s")
+    busiest = max(results, key=lambda result: result.processor)
+    print(f"most processor time: {busiest.case}, {busiest.processor:.1f} s")
     print(f"largest: {largest.case}, {largest.megabytes:,.0f} MB")
     print(f"tried {len(results)}, handled {len(results) - len(failed)}, failed {len(failed)}")
     few = [f"{verb}: {verbs[verb]}" for verb in _verbs() if verbs[verb] < LEAST_OF_A_VERB]
@@ -214,9 +219,11 @@ def _run(case: Case, place: Place, folder: Path, *, seconds: float) -> Result:
     problems: list[str] = []
     watching = threading.Thread(target=_act, args=(case, place, process, stdout, stderr, problems))
     watching.start()
-    largest = 0.0
+    largest = processor = 0.0
     while (code := process.poll()) is None:
-        largest = max(largest, sum(map(_megabytes, _session(process.pid))))
+        members = _session(process.pid)
+        largest = max(largest, sum(map(_megabytes, members)))
+        processor = max(processor, sum(map(_processor_seconds, members)))
         if time.monotonic() - started > seconds:
             problems.append(f"took more than {seconds:g} s")
         if largest > MEGABYTES:
@@ -235,7 +242,7 @@ def _run(case: Case, place: Place, folder: Path, *, seconds: float) -> Result:
         problems += lost(before, snapshot(place.folder), case.may_change)
     return Result(
         case.name, case.verb, case.point, "; ".join(problems), code, round(took, 2),
-        round(largest), output[-2000:] if problems else "",
+        round(largest), output[-2000:] if problems else "", round(processor, 2),
     )  # fmt: skip
 
 
@@ -347,6 +354,15 @@ def _megabytes(pid: int) -> float:
     except (OSError, IndexError):
         return 0.0
     return pages * resource.getpagesize() / 1e6
+
+
+def _processor_seconds(pid: int) -> float:
+    """The processor time of a process and of its children that ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, IndexError):
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def _left(leader: int) -> list[str]:

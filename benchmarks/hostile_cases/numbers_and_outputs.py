@@ -146,7 +146,35 @@ OUTPUTS: dict[str, tuple[str, ...]] = {
     "inspect": ("inspect", "photos", "--json"),
 }
 
+ABSURD: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "queue": ("paco", ("--queue", "10000000", "--dim", "65536"), "GB of memory to train.*are free"),
+    "decoder": ("livt", ("--decoder-width", "65536", "--decoder-heads", "8"), "GB of memory"),
+    "image": ("cross_entropy", ("--size", "8192", "--batch", "29"), "GB for activations.*are free"),
+    "no-rate": ("cross_entropy", ("--lr", "0"), "--lr above 0, got 0"),
+    "margin": ("ldam", ("--margin", "-1"), "--margin of 0 or more"),
+    "dim": ("paco", ("--dim", "-1"), "--dim of 1 or more"),
+    "moco-queue": ("moco_v2", ("--queue", "100000000"), "--queue of at most"),
+    "moco-temperature": ("moco_v3", ("--temperature", "0"), "--temperature above 0"),
+    "mdd-decay": ("mdd", ("--lr-decay", "-1"), "--lr-decay of 0 or more"),
+    "domains-decay": ("erm", ("--weight-decay", "-1"), "--weight-decay of 0 or more"),
+    "valley": ("swad", ("--tolerance-ratio", "-1"), "--tolerance-ratio of 0 or more"),
+    "pairs-margin": ("compcos", ("--feasibility-margin", "-1"), "--feasibility-margin of 0 or"),
+    "generator": ("ce_gzsl", ("--generator", "70000"), "--generator of 1 or more"),
+    "penalty": ("eszsl", ("--gamma", "-1"), "--gamma of 0 or more"),
+    "teacher-epochs": ("deit_lt", ("--epochs", "1000000000"), "--epochs of at most"),
+}
+"""Numbers that memory or meaning have no room for, by recipe: no network is allocated."""
+
 CASES = [
+    *(Case(f"train-absurd-{name}", ("train", recipe, "--data", "photos", "--out", "out",
+                                    "--device", "cpu", "--threads", "1", *words), point=11,
+           message=f"error: .*{message}", setup=lambda place: place.photos())
+      for name, (recipe, words, message) in ABSURD.items()),
+    Case("train-dry-run-of-years",
+         ("train", "cross_entropy", "--data", "photos", "--out", "out", "--epochs", "10000000",
+          "--size", "16", "--batch", "1", "--device", "cpu", "--threads", "1", "--dry-run"),
+         point=11, code=0, message="warning: stage 'train' would take about .* (days|years)",
+         setup=lambda place: place.photos()),
     *(_number(flag, value) for flag, values in FLAGS.items() for value in values),
     *(Case(f"{verb}-to-a-device", (*argv, "/dev/null"), point=3, code=0, setup=_two_runs,
            check=_null_kept) for verb, argv in OUTPUTS.items()),
