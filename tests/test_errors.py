@@ -69,6 +69,14 @@ def test_another_process_that_ended_is_explained(error: Exception) -> None:
     assert "gloo" not in message[0]
 
 
+def test_one_row_for_batch_norm_is_explained() -> None:
+    with pytest.raises(ValueError, match="more than 1 value") as caught:
+        torch.nn.BatchNorm2d(2)(torch.zeros(1, 2, 1, 1))
+    message = explained(caught.value)
+    assert message is not None
+    assert "use --batch 2 or more" in message[0]
+
+
 def test_other_errors_are_not() -> None:
     for error in (KeyError("x"), ValueError("x"), RuntimeError("x")):
         assert explained(error) is None

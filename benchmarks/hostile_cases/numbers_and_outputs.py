@@ -170,9 +170,11 @@ CASES = [
                                     "--device", "cpu", "--threads", "1", *words), point=11,
            message=f"error: .*{message}", setup=lambda place: place.photos())
       for name, (recipe, words, message) in ABSURD.items()),
+    Case("train-batch-1", train("--batch", "1"), point=16, message="error: .*use --batch 2",
+         setup=lambda place: place.photos(), may_change=("out/*",)),
     Case("train-dry-run-of-years",
          ("train", "cross_entropy", "--data", "photos", "--out", "out", "--epochs", "10000000",
-          "--size", "16", "--batch", "1", "--device", "cpu", "--threads", "1", "--dry-run"),
+          "--size", "16", "--batch", "2", "--device", "cpu", "--threads", "1", "--dry-run"),
          point=11, code=0, message="warning: stage 'train' would take about .* (days|years)",
          setup=lambda place: place.photos()),
     *(_number(flag, value) for flag, values in FLAGS.items() for value in values),
