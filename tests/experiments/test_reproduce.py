@@ -258,12 +258,16 @@ def test_a_row_of_a_folder_needs_it() -> None:
         plan(row_of("pacs-erm"), Path("out"))
 
 
-def test_a_row_trains_or_finds_the_row_that_it_begins_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_table_runs_its_rows_and_what_they_begin_with_once(
+    longtail: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick = {"network": "fast_cnn", "epochs": 1, "batch": 64}
     small = replace(
-        published()["cifar10-lt-ldam-drw-sam"], data="digits-lt", imbalance=None, keywords=quick
+        published()["cifar10-lt-ldam-drw-sam"],
+        data="digits-lt",
+        imbalance=None,
+        keywords=quick,
+        seeds=(0,),
     )
     student = replace(
         published()["cifar10-lt-deit-lt-ldam"],
@@ -273,20 +277,40 @@ def test_a_row_trains_or_finds_the_row_that_it_begins_with(
         begins_with={"teacher": "small"},
         columns={"few": 0.5, "cls/top1": 0.5, "ece": 0.1},
         group_sizes=(1, 1, 8),
+        confidence="sigmoid",
         seeds=(0,),
     )
     rows = {"small": replace(small, name="small"), "student": replace(student, name="student")}
     monkeypatch.setattr(reproducing, "published", lambda: rows)
     with pytest.raises(LongtailError, match="student needs teacher: a run of small"):
         plan(rows["student"], tmp_path)
+    monkeypatch.setattr(reproducing, "tables", lambda: {"mine-2": ("student", "small")})
+    table = ("reproduce", "--table", "mine-2", "--out", tmp_path)
+    before_run = longtail(*table).out
+    assert before_run.count("not finished") == 2
+    words = (*table, "--run", "--threads", 1, "--device", "cpu")
+    said = longtail(*words)
+    assert said.code == 0, said.err
+    result = reproduction("student", out=tmp_path / "student")
+    assert result is not None
+    line = next(line for line in said.out.splitlines() if line.lstrip().startswith("student  "))
+    assert f"84.8 / {100 * result['measured']['mean']:.1f}" in line
+    assert f"reproduction: {result['verdict']}" in line
+    assert "83.8 to 85.8" in line, "the band"
+    assert f"50.0 / {100 * result['columns']['few']['measured']:.1f}" in line
+    small_mean = read_row(tmp_path / "small" / "seed=0")["test"]
+    assert small_mean is not None
+    line = next(line for line in said.out.splitlines() if line.lstrip().startswith("small  "))
+    assert f"81.9 / {100 * small_mean['top1']:.1f}" in line
     flags: dict[str, Any] = {"device": "cpu", "threads": 1}
-    result = reproduce("student", out=tmp_path / "student", **flags)
     teacher = tmp_path / "small" / "seed=0"
     assert result["keywords"]["teacher"] == str(teacher)
     assert result["kind"] == "reproduction"
     assert read_row(teacher)["recipe"] == "ldam"
     before = (teacher / "row.json").stat().st_mtime_ns
-    assert reproduce("student", out=tmp_path / "student", **flags) == result
+    assert longtail(*words).code == 0, "all are finished"
+    again = reproduce("student", out=tmp_path / "student", **flags)
+    assert {**again, "format": result["format"]} == result
     assert (teacher / "row.json").stat().st_mtime_ns == before
     assert reproduction("student", out=tmp_path / "student") is not None
 
@@ -299,6 +323,11 @@ def test_a_row_trains_or_finds_the_row_that_it_begins_with(
     assert result["columns"]["few"]["measured"] == pytest.approx(sum(rare) / 8)
     assert result["columns"]["cls/top1"]["measured"] == pytest.approx(right["cls"].mean())
     assert result["columns"]["ece"]["published"] == 0.1
+    summary = read_row(tmp_path / "student" / "seed=0")["test"]
+    assert summary is not None
+    sigmoid = summary["calibration"]["sigmoid"]["ece"]
+    assert sigmoid != summary["ece"], "the confidence is that of the paper"
+    assert result["columns"]["ece"]["measured"] == pytest.approx(sigmoid)
 
 
 def test_a_table_names_its_rows_and_skips_what_it_cannot_run(

@@ -206,11 +206,12 @@ def measured_columns(row: Published, run: Path) -> dict[str, float | None]:
     summary = finished["test"]
     if summary is None:
         return dict.fromkeys((row.metric, *row.column_names))
+    own = summary.get("calibration", {}).get(row.confidence)  # old runs have one confidence
     scores: dict[str, float | None] = {
         "top5": summary.get("top5"),
         **summary["scores"],
-        "ece": summary["ece"],
-        "mce": summary["mce"],
+        "ece": summary["ece"] if own is None else own["ece"],
+        "mce": summary["mce"] if own is None else own["mce"],
     }
     for head, values in summary.get("heads", {}).items():
         scores |= {f"{head}/{name}": value for name, value in values["scores"].items()}

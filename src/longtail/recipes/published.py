@@ -84,6 +84,7 @@ class Published:
     metric: str = "top1"  # one of the scores of a run
     columns: Mapping[str, float] = field(default_factory=dict)
     """The other published numbers, as fractions: scores of a run, ece and mce, or "HEAD/SCORE"."""
+    confidence: Literal["softmax", "sigmoid"] = "softmax"  # of ece and mce
     group_sizes: tuple[int, ...] = ()
     """How many classes the paper counts as many, medium and few; as the data has them if empty."""
     tables: tuple[str, ...] = ()  # further tables with this row, such as "livt-6"
