@@ -24,7 +24,7 @@ def command(*words: object) -> None:
 
 def reproduce(out: Path, *settings: str) -> None:
     words = [word for setting in settings for word in ("--set", setting)]
-    row = "cifar100-lt-balanced-softmax"
+    row = "cifar100-lt-balanced-softmax-batchformer"
     command("reproduce", row, "--smoke", "--seeds", "0,1", "--out", out, *words, *QUICK)
 
 

@@ -243,6 +243,11 @@ def test_two_processes_share_commands_and_the_first_one_writes(tmp_path: Path) -
     assert done.stdout.count("/row/seed=0 (finished before)") == 2
     verdict = json.loads((tmp_path / "row" / "reproduce.json").read_text())
     assert [*verdict["measured"]["seeds"]] == ["0", "1"]
+    assert verdict["keywords"]["batchformer_scope"] == "global"
+    assert (
+        "The settings are not those of the band: epochs is 1 instead of 10." in (verdict["remarks"])
+    )
+    assert "Batch norm saw the images of one process: 16 of each of 2 processes" in str(verdict)
     for seed, sessions in ((0, 1), (1, 3)):
         lines = read_lines(tmp_path / "row" / f"seed={seed}" / "sessions.jsonl")
         assert [line["hardware"]["processes"] for line in lines] == [2] * sessions

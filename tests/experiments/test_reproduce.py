@@ -21,6 +21,7 @@ from longtail.errors import LongtailError
 from longtail.experiments import reproduce as reproducing
 from longtail.experiments.jobs import Job, Printed
 from longtail.experiments.reproduce import (
+    default_workers,
     describe,
     evaluate,
     plan,
@@ -93,6 +94,53 @@ def test_fewer_epochs_are_a_smoke_and_other_settings_no_reproduction() -> None:
         remarks[1] == "The settings are not those of the band: lr is 0.123 instead of"
         f" {planned(row.name, smoke=True)[0].keywords['lr']}."
     )
+
+
+def test_processes_share_a_step_as_the_row_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("longtail.processes.world_size", lambda: 8)
+    (job, *_) = planned("imagenet-lt-vit", batch=128)
+    assert (job.keywords["batch"], job.keywords["accumulate"]) == (1024, 1)
+    row = row_of("imagenet-lt-vit")
+    assert describe(row, job, None, processes=8)[0] == "reproduction"
+    (job, *_) = planned("imagenet-lt-balanced-softmax-batchformer")
+    row = row_of("imagenet-lt-balanced-softmax-batchformer")
+    assert (job.keywords["batch"], job.keywords["batchformer_scope"]) == (128, "global")
+    assert describe(row, job, None, processes=8)[0] == "reproduction"
+    assert describe(row, job, None)[0] == "reproduction"  # one process, or all of eight
+
+
+def test_images_that_attend_together_are_kept_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    ride = "imagenet-lt-resnet50-ride-batchformer"
+    monkeypatch.setattr("longtail.processes.world_size", lambda: 4)
+    (job, *_) = planned(ride, batch=100)
+    kept = {"batch": 400, "accumulate": 1, "batchformer_scope": "local"}
+    assert {name: job.keywords[name] for name in kept} == kept
+    assert describe(row_of(ride), job, None, processes=4)[0] == "reproduction"
+    assert describe(row_of(ride), job, None)[1][0] == (
+        "This is not a reproduction: batch is 400 instead of 100; accumulate is 1 instead of 4;"
+        " 400 images attend together instead of 100."
+    )
+    with pytest.raises(LongtailError, match="100 images attend together in BatchFormer of image"):
+        planned(ride, batch=50)
+    monkeypatch.setattr("longtail.processes.world_size", lambda: 1)
+    for options, message in (
+        ({"accumulate": 2}, "--accumulate needs --batch"),
+        ({"batch": 8, "settings": {"batch": "8"}}, "batch is given with --batch and with --set"),
+    ):
+        with pytest.raises(LongtailError, match=message):
+            planned(ride, **options)
+
+
+def test_streamed_images_have_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(32), raising=False)
+    assert default_workers(row_of("cifar100-lt-paco")) == 0
+    assert default_workers(row_of("pacs-erm")) == 8
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert default_workers(row_of("imagenet-lt-livt")) == 3
+    assert planned("imagenet-lt-paco", settings={})[0].flags["workers"] == 3
+    assert planned("imagenet-lt-paco", smoke=True)[0].flags["workers"] == 0
+    jobs = plan(row_of("imagenet-lt-paco"), Path("out"), flags={**FLAGS, "workers": 1})
+    assert jobs[0].flags["workers"] == 1
 
 
 def test_what_only_the_user_has_is_asked_for() -> None:

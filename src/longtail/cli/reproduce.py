@@ -41,6 +41,17 @@ def reproduce(
             "--set", help="KEYWORD=VALUE, such as a file that the row needs; may be repeated."
         ),
     ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Images that each process gets at once. A step keeps its number of images, unless"
+            " --accumulate is given too. By default the row's batch, shared by all processes.",
+        ),
+    ] = None,
+    accumulate: Annotated[
+        int | None, typer.Option(min=1, help="With --batch: batches of a step.")
+    ] = None,
     jobs: flags.Jobs = 1,
     root: flags.Root = None,
     out: Annotated[
@@ -49,8 +60,16 @@ def reproduce(
     device: flags.Device = "auto",
     precision: flags.Precision = "auto",
     threads: flags.Threads = None,
-    workers: flags.Workers = 0,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Processes that load images; by default up to 8 for images that are read from"
+            " disk, as cores allow, and none for others."
+        ),
+    ] = None,
     save_every: flags.SaveEvery = 10.0,
+    compile: flags.Compile = False,
+    sync_batchnorm: flags.SyncBatchnorm = False,
     dry_run: flags.DryRun = False,
 ) -> None:
     """Train a published row again and check whether the result is in the published range."""
@@ -78,6 +97,10 @@ def reproduce(
         "threads": threads,
         "workers": workers,
         "save_every": save_every,
+        "compile": compile,
+        "sync_batchnorm": sync_batchnorm,
+        "batch": batch,
+        "accumulate": accumulate,
     }
     if table is not None:
         if run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from longtail.experiments.sweeps import check_seeds
 from longtail.naming import meant, unknown
 from longtail.recipes.published import Published, Smoke, published, smokes, tables
 from longtail.recipes.signatures import read
+from longtail.recipes.together import attending, differences, divided, kept_together
 from longtail.records.documents import read_document, write_document
 from longtail.records.kinds import REPRODUCTION
 from longtail.records.layout import RunFolder, SearchFolder
@@ -34,6 +36,8 @@ def reproduce(
     smoke: bool = False,
     seeds: Sequence[int] | None = None,
     settings: Mapping[str, Any] | None = None,
+    batch: int | None = None,
+    accumulate: int | None = None,
     out: str | Path | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
@@ -47,6 +51,9 @@ def reproduce(
         seeds: By default those of the row.
         settings: Keywords to change or to add, such as `{"weights": PATH}`. A row that begins
             with the run of another row trains or finds that first, unless it is given here.
+        batch: How many images each process gets at once; a step keeps its number of images, unless
+            `accumulate` is given. By default the batch of the row, shared by all processes.
+        accumulate: Batches of a step, with `batch`.
         out: The folder of the runs; by default runs/reproduce/NAME.
         jobs: Number of parallel runs, each a process with one thread unless `threads` is given.
         progress: Receives messages; printed by default.
@@ -61,6 +68,8 @@ def reproduce(
             smoke=smoke,
             seeds=seeds,
             settings=dict(settings or {}),
+            batch=batch,
+            accumulate=accumulate,
             out=out,
             jobs=jobs,
             progress=progress or Printed(),
@@ -74,13 +83,15 @@ def _reproduce(
     smoke: bool,
     seeds: Sequence[int] | None,
     settings: dict[str, Any],
+    batch: int | None,
+    accumulate: int | None,
     out: str | Path | None,
     jobs: int,
     progress: Progress,
     flags: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The first process judges and writes what all have trained."""
-    from longtail.processes import in_first
+    from longtail.processes import in_first, world_size
 
     row, small = row_of(name), smoke_of(name) if smoke else None
     folder = folder_of(name, smoke=smoke, out=out)
@@ -99,9 +110,17 @@ def _reproduce(
                 raise LongtailError(f"{name} begins with {other}, which diverged: see its folder")
             settings[keyword] = first["runs"][0]
     planned = plan(
-        row, folder, small, seeds=seeds, settings=settings, flags=check_flags(flags, jobs)
+        row,
+        folder,
+        small,
+        seeds=seeds,
+        settings=settings,
+        batch=batch,
+        accumulate=accumulate,
+        flags=check_flags(flags, jobs),
     )
-    progress.say(f"{name}: {describe(row, planned[0], small)[0]}")
+    kind, _ = describe(row, planned[0], small, processes=world_size())
+    progress.say(f"{name}: {kind}")
     diverged = run_jobs(planned, at_once=jobs, progress=progress)
 
     def judged() -> dict[str, Any]:
@@ -164,6 +183,8 @@ def dry_run(
     smoke: bool = False,
     seeds: Sequence[int] | None = None,
     settings: Mapping[str, Any] | None = None,
+    batch: int | None = None,
+    accumulate: int | None = None,
     **flags: Any,
 ) -> None:
     """Send a few batches of one seed through every stage and estimate the cost; write nothing."""
@@ -171,8 +192,18 @@ def dry_run(
 
     row, small = row_of(name), smoke_of(name) if smoke else None
     folder = folder_of(name, smoke=smoke)
-    planned = plan(row, folder, small, seeds=seeds, settings=settings, flags=flags)
-    train(**planned[0].call(), dry_run=True)
+    with process_group(flags.get("device")):
+        planned = plan(
+            row,
+            folder,
+            small,
+            seeds=seeds,
+            settings=settings,
+            batch=batch,
+            accumulate=accumulate,
+            flags=flags,
+        )
+        train(**planned[0].call(), dry_run=True)
 
 
 def _columns(row: Published, runs: Sequence[Path]) -> dict[str, dict[str, float | None]]:
@@ -259,6 +290,8 @@ def plan(
     *,
     seeds: Sequence[int] | None = None,
     settings: Mapping[str, Any] | None = None,
+    batch: int | None = None,
+    accumulate: int | None = None,
     flags: Mapping[str, Any] | None = None,
 ) -> list[Job]:
     """The runs of a published row or of its smoke test; all settings are checked.
@@ -269,8 +302,12 @@ def plan(
         smoke: Run this smoke test instead of the row.
         seeds: By default those of the row, or 0 for a smoke test.
         settings: Keywords to change or to add.
+        batch: How many images each process gets at once.
+        accumulate: Batches of a step, with `batch`.
         flags: Data and run flags.
     """
+    from longtail import processes
+
     recipe, changed = read(row.recipe), current_keywords(row.recipe, settings or {})
     for name in changed:
         if name not in row.needs:  # which may name a data flag
@@ -284,6 +321,8 @@ def plan(
             f"Pass --set {missing[0]}=PATH, or try --smoke"
         )
     others = dict(flags or {})
+    if others.get("workers") is None:
+        others["workers"] = 0 if smoke is not None else default_workers(row)
     root = {"root": others.pop("root")} if "root" in others else {}
     place = root.get("root")
     if row.is_folder and smoke is None and place is None:
@@ -298,6 +337,28 @@ def plan(
         else (row.data, row.keywords, row.seeds, {**row.flags(), **root})
     )
     settings = {**keywords, **changed}
+    if batch is not None:
+        for name in ("batch", "accumulate"):
+            if name in changed:
+                raise LongtailError(f"{name} is given with --batch and with --set: remove one")
+        settings |= divided(
+            recipe,
+            settings,
+            batch=batch,
+            accumulate=accumulate,
+            processes=processes.world_size(),
+        )
+    elif accumulate is not None:
+        raise LongtailError("--accumulate needs --batch: pass both, or --set accumulate=NUMBER")
+    if not {"batch", "batchformer", "batchformer_scope"} & changed.keys():
+        # What is not known yet, such as the path of a teacher, has no influence
+        settings |= kept_together(
+            recipe,
+            {name: settings.get(name, known.default) for name, known in recipe.parameters.items()},
+            together=_together(row, smoke),
+            processes=processes.world_size(),
+            name=row.name,
+        )
     domains = () if smoke is not None else row.test_domains
     experiment = Experiment(
         data=data,
@@ -316,25 +377,45 @@ def plan(
     return jobs_of(experiment, folder)
 
 
-def describe(row: Published, job: Job, smoke: Smoke | None) -> tuple[str, list[str]]:
-    """The kind of these runs, and remarks about them.
+def default_workers(row: Published) -> int:
+    """Processes that load images: up to eight of the cores of a process, if images are streamed."""
+    if not row.is_streamed:
+        return 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(0, min(8, (cores or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1))
+
+
+def _together(row: Published, smoke: Smoke | None) -> int:
+    """How many images attend to each other in the row, or in its smoke test."""
+    if smoke is None:
+        return row.images_together
+    return attending(read(row.recipe).keywords(smoke.keywords))
+
+
+def describe(
+    row: Published, job: Job, smoke: Smoke | None, *, processes: int = 1
+) -> tuple[str, list[str]]:
+    """The kind of runs in so many processes, and remarks about them.
 
     Runs with fewer epochs than published count as a smoke test.
     """
-    recipe = read(row.recipe)
+    recipe, together = read(row.recipe), _together(row, smoke)
     if smoke is not None:
         remarks = [
             "A smoke test on digits-lt, with the band of three reference seeds"
             f" (benchmarks/results/digits_lt_smokes/{smoke.arm}): it shows that the recipe runs"
             " and learns on this machine, and does not verify the published number."
         ]
-        changed = _changed(recipe.keywords(smoke.keywords), job)
+        expected = recipe.keywords(smoke.keywords)
+        changed = [
+            *differences(recipe, expected, job.keywords, together=together, processes=processes)
+        ]
         if changed:
             remarks.append(f"The settings are not those of the band: {'; '.join(changed)}.")
         return "smoke", remarks
     needed = {name: job.keywords[name] for name in row.needed_keywords}
     expected = row.all_keywords(needed)
-    changed = _changed(expected, job)
+    changed = [*differences(recipe, expected, job.keywords, together=together, processes=processes)]
     fewer = [
         name
         for name in expected
@@ -345,11 +426,19 @@ def describe(row: Published, job: Job, smoke: Smoke | None) -> tuple[str, list[s
     return kind, remarks + [f"{text[0].upper()}{text[1:]}." for text in row.differs]
 
 
-def _changed(expected: Mapping[str, Any], job: Job) -> list[str]:
+def _shares(job: Job, hardware: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A remark about batch norm, which has the rows of one process only."""
+    counts = {
+        own["processes"]
+        for own in hardware
+        if own.get("processes", 1) > 1 and not own.get("sync_batchnorm")
+    }
+    if not counts or "batch" not in job.keywords or job.recipe.rows_are_separate(job.keywords):
+        return []
+    parts = [f"{job.keywords['batch'] // count} of each of {count} processes" for count in counts]
     return [
-        f"{name} is {job.keywords[name]} instead of {value}"
-        for name, value in expected.items()
-        if job.keywords[name] != value
+        f"Batch norm saw the images of one process: {', '.join(parts)}, of"
+        f" {job.keywords['batch']}; --sync-batchnorm shows it all."
     ]
 
 
@@ -359,9 +448,12 @@ def evaluate(
     """The verdict on finished runs with all values: the content of reproduce.json."""
     from longtail.records.row import read_row
 
-    kind, remarks = describe(row, jobs[0], smoke)
     finished = [job for job in jobs if job.folder not in diverged]
     rows = [read_row(job.folder) for job in finished]
+    hardware = [run.get("hardware", {}) for run in rows]
+    processes = max((own.get("processes", 1) for own in hardware), default=1)
+    kind, remarks = describe(row, jobs[0], smoke, processes=processes)
+    remarks += _shares(jobs[0], hardware)
     by_seed: dict[str, list[float]] = {}
     for run in rows:
         value = None if run["test"] is None else run["test"]["scores"].get(row.metric)

@@ -54,6 +54,11 @@ OptimizerName = Literal["default", "muon"]
 RhoSchedule = Literal["constant", "rising"]
 KeepRule = Literal["last", "best"]
 Weights = str  # "random", "timm", or the path of a run or of a file
+TRANSFORMER_ROWS = {
+    "network": ("vit_mini", "vit_tiny", "timm:vit_", "timm:deit"),
+    "loss": ("bal_", "bce", "cb", "ce", "ldam", "ib"),
+}
+"""Networks without batch norm, and losses that are a mean over rows: see `SEPARATE_ROWS`."""
 SCALE = 30.0  # of cosine logits, and so of LDAM's margins
 FAST = 64  # pixels up to which fast_vit is the default transformer
 SMALL = 32  # pixels up to which DeiT's code shifts images instead of taking a random part

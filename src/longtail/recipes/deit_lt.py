@@ -25,6 +25,7 @@ from longtail.methods.distill_tokens import DistillTokens, Release, Taught
 from longtail.nn import Network, TokenHeads
 from longtail.nn.networks import is_custom
 from longtail.recipes.builders import (
+    TRANSFORMER_ROWS,
     Augment,
     Crop,
     KeepRule,
@@ -45,6 +46,7 @@ from longtail.recipes.supervised import balanced_softmax
 from longtail.recipes.teachers import find_teacher
 from longtail.schedules import Cosine, Deferred
 
+SEPARATE_ROWS = TRANSFORMER_ROWS
 DEFER = 0.917  # epoch 1,100 of 1,200
 # 1e-5 of 2.5e-4 in the released code: re-weighting begins when the learning rate is nearly there.
 FLOOR = 0.04

@@ -12,6 +12,7 @@ from longtail.engine.run import Run
 from longtail.nn import build
 from longtail.nn.encoders import Weights, encoder_weights, load_encoder
 from longtail.recipes.builders import (
+    TRANSFORMER_ROWS,
     OptimizerName,
     adamw_or_muon,
     scaled_lr,
@@ -20,6 +21,7 @@ from longtail.recipes.encoders import read_encoder
 from longtail.recipes.finetuning import Loss, finetune
 from longtail.recipes.masked_autoencoder import BETAS, pretrain
 
+SEPARATE_ROWS = TRANSFORMER_ROWS
 PRETRAINING = (
     *("mask", "decoder_width", "decoder_depth", "decoder_heads", "pretrain_epochs"),
     *("pretrain_batch", "pretrain_accumulate", "pretrain_lr", "pretrain_size"),

@@ -15,9 +15,11 @@ from longtail.engine.run import Run
 from longtail.errors import LongtailError
 from longtail.nn import Network, PassThrough, build
 from longtail.nn.mae import transformer
-from longtail.recipes.builders import ERASE
+from longtail.recipes.builders import ERASE, TRANSFORMER_ROWS
 from longtail.recipes.finetuning import Loss, finetune, loss_and_head
 from longtail.recipes.vit import vit
+
+SEPARATE_ROWS = TRANSFORMER_ROWS
 
 
 def vit_scratch(

@@ -24,6 +24,7 @@ from longtail.methods.masked_autoencode import MaskedAutoencode
 from longtail.nn import Frozen, Linear, Network, build
 from longtail.nn.mae import MaskedAutoencoder, initialise
 from longtail.recipes.builders import (
+    TRANSFORMER_ROWS,
     choose_transformer,
     fit_stage,
     scaled_lr,
@@ -32,6 +33,7 @@ from longtail.recipes.encoders import write_encoder
 from longtail.records.files import atomic_write
 from longtail.schedules import Cosine
 
+SEPARATE_ROWS = TRANSFORMER_ROWS
 BETAS = (0.9, 0.95)
 
 

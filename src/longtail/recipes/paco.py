@@ -12,7 +12,7 @@ from longtail.engine.run import Run
 from longtail.errors import LongtailError
 from longtail.losses import ParametricContrastive
 from longtail.methods.paco import PaCo
-from longtail.recipes.batchformer import Mode, batchformer_neck, lr_scales
+from longtail.recipes.batchformer import Mode, Scope, batchformer_neck, lr_scales
 from longtail.recipes.builders import (
     OptimizerName,
     RhoSchedule,
@@ -57,6 +57,7 @@ def paco(
     plain_weight: float = 0.5,
     batchformer_weight: float = 0.5,
     batchformer_lr_scale: float = 0.1,
+    batchformer_scope: Scope = "local",
     size: int | None = None,
     **training: Any,
 ) -> Method[LabelledViews]:
@@ -101,7 +102,11 @@ def paco(
     head = default_head(network, backbone, classes)
     loss = ParametricContrastive(data.counts, alpha=alpha, temperature=temperature)
     neck = batchformer_neck(
-        backbone.dim, batchformer, plain_weight=plain_weight, batchformer_weight=batchformer_weight
+        backbone.dim,
+        batchformer,
+        plain_weight=plain_weight,
+        batchformer_weight=batchformer_weight,
+        scope=batchformer_scope,
     )
     inner = sgd_or_muon(
         optimizer,

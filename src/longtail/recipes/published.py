@@ -19,6 +19,7 @@ from longtail.errors import LongtailError
 from longtail.naming import unknown
 from longtail.recipes.data_files import build, read_toml
 from longtail.recipes.signatures import read
+from longtail.recipes.together import attending, differences
 from longtail.records.row import Row, geometry_of, mirrored
 
 _FOLDER = Path(__file__).parent / "data" / "published"
@@ -75,6 +76,7 @@ class Published:
     quoted: str = ""  # whose number it is, if the paper did not train this row
     band: str = "one point around the value: the paper gives no deviation"
     keywords: Mapping[str, Any] = field(default_factory=dict)  # what is not the recipe's default
+    together: int = 0  # how many images attend to each other in BatchFormer, if not all of a batch
     imbalance: float | None = None
     geometry: Literal["pad", "crop", "stretch"] | None = None  # the data's, if not given
     protocol: Literal["holdout", "paper", "adapt"] = "paper"
@@ -118,9 +120,26 @@ class Published:
         return flags | geometry | dict(self.request)
 
     @property
+    def images_together(self) -> int:
+        """How many images attend to each other in BatchFormer, 0 without it.
+
+        >>> rows = published()
+        >>> names = ("imagenet-lt-balanced-softmax-batchformer", "imagenet-moco-v3-batchformer")
+        >>> [rows[name].images_together for name in names]
+        [128, 256]
+        """
+        keywords = self.all_keywords(dict.fromkeys(self.needed_keywords, "given"))
+        return attending(keywords) and (self.together or attending(keywords))
+
+    @property
     def is_folder(self) -> bool:
         """Whether the data is a folder of the user, which `--root` names."""
         return self.data not in KNOWN
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether its images are so many and so large that they are read when they are needed."""
+        return self.is_folder or self.data in _FOLDERS
 
     @property
     def needed_keywords(self) -> list[str]:
@@ -191,10 +210,12 @@ def listed() -> dict[str, dict[str, str]]:
     """Every row with its value, band, needs and cost as text, by source and name."""
     sources: dict[str, dict[str, str]] = {}
     for name, row in published().items():
-        images = ["images"] if row.is_folder or row.data in _FOLDERS else []
+        images = ["images"] * row.is_streamed
         needs = " and ".join([*row.needs, *images])
         words = [band_of(row) or "no published value"]
         words += [f"quoted from {row.quoted}"] * bool(row.quoted)
+        together = row.images_together
+        words += [f"{together} images attend together"] * bool(together)
         words += [f"needs {needs}"] * bool(needs) + [row.cost] * bool(row.cost)
         source = "our own results" if row.source.startswith("our own") else row.source
         sources.setdefault(source, {})[name] = "; ".join(words)
@@ -364,7 +385,12 @@ def _comparable(known: Published, row: Row) -> bool:
     if given.keys() - expected.keys():
         return False
     used = {**expected, **given}  # a keyword that is newer than the run had its default
-    return all(
-        used[name] is not None if name in known.needed_keywords else used[name] == value
-        for name, value in expected.items()
+    if any(used[name] is None for name in known.needed_keywords):
+        return False
+    compared = {own: value for own, value in expected.items() if own not in known.needed_keywords}
+    processes = row.get("hardware", {}).get("processes", 1)
+    together = known.images_together
+    changes = differences(
+        read(known.recipe), compared, used, together=together, processes=processes
     )
+    return not any(changes)

@@ -16,7 +16,7 @@ from longtail.methods.ride import Ride
 from longtail.naming import unknown
 from longtail.nn import Classifier, CosineExperts, Network, build, files
 from longtail.nn.networks import is_custom
-from longtail.recipes.batchformer import Mode, batchformer_neck, lr_scales
+from longtail.recipes.batchformer import Mode, Scope, batchformer_neck, lr_scales
 from longtail.recipes.builders import (
     SCALE,
     OptimizerName,
@@ -56,6 +56,7 @@ def ride(
     plain_weight: float = 0.5,
     batchformer_weight: float = 0.5,
     batchformer_lr_scale: float = 1.0,
+    batchformer_scope: Scope = "local",
     init: Path | None = None,
     teacher: Path | None = None,
     size: int | None = None,
@@ -100,6 +101,7 @@ def ride(
         plain_weight=plain_weight,
         batchformer_weight=batchformer_weight,
         heads=4 if dim > 128 else 1,
+        scope=batchformer_scope,
     )
     for other, role in ((init, "beginning"), (teacher, "teacher")):
         if other is not None:

@@ -144,6 +144,19 @@ class Recipe:
     doc: str
     source: str  # of the function, and of those that it passes `**keywords` on to
     module_source: str
+    separate_rows: Mapping[str, tuple[str, ...]] | None = None
+    """Beginnings of the values of keywords with which the rows of a batch do not see each other.
+
+    The module of a recipe declares them as SEPARATE_ROWS; without that, rows see each other.
+    """
+
+    def rows_are_separate(self, keywords: Mapping[str, Any]) -> bool:
+        """Whether no row of a batch has an influence on what another row adds to the gradient."""
+        return self.separate_rows is not None and all(
+            str(keywords[name]).startswith(beginnings)
+            for name, beginnings in self.separate_rows.items()
+            if name in keywords
+        )
 
     @property
     def headline(self) -> str:
@@ -203,6 +216,7 @@ def read(name: str) -> Recipe:
         doc=ast.get_docstring(function) or "",
         source="\n\n\n".join(sources),
         module_source=_parsed(module)[0],
+        separate_rows=_declared("SEPARATE_ROWS", module),
     )
 
 
@@ -277,6 +291,13 @@ def _value_of(name: str, module: str) -> tuple[ast.expr, str] | None:
     if definition is None or isinstance(definition[0], ast.FunctionDef):
         return None
     return definition[0], definition[1]
+
+
+def _declared(name: str, module: str) -> Any:
+    """A literal that a module declares, or takes over from another; None if it does not."""
+    while (value := _value_of(name, module)) and isinstance(value[0], ast.Name):
+        name, module = value[0].id, value[1]
+    return None if value is None else ast.literal_eval(value[0])
 
 
 def _source(module: str) -> str:

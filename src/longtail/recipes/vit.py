@@ -19,6 +19,7 @@ from longtail.nn import Classifier, Frozen, Linear, files
 from longtail.nn.mae import initialise
 from longtail.recipes.builders import (
     ERASE,
+    TRANSFORMER_ROWS,
     Crop,
     KeepRule,
     OptimizerName,
@@ -38,6 +39,8 @@ from longtail.recipes.teachers import record_origin
 from longtail.records.layout import RunFolder
 from longtail.records.row import read_row
 from longtail.schedules import Cosine
+
+SEPARATE_ROWS = TRANSFORMER_ROWS
 
 
 def vit(
