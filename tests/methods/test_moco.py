@@ -78,14 +78,26 @@ def test_each_stream_is_contrasted_with_each_stream() -> None:
 
 
 @pytest.mark.parametrize("with_neck", [False, True])
-@pytest.mark.parametrize("network", [cnn, vit])
+@pytest.mark.parametrize(
+    ("network", "parts", "order"),
+    [
+        (cnn, 1, [5, 0, 4, 1, 3, 2]),
+        (vit, 1, [5, 0, 4, 1, 3, 2]),
+        (cnn, 3, [5, 4, 0, 1, 3, 2]),  # the same images in each part, in another order
+    ],
+)
 def test_the_order_of_the_keys_batch_does_not_change_the_loss(
-    network: type[Network], with_neck: bool, monkeypatch: pytest.MonkeyPatch
+    network: type[Network],
+    parts: int,
+    order: list[int],
+    with_neck: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    method = MoCo(network(), dim=8, size=16, neck=streams() if with_neck else None)  # type: ignore[call-arg]
+    neck = streams() if with_neck else None
+    method = MoCo(network(), dim=8, size=16, neck=neck, norm_splits=parts)  # type: ignore[call-arg]
     losses, keys = [], []
-    for order in ([0, 1, 2, 3, 4, 5], [5, 0, 4, 1, 3, 2]):
-        monkeypatch.setattr(torch, "randperm", lambda *_, order=order, **__: torch.tensor(order))
+    for given in ([0, 1, 2, 3, 4, 5], order):
+        monkeypatch.setattr(torch, "randperm", lambda *_, given=given, **__: torch.tensor(given))
         outcome = copy.deepcopy(method)(batch(), CLOCK)
         losses.append(outcome.loss.item())
         keys.append(outcome.carry["keys"])
