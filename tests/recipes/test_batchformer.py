@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from captured import stages
 
 from longtail.data.open import open_data
 from longtail.engine.run import Run
 from longtail.nn import BatchFormer, PassThrough, Streams
+from longtail.recipes import RECIPES
 from longtail.recipes.batchformer import Mode, batchformer_neck, lr_scales
+from longtail.recipes.signatures import read
 from longtail.recipes.supervised import balanced_softmax
 from longtail.runs import load, train
 
@@ -126,3 +129,22 @@ def test_it_trains_and_leaves_a_plain_network(
         == sum(p.numel() for p in load(result.folder, device="cpu").network.parameters())
         == 495_696
     )
+
+
+def test_every_recipe_that_has_it_has_its_controls() -> None:
+    with_it = [name for name in RECIPES if "batchformer" in read(name).parameters]
+    assert {"ride", "paco", "erm", "mdd", "cge", "compcos", "moco_v3", "ce_gzsl"} <= {*with_it}
+    for name in with_it:
+        modes = read(name).parameters["batchformer"].choices
+        assert {*modes} == {"off", "on", "frozen", "self"}, name
+        # Adam ignores a scale, so that ce_gzsl has none.
+        assert ("loss_scale" in read(name).parameters) == (name != "ce_gzsl"), name
+
+
+@pytest.mark.parametrize("recipe", ["ride", "paco"])
+def test_the_scale_of_the_loss_is_a_control(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = stages(monkeypatch, tmp_path, recipe, loss_scale=1.5, batch=64)
+    streams = found["train"].method.neck(torch.zeros(3, 8)).streams
+    assert [stream.weight for stream in streams.values()] == [1.5]

@@ -56,6 +56,7 @@ def paco(
     batchformer: Mode = "off",
     plain_weight: float = 0.5,
     batchformer_weight: float = 0.5,
+    loss_scale: float = 1.0,
     batchformer_lr_scale: float = 0.1,
     batchformer_scope: Scope = "local",
     size: int | None = None,
@@ -107,6 +108,7 @@ def paco(
         plain_weight=plain_weight,
         batchformer_weight=batchformer_weight,
         scope=batchformer_scope,
+        loss_scale=loss_scale,
     )
     inner = sgd_or_muon(
         optimizer,

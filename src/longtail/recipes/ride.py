@@ -55,6 +55,7 @@ def ride(
     batchformer: Mode = "off",
     plain_weight: float = 0.5,
     batchformer_weight: float = 0.5,
+    loss_scale: float = 1.0,
     batchformer_lr_scale: float = 1.0,
     batchformer_scope: Scope = "local",
     init: Path | None = None,
@@ -100,6 +101,7 @@ def ride(
         batchformer,
         plain_weight=plain_weight,
         batchformer_weight=batchformer_weight,
+        loss_scale=loss_scale,
         heads=4 if dim > 128 else 1,
         scope=batchformer_scope,
     )
