@@ -97,6 +97,25 @@ def test_a_transformer_begins_other_recipes(recipe: str, vit: Path, tmp_path: Pa
     assert torch.equal(own.network.state_dict()[f"body.{name}"], theirs[name])
 
 
+def test_a_transformer_begins_a_student_whose_teacher_has_seen_less(
+    vit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    settings = {"batch": 64, "lr": 0.0, "epochs": 1, "repeats": 1, **VIT, **RUN}
+    train(
+        *("deit_lt", "digits-lt", tmp_path / "run"),
+        weights=str(vit),
+        teacher_epochs=1,
+        protocol="paper",
+        **settings,
+    )
+    own: Any = load(tmp_path / "run", device="cpu").network
+    name = "blocks.0.attn.qkv.weight"
+    loaded = own.network.state_dict()[f"body.transformer.{name}"]
+    assert torch.equal(loaded, read_weights(vit).tensors[name])
+    assert "digits-lt" in str(read_row(tmp_path / "run")["pretraining"]), "of another split"
+
+
 def test_other_data_is_named_and_the_encoder_is_kept(cnn: Path, tmp_path: Path) -> None:
     shutil.copytree(cnn, tmp_path / "moco")
     settings: dict[str, Any] = {"weights": str(tmp_path / "moco"), "epochs": 1, **RUN}

@@ -292,7 +292,9 @@ def distil(
     if teacher_view == "weak":
         view = TwoViews(view, training_view("weak", view.size, flip=data.mirror))
         mix = teacher_labels.SplitViews()
+    learnt, run.pretraining = run.pretraining, None
     labeller = find_teacher(run, data, teacher, train_teacher)
+    run.pretraining = "; ".join(filter(None, (learnt, run.pretraining))) or None
     loader = TrainLoader(
         data.train,
         view=view,
