@@ -103,7 +103,10 @@ def trained(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_on_features_takes_images_and_says_what_the_network_was_trained_on(
     images: Path, written: Path, trained: Path
 ) -> None:
-    assert read_row(trained)["pretraining"] == "ImageNet-1k"
+    row = read_row(trained)
+    assert row["pretraining"] == "ImageNet-1k"
+    assert row["data"]["backbone"]["name"] == f"timm:{MODEL}"
+    assert f"<dt>features of</dt><dd>timm:{MODEL}</dd>" in (trained / "report.html").read_text()
     loaded, data = load(trained, device="cpu"), open_data(written)
     features = data.test.inputs.vectors()
     assert features is not None

@@ -170,6 +170,7 @@ class Data(TypedDict):
     train_domain: NotRequired[str | None]  # the domains of training, where some were left out
     mirror: NotRequired[bool]  # whether training mirrored images
     geometry: NotRequired[str]  # how images became squares: "pad" | "crop" | "stretch"
+    backbone: NotRequired[dict[str, Any]]  # of features: the spec of the network they come from
     classes: int
     train_images: int
     counts_before: list[int]  # training images per class before validation was held out

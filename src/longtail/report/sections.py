@@ -624,6 +624,7 @@ def _evaluations(run: Finished) -> list[list[str]]:
 def _reproduce(run: Finished) -> dict[str, Any]:
     row = run.row
     best = row["best_validation"]
+    backbone = row["data"].get("backbone")
     pairs = [
         (
             "data",
@@ -653,6 +654,7 @@ def _reproduce(run: Finished) -> dict[str, Any]:
         ("test-time augmentation", row["tta"]),
         ("image size", f"{row['size']} pixels"),
         ("pretraining data", row["pretraining"] or "none"),
+        *([("features of", backbone["name"])] if backbone else []),
         ("groups", run.summary["group_rule"] if run.summary else "-"),
         ("versions", ", ".join(f"{name} {value}" for name, value in row["versions"].items())),
         (

@@ -484,6 +484,8 @@ def _evaluate_and_save(
         "versions": versions(),
         "hardware": hardware(machine),
     }
+    if dataset.backbone is not None:
+        row["data"]["backbone"] = dict(dataset.backbone.network)
     if earlier := sum(run.minutes_before.values()):
         row["minutes_before"] = round(earlier, 3)
     if run.unused:
