@@ -1,12 +1,20 @@
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
 from longtail.data.dataset import Dataset, Split
 from longtail.data.images.stores import ArrayImages
 from longtail.data.open import open_data
+from longtail.records.row import read_row
+from longtail.runs import embed, train
 from longtail.testing import check_dataset
 
 NAMES = ("shapes-lt", "shapes-domains", "shapes-pairs", "shapes-attributes")
+
+
+QUICK: dict[str, Any] = {"threads": 1, "device": "cpu"}
 
 
 def pixels(split: Split) -> np.ndarray:
@@ -75,3 +83,31 @@ def test_a_class_is_visible_in_the_pixels() -> None:
     shape = abs(images - ground).sum(axis=(1, 3))  # of each row: where it is not background
     low = data.class_attributes["vector"][data.train.target][:, -1].numpy() == 1
     assert ((shape[:, 16:].sum(1) > shape[:, :16].sum(1)) == low).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("recipe", "name", "flags", "score"),
+    [
+        ("balanced_softmax", "shapes-lt", {}, "balanced"),
+        ("erm", "shapes-domains", {"test_domain": "sketch"}, "domains"),
+        ("compcos", "shapes-pairs", {"keep": "last"}, "auc"),
+    ],
+)
+def test_each_task_trains_on_its_shapes(
+    recipe: str, name: str, flags: dict[str, Any], score: str, tmp_path: Path
+) -> None:
+    train(recipe, name, tmp_path / "run", epochs=1, batch=60, size=8, **flags, **QUICK)
+    row = read_row(tmp_path / "run")
+    assert row["headline"]["name"] == score
+    assert row["test"] is not None
+    assert row["test"]["scores"][score] is not None
+
+
+def test_unseen_classes_are_recognised_from_features(tmp_path: Path) -> None:
+    features = tmp_path / "features.npz"
+    embed("shapes-attributes", "fast_cnn", features, weights="random", size=8, **QUICK)
+    train("eszsl", features, tmp_path / "run", **QUICK)
+    row = read_row(tmp_path / "run")
+    assert row["test"] is not None
+    assert row["test"]["scores"][row["headline"]["name"]] is not None
+    assert row["data"]["backbone"]["name"] == "fast_cnn"
