@@ -14,6 +14,7 @@ import render
 
 from longtail.deprecated import current_keywords, run_keywords
 from longtail.experiments.jobs import Job
+from longtail.experiments.spec import named_sweeps
 from longtail.recipes import published
 from longtail.recipes.signatures import read
 
@@ -296,6 +297,7 @@ def test_every_table_is_on_the_page_and_contrasts_name_arms_of_plans() -> None:
             path = Path(render.__file__).parent / "plans" / f"{plan}.json"
             assert entry[side] in json.loads(path.read_text(encoding="utf-8"))["arms"], entry
     for entry in listed.values():
+        assert {*entry.get("sweeps", ())} <= {*named_sweeps()}
         assert (Path(render.__file__).parents[1] / "docs" / entry.get("page", "index.md")).exists()
 
 
