@@ -217,7 +217,9 @@ def _run(case: Case, place: Place, folder: Path, *, seconds: float) -> Result:
         )
     stdout.touch()
     problems: list[str] = []
-    watching = threading.Thread(target=_act, args=(case, place, process, stdout, stderr, problems))
+    watching = threading.Thread(
+        target=_act, args=(case, place, process, stdout, stderr, problems, seconds / SECONDS)
+    )
     watching.start()
     largest = processor = 0.0
     while (code := process.poll()) is None:
@@ -253,9 +255,10 @@ def _act(
     stdout: Path,
     stderr: Path,
     problems: list[str],
+    patience: float,
 ) -> None:
     try:
-        case.during(place, Running(process.pid, stdout, stderr))
+        case.during(place, Running(process.pid, stdout, stderr, patience))
     except Exception as error:
         problems.append(f"while it ran: {type(error).__name__}: {error}")
         if process.poll() is None:

@@ -72,6 +72,7 @@ class Running:
     pid: int
     stdout: Path
     stderr: Path
+    patience: float = 1.0  # more on a machine that is busy otherwise
 
     def output(self) -> str:
         return "".join(
@@ -81,7 +82,7 @@ class Running:
 
     def wait_for(self, text: str, *, seconds: float = 15) -> str:
         """Wait until the output contains a text; AssertionError if it does not."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds * self.patience
         while text not in (output := self.output()):
             assert time.monotonic() < deadline, f"never printed {text!r}"
             time.sleep(0.02)

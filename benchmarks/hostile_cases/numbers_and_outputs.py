@@ -128,7 +128,7 @@ def _stop(number: signal.Signals, after: str) -> Callable[[Place, Running], None
 def _kill_worker(place: Place, running: Running) -> None:
     """Kill a loader worker, as the system does if it runs out of memory."""
     running.wait_for("train:", seconds=18)
-    deadline = time.monotonic() + 8
+    deadline = time.monotonic() + 8 * running.patience
     while time.monotonic() < deadline:
         children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
         if children:
@@ -204,7 +204,7 @@ CASES = [
           ("ascii", (), 0, "", {"PYTHONIOENCODING": "ascii"}),
       )),
     Case("cache-full-disk", ("cache",), stdout="/dev/full", message="error: "),
-    *(Case(f"train-{name}", train(*LONG, *words), point=2, code=STOPPED, message="resume|same|continue",
+    *(Case(f"train-{name}", train(*LONG, *words), point=2, code=STOPPED, message="Continue with: longtail train",
            setup=lambda place: place.photos(), during=_stop(number, "train:"))
       for name, number, words in (
           ("interrupted", signal.SIGINT, ()),

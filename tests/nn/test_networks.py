@@ -120,7 +120,7 @@ def test_missing_pretrained_weights_are_said_clearly() -> None:
             r"unknown network 'fastcnn': did you mean fast_cnn.*Known: .*resnet32, .*timm:NAME",
         ),
         ({"size": 32}, "unknown network 'None'"),
-        ({"name": "timm:resnett18"}, "no model 'resnett18': the closest are .*'resnet18'"),
+        ({"name": "timm:resnett18"}, "no network 'resnett18': the closest are .*'resnet18'"),
         (
             {"name": "resnet32", "depth": 20},
             "resnet32 has no keyword depth: known are size, mean, std, width",

@@ -501,7 +501,7 @@ def test_a_teacher_that_has_seen_other_images_stands_on_the_row(
         ({"weight_decay": -1.0}, "weight decay of 0 or more, got -1.0"),
         ({"epochs": 0}, "stage 'student': epochs, batches"),
         ({"teacher_epochs": 0}, "stage 'teacher': epochs, batches"),
-        ({"teacher": "timm:no_such_model"}, "timm has no model 'no_such_model'"),
+        ({"teacher": "timm:no_such_model"}, "timm has no network 'no_such_model'"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_learnt(

@@ -105,7 +105,7 @@ def test_a_stage_without_room_is_refused_with_the_numbers(
         check_needs(stage, device="cpu", folder=tmp_path)
     monkeypatch.undo()
     monkeypatch.setattr(resources, "free_space", lambda folder: 10_000)
-    with pytest.raises(LongtailError, match=r"writes up to .*10 kB are free at .*fewer epochs"):
+    with pytest.raises(LongtailError, match=r"writes up to .*10 kB are free for .*fewer epochs"):
         check_needs(stage, device="cpu", folder=tmp_path / "new")
 
 

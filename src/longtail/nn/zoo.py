@@ -20,10 +20,8 @@ def defaults(model: str) -> dict[str, Any]:
 
     if not timm.is_model(model):
         close = difflib.get_close_matches(model, timm.list_models(), n=5)
-        raise LongtailError(
-            f"timm has no model {model!r}: the closest are {close or 'none'}; timm.list_models()"
-            " gives all"
-        )
+        closest = f"the closest are {close}; " if close else ""
+        raise LongtailError(f"timm has no network {model!r}: {closest}timm.list_models() gives all")
     config = weights.config(model)
     return {"size": config.input_size[-1], "mean": list(config.mean), "std": list(config.std)}
 

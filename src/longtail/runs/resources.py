@@ -86,7 +86,7 @@ def check_needs(stage: Stage[Any], *, device: str, folder: Path) -> Needs:
         raise LongtailError(
             f"stage {stage.name!r} writes up to {size_text(needs.disk)} (a checkpoint twice, and"
             f" the journal of {stage.epochs:,} epochs), and {size_text(free_space(parent))} are"
-            f" free at {parent}: use another --out, fewer epochs or a smaller network"
+            f" free for {folder}: use another --out, fewer epochs or a smaller network"
         )
     return needs
 
