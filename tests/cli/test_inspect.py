@@ -15,7 +15,7 @@ from pair_files import write_list
 from PIL import Image
 
 from longtail.cli import main
-from longtail.cli.inspect import advice, histogram
+from longtail.cli.inspect import advice
 from longtail.recipes import RECIPES
 
 
@@ -187,29 +187,6 @@ def test_a_class_with_one_image_and_no_test_set(longtail: Any, make: Make) -> No
     assert "1 classes have a single training image: b" in said.out
     assert "there are no test images" in said.out
     assert "There are no test images, so accuracy cannot be measured" in said.out
-
-
-def test_many_classes_are_cut_in_the_middle(capsys: pytest.CaptureFixture[str]) -> None:
-    classes = [
-        {
-            "name": f"class [{i}]",
-            "source": 200 - i,
-            "train": 100 - i,
-            "val": 0,
-            "test": 1,
-            "group": "many",
-            "known_to": 0.4,
-        }
-        for i in range(100)
-    ]
-    from longtail.cli import tables
-
-    tables.print_table(histogram(classes, largest=200))
-    out = capsys.readouterr().out
-    assert "class [0]" in out
-    assert "class [99]" in out
-    assert "class [50]" not in out
-    assert "... 70 more" in out
 
 
 def test_advice_counts_in_words() -> None:

@@ -7,16 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from longtail.recipes.published import Published
-from longtail.records.predictions import read_predictions
 from longtail.report import sections
 from longtail.report.folders import read_folder
 from longtail.report.sections import section
-
-from .conftest import write_examples
 
 Finished = Callable[..., Path]
 
@@ -74,80 +70,6 @@ def test_the_sentences_name_what_matters(finished: Finished) -> None:
     )
     assert "without adjustment, the balanced accuracy is 12.3%" in " ".join(adjusted["sentences"])
     assert read_section(finished("e", test=None, predictions=False))["summary"] is None
-
-
-def test_classes_are_sorted_from_frequent_to_rare_with_their_numbers(finished: Finished) -> None:
-    values = read_section(finished("a", data={"counts_after": [9, 18, 90]}))
-    assert [row[0] for row in values["class_table"]["rows"]] == ["axolotl", "dog", "cat"]
-    assert values["class_table"]["columns"][:4] == [
-        "class",
-        "group",
-        "training images",
-        "recall, %",
-    ]
-    assert values["classes"].index("axolotl: recall") < values["classes"].index("cat: recall")
-
-
-def test_thousands_of_classes_stay_a_page(finished: Finished) -> None:
-    many = 4000
-    recalls = [None if index % 10 == 0 else (index % 7) / 7 for index in range(many)]
-    counts = list(range(many, 0, -1))
-    data = {"counts_before": counts, "counts_after": counts, "classes": many}
-    whole = {
-        "recall": recalls,
-        "images_per_class": [3] * many,
-        "recall_low": recalls,
-        "recall_high": recalls,
-        "confused_with": [None] * many,
-    }
-    folder = finished(
-        "a",
-        data=data,
-        test=whole | {"confused_share": [None] * many},
-        predictions=False,
-        classes=tuple(f"c{index}" for index in range(many)),
-    )
-    values = read_section(folder)
-    assert len(values["class_table"]["rows"]) == sections.ROWS
-    assert values["class_table"]["which"] == "The 500 classes with the lowest recall of 4,000"
-    assert {row[3] for row in values["class_table"]["rows"]} == {("0.0", 0.0)}
-    assert values["classes"].count("<title>mean of 1") == sections.MARKERS
-    assert len(values["classes"]) < 300_000
-
-
-def test_the_worst_of_the_tail_with_its_confusions_and_examples(finished: Finished) -> None:
-    folder = finished("a", right=(0.9, 0.5, 0.0))
-    write_examples(folder)
-    (worst,) = read_section(folder)["worst"]
-    assert worst["name"] == "axolotl"
-    assert worst["confusions"] == "cat (10 of 10; many)"
-    assert (
-        "Recall 0.0% (95% interval 0% to 28%), on 10 test images; 9 training images."
-        in worst["words"]
-    )
-    assert [example["words"] for example in worst["examples"]] == [
-        "predicted cat, confidence 91%",
-        "predicted cat, confidence 75%",
-    ]
-    assert worst["examples"][0]["alt"] == "test image 051.png of class axolotl"
-    assert all(
-        example["image"].startswith("data:") and example["map"].startswith("data:")
-        for example in worst["examples"]
-    )
-    write_examples(folder, maps=False)
-    values = read_section(folder)
-    assert values["worst"][0]["examples"][0]["map"] == ""
-    assert values["maps"] == "There are no saliency maps (no maps: expected maps)."
-
-
-def test_confusions_are_counted_as_in_the_predictions(finished: Finished) -> None:
-    folder = finished("a")
-    predictions, _ = read_predictions(folder / "predictions" / "test.npz")
-    answer = predictions.logits["logits"].argmax(1)[predictions.target == 2]
-    assert (
-        read_section(folder)["worst"][0]["confusions"]
-        == f"cat ({int((answer == 0).sum())} of 10; many)"
-    )
 
 
 def test_numbers_of_newer_rows_are_shown_and_older_rows_do_without(finished: Finished) -> None:
@@ -221,14 +143,6 @@ def test_a_run_can_be_repeated_from_its_section(finished: Finished) -> None:
     assert pairs["versions"] == "torch 2.6"
     assert pairs["hardware"] == "device cpu, channels_last"
     assert values["keywords"] == [["epochs", "4"]]
-
-
-def test_percent_of_nothing_is_a_dash() -> None:
-    assert [sections.percent(value) for value in (None, 0.0, np.float64(1.0))] == [
-        "-",
-        "0.0%",
-        "100.0%",
-    ]
 
 
 def test_other_evaluations_are_listed(finished: Finished) -> None:

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from longtail.cli import flags, tables
+from longtail.cli.inspection import image_count, show, some
 from longtail.recipes.auto import MAX_BALANCED_RATIO
 from longtail.records.files import write_text
 
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
 
     from longtail.data.dataset import Dataset
 
-HISTOGRAM = 30  # bars; beyond that, the head and the tail of the classes are shown
-BAR = 36  # characters
-SHOWN = 10  # items of a list on the terminal; the files have all
 STEPS = (0.1, 0.2, 0.3)  # bounds on the half-width of the interval of a recall
 # Numbers of images on the page
 PAGE = {"groups": 48, "copies": 2, "classes": 8, "examples": 6, "unusual": 8}
@@ -164,13 +160,13 @@ def advice(results: Mapping[str, Any]) -> list[str]:
     lines, copies, images = [], results["duplicates"], results["images"]
     if results["emptied"]:
         lines.append(
-            f"No training image of {_some(results['emptied'])} can be read. Training stops"
+            f"No training image of {some(results['emptied'])} can be read. Training stops"
             " with an error: repair the images or remove the classes."
         )
     if results["unreadable"]:
         count = len(results["unreadable"])
         lines.append(
-            f"{_images(count)} cannot be read. Repair or remove them, or train without them:"
+            f"{image_count(count)} cannot be read. Repair or remove them, or train without them:"
             " --on-bad-image skip."
         )
     if copies and copies["conflicts"]:
@@ -182,7 +178,7 @@ def advice(results: Mapping[str, Any]) -> list[str]:
     if copies and (leaked := copies["leaked"]):
         share = leaked / images["test"]
         lines.append(
-            f"At least {share:.2%} of the test set ({_images(leaked)})"
+            f"At least {share:.2%} of the test set ({image_count(leaked)})"
             f" {'is' if leaked == 1 else 'are'} also in training or validation, so the measured"
             " accuracy is too high. The same object photographed again is not found, and may be"
             " far more common."
@@ -200,7 +196,7 @@ def advice(results: Mapping[str, Any]) -> list[str]:
     elif results["not_tested"]:
         names = results["not_tested"]
         lines.append(
-            f"{_are(len(names), 'class')} without a test image ({_some(names)}): trained but not"
+            f"{_are(len(names), 'class')} without a test image ({some(names)}): trained but not"
             " evaluated. Collect more images."
         )
     few = [row for row in results["classes"] if row["test"] and row["known_to"] > STEPS[-1]]
@@ -227,7 +223,7 @@ def advice(results: Mapping[str, Any]) -> list[str]:
             if not count
         ]
         if gaps:
-            lines.append(f"Some classes have no image in a domain: {_some(gaps)}.")
+            lines.append(f"Some classes have no image in a domain: {some(gaps)}.")
     if results["imbalance"] <= MAX_BALANCED_RATIO:
         lines.append("The classes have similar sizes: plain training is enough.")
     elif results["smallest"] < 5:
@@ -243,7 +239,7 @@ def _pair_advice(pairs: Mapping[str, Any]) -> list[str]:
         once = [row["name"] for row in pairs[part] if row["pairs"] == 1]
         if once:
             lines.append(
-                f"{_some(once)}: seen in a single pair, so that this {part} cannot be told from"
+                f"{some(once)}: seen in a single pair, so that this {part} cannot be told from"
                 " what it is seen with. Add other pairs of it to training."
             )
     for split, title in (("val", "validation"), ("test", "test")):
@@ -253,21 +249,6 @@ def _pair_advice(pairs: Mapping[str, Any]) -> list[str]:
                 " images of some pairs into it."
             )
     return lines
-
-
-def _show_pairs(pairs: Mapping[str, Any]) -> None:
-    unseen, parts = pairs["unseen"], [pairs["attribute"], pairs["object"]]
-    tables.say(
-        f"pairs: {len(parts[0])} attributes x {len(parts[1])} objects, {pairs['candidates']:,}"
-        f" candidates ({pairs['share']:.0%} of all): {pairs['seen']:,} seen, {unseen['val']:,}"
-        f" unseen in validation, {unseen['test']:,} unseen in test"
-    )
-    for title, rows in zip(("attributes", "objects"), parts, strict=True):
-        fewest = ", ".join(
-            f"{row['name']} ({row['pairs']} pairs, {row['images']:,} images)"
-            for row in rows[:SHOWN]
-        )
-        tables.say(f"{title} seen in the fewest pairs: {fewest}")
 
 
 def examples(dataset: Dataset, results: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
@@ -326,106 +307,6 @@ def write(path: Path, text: str) -> None:
     tables.say(f"written: {path}")
 
 
-def show(results: Mapping[str, Any]) -> None:
-    """Print the findings."""
-    images, effective = results["images"], results["effective"]
-    identity = f", split {results['hash'][:12]}" if results["hash"] else ""
-    tables.say(
-        f"{results['name']}: {len(results['classes'])} classes, {results['size']} px{identity}"
-    )
-    tables.say(
-        f"images: {images['train']:,} train, {images['val']:,} validation, {images['test']:,} test"
-        f" ({results['protocol']} protocol)"
-    )
-    tables.say(
-        f"largest class {results['largest']:,}, smallest {results['smallest']:,}: imbalance"
-        f" {results['imbalance']:.1f}, Gini {results['gini']:.2f}, entropy of"
-        f" {results['equal_classes']:.1f} equal classes"
-    )
-    tables.say(
-        f"effective numbers (beta {effective['beta']:g}): {effective['largest']:,.0f} to"
-        f" {effective['smallest']:,.1f}, imbalance {effective['imbalance']:.1f}"
-    )
-    groups = ", ".join(
-        f"{name} {group['classes']} classes ({group['images']:,} images)"
-        for name, group in results["groups"]["members"].items()
-    )
-    tables.say(f"groups by {results['groups']['rule']}: {groups}\n")
-    if "pairs" in results:
-        _show_pairs(results["pairs"])
-    elif (unseen := results["unseen"]) is not None:
-        _show_unseen(unseen)
-    tables.print_table(histogram(results["classes"], largest=results["largest"]))
-    if results["domains"] is not None:
-        tables.say("\nimages by domain and class")
-        tables.print_table(domain_table(results))
-    _show_evaluation(results)
-    if results["files"] is not None:
-        _show_files(results["files"])
-        _show_duplicates(results["duplicates"])
-    if results["unreadable"]:
-        tables.say(f"unreadable: {_images(len(results['unreadable']))}")
-        for image in results["unreadable"][: 2 * SHOWN]:
-            tables.say(f"  {image['image']}: {image['reason']}")
-        _rest(len(results["unreadable"]), 2 * SHOWN)
-    for caveat in results["caveats"]:
-        tables.say(f"note: {caveat}")
-    for warning in results["warnings"]:
-        tables.say(f"warning: {warning}")
-    if results["files"] is None:
-        tables.say(
-            "no image was read: run without --quick to also find duplicates and unreadable images"
-        )
-    tables.say("\nadvice")
-    for number, sentence in enumerate(results["advice"] or ["No problems found."], start=1):
-        tables.say(f"  {number}. {sentence}")
-    tables.say("")
-
-
-def histogram(classes: Sequence[Mapping[str, Any]], *, largest: int) -> Table:
-    """A bar per class, the largest class first."""
-    ordered = sorted(classes, key=lambda row: -row["source"])
-    half = HISTOGRAM // 2
-    shown = ordered if len(ordered) <= HISTOGRAM else [*ordered[:half], None, *ordered[-half:]]
-    table = Table(box=None, padding=(0, 1), header_style="dim")
-    for name in ("class", "", "all", "train", "val", "test", "group", "recall"):
-        table.add_column(
-            name, justify="left" if name in ("class", "", "group") else "right", no_wrap=True
-        )
-    colours = {"many": "green", "medium": "yellow", "few": "red"}
-    for row in shown:
-        if row is None:
-            table.add_row(Text(f"... {len(ordered) - 2 * half} more", style="dim"))
-            continue
-        bar = Text(
-            "█" * max(round(BAR * row["source"] / largest), 1), style=colours.get(row["group"], "")
-        )
-        numbers = (f"{row[name]:,}" for name in ("source", "train", "val", "test"))
-        known = "unknown" if row["known_to"] is None else f"±{row['known_to']:.2f}"
-        table.add_row(Text(row["name"], overflow="ellipsis"), bar, *numbers, row["group"], known)
-    return table
-
-
-def domain_table(results: Mapping[str, Any]) -> Table:
-    """Images of each class in each domain; beyond `HISTOGRAM` classes, the largest and smallest."""
-    domains, names = results["domains"], [row["name"] for row in results["classes"]]
-    order = sorted(range(len(names)), key=lambda label: -results["classes"][label]["source"])
-    half = HISTOGRAM // 2
-    shown = order if len(order) <= HISTOGRAM else [*order[:half], None, *order[-half:]]
-    table = Table(box=None, padding=(0, 1), header_style="dim")
-    table.add_column("class", no_wrap=True)
-    for name in domains["names"]:
-        table.add_column(f"{name} (test)" if name == domains["test"] else name, justify="right")
-    for label in shown:
-        if label is None:
-            table.add_row(Text(f"... {len(order) - 2 * half} more", style="dim"))
-            continue
-        cells = [f"{counts[label]:,}" for counts in domains["counts"]]
-        table.add_row(Text(names[label], overflow="ellipsis"), *cells)
-    table.add_row("all", *(f"{sum(counts):,}" for counts in domains["counts"]))
-    return table
-
-
 def _known(classes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The number of classes by the half-width of the interval of their recall."""
     bounds = [0.0, *STEPS, 0.5]
@@ -454,133 +335,6 @@ def _known(classes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         if unknown
         else rows
     )
-
-
-def _show_evaluation(results: Mapping[str, Any]) -> None:
-    if not results["images"]["val"]:
-        tables.say("warning: there are no validation images")
-    if not results["images"]["test"]:
-        tables.say("warning: there are no test images")
-        return
-    tables.say(
-        "\nprecision of the recall of a class, from its test images (95% interval, worst case)"
-    )
-    for row in results["known"]:
-        span = (
-            f"{row['least']:,}"
-            if row["least"] == row["most"]
-            else f"{row['least']:,} to {row['most']:,}"
-        )
-        tables.say(f"  {row['known_to']}: {row['classes']} classes, with {span} test images")
-    means = [f"balanced accuracy ±{100 * results['known_to']:.1f}"]
-    means += [
-        f"{name} ±{100 * group['known_to']:.1f}"
-        for name, group in results["groups"]["members"].items()
-        if group["known_to"] is not None
-    ]
-    tables.say(f"  over classes, in points: {', '.join(means)}")
-
-
-def _show_unseen(unseen: Mapping[str, Any]) -> None:
-    tables.say(
-        f"unseen classes: {unseen['classes']} have no training image, {unseen['seen']} have some;"
-        f" {unseen['val']} of the unseen ones are in validation, {unseen['test']} in test"
-    )
-    if (vector := unseen["vector"]) is not None:
-        only = (
-            f"; {vector['only_unseen']} of these are not 0 for unseen classes only, so nothing can"
-            " be learnt about them"
-            if vector["only_unseen"]
-            else ", and each that an unseen class has, a seen one has too"
-        )
-        tables.say(f"class vectors: every class has {vector['width']} attributes{only}")
-    tables.say("")
-
-
-def _show_files(files: Mapping[str, Any]) -> None:
-    if (
-        files["width"]["least"] == files["width"]["most"]
-        and files["height"]["least"] == files["height"]["most"]
-    ):
-        tables.say(f"\nimages: all {files['width']['most']:g} x {files['height']['most']:g}")
-    else:
-        spans = (
-            f"{name} {span['least']:g} to {span['most']:g}, median {span['median']:g}"
-            for name, span in _quantiles(files)
-        )
-        tables.say(f"\nimages: {'; '.join(spans)}")
-    if files["smaller_than_the_network"]:
-        tables.say(
-            f"  {files['smaller_than_the_network']:,} are smaller than the input of the network"
-        )
-    if files["converted"]:
-        tables.say(
-            "  converted:"
-            f" {', '.join(f'{count:,} {kind}' for kind, count in files['converted'].items())}"
-        )
-    for name, unusual in files["unusual"].items():
-        tables.say(
-            f"  {name}: {unusual['count']:,}"
-            f" ({_some(list(map(_sized, unusual['images'])), count=unusual['count'], shown=3)})"
-        )
-
-
-def _quantiles(files: Mapping[str, Any]) -> list[tuple[str, Mapping[str, float]]]:
-    return [
-        ("width", files["width"]),
-        ("height", files["height"]),
-        ("width / height", files["aspect"]),
-    ]
-
-
-def _show_duplicates(results: Mapping[str, Any]) -> None:
-    if not results["groups"]:
-        tables.say(
-            "\nduplicates: none found (the same object photographed again would not be found)"
-        )
-    else:
-        across = (
-            ", ".join(f"{count:,} in {pair}" for pair, count in results["across"].items() if count)
-            or "none across splits"
-        )
-        tables.say(
-            f"\nduplicates: {results['exact']:,} exact and {results['near']:,} near groups,"
-            f" {_images(results['surplus'])} too many; {across}; {results['conflicts']:,} under two"
-            " labels"
-        )
-    for group in results["groups"][:SHOWN]:
-        first, *others = group["images"]
-        named = " = ".join(f"{image['split']}: {image['image']}" for image in (first, *others[:2]))
-        labels = (
-            f" [{' / '.join(sorted({image['class'] for image in group['images']}))}]"
-            if group["conflict"]
-            else ""
-        )
-        more = f" and {len(others) - 2} more" if len(others) > 2 else ""
-        tables.say(f"  {'exact' if group['exact'] else 'near'}{labels}: {named}{more}")
-    _rest(len(results["groups"]), SHOWN)
-    for note in results["notes"]:
-        tables.say(f"warning: {note}")
-
-
-def _rest(count: int, shown: int) -> None:
-    if count > shown:
-        tables.say(
-            f"  and {count - shown:,} more: --json FILE has them all, --html FILE shows them"
-        )
-
-
-def _some(names: Sequence[str], *, count: int | None = None, shown: int = 5) -> str:
-    rest = (len(names) if count is None else count) - shown
-    return ", ".join(names[:shown]) + (f" and {rest:,} more" if rest > 0 else "")
-
-
-def _sized(image: Mapping[str, Any]) -> str:
-    return f"{image['image']} {image['width']} x {image['height']}"
-
-
-def _images(count: int) -> str:
-    return f"{count:,} image{'' if count == 1 else 's'}"
 
 
 def _are(count: int, what: str) -> str:

@@ -18,11 +18,12 @@ from markupsafe import Markup
 from longtail.errors import LongtailError
 from longtail.records.files import atomic_write
 from longtail.records.scores import with_unit
+from longtail.report.cells import Cell
 from longtail.report.columns import ColumnTable, compare_by
 from longtail.report.comparison import Comparison, Score, compare
 from longtail.report.figures import metric_by_epoch
 from longtail.report.folders import Finished, read_folder
-from longtail.report.sections import Cell, section
+from longtail.report.sections import section
 from longtail.report.side_by_side import side_by_side
 from longtail.report.svg import Bar, bar_chart, line_plot, series
 
