@@ -69,6 +69,15 @@ def test_only_the_terms_of_a_journal_may_differ_behind_seven_digits(tmp_path: Pa
     assert [text.split(": ")[2] for text in different] == ["lr", "terms/class"]
 
 
+def test_with_a_tolerance_only_numbers_may_differ() -> None:
+    before = {"w": torch.tensor([1.0, 2.0]), "p": "0.5000", "name": "cat"}
+    near = {"w": torch.tensor([1.0, 2.0001]), "p": "0.5001", "name": "cat"}
+    assert len(list(same_runs.differences(before, near))) == 2
+    assert not list(same_runs.differences(before, near, 1e-3))
+    far = {"w": torch.tensor([1.0, 2.1]), "p": "0.6", "name": "dog"}
+    assert len(list(same_runs.differences(before, far, 1e-3))) == 3
+
+
 def test_exact_values_are_told_apart() -> None:
     for old, new in ((1, 1.0), (True, 1), (0.0, -0.0), ("a", "b"), ([1], [1, 2]), (None, 0)):
         assert list(same_runs.differences(old, new))
