@@ -69,7 +69,7 @@ def train(context: StageContext, *, step: int = 0) -> Iterator[Step]:
                 context.optimizer.param_groups, context.base_lrs, strict=True
             ):
                 parameters["lr"] = lr * factor
-                parameters["progress"] = clock.progress  # SAM's radius may rise
+                parameters["progress"] = clock.progress  # for an optimizer that changes with it
             seed_all(context.seed, stage.name, step, processes.rank())
             mixed = [stage.mix(context.machine.place_batch(batch), clock) for batch in group]
             outcome = optimize(lambda: gradient(context, mixed, clock))  # noqa: B023 - called before the loop moves on
