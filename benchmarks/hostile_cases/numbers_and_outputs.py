@@ -91,6 +91,11 @@ def _data_gone(place: Place) -> None:
     path.write_text(json.dumps(record))
 
 
+def _large_photos(place: Place) -> None:
+    for index, path in enumerate(sorted(place.photos().rglob("*.png"))):
+        Image.new("RGB", (300, 30 + index)).save(path)
+
+
 def _two_runs(place: Place) -> None:
     place.photos()
     place.run()
@@ -170,6 +175,11 @@ CASES = [
                                     "--device", "cpu", "--threads", "1", *words), point=11,
            message=f"error: .*{message}", setup=lambda place: place.photos())
       for name, (recipe, words, message) in ABSURD.items()),
+    Case("train-large-images-are-capped",
+         ("train", "cross_entropy", "--data", "photos", "--out", "out", "--epochs", "1",
+          "--device", "cpu", "--threads", "1", "--dry-run"), point=19, code=0,
+         message="warning: images are resized to 64 pixels.*pass --size 224",
+         setup=_large_photos),
     Case("train-batch-1", train("--batch", "1"), point=16, message="error: .*use --batch 2",
          setup=lambda place: place.photos(), may_change=("out/*",)),
     Case("train-dry-run-of-years",

@@ -453,3 +453,24 @@ def test_a_run_folder_that_is_deleted_is_no_success(
     with pytest.raises(LongtailError, match=r"was deleted while .* run the same command again"):
         train("cross_entropy", "digits-lt", out, **QUICK)
     assert not (out / "row.json").exists()
+
+
+def test_fast_cnn_gets_images_of_64_pixels_unless_a_size_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generator = np.random.default_rng(0)
+    for name in ("ant", "bee"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for index in range(6):
+            pixels = generator.integers(0, 255, (20, 150, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "data" / name / f"{index}.png")
+    quick: dict[str, Any] = {"epochs": 1, "batch": 8, "device": "cpu", "threads": 1}
+    data = tmp_path / "data"
+    result = train("cross_entropy", data, tmp_path / "run", **quick)
+    assert result.row is not None
+    assert result.row["keywords"]["size"] == 64
+    assert "resized to 64 pixels" in capsys.readouterr().err
+    assert not train("cross_entropy", data, tmp_path / "run", **quick).fresh
+    capsys.readouterr()
+    train("cross_entropy", data, tmp_path / "dry", dry_run=True, size=72, **quick)
+    assert "resized to" not in capsys.readouterr().err

@@ -18,7 +18,8 @@ from longtail import processes
 from longtail.analysis.writing import warn_on_error
 from longtail.core import Method
 from longtail.data.dataset import Dataset
-from longtail.data.open import open_dataset
+from longtail.data.images.reading import natural_size
+from longtail.data.open import find, open_dataset
 from longtail.data.request import DataRequest, Geometry, OnBadImage, Pairs, Profile, Protocol
 from longtail.engine.distributed import started
 from longtail.engine.machine import Machine, choose
@@ -62,6 +63,9 @@ from longtail.scoring.scorer import (
     summarise_splits,
     task_scorer,
 )
+
+FAST_CNN_SIZE = 64
+"""The side in pixels of the largest images that fast_cnn is given by default."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +190,7 @@ def train(
         tta=tta,
         adjust=adjust,
     )
+    config = with_small_images(config, out)
     machine = choose(
         device=device,
         precision=precision,
@@ -287,6 +292,33 @@ def train(
 def _write_report(out: Path) -> None:
     with warn_on_error("no report was written", f"longtail report {out}"):
         write_report([out], RunFolder(out).report)
+
+
+def with_small_images(config: RunConfig, out: Path) -> RunConfig:
+    """Images of 64 pixels for fast_cnn, unless a size is given: larger ones take it days.
+
+    A run that was started with larger images keeps them. Known datasets have published sizes.
+    """
+    keywords, path = config.keywords, Path(config.data.source)
+    if keywords.get("network") != "fast_cnn" or keywords.get("size", 0) is not None:
+        return config
+    if not path.exists() or (
+        RunFolder(out).recipe.exists() and read_recipe(out)["keywords"].get("size") is None
+    ):
+        return config
+    source = find(config.data)
+    if source.splits["train"].inputs.vectors() is not None:
+        return config
+    native = source.size or natural_size(source)
+    if native <= FAST_CNN_SIZE:
+        return config
+    if processes.rank() == 0:
+        warn(
+            f"images are resized to {FAST_CNN_SIZE} pixels, for which fast_cnn is made: pass --size"
+            f" {native} for larger ones, which take {(native / FAST_CNN_SIZE) ** 2:.0f} times as"
+            " long"
+        )
+    return replace(config, keywords={**keywords, "size": FAST_CNN_SIZE})
 
 
 def check_inputs(config: RunConfig, dataset: Dataset) -> None:
