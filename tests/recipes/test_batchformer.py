@@ -15,6 +15,8 @@ from longtail.engine.run import Run
 from longtail.nn import BatchFormer, PassThrough, Streams
 from longtail.recipes import RECIPES
 from longtail.recipes.batchformer import Mode, batchformer_neck, lr_scales
+from longtail.recipes.paco import paco
+from longtail.recipes.ride import ride
 from longtail.recipes.signatures import read
 from longtail.recipes.supervised import balanced_softmax
 from longtail.runs import load, train
@@ -148,3 +150,12 @@ def test_the_scale_of_the_loss_is_a_control(
     found = stages(monkeypatch, tmp_path, recipe, loss_scale=1.5, batch=64)
     streams = found["train"].method.neck(torch.zeros(3, 8)).streams
     assert [stream.weight for stream in streams.values()] == [1.5]
+
+
+@pytest.mark.parametrize("recipe", [ride, paco])
+def test_ride_and_paco_attend_in_the_scope_that_is_given(recipe: Any, tmp_path: Path) -> None:
+    data = open_data("digits-lt")
+    for keywords, scope in (({}, "local"), ({"batchformer_scope": "global"}, "global")):
+        run = Run(tmp_path, dry="rehearse")
+        method = recipe(run, data, batchformer="on", **keywords)
+        assert method.neck.batchformer.scope == scope
