@@ -144,6 +144,9 @@ def _kill_worker(place: Place, running: Running) -> None:
 
 
 LONG = ("--epochs", "3000")
+SLOW_VIEW = ("--augment", "randaugment")
+"""A view of single images: without it, images in memory need no workers, and there are none."""
+
 OUTPUTS: dict[str, tuple[str, ...]] = {
     "report": ("report", "run", "--out"),
     "compare": ("compare", "run", "other", "--out"),
@@ -219,10 +222,10 @@ CASES = [
       for name, number, words in (
           ("interrupted", signal.SIGINT, ()),
           ("terminated", signal.SIGTERM, ()),
-          ("interrupted-with-workers", signal.SIGINT, ("--workers", "1")),
-          ("terminated-with-workers", signal.SIGTERM, ("--workers", "2")),
+          ("interrupted-with-workers", signal.SIGINT, ("--workers", "1", *SLOW_VIEW)),
+          ("terminated-with-workers", signal.SIGTERM, ("--workers", "2", *SLOW_VIEW)),
       )),
-    Case("train-killed-worker", train(*LONG, "--workers", "1"), point=2, message="worker",
+    Case("train-killed-worker", train(*LONG, "--workers", "1", *SLOW_VIEW), point=2, message="a loader worker ended",
          setup=lambda place: place.photos(), during=_kill_worker),
     Case("train-readable-by-others", train(), point=19, code=0, setup=lambda place: place.photos(),
          check=_readable),
