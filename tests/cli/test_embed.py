@@ -1,8 +1,10 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 from typer.testing import CliRunner
 
+from longtail.cli.embed import _training
 from longtail.cli.main import app
 
 
@@ -22,3 +24,23 @@ def test_embed_writes_features_and_names_the_next_command(tmp_path: Path) -> Non
         assert {*archive["split"].tolist()} == {"train", "test"}
     again = CliRunner().invoke(app, words)
     assert "was written before" in again.output
+
+
+@pytest.mark.parametrize(
+    ("arrays", "command"),
+    [
+        (("attribute.vector",), "eszsl --data F"),
+        (("attribute.attribute", "attribute.object"), "compcos --data F --network vectors"),
+        (
+            ("column.domain",),
+            "erm --data F --network vectors --hidden 256 --test-domain DOMAIN",
+        ),
+        (("column.camera",), "balanced_softmax --data F --network vectors"),
+    ],
+)
+def test_the_next_recipe_is_for_the_task_of_the_data(
+    tmp_path: Path, arrays: tuple[str, ...], command: str
+) -> None:
+    path = tmp_path / "features.npz"
+    np.savez(path, **dict.fromkeys(arrays, np.zeros(1)))  # type: ignore[arg-type]
+    assert _training(path) == command.replace("F", str(path), 1)

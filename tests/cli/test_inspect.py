@@ -199,6 +199,7 @@ def test_advice_counts_in_words() -> None:
             "duplicates": twice,
             "images": {"test": 6},
             "domains": None,
+            "unseen": None,
             "not_tested": ["a", "b"],
             "classes": [own, own],
         },
@@ -260,6 +261,15 @@ def test_domains(make: Make, tmp_path: Path, longtail: Any) -> None:
     assert "Some classes have no image in a domain: b in sketch." in said.out
     assert f"longtail train erm --data {folder} --test-domain photo" in said.out
     assert "Images by class and domain. The test set is photo." in page.read_text()
+
+
+def test_unseen_classes_with_vectors_need_features(longtail: Any) -> None:
+    result = longtail("inspect", "shapes-attributes", "--quick")
+    assert result.code == 0, result.err
+    printed = " ".join(result.out.split())
+    assert "8 classes are without training images: plain training never predicts them." in printed
+    assert "similar sizes" not in printed
+    assert "next: longtail embed shapes-attributes --network NETWORK --out features.npz" in printed
 
 
 def test_data_to_adapt_to_names_the_recipe(capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,6 +58,7 @@ def test_classes_of_domains_that_are_not_used_do_not_count(
     ("flags", "message"),
     [
         ({"test_domain": "sketsch"}, "unknown domain of pets 'sketsch': did you mean sketch"),
+        ({"test_domain": "all"}, "a run has one test domain: .* --set test_domain=all"),
         ({"test_domain": "art", "train_domain": "foto"}, "unknown domain of pets 'foto'"),
         (
             {"test_domain": "art", "train_domain": "art,photo"},
@@ -135,6 +136,18 @@ def test_domains_may_be_numbers(tree: Path) -> None:
     rows[0] = (*rows[0][:2], "", "")
     with pytest.raises(LongtailError, match="expected a domain for every image, got empty cells"):
         open_data(table(tree.parent / "pets.csv", rows), root=tree, test_domain="15")
+
+
+def test_images_without_a_domain_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "toy.npz"
+    arrays: dict[str, Any] = {
+        "features": np.ones((8, 3), dtype=np.float32),
+        "target": np.arange(8) % 2,
+        "column.domain": np.array(["art", "art", "photo", "photo", "", "", "art", "art"]),
+    }
+    np.savez(path, **arrays)
+    with pytest.raises(LongtailError, match="a domain for every image, got empty cells"):
+        open_data(path, test_domain="art")
 
 
 @pytest.mark.parametrize("text", [True, False])

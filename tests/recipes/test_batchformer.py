@@ -6,15 +6,23 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from captured import stages
 
 from longtail.data.open import open_data
 from longtail.engine.run import Run
-from longtail.nn import BatchFormer, PassThrough, Streams
+from longtail.nn import BatchFormer, Embedded, PassThrough, Streams
+from longtail.nn.networks import Vectors
 from longtail.recipes import RECIPES
-from longtail.recipes.batchformer import Mode, batchformer_neck, lr_scales
+from longtail.recipes.batchformer import (
+    SHARED_HEAD,
+    Mode,
+    batchformer_neck,
+    lr_scales,
+    note_frozen_inputs,
+)
 from longtail.recipes.paco import paco
 from longtail.recipes.ride import ride
 from longtail.recipes.signatures import read
@@ -159,3 +167,27 @@ def test_ride_and_paco_attend_in_the_scope_that_is_given(recipe: Any, tmp_path: 
         run = Run(tmp_path, dry="rehearse")
         method = recipe(run, data, batchformer="on", **keywords)
         assert method.neck.batchformer.scope == scope
+
+
+def test_a_row_says_where_only_the_shared_head_is_tested(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    target = np.arange(60) % 2
+    rows = rng.normal(size=(60, 8)) + 3 * np.eye(8)[target]
+    np.savez(tmp_path / "toy.npz", features=rows, target=target)
+    keywords = {**QUICK, "network": "vectors", "batchformer": "on"}
+    result = train("balanced_softmax", tmp_path / "toy.npz", tmp_path / "run", **keywords)
+    assert result.row is not None
+    assert result.row["data"]["caveats"] == [SHARED_HEAD]
+
+
+@pytest.mark.parametrize(
+    ("hidden", "mode", "caveats"),
+    [(0, "on", 1), (0, "frozen", 1), (0, "self", 1), (0, "off", 0), (4, "on", 0)],
+)
+def test_a_trained_layer_before_batchformer_needs_no_caveat(
+    tmp_path: Path, hidden: int, mode: Mode, caveats: int
+) -> None:
+    run, vectors = Run(tmp_path / "run", dry="rehearse"), Vectors(8)
+    network = Embedded(vectors, [hidden]) if hidden else vectors
+    note_frozen_inputs(run, network, batchformer_neck(network.dim, mode))
+    assert run.caveats == [SHARED_HEAD] * caveats

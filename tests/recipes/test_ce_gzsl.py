@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import zero_shot_files
@@ -107,12 +108,30 @@ def test_an_embedding_of_scaled_features_is_one_of_the_features() -> None:
 
 
 def test_unusable_data_is_refused_before_training(tmp_path: Path, folder: Path) -> None:
-    with pytest.raises(LongtailError, match="is for feature vectors, and digits-lt has images"):
+    with pytest.raises(LongtailError, match="on feature vectors, and digits-lt has images"):
         train("ce_gzsl", "digits-lt", tmp_path / "a", threads=1)
     with pytest.raises(LongtailError, match=r"needs training images of every class.*4 classes"):
         train("balanced_softmax", folder, tmp_path / "b", network="vectors", threads=1)
     with pytest.raises(LongtailError, match="--adjust validation needs training images of every"):
         train("eszsl", folder, tmp_path / "c", adjust="validation", threads=1)
+
+
+@pytest.mark.parametrize("recipe", ["ce_gzsl", "eszsl"])
+def test_classes_without_a_description_are_refused(tmp_path: Path, recipe: str) -> None:
+    rng, target = np.random.default_rng(0), np.arange(60) % 6
+    arrays: dict[str, Any] = {
+        "features": rng.normal(size=(60, 4)),
+        "target": target,
+        "split": np.where(target < 4, "train", "test"),
+        "classes": np.array(list("abcdef")),
+    }
+    zero = rng.normal(size=(6, 3))
+    zero[[1, 4]] = 0
+    words = np.array([["x", "y"], *[["y", "x"]] * 5])
+    for vectors, message in ((zero, "class vector is 0 for b, e"), (words, "of numbers|numbers")):
+        np.savez(tmp_path / "toy.npz", **arrays, **{"attribute.vector": vectors})  # type: ignore[arg-type]
+        with pytest.raises(LongtailError, match=message):
+            train(recipe, tmp_path / "toy.npz", tmp_path / "run", threads=1)
 
 
 def test_a_softmax_on_seen_classes_never_recognises_unseen_ones(

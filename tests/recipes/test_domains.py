@@ -152,6 +152,16 @@ def test_schedules_and_optimizers(features: Path) -> None:
     assert {group["lr"] for group in neck.optimizer(neck.method).param_groups} == {1.0, 0.1}
 
 
+def test_irm_and_vrex_have_a_lower_learning_rate_from_random_weights(features: Path) -> None:
+    rates = {}
+    for name in ("erm", "coral", "irm", "vrex", "swad"):
+        built = stage(features, name, **QUICK)
+        rates[name] = built.optimizer(built.method).param_groups[0]["lr"]
+    assert rates == {"erm": 0.02, "coral": 0.02, "irm": 0.002, "vrex": 0.002, "swad": 0.02}
+    adam = stage(features, "irm", optimizer="adam", **QUICK)
+    assert adam.optimizer(adam.method).param_groups[0]["lr"] == 1e-3
+
+
 @pytest.mark.parametrize(
     ("recipe", "flags", "message"),
     [

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from longtail.records.predictions import read_predictions
 from longtail.report import class_sections
 from longtail.report.folders import read_folder
@@ -92,3 +94,20 @@ def test_confusions_are_counted_as_in_the_predictions(finished: Finished) -> Non
         read_section(folder)["worst"][0]["confusions"]
         == f"cat ({int((answer == 0).sum())} of 10; many)"
     )
+
+
+@pytest.mark.parametrize(
+    ("test", "title"),
+    [
+        ({"groups": {"many": 0.9, "medium": 0.5, "few": 0.1}}, "The worst classes of the tail"),
+        ({"groups": {"all": 0.5}}, "The worst classes"),
+        ({"groups": {"seen": 0.5, "unseen": 0.1}}, "The worst unseen classes"),
+        (
+            {"groups": {"seen": 0.5, "unseen": 0.1}, "scores": {"auc": 0.1, "best_unseen": 0.2}},
+            "The worst unseen pairs",
+        ),
+    ],
+)
+def test_the_worst_are_called_what_they_are(test: dict[str, Any], title: str) -> None:
+    summary: Any = {"scores": {}, **test}
+    assert class_sections.worst_title(summary) == title

@@ -64,10 +64,23 @@ def embed(
     before = "" if result.fresh else " was written before"
     tables.say(f"features: {result.path}{before} ({result.rows:,} rows of {result.dim:,} numbers)")
     tables.say(f"pretraining data of the network: {result.pretraining or 'none'}")
-    tables.next_step(
-        f"longtail train balanced_softmax --data {quote(str(out))} --network vectors",
-        f"longtail inspect {quote(str(out))}",
-    )
+    tables.next_step(f"longtail train {_training(out)}", f"longtail inspect {quote(str(out))}")
+
+
+def _training(path: Path) -> str:
+    """A recipe for the task that a file of features is for, with its data."""
+    import numpy as np
+
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = {*archive.files}
+    data = f"--data {quote(str(path))}"
+    if {"attribute.attribute", "attribute.object"} <= arrays:
+        return f"compcos {data} --network vectors"
+    if "attribute.vector" in arrays:
+        return f"eszsl {data}"
+    if "column.domain" in arrays:
+        return f"erm {data} --network vectors --hidden 256 --test-domain DOMAIN"
+    return f"balanced_softmax {data} --network vectors"
 
 
 def _signature() -> list[Parameter]:

@@ -138,6 +138,8 @@ def findings(
         ]
     elif results["unseen"] is not None:  # auto and balanced_softmax refuse such data
         results["commands"] = [f"longtail train cross_entropy --data {data}{skip}"]
+        if results["unseen"].get("vector"):  # eszsl and ce_gzsl train on features
+            results["commands"] = [f"longtail embed {data} --network NETWORK --out features.npz"]
     if dataset.unlabelled is not None:
         second = "mdd"
         results["commands"] = [f"longtail train mdd --data {data}{skip}"]
@@ -224,8 +226,19 @@ def advice(results: Mapping[str, Any]) -> list[str]:
         ]
         if gaps:
             lines.append(f"Some classes have no image in a domain: {some(gaps)}.")
+    if (unseen := results["unseen"]) is not None and "pairs" not in results:
+        lines.append(
+            f"{_are(unseen['classes'], 'class')} without training images: plain training never"
+            " predicts them."
+            + (
+                " Recipes for unseen classes (eszsl, ce_gzsl) train on features of the images."
+                if unseen.get("vector")
+                else ""
+            )
+        )
     if results["imbalance"] <= MAX_BALANCED_RATIO:
-        lines.append("The classes have similar sizes: plain training is enough.")
+        special = unseen is not None or domains is not None
+        lines += [] if special else ["The classes have similar sizes: plain training is enough."]
     elif results["smallest"] < 5:
         lines.append(
             "Some classes have fewer than 5 training images. Pretrained networks help most there."

@@ -22,6 +22,12 @@ def leave_domain_out(source: Source, test_domain: str, *, train: Sequence[str] =
     source = with_domain_names(source)
     names = source.categories["domain"]
     for name in (test_domain, *train):
+        if name == "all" and name not in names:
+            raise LongtailError(
+                "a run has one test domain: leave out each domain in turn with `longtail sweep"
+                " RECIPES --set test_domain=all`, or pass one of"
+                f" {several(names)}."
+            )
         if name not in names:
             raise unknown(f"domain of {source.name}", name, names)
     if test_domain in train:
@@ -76,6 +82,10 @@ def with_domain_names(source: Source) -> Source:
             " .npz with a column domain."
         )
     if "domain" in source.categories:
+        if any(not name.strip() for name in source.categories["domain"]):
+            raise LongtailError(
+                f"{source.name}: expected a domain for every image, got empty cells."
+            )
         return source
     values = np.unique(np.concatenate(known))
     if np.isnan(values.astype(float)).any():

@@ -78,6 +78,8 @@ class Run:
         self.minutes_before: dict[str, float] = {}
         # Keywords that had no effect, as reported by the recipe; they are left out of the row
         self.unused: set[str] = set()
+        # What a reader of the result must know; recipes add it, and the row has it
+        self.caveats: list[str] = []
         # The recipe's keywords that differ from their defaults
         self.changed: Mapping[str, Any] = {}
         self._fitted: set[str] = set()  # the names of stages

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
+from torch import nn
+
+from longtail.engine.run import Run
 from longtail.errors import LongtailError
 from longtail.nn import BatchFormer, Neck, PassThrough, Streams
+
+SHARED_HEAD = "BatchFormer stands on inputs that are not trained: this tests the shared head only"
+"""The caveat of runs on frozen features with a linear head."""
 
 Mode = Literal["off", "on", "frozen", "self"]
 Scope = Literal["local", "global"]
@@ -59,6 +65,12 @@ def batchformer_neck(
         plain_weight=loss_scale * plain_weight,
         batchformer_weight=loss_scale * batchformer_weight,
     )
+
+
+def note_frozen_inputs(run: Run, network: nn.Module, neck: Neck) -> None:
+    """Add a caveat to a run whose BatchFormer has no trained layer before it."""
+    if isinstance(neck, Streams) and not any(p.requires_grad for p in network.parameters()):
+        run.caveats.append(SHARED_HEAD)
 
 
 def lr_scales(neck: Neck, scale: float, *, default: float = 0.1) -> dict[str, float]:

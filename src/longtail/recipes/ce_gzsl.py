@@ -14,6 +14,7 @@ from longtail.data.batches import StepsPerEpoch
 from longtail.data.dataset import Dataset, Split
 from longtail.data.images.stores import VectorRows
 from longtail.data.loader import TrainLoader
+from longtail.data.source import several
 from longtail.data.views import CropFlip
 from longtail.engine.optim import adamw
 from longtail.engine.run import Run
@@ -171,10 +172,15 @@ def class_vectors(data: Dataset, recipe: str) -> Tensor:
             " with `longtail embed` first"
         )
     vectors = data.class_attributes.get("vector")
-    if vectors is None or vectors.ndim != 2:
+    if vectors is None or vectors.ndim != 2 or "vector" in data.categories:
         raise LongtailError(
             f"{recipe} needs a vector that describes each class, and {data.name} has none: add the"
-            " array attribute.vector (classes, width) to the .npz"
+            " array attribute.vector of numbers (classes, width) to the .npz"
+        )
+    if without := [data.classes[row] for row in (vectors == 0).all(1).nonzero().ravel().tolist()]:
+        raise LongtailError(
+            f"{data.name}: every number of the class vector is 0 for {several(without)}: describe"
+            " these classes, or remove them"
         )
     if not bool((data.counts == 0).any()):
         raise LongtailError(

@@ -16,7 +16,7 @@ from longtail.data.loader import TrainLoader
 from longtail.data.samplers import Instance, PerDomain, Sampler, SomeDomains
 from longtail.data.views import CropFlip, View
 from longtail.engine.averaging import LossValley
-from longtail.engine.optim import Build, adamw, reset_at, sgd
+from longtail.engine.optim import adamw, reset_at, sgd
 from longtail.engine.run import Run
 from longtail.errors import LongtailError
 from longtail.losses import domains as penalties
@@ -24,13 +24,24 @@ from longtail.methods.domains import AcrossDomains
 from longtail.nn import Linear
 from longtail.nn.mixstyle import MixStyle
 from longtail.nn.networks import Embedded
-from longtail.recipes.batchformer import Mode, Scope, batchformer_neck, lr_scales
+from longtail.recipes.batchformer import (
+    Mode,
+    Scope,
+    batchformer_neck,
+    lr_scales,
+    note_frozen_inputs,
+)
 from longtail.recipes.builders import KeepRule, Weights, build_backbone, validation
 from longtail.schedules import Cosine, Steps
 from longtail.scoring.scorer import headline_of, scorer_for
 
 SELECTION = "training-domain validation"
 """The name of the selection in rows, for the best epoch and for SWAD's average alike."""
+
+RANDOM_LR = 0.02
+"""The learning rate of SGD for random initial weights."""
+PENALTY_LR = 0.002
+"""That of IRM and V-REx, whose penalties grow with the square of the loss: they diverge at more."""
 
 DomainBatches = Literal["shuffled", "per_domain"]
 DomainSchedule = Literal["cosine", "constant", "step"]
@@ -64,7 +75,13 @@ def erm(
     2022).
     """
     return train_across_domains(
-        run, data, method=AcrossDomains, average=None, batches=batches, **keywords
+        run,
+        data,
+        method=AcrossDomains,
+        average=None,
+        random_lr=RANDOM_LR,
+        batches=batches,
+        **keywords,
     )
 
 
@@ -87,6 +104,7 @@ def coral(
         data,
         method=partial(AcrossDomains, penalty=penalties.coral, penalty_weight=penalty_weight),
         average=None,
+        random_lr=RANDOM_LR,
         batches="per_domain",
         **keywords,
     )
@@ -109,7 +127,8 @@ def irm(
     domain's images. Its weight is 1 in the first `anneal` of training and `penalty_weight` after
     that, when the optimizer forgets its momentum. TLL has weight 1, DomainBed 100 and an anneal of
     0.1. The penalty is that of each domain and of each stream of BatchFormer; in the released code
-    the compared parts mix both. Everything else is as in `coral`.
+    the compared parts mix both. From random weights the learning rate is 0.002: at that of `erm`
+    the loss diverges. Everything else is as in `coral`.
 
     Published: 78.9% with ResNet-18 on PACS, 79.4% with BatchFormer (Hou et al. 2022).
     """
@@ -120,6 +139,7 @@ def irm(
             AcrossDomains, penalty=penalties.irm, penalty_weight=penalty_weight, anneal=anneal
         ),
         average=None,
+        random_lr=PENALTY_LR,
         batches="per_domain",
         **keywords,
     )
@@ -139,8 +159,8 @@ def vrex(
 
     Cross entropy and the variance over domains of their cross entropies (V-REx, Krueger et al.
     2021). Its weight is 1 in the first `anneal` of training and `penalty_weight` after that, when
-    the optimizer forgets its momentum. TLL has weight 3, DomainBed 10 and an anneal of 0.1.
-    Everything else is as in `coral`.
+    the optimizer forgets its momentum. TLL has weight 3, DomainBed 10 and an anneal of 0.1. The
+    learning rate is that of `irm`. Everything else is as in `coral`.
 
     Published: 81.3% with ResNet-18 on PACS, 82.2% with BatchFormer (Hou et al. 2022).
     """
@@ -151,6 +171,7 @@ def vrex(
             AcrossDomains, penalty=penalties.vrex, penalty_weight=penalty_weight, anneal=anneal
         ),
         average=None,
+        random_lr=PENALTY_LR,
         batches="per_domain",
         **keywords,
     )
@@ -186,6 +207,7 @@ def mixstyle(
             style_stages=[stage - 1 for stage in style_stages],
         ),
         average=None,
+        random_lr=RANDOM_LR,
         batches="per_domain",
         **keywords,
     )
@@ -222,6 +244,7 @@ def swad(
         average=LossValley(
             n_converge=n_converge, n_tolerance=n_tolerance, tolerance_ratio=tolerance_ratio
         ),
+        random_lr=RANDOM_LR,
         keep="best",
         batches=batches,
         epochs=epochs,
@@ -235,6 +258,7 @@ def train_across_domains(
     *,
     method: Callable[..., AcrossDomains],
     average: LossValley | None,
+    random_lr: float,
     batches: DomainBatches,
     network: str = "fast_cnn",
     weights: Weights = "random",
@@ -264,6 +288,7 @@ def train_across_domains(
     Args:
         method: builds the method from a network and a head.
         average: of the weights, which is then kept; none keeps an epoch.
+        random_lr: the learning rate of SGD for random initial weights, unless `lr` is given.
     """
     _check_data(data, keep=keep)
     if data.has_vectors:
@@ -283,6 +308,7 @@ def train_across_domains(
         layers=batchformer_layers,
         scope=batchformer_scope,
     )
+    note_frozen_inputs(run, backbone, neck)
     trained = method(backbone, head, dropout=dropout, freeze_batchnorm=freeze_batchnorm, neck=neck)
     compared = trained.penalty is not None or trained.style is not None
     if compared and len(data.train.columns["domain"].unique()) < 2:
@@ -304,7 +330,9 @@ def train_across_domains(
     )
     stage_data = loader if steps is None else StepsPerEpoch(loader, steps=steps)
     scales = lr_scales(neck, batchformer_lr_scale, default=1.0)
-    build = _optimizer(optimizer, weights, lr=lr, weight_decay=weight_decay, scales=scales)
+    if lr is None:
+        lr = _usual_lr(optimizer, weights, random_lr=random_lr)
+    build = (sgd if optimizer == "sgd" else adamw)(lr=lr, weight_decay=weight_decay, scales=scales)
     if trained.anneal:
         build = reset_at(build, step=math.ceil(trained.anneal * epochs * len(stage_data)))
     averages, chosen = _selection(data, keep, average)
@@ -357,21 +385,11 @@ def _sampler(
     return PerDomain(domain) if per_batch is None else SomeDomains(domain, batch, per_batch)
 
 
-def _optimizer(
-    name: Optimizer,
-    weights: Weights,
-    *,
-    lr: float | None,
-    weight_decay: float,
-    scales: dict[str, float],
-) -> Build:
-    """SGD or Adam; without `lr`, that of TLL or DomainBed for pretrained weights, else a larger."""
-    pretrained = weights != "random"
-    if name == "sgd":
-        usual = 1e-3 if pretrained else 0.02
-        return sgd(lr=usual if lr is None else lr, weight_decay=weight_decay, scales=scales)
-    usual = 5e-5 if pretrained else 1e-3
-    return adamw(lr=usual if lr is None else lr, weight_decay=weight_decay, scales=scales)
+def _usual_lr(optimizer: Optimizer, weights: Weights, *, random_lr: float) -> float:
+    """The learning rate of TLL (SGD) or DomainBed (Adam) for pretrained weights, else a larger."""
+    if weights == "random":
+        return random_lr if optimizer == "sgd" else 1e-3
+    return 1e-3 if optimizer == "sgd" else 5e-5
 
 
 def _selection(

@@ -20,7 +20,13 @@ from longtail.errors import LongtailError
 from longtail.losses import CrossEntropy, LogitAdjusted
 from longtail.methods.classify import Classify
 from longtail.nn import Frozen, Neck
-from longtail.recipes.batchformer import Mode, Scope, batchformer_neck, lr_scales
+from longtail.recipes.batchformer import (
+    Mode,
+    Scope,
+    batchformer_neck,
+    lr_scales,
+    note_frozen_inputs,
+)
 from longtail.recipes.builders import (
     Augment,
     OptimizerName,
@@ -152,6 +158,7 @@ def train_classifier(
     head = default_head(network, backbone, classes)
     # After the head, so that one seed gives one network with and without it.
     before_head = neck(backbone.dim)
+    note_frozen_inputs(run, backbone, before_head)
     loss = _loss(data, tau=tau, smoothing=smoothing)
     samplers: dict[Sampling, Sampler] = {
         "instance": Instance(),

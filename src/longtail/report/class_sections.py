@@ -138,6 +138,14 @@ def worst(run: Finished, summary: Summary) -> list[dict[str, Any]]:
     return worst
 
 
+def worst_title(summary: Summary) -> str:
+    """What the worst classes are: of a tail, of unseen pairs or classes, or of all."""
+    if "few" in summary["groups"]:
+        return "The worst classes of the tail"
+    kind = "pairs" if "best_unseen" in summary["scores"] else "classes"
+    return f"The worst {'unseen ' if 'unseen' in summary['groups'] else ''}{kind}"
+
+
 def _confusions(run: Finished, index: int) -> str:
     if run.predictions is None:
         return ""

@@ -11,7 +11,7 @@ from longtail.records.row import OperatingPoint, Summary
 from longtail.records.scores import columns, label, with_unit
 from longtail.report import charts, figures
 from longtail.report.cells import Cell, number_cell, percent
-from longtail.report.class_sections import class_table, maps, markers, worst
+from longtail.report.class_sections import class_table, maps, markers, worst, worst_title
 from longtail.report.folders import Finished
 from longtail.report.svg import Bar, bar_chart
 
@@ -47,6 +47,7 @@ def section(run: Finished) -> dict[str, Any]:
         "has_tail": {"many", "few"} <= {*run.summary["groups"]},
         "class_table": class_table(run, run.summary),
         "worst": worst(run, run.summary),
+        "worst_title": worst_title(run.summary),
         "maps": maps(run),
         "reliability": _reliability(run.summary),
         "calibration": _calibration(run.summary),

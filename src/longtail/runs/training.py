@@ -332,6 +332,11 @@ def check_inputs(config: RunConfig, dataset: Dataset) -> None:
         )
         raise LongtailError(f"{dataset.name} has feature vectors instead of images, and {advice}")
     if network == "vectors" and not dataset.has_vectors:
+        if config.recipe.parameters["network"].default == "vectors":
+            raise LongtailError(
+                f"{config.recipe.name} trains on feature vectors, and {dataset.name} has images:"
+                " compute features with `longtail embed` first"
+            )
         raise LongtailError(
             f"--network vectors is for feature vectors, and {dataset.name} has images: "
             "choose another network"
@@ -496,7 +501,7 @@ def _evaluate_and_save(
             "train_images": len(dataset.train),
             "counts_before": dataset.source_counts.tolist(),
             "counts_after": dataset.counts.tolist(),
-            "caveats": list(dataset.caveats),
+            "caveats": [*dataset.caveats, *run.caveats],
         },
         "seed": config.seed,
         "view_seed": config.view_seed,
