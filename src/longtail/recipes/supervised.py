@@ -158,7 +158,8 @@ def train_classifier(
     head = default_head(network, backbone, classes)
     # After the head, so that one seed gives one network with and without it.
     before_head = neck(backbone.dim)
-    note_frozen_inputs(run, backbone, before_head)
+    body = Frozen(backbone) if features == "frozen" else backbone
+    note_frozen_inputs(run, body, before_head)
     loss = _loss(data, tau=tau, smoothing=smoothing)
     samplers: dict[Sampling, Sampler] = {
         "instance": Instance(),
@@ -169,9 +170,7 @@ def train_classifier(
     return fit_stage(
         run,
         data,
-        Classify(
-            Frozen(backbone) if features == "frozen" else backbone, head, loss, neck=before_head
-        ),
+        Classify(body, head, loss, neck=before_head),
         name="train",
         view=training_view(augment, size, flip=data.mirror),
         sampler=samplers[sampling],
