@@ -41,6 +41,7 @@ def _stranger_named(place: Place) -> None:
 
 def _network_named(place: Place) -> None:
     run = place.run()
+    place.write("a.jpg", picture())
     place.write("stranger.py", "open('executed', 'w').close()\n")
     spec = json.loads((run / "model" / "spec.json").read_text())
     spec["network"]["network"] = {"name": "stranger:network", "size": 16}
@@ -221,7 +222,7 @@ CASES = [
         Case(f"{verb}-network-of-a-stranger", argv, point=13, message="error: .*trust",
              setup=_network_named, check=not_executed)
         for verb, argv in (
-            ("predict", ("predict", "run", "run/model")),
+            ("predict", ("predict", "run", "a.jpg")),
             ("export", ("export", "run", "--to", "torch")),
             ("serve", SERVE),
         )

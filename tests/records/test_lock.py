@@ -28,3 +28,9 @@ def test_a_child_does_not_hold_what_its_parent_holds(tmp_path: Path) -> None:
     finally:
         child.kill()
         child.join()
+
+
+def test_the_target_of_a_link_is_made(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("disk/run")
+    with locked(tmp_path / "link"):
+        assert (tmp_path / "disk" / "run").is_dir()

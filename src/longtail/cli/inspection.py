@@ -106,7 +106,7 @@ def histogram(classes: Sequence[Mapping[str, Any]], *, largest: int) -> Table:
         )
         numbers = (f"{row[name]:,}" for name in ("source", "train", "val", "test"))
         known = "unknown" if row["known_to"] is None else f"±{row['known_to']:.2f}"
-        table.add_row(Text(row["name"], overflow="ellipsis"), bar, *numbers, row["group"], known)
+        table.add_row(tables.name(row["name"]), bar, *numbers, row["group"], known)
     return table
 
 
@@ -119,13 +119,14 @@ def domain_table(results: Mapping[str, Any]) -> Table:
     table = Table(box=None, padding=(0, 1), header_style="dim")
     table.add_column("class", no_wrap=True)
     for name in domains["names"]:
-        table.add_column(f"{name} (test)" if name == domains["test"] else name, justify="right")
+        heading = tables.name(f"{name} (test)" if name == domains["test"] else name)
+        table.add_column(heading, justify="right")
     for label in shown:
         if label is None:
             table.add_row(Text(f"... {len(order) - 2 * half} more", style="dim"))
             continue
         cells = [f"{counts[label]:,}" for counts in domains["counts"]]
-        table.add_row(Text(names[label], overflow="ellipsis"), *cells)
+        table.add_row(tables.name(names[label]), *cells)
     table.add_row("all", *(f"{sum(counts):,}" for counts in domains["counts"]))
     return table
 

@@ -102,6 +102,11 @@ def _table(
     return table
 
 
+def name(text: str) -> Text:
+    """A name of the data for a table that is not a `grid`: plain, with its controls escaped."""
+    return Text(printable(text), overflow="ellipsis")
+
+
 def grid(
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],

@@ -29,7 +29,7 @@ def locked(folder: Path) -> Iterator[None]:
 
     The lock ends with its process. Windows has no such lock.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.resolve().mkdir(parents=True, exist_ok=True)  # a link whose target is not there yet
     try:
         import fcntl
     except ImportError:
