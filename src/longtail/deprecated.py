@@ -71,6 +71,7 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     },
     "longtail.data.loader": {"InOrder": "EvalLoader", "Loader": "TrainLoader"},
     "longtail.data.open": {"open_to_judge": "open_for_evaluation"},
+    "longtail.data.source": {"several": "listing"},
     "longtail.data.teacher_labels": {
         "Apart": "SplitViews",
         "AskTeacher": "AddTeacherLabels",
@@ -152,7 +153,7 @@ def run_keywords(recipe: str, keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def current_keywords(recipe: str, keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords of a recipe under their current names; a recipe of one's own has no old names.
+    """The keywords of a recipe under their current names; a custom recipe has no old names.
 
     >>> current_keywords("ride", {"heat": 0.1, "epochs": 40})
     {'class_temperature': 0.1, 'epochs': 40}

@@ -94,7 +94,7 @@ def test_teacher_and_student_in_one_command(
         words in page
         for words in (
             "attention rollout",
-            "How far each head looks",
+            "How far each head attends",
             "1 - cosine",
             "How unsure the teacher is",
         )

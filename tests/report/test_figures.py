@@ -123,11 +123,11 @@ def test_a_folder_without_arrays_is_refused(tmp_path: Path) -> None:
 
 def test_maps_are_called_what_they_are_and_mistakes_named() -> None:
     (shown,) = ANALYSES["gradcam.npz"](ARRAYS["gradcam.npz"])
-    assert "looks for the true class (Grad-CAM)" in shown.caption
+    assert "Saliency maps for the true class (Grad-CAM)" in shown.caption
     assert [image.label for image in shown.images] == ["cat", "predicted <b>", "<b>", ""]
     assert shown.rows == 2
     arrays = {**ARRAYS["gradcam.npz"], "kind": np.array("attention rollout")}
-    assert "looks (attention rollout)" in ANALYSES["gradcam.npz"](arrays)[0].caption
+    assert "Saliency maps (attention rollout)" in ANALYSES["gradcam.npz"](arrays)[0].caption
     (shown,) = ANALYSES["rollout.npz"](ARRAYS["rollout.npz"])
     assert shown.rows == 3
 

@@ -50,7 +50,7 @@ def export(
     )
     if agreement.source == "random images":
         tables.warn(
-            "the run's data was not found, so random images were used: pass --root to verify with"
+            "the run's data is missing, so random images were used: pass --root to verify with"
             " its test images"
         )
     tables.say(f"written: {result.folder} ({', '.join(result.files)})")

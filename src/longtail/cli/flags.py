@@ -61,7 +61,7 @@ Threads = Annotated[
 Trust = Annotated[
     bool,
     _flag(
-        "Import your own network or dataset (package.module:function), which executes its code.",
+        "Import a custom network or dataset (package.module:function), which executes its code.",
         RUN,
         "--trust",
     ),

@@ -72,7 +72,7 @@ def inspect(
     if html is not None:
         from longtail.report.inspection import page
 
-        write(html, page(results, {} if quick else pictures(dataset, results)))
+        write(html, page(results, {} if quick else thumbnails(dataset, results)))
     tables.next_step(
         *results["commands"],
         *([] if html or quick else [f"longtail inspect {results['data']} --html inspection.html"]),
@@ -284,7 +284,7 @@ def examples(dataset: Dataset, results: Mapping[str, Any]) -> dict[str, list[dic
     }
 
 
-def pictures(dataset: Dataset, results: Mapping[str, Any]) -> dict[str, NDArray[np.uint8]]:
+def thumbnails(dataset: Dataset, results: Mapping[str, Any]) -> dict[str, NDArray[np.uint8]]:
     """Thumbnails for the page by "split/row": copies, unusual images, examples of small classes."""
     import numpy as np
 

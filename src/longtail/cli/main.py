@@ -161,17 +161,17 @@ def show(
     ] = False,
 ) -> None:
     """Show a recipe: its description, keywords and source."""
-    found = read(recipe)
+    shown = read(recipe)
     if cite:
         from longtail.experiments.spec import citations
 
         print(
-            "\n\n".join(citations().get(found.name, ()))
-            or f"{found.name} has no citation: see the references in its docstring."
+            "\n\n".join(citations().get(shown.name, ()))
+            or f"{shown.name} has no citation: see the references in its docstring."
         )
         return
-    tables.recipe(found)
-    tables.next_step(f"longtail train {found.name} --data digits-lt")
+    tables.recipe(shown)
+    tables.next_step(f"longtail train {shown.name} --data digits-lt")
 
 
 app.command("inspect")(inspect)

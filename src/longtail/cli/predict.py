@@ -57,7 +57,7 @@ def predict(
     from longtail.runs.images import ImageFiles, images_at
 
     features = len(paths) == 1 and paths[0].suffix.lower() == ".npz"
-    found = ImageFiles((paths[0],), 0) if features else images_at(paths)
+    files = ImageFiles((paths[0],), 0) if features else images_at(paths)
     import torch
 
     from longtail.runs import load
@@ -73,19 +73,19 @@ def predict(
         loaded = add_classes(loaded, classes)
     if bias is not None:
         loaded = set_bias(loaded, bias)
-    if found.others:
+    if files.others:
         console.print(
-            f"ignored files without an image suffix: {found.others:,}",
+            f"ignored files without an image suffix: {files.others:,}",
             markup=False,
         )
     kind = format or ("json" if out is not None and out.suffix.lower() == ".json" else "csv")
     good = unsure = bad = 0
-    with written(out) as file, progress(console, len(found.paths)) as advance:
+    with written(out) as file, progress(console, len(files.paths)) as advance:
         write = _Json(file) if kind == "json" else _Csv(file)
         parts = (
             [loaded.predict_features(paths[0], abstain_below=abstain_below)]
             if features
-            else loaded.predict_files(found.paths, abstain_below=abstain_below)
+            else loaded.predict_files(files.paths, abstain_below=abstain_below)
         )
         for part in parts:
             for path, reason in part.bad:

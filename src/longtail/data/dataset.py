@@ -93,7 +93,7 @@ class Dataset:
     pairs: Pairs = "closed"  # which pairs of attribute and object can be predicted
     pretraining: str | None = None  # what the network that computed the features was trained on
     backbone: FeatureBackbone | None = None  # that network, where it is known
-    scorer: Scorer | None = None  # for data with a scorer of its own
+    scorer: Scorer | None = None  # for data that brings a scorer
     scoring: str | None = None  # the score requested as the headline; None: the scorer's default
     test_domain: str | None = None  # the test images are of this domain, training of others
     unlabelled: Split | None = None  # the test images with targets of -1, to adapt to

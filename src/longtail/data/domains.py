@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from longtail.data.source import Rows, Source, several
+from longtail.data.source import Rows, Source, listing
 from longtail.errors import LongtailError
 from longtail.naming import unknown
 
@@ -26,7 +26,7 @@ def leave_domain_out(source: Source, test_domain: str, *, train: Sequence[str] =
             raise LongtailError(
                 "a run has one test domain: leave out each domain in turn with `longtail sweep"
                 " RECIPES --set test_domain=all`, or pass one of"
-                f" {several(names)}."
+                f" {listing(names)}."
             )
         if name not in names:
             raise unknown(f"domain of {source.name}", name, names)
@@ -37,7 +37,7 @@ def leave_domain_out(source: Source, test_domain: str, *, train: Sequence[str] =
         )
     if len(names) < 2:
         raise LongtailError(
-            f"{source.name}: expected at least two domains, got only {several(names)}: add images"
+            f"{source.name}: expected at least two domains, got only {listing(names)}: add images"
             " of another domain to train on."
         )
     trained = tuple(name for name in names if (name in train if train else name != test_domain))
@@ -50,7 +50,7 @@ def leave_domain_out(source: Source, test_domain: str, *, train: Sequence[str] =
     if missing := [name for name in trained if not counts[names.index(name)]]:
         raise LongtailError(
             f"{source.name}: expected training images in every domain, got none in"
-            f" {several(missing)}: add some, or name the domains to train on with --train-domain."
+            f" {listing(missing)}: add some, or name the domains to train on with --train-domain."
         )
     if not len(target):
         raise LongtailError(
@@ -59,7 +59,7 @@ def leave_domain_out(source: Source, test_domain: str, *, train: Sequence[str] =
     warnings, unused = list(source.warnings), splits.pop("test", None)
     if unused is not None and len(unused):
         warnings.append(
-            f"{len(unused):,} images of {several(trained)} are in the test split and were left out:"
+            f"{len(unused):,} images of {listing(trained)} are in the test split and were left out:"
             f" the test images are those of {test_domain}."
         )
     chosen = replace(
@@ -121,8 +121,8 @@ def _check_classes(source: Source, trained: Sequence[str]) -> Source:
     if len(lacking) and not source.class_attributes:
         raise LongtailError(
             f"{source.name}: expected the same classes in all domains, but {source.test_domain} has"
-            f" classes without training images in {several(trained)}:"
-            f" {several(source.classes[label] for label in lacking.tolist())}. Rename or remove"
+            f" classes without training images in {listing(trained)}:"
+            f" {listing(source.classes[label] for label in lacking.tolist())}. Rename or remove"
             " them, or choose other domains with --train-domain."
         )
     return source

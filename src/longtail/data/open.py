@@ -37,7 +37,7 @@ from longtail.data.readers.pairs import (
 from longtail.data.readers.parquet import parquet, parquet_files
 from longtail.data.readers.shapes import SHAPES_DATA, shapes_lt
 from longtail.data.request import LIST_SUFFIXES, DataRequest, Protocol, data_flags
-from longtail.data.source import Rows, Source, several
+from longtail.data.source import Rows, Source, listing
 from longtail.data.splits import (
     hold_out,
     hold_out_classes,
@@ -328,19 +328,19 @@ def assemble(source: Source, *, protocol: Protocol = "holdout", split_seed: int 
 
     if joined := joined_labels(classes):
         warnings.append(
-            f"{len(joined):,} labels join others that also occur alone, and each is a class of its"
-            f" own here: {several(joined)}. If these images have several labels, give each image"
+            f"{len(joined):,} labels join others that also occur alone, and each is a separate"
+            f" class here: {listing(joined)}. If these images have several labels, give each image"
             " the one that counts."
         )
     single = [classes[i] for i in np.flatnonzero(source_counts == 1)]
     if single:
-        warnings.append(f"{len(single):,} classes have a single training image: {several(single)}.")
+        warnings.append(f"{len(single):,} classes have a single training image: {listing(single)}.")
     tested = np.bincount(test.target, minlength=len(classes)) > 0
     untested = [classes[i] for i in np.flatnonzero((source_counts > 0) & ~tested)]
     if untested:
         warnings.append(
             f"{len(untested):,} classes have no test image: they are trained, but not evaluated:"
-            f" {several(untested)}."
+            f" {listing(untested)}."
         )
     if duplicates := shared(train, test):
         warnings.append(duplicates)
@@ -419,7 +419,7 @@ def _check_attributes(source: Source) -> None:
             )
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             broken = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
-            missing = several(source.classes[i] for i in np.flatnonzero(broken))
+            missing = listing(source.classes[i] for i in np.flatnonzero(broken))
             raise LongtailError(
                 f"{source.name}: class attribute {name!r} is missing (NaN or infinite) for"
                 f" {missing}: add it, or remove the classes."
@@ -438,7 +438,7 @@ def _classes_to_learn(source: Source) -> Source:
     if clashes:
         raise LongtailError(
             f"{source.name}: expected class names that differ in more than case, got"
-            f" {several(clashes)}. Rename or merge them."
+            f" {listing(clashes)}. Rename or merge them."
         )
 
     trained = np.bincount(source.splits["train"].target, minlength=len(source.classes)) > 0
@@ -451,7 +451,7 @@ def _classes_to_learn(source: Source) -> Source:
     if empty:
         raise LongtailError(
             f"{source.name}: expected a training image in every class, got none in"
-            f" {several(empty, shown=20)}. Add images or remove them."
+            f" {listing(empty, shown=20)}. Add images or remove them."
         )
     index = np.cumsum(trained) - 1
     splits, dropped = {}, []
@@ -463,7 +463,7 @@ def _classes_to_learn(source: Source) -> Source:
     unseen = [source.classes[i] for i in np.flatnonzero(~trained)]
     warning = (
         f"{len(unseen):,} classes have no training image and were left out, with"
-        f" {' and '.join(dropped)}: {several(unseen)}."
+        f" {' and '.join(dropped)}: {listing(unseen)}."
     )
     classes = tuple(name for name, kept in zip(source.classes, trained, strict=True) if kept)
     return replace(source, classes=classes, splits=splits, warnings=(*source.warnings, warning))
@@ -474,7 +474,7 @@ def _unlabelled(test: Rows, train: Rows, source: Source, crop: float) -> Split:
     trained, tested = {*train.target.tolist()}, {*test.target.tolist()}
     if differ := sorted(trained ^ tested):
         where = source.test_domain or "the test images"
-        names = several(source.classes[label] for label in differ)
+        names = listing(source.classes[label] for label in differ)
         raise LongtailError(
             f"{source.name}: --protocol adapt needs the same classes in training and in {where},"
             f" and only one of them has {names}. Remove these classes, or add images."

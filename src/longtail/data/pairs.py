@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 
 from longtail.data.request import DataRequest
-from longtail.data.source import Rows, Source, several
+from longtail.data.source import Rows, Source, listing
 from longtail.data.splits import held_out, seen_groups
 from longtail.data.words import word_vectors
 from longtail.errors import LongtailError
@@ -76,13 +76,13 @@ def check_pairs(source: Source) -> None:
         if missing:
             raise LongtailError(
                 f"{source.name}: expected training images of every {part}, got none of"
-                f" {several(missing, shown=20)}. An unseen pair needs training images of both its"
+                f" {listing(missing, shown=20)}. An unseen pair needs training images of both its"
                 " parts, in other pairs: add some, or remove these pairs."
             )
     pairs = [tuple(pair) for pair in np.stack(columns, axis=1).tolist()]
     if len(set(pairs)) < len(pairs):
         twice = [source.classes[i] for i, pair in enumerate(pairs) if pair in pairs[:i]]
-        raise LongtailError(f"{source.name}: expected each pair once, got {several(twice)} twice.")
+        raise LongtailError(f"{source.name}: expected each pair once, got {listing(twice)} twice.")
 
 
 def all_pairs(source: Source) -> Source:
@@ -102,7 +102,7 @@ def all_pairs(source: Source) -> Source:
     if unexpected and others:
         raise LongtailError(
             f"{source.name}: --pairs open needs pairs that are described by attribute and object"
-            f" alone, got the class attributes {several(unexpected)} as well."
+            f" alone, got the class attributes {listing(unexpected)} as well."
         )
     more = np.array(others, dtype=np.int64).reshape(-1, 2)
     return replace(

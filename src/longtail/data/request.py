@@ -32,8 +32,8 @@ COMMA_FLAGS = frozenset({"train_domain"})
 Pairs = Literal["closed", "open"]
 """Which pairs of attribute and object can be predicted.
 
-`closed` are the pairs of the data, of which a split is evaluated among those of training and its
-own. `open` are all pairs of an attribute and an object.
+`closed` are the pairs of the data, of which a split is evaluated among those of training and of
+the split. `open` are all pairs of an attribute and an object.
 """
 OnBadImage = Literal["refuse", "skip"]
 Profile = Literal["exp", "step", "pareto"]

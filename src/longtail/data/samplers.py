@@ -1,7 +1,7 @@
 """Samplers: the rows of an epoch and their order, as stateless functions of (seed, epoch).
 
 Every order is as long as the split, so an epoch costs the same with any sampler. Below, p_c is the
-share of class c in an epoch and n_c its number of images. In your own `DataLoader`, created for
+share of class c in an epoch and n_c its number of images. In a custom `DataLoader`, created for
 each epoch:
 
 >>> import torch

@@ -108,10 +108,10 @@ def split_named(word: str) -> str | None:
     }.get(word.lower())
 
 
-def several(items: Iterable[object], *, shown: int = 5) -> str:
+def listing(items: Iterable[object], *, shown: int = 5) -> str:
     """List the first few items, and how many more there are.
 
-    >>> several(["a", "b", "c"], shown=2)
+    >>> listing(["a", "b", "c"], shown=2)
     'a, b and 1 more'
     """
     words = [str(item) for item in items]
@@ -131,7 +131,7 @@ def numbered_targets(
     below = [label for label in used if label < 0]
     if below:
         raise LongtailError(
-            f"{where}: expected labels of 0 or more, got {several(below)}. Number the classes 0, 1,"
+            f"{where}: expected labels of 0 or more, got {listing(below)}. Number the classes 0, 1,"
             " 2, ..."
         )
     if names is not None:
@@ -139,7 +139,7 @@ def numbered_targets(
         if above:
             raise LongtailError(
                 f"{where}: expected labels 0 to {len(names) - 1} ({len(names)} classes are named),"
-                f" got {several(above)}. Correct the labels or the class names."
+                f" got {listing(above)}. Correct the labels or the class names."
             )
     elif used[-1] >= max(LEAST_ID, 10 * len(used)):
         return named_targets(labels)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from longtail.data.columns import Columns
 from longtail.data.request import Pairs, Profile
-from longtail.data.source import Rows, several
+from longtail.data.source import Rows, listing
 from longtail.errors import LongtailError
 from longtail.records.groups import Groups
 
@@ -299,7 +299,7 @@ def shared(train: Rows, test: Rows) -> str | None:
         if digest in trained
     ]
     return (
-        f"{len(both):,} test images are also in training (same content): {several(both, shown=3)}."
+        f"{len(both):,} test images are also in training (same content): {listing(both, shown=3)}."
         if both
         else None
     )

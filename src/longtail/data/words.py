@@ -11,7 +11,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.data.source import several
+from longtail.data.source import listing
 from longtail.errors import LongtailError
 
 
@@ -20,7 +20,7 @@ def word_vectors(path: Path, names: Mapping[str, Sequence[str]]) -> dict[str, ND
 
     A text file has lines `word v1 v2 ...`, as GloVe and fastText publish them; a first line with
     two integers is skipped. An .npz has the arrays `words` (N,) and `vectors` (N, D). A name or
-    word is found as it is written, or else in lower case. A name that is not found is split at
+    word is looked up as it is written, or else in lower case. A name without a vector is split at
     whatever is not a letter or a digit.
     """
     wanted = {
@@ -43,18 +43,18 @@ def word_vectors(path: Path, names: Mapping[str, Sequence[str]]) -> dict[str, ND
             vectors = [find(word) for word in words]
             missing.extend(
                 f"{word} (of {name})" if word != name else name
-                for word, found in zip(words, vectors, strict=True)
-                if found is None
+                for word, entry in zip(words, vectors, strict=True)
+                if entry is None
             )
             if not words:
                 missing.append(name)
-        found = [part for part in vectors if part is not None]
-        return np.mean(found, axis=0) if found else None
+        known_parts = [part for part in vectors if part is not None]
+        return np.mean(known_parts, axis=0) if known_parts else None
 
     vectors = {kind: [vector(name) for name in listed] for kind, listed in names.items()}
     if missing:
         raise LongtailError(
-            f"{path} has no vector for {several(dict.fromkeys(missing), shown=20)}: add these words"
+            f"{path} has no vector for {listing(dict.fromkeys(missing), shown=20)}: add these words"
             " to the file, or rename them in the data."
         )
     return {kind: np.array(rows, dtype=np.float32) for kind, rows in vectors.items()}
@@ -108,7 +108,7 @@ def _npz(path: Path, wanted: Iterable[str]) -> dict[str, NDArray[np.float32]]:
     if words is None or vectors is None or vectors.ndim != 2 or words.shape != vectors.shape[:1]:
         raise LongtailError(
             f"{path}: expected the arrays words (N,) and vectors (N, D), got"
-            f" {several(f'{name} {values.shape}' for name, values in arrays.items())}."
+            f" {listing(f'{name} {values.shape}' for name, values in arrays.items())}."
         )
     known = {str(word): row for word, row in zip(words.tolist(), vectors, strict=True)}
     rows = {word: known[word].astype(np.float32) for word in wanted if word in known}

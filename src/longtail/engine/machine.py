@@ -20,7 +20,7 @@ Precision = Literal["auto", "fp32", "bf16"]
 
 
 MOST_THREADS = 4096
-"""More than any machine has; torch takes larger numbers and fails later, or never answers."""
+"""More than any machine has; torch takes larger numbers and fails later, or hangs."""
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,7 @@ def check_flags(flags: Mapping[str, Any], at_once: int = 1) -> dict[str, Any]:
         raise LongtailError(f"--jobs must be at least 1, got {at_once}")
     if at_once > 1 and "WORLD_SIZE" in os.environ:
         raise LongtailError(
-            f"--jobs {at_once} starts processes of its own, and torchrun has started"
+            f"--jobs {at_once} starts processes itself, and torchrun has started"
             f" {os.environ['WORLD_SIZE']}: remove --jobs, or start without torchrun"
         )
     one_thread = at_once > 1 and flags.get("threads") is None

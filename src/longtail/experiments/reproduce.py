@@ -123,14 +123,14 @@ def _reproduce(
     progress.say(f"{name}: {kind}")
     diverged = run_jobs(planned, at_once=jobs, progress=progress)
 
-    def judged() -> dict[str, Any]:
+    def evaluate_runs() -> dict[str, Any]:
         result = evaluate(row, small, planned, diverged=diverged)
         path = SearchFolder(folder).reproduction
         write_document(path, result)
         progress.say(f"written: {path}")
         return result
 
-    return in_first(judged)
+    return in_first(evaluate_runs)
 
 
 def reproduce_table(table: str, *, out: str | Path | None = None, **options: Any) -> None:
@@ -237,12 +237,12 @@ def measured_columns(row: Published, run: Path) -> dict[str, float | None]:
     summary = finished["test"]
     if summary is None:
         return dict.fromkeys((row.metric, *row.column_names))
-    own = summary.get("calibration", {}).get(row.confidence)  # old runs have one confidence
+    calibration = summary.get("calibration", {}).get(row.confidence)  # old runs have one confidence
     scores: dict[str, float | None] = {
         "top5": summary.get("top5"),
         **summary["scores"],
-        "ece": summary["ece"] if own is None else own["ece"],
-        "mce": summary["mce"] if own is None else own["mce"],
+        "ece": summary["ece"] if calibration is None else calibration["ece"],
+        "mce": summary["mce"] if calibration is None else calibration["mce"],
     }
     for head, values in summary.get("heads", {}).items():
         scores |= {f"{head}/{name}": value for name, value in values["scores"].items()}
@@ -429,9 +429,9 @@ def describe(
 def _shares(job: Job, hardware: Sequence[Mapping[str, Any]]) -> list[str]:
     """A remark about batch norm, which has the rows of one process only."""
     counts = {
-        own["processes"]
-        for own in hardware
-        if own.get("processes", 1) > 1 and not own.get("sync_batchnorm")
+        machine["processes"]
+        for machine in hardware
+        if machine.get("processes", 1) > 1 and not machine.get("sync_batchnorm")
     }
     if not counts or "batch" not in job.keywords or job.recipe.rows_are_separate(job.keywords):
         return []
@@ -451,7 +451,7 @@ def evaluate(
     finished = [job for job in jobs if job.folder not in diverged]
     rows = [read_row(job.folder) for job in finished]
     hardware = [run.get("hardware", {}) for run in rows]
-    processes = max((own.get("processes", 1) for own in hardware), default=1)
+    processes = max((machine.get("processes", 1) for machine in hardware), default=1)
     kind, remarks = describe(row, jobs[0], smoke, processes=processes)
     remarks += _shares(jobs[0], hardware)
     by_seed: dict[str, list[float]] = {}

@@ -47,7 +47,7 @@ class CrossEntropy(nn.Module):
     ) -> Tensor:
         """The mean over rows; see `longtail.losses.reduction` for `weight` and `rows`."""
         logits = at_least_float32(logits)
-        # Of a smoothed target, each class has its own weight
+        # Of a smoothed target, each class has a different weight
         if is_hard(target, logits) and (weight is None or not self.smoothing):
             plain = weight is None and rows is None
             losses = F.cross_entropy(

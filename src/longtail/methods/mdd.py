@@ -66,7 +66,7 @@ class MDD(Method[Adapted]):
     A second head, the adversary, learns to agree with the classifier on source images and to
     disagree with it on target images; `gamma` weights the first, and its logarithm is the margin.
     The gradient of the adversary is reversed before the bottleneck, so that the features make this
-    impossible: then both domains look alike to the classifier. The loss is
+    impossible: then the classifier cannot tell the domains apart. The loss is
 
         CE(h(s), y) + trade_off * (gamma * CE(h'(s), h(s)) - mean log(1 - softmax(h'(t))[h(t)]))
 

@@ -92,7 +92,7 @@ def calibrate(
     too few images for that (at 0.9: fewer than nine) shares a threshold with the other such classes
     of its group, and the guarantee then holds for these together; where these have too few, with
     all classes that still have no threshold; where these have too few, it is in every set. Images
-    of classes with a threshold of their own are not used for shared ones: they are easier, and
+    of classes with a separate threshold are not used for shared ones: they are easier, and
     would make the shared threshold too low.
 
     >>> from longtail.records.groups import Groups

@@ -83,7 +83,7 @@ def _large_experts(name: str, experts: int, slim: float) -> Experts:
     full = [resnet.resnet(name, channels=channels) for _ in range(experts)]
     stem = (full[0].conv1, full[0].bn1, full[0].act1, full[0].maxpool)
     trunk = nn.Sequential(*stem, full[0].layer1, full[0].layer2)
-    branches = [nn.Sequential(own.layer3, own.layer4, own.global_pool) for own in full]
+    branches = [nn.Sequential(net.layer3, net.layer4, net.global_pool) for net in full]
     return Experts(trunk, branches)
 
 

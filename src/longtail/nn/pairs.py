@@ -203,10 +203,10 @@ def feasibility(attribute: Tensor, object: Tensor, pairs: Tensor, seen: Tensor) 
     together = torch.zeros(len(attribute), len(object), dtype=torch.bool, device=pairs.device)
     together[pairs[seen, 0], pairs[seen, 1]] = True
 
-    def nearest(vectors: Tensor, own: Tensor, allowed: Tensor) -> Tensor:
+    def nearest(vectors: Tensor, rows: Tensor, allowed: Tensor) -> Tensor:
         unit = F.normalize(vectors, dim=1)
-        similarity = (unit @ unit.T)[own]
-        others = allowed & (torch.arange(len(vectors), device=own.device) != own[:, None])
+        similarity = (unit @ unit.T)[rows]
+        others = allowed & (torch.arange(len(vectors), device=rows.device) != rows[:, None])
         return similarity.masked_fill(~others, -1.0).amax(1)
 
     scores = []

@@ -36,7 +36,7 @@ class Range:
 SHARE, NOT_NEGATIVE, POSITIVE = Range(0, 1), Range(0), Range(0, above=True)
 ANY = Range(-math.inf)  # but for nan and infinity, which no keyword takes
 COUNT, WIDTH, LAYERS = Range(1, 1e7), Range(1, 65_536), Range(1, 256)
-# Recipes and networks check the lower end themselves, with words of their own.
+# Recipes and networks check the lower end themselves, with more precise messages.
 FEW, NARROW, SHALLOW, SMALL = (Range(-math.inf, high) for high in (1e7, 65_536, 256, 8_192))
 PART = Range(-math.inf, 1)
 

@@ -211,7 +211,7 @@ def default_optimizer(
     shares of `lr`.
     """
     share = 1.0 if weights == "random" else 0.1
-    if any(isinstance(own, nn.LayerNorm) for own in network.modules()):
+    if any(isinstance(layer, nn.LayerNorm) for layer in network.modules()):
         return adamw_or_muon(
             optimizer,
             lr=1e-3 * share if lr is None else lr,

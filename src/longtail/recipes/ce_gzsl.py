@@ -14,7 +14,7 @@ from longtail.data.batches import StepsPerEpoch
 from longtail.data.dataset import Dataset, Split
 from longtail.data.images.stores import VectorRows
 from longtail.data.loader import TrainLoader
-from longtail.data.source import several
+from longtail.data.source import listing
 from longtail.data.views import CropFlip
 from longtail.engine.optim import adamw
 from longtail.engine.run import Run
@@ -179,7 +179,7 @@ def class_vectors(data: Dataset, recipe: str) -> Tensor:
         )
     if without := [data.classes[row] for row in (vectors == 0).all(1).nonzero().ravel().tolist()]:
         raise LongtailError(
-            f"{data.name}: every number of the class vector is 0 for {several(without)}: describe"
+            f"{data.name}: every number of the class vector is 0 for {listing(without)}: describe"
             " these classes, or remove them"
         )
     if not bool((data.counts == 0).any()):

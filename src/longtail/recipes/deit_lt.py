@@ -401,6 +401,6 @@ def _build_student(
         drop_path=drop_path,
     )
     heads = build_heads(backbone.dim, len(data.classes))
-    # A teacher that is trained in this run is then the one that its own recipe trains.
+    # A teacher that is trained in this run is then the one that the teacher's recipe trains.
     seed_all(run.seed, "start")
     return backbone, heads

@@ -131,7 +131,7 @@ def loss_and_head(
         dim: width of the features.
         smoothing: label smoothing within a cross entropy.
         whole: `BinaryCrossEntropy`'s, for labels that are mixed.
-        std: deviation of the initial weights of a linear head; PyTorch's own where it is None.
+        std: deviation of the initial weights of a linear head; PyTorch's default where it is None.
     """
     if tau != 1.0 and loss not in ("bal_bce", "bal_ce"):
         raise LongtailError(

@@ -103,7 +103,7 @@ KEYWORDS: Mapping[str, str] = {
     "critic_steps": "Steps of the critic and the embedding for one of the generator.",
     "penalty": "Weight of the gradient penalty of the critic.",
     "share": "Weight of the contrastive terms in the loss of the generator.",
-    "init_std": "Deviation of the initial weights of linear layers; torch's own with none.",
+    "init_std": "Deviation of the initial weights of linear layers; PyTorch's default with none.",
     "lr_drop": "Factor of the learning rate at each of its drops.",
     "synthetic": "Features that are generated for each unseen class.",
     "classifier_epochs": "Epochs of the softmax over all classes.",
@@ -160,5 +160,5 @@ KEYWORDS: Mapping[str, str] = {
 
 
 def meanings(recipe: str) -> Mapping[str, str]:
-    """What the keywords of a recipe mean; nothing for a recipe of one's own, module:function."""
+    """What the keywords of a recipe mean; nothing for a recipe from elsewhere (module:function)."""
     return {} if ":" in recipe else KEYWORDS

@@ -222,7 +222,7 @@ def moco_v3(
         pairs=pairings,
     )
     if optimizer is None:
-        has_layer_norm = any(isinstance(own, nn.LayerNorm) for own in backbone.modules())
+        has_layer_norm = any(isinstance(layer, nn.LayerNorm) for layer in backbone.modules())
         optimizer = "adamw" if has_layer_norm else "lars"
     lrs, decays = {"sgd": 0.12, "lars": 0.6, "adamw": 1.5e-4}, {"sgd": 5e-4, "lars": 1e-6}
     step = scaled_lr(

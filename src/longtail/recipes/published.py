@@ -109,8 +109,8 @@ class Published:
         ('batchformer-1',)
         """
         paper = re.search(r"\(([\w-]+)\), ", self.source)
-        found = re.findall(r"(appendix )?table ([\w.]+)", self.source) if paper else []
-        named = [f"{paper[1]}-{'a' * bool(a)}{number}".lower() for a, number in found if paper]
+        matches = re.findall(r"(appendix )?table ([\w.]+)", self.source) if paper else []
+        named = [f"{paper[1]}-{'a' * bool(a)}{number}".lower() for a, number in matches if paper]
         return (*named, *self.tables)
 
     def flags(self) -> dict[str, Any]:
@@ -164,7 +164,9 @@ class Published:
     @property
     def column_names(self) -> tuple[str, ...]:
         """The scores besides the value that a table has of this row."""
-        further = [name for own in self.printed.values() for name in own if name != self.metric]
+        further = [
+            name for scores in self.printed.values() for name in scores if name != self.metric
+        ]
         return tuple(dict.fromkeys([*self.columns, *further]))
 
     def numbers(self, table: str | None = None) -> dict[str, float]:
@@ -245,11 +247,11 @@ def quotes() -> dict[str, tuple[Quote, ...]]:
 @cache
 def tables() -> dict[str, tuple[str, ...]]:
     """The names of the rows of each published table, by table: "batchformer-1", "livt-a3"."""
-    found: dict[str, list[str]] = {}
+    rows: dict[str, list[str]] = {}
     for name, row in published().items():
         for table in row.in_tables:
-            found.setdefault(table, []).append(name)
-    return {table: tuple(found[table]) for table in sorted(found)}
+            rows.setdefault(table, []).append(name)
+    return {table: tuple(rows[table]) for table in sorted(rows)}
 
 
 @cache
@@ -316,7 +318,7 @@ def _measured(
     if "columns" in entry:
         entry["columns"] = _fractions(entry["columns"])
     if "printed" in entry:
-        entry["printed"] = {key: _fractions(own) for key, own in entry["printed"].items()}
+        entry["printed"] = {key: _fractions(scores) for key, scores in entry["printed"].items()}
     return {**entry, **percent, "keywords": keywords}
 
 
@@ -338,8 +340,8 @@ def match(row: Row) -> Published | None:
     `differs`. Of rows that differ only in the run that they begin with, it is the one that the
     folder of that run names, or else the first.
     """
-    known = [own for own in published().values() if _comparable(own, row)]
-    named = (own for own in known if own.begins_with and _begins_with(own, row))
+    known = [entry for entry in published().values() if _comparable(entry, row)]
+    named = (entry for entry in known if entry.begins_with and _begins_with(entry, row))
     return next(named, next(iter(known), None))
 
 
@@ -387,7 +389,9 @@ def _comparable(known: Published, row: Row) -> bool:
     used = {**expected, **given}  # a keyword that is newer than the run had its default
     if any(used[name] is None for name in known.needed_keywords):
         return False
-    compared = {own: value for own, value in expected.items() if own not in known.needed_keywords}
+    compared = {
+        name: value for name, value in expected.items() if name not in known.needed_keywords
+    }
     processes = row.get("hardware", {}).get("processes", 1)
     together = known.images_together
     changes = differences(

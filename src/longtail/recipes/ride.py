@@ -31,7 +31,7 @@ from longtail.schedules import Cosine, Deferred, Steps
 LrSchedule = Literal["steps", "tenths", "cosine"]
 
 NETWORKS = ("fast_cnn", "resnet32", "resnet10", "resnet50")
-"""The networks with experts, besides those of one's own."""
+"""The networks with experts, besides custom ones."""
 
 
 def ride(

@@ -197,7 +197,7 @@ class Recipe:
                 f"pass --{missing[0].replace('_', '-')} VALUE"
             )
         checked = {name: self.parameters[name].check(value) for name, value in given.items()}
-        if ":" not in self.name:  # a recipe of one's own may give a keyword another meaning
+        if ":" not in self.name:  # a custom recipe may give a keyword another meaning
             check_bounds(checked)
         return {
             name: checked.get(name, parameter.default)
@@ -358,7 +358,9 @@ def _signature(
         sources.append(_text(node, module))
         fixed |= {keyword.arg for keyword in call.keywords if keyword.arg is not None}
         inherited = dict(_keyword_only(node, module, target, inherited=True))
-        parameters |= {name: own for name, own in inherited.items() if name not in fixed}
+        parameters |= {
+            name: parameter for name, parameter in inherited.items() if name not in fixed
+        }
     return parameters, sources
 
 

@@ -39,9 +39,9 @@ def find_teacher(
 ) -> Teacher:
     """Read the teacher, or train one as stage `teacher` and leave it in `teacher/model`."""
     if teacher is not None:
-        found = read_teacher(teacher, data, trust=run.trust)
+        result = read_teacher(teacher, data, trust=run.trust)
         record_origin(run, teacher, data)
-        weights = {"teacher": teacher, "weights": teacher_labels.digest(found)}
+        weights = {"teacher": teacher, "weights": teacher_labels.digest(result)}
         run.write(run.files.teacher_record, partial(_check_unchanged, run, weights), replace=True)
     else:
         stage = _OneStage(run, "teacher")
@@ -53,9 +53,9 @@ def find_teacher(
         run.write(
             model.spec, lambda _: files.write(model.path, network, classes=data.classes, size=size)
         )
-        found = Teacher(network, size=size)
-    run.machine.place_module(found)
-    return found
+        result = Teacher(network, size=size)
+    run.machine.place_module(result)
+    return result
 
 
 def _check_unchanged(run: Run, teacher: dict[str, str], path: Path) -> None:

@@ -61,7 +61,7 @@ def differences(
         if not same:
             continue
         settled |= {batch, accumulate}
-        before, now = (own[batch] * own[accumulate] for own in (expected, used))
+        before, now = (values[batch] * values[accumulate] for values in (expected, used))
         if before != now:
             yield f"{batch} x {accumulate} is {now} instead of {before}"
     for name, value in expected.items():

@@ -210,7 +210,7 @@ def keywords_of(row: Row) -> dict[str, Any]:
     Keywords newer than the run get their defaults, and those that had no effect are left out;
     whether images were mirrored counts as a keyword.
     """
-    own_seed = re.compile(rf"(?<![a-z])(seed[=_-]?){row['seed']}(?=[/\\]|$)")
+    seed_part = re.compile(rf"(?<![a-z])(seed[=_-]?){row['seed']}(?=[/\\]|$)")
     defaults = {
         name: value
         for name, value in _defaults(row["recipe"]).items()
@@ -218,7 +218,7 @@ def keywords_of(row: Row) -> dict[str, Any]:
     }
     keywords = {**defaults, **row["keywords"], "mirror": mirrored(row)}
     return {
-        name: own_seed.sub(r"\1*", value) if isinstance(value, str) else value
+        name: seed_part.sub(r"\1*", value) if isinstance(value, str) else value
         for name, value in keywords.items()
     }
 

@@ -102,10 +102,10 @@ def _gradcam(arrays: Arrays) -> list[Figure]:
         lit = images.spotlight(pixels, image_bytes(saliency))
         alt = f"an image of {names[target]}"
         shown.append(Thumbnail(images.data_uri(pixels), alt, str(names[target])))
-        shown.append(Thumbnail(images.data_uri(lit), "where the network looks in it", wrong))
+        shown.append(Thumbnail(images.data_uri(lit), "saliency map of it", wrong))
     kind = str(arrays["kind"]) if "kind" in arrays else "Grad-CAM"
     which = " for the true class" if kind == "Grad-CAM" else ""
-    caption = f"Where the network looks{which} ({kind}): what it does not use is dark."
+    caption = f"Saliency maps{which} ({kind}): what the network does not use is dark."
     return [Figure("looks", caption, images=tuple(shown), rows=2)]
 
 
@@ -187,7 +187,7 @@ def _attention_distance(arrays: Arrays) -> list[Figure]:
         x="heads, the most local first",
         y="mean attention distance, pixels",
     )
-    caption = f"How far each head looks, on images of group {arrays['group']}"
+    caption = f"How far each head attends, on images of group {arrays['group']}"
     return [Figure("locality", f"{caption}: small is local, like a convolution.", drawing)]
 
 

@@ -145,14 +145,14 @@ def as_list(images: Any) -> Tensor | list[Any]:
             f"expected images, got {type(images).__name__}: "
             "give paths, PIL images, an array or a tensor"
         )
-    several = list(images)
-    if not several:
+    items = list(images)
+    if not items:
         raise LongtailError("expected at least one image, got none")
-    if not all(isinstance(image, Tensor) for image in several):
-        return several
-    if len({image.shape for image in several}) > 1:
+    if not all(isinstance(image, Tensor) for image in items):
+        return items
+    if len({image.shape for image in items}) > 1:
         raise LongtailError("expected tensors of one shape, got several: resize them first")
-    return torch.stack(several)
+    return torch.stack(items)
 
 
 def check_tensor(batch: Tensor, size: int) -> Tensor:

@@ -98,13 +98,13 @@ def predict_images(
         preprocessing: How they become the network's squares.
         machine: Where the network is.
     """
-    several = as_list(images)
+    inputs = as_list(images)
     outputs: list[Mapping[str, Tensor]] = []
-    if isinstance(several, Tensor):
-        batches = check_tensor(several, preprocessing.size).split(BATCH)
+    if isinstance(inputs, Tensor):
+        batches = check_tensor(inputs, preprocessing.size).split(BATCH)
         outputs = [predict(batch.float()) for batch in batches]
     else:
-        for batch in read_ahead(several, preprocessing, machine=machine):
+        for batch in read_ahead(inputs, preprocessing, machine=machine):
             for _, error in batch.bad:
                 raise error
             outputs.append(predict(batch.pixels()))

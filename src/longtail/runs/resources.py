@@ -124,15 +124,15 @@ def activations(method: Method[Any], shape: tuple[int, ...]) -> int:
         # No size is checked here: nothing is allocated
         with torch._C.DisableTorchFunction(), FakeTensorMode() as mode:
             weights: dict[str, Tensor] = {
-                f"method.{name}": mode.from_tensor(own) for name, own in tensors.items()
+                f"method.{name}": mode.from_tensor(tensor) for name, tensor in tensors.items()
             }
             image = torch.empty(shape, device=next(method.parameters()).device)
             with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
                 torch.func.functional_call(_Predict(method), weights, image)
     except (RuntimeError, NotImplementedError, StopIteration, AssertionError, TypeError):
         return 0
-    own = {tensor.untyped_storage()._cdata for tensor in weights.values()}
-    return sum(storage.nbytes() for pointer, storage in kept.items() if pointer not in own)
+    fixed = {tensor.untyped_storage()._cdata for tensor in weights.values()}
+    return sum(storage.nbytes() for pointer, storage in kept.items() if pointer not in fixed)
 
 
 class _Predict(nn.Module):

@@ -17,7 +17,7 @@ from longtail.data.images.decoding import check, decode, to_square
 from longtail.data.images.stores import ArrayImages, SquareImages
 from longtail.data.progress import map_threaded
 from longtail.data.request import Geometry, OnBadImage
-from longtail.data.source import Rows, Source, several
+from longtail.data.source import Rows, Source, listing
 from longtail.errors import LongtailError
 
 MEMORY = 1 << 30  # bytes of decoded pixels up to which a dataset is kept in memory
@@ -83,7 +83,7 @@ def read(
             set(source.splits["train"].target.tolist()) - set(splits["train"].target.tolist())
         )
         if emptied:
-            names = several(source.classes[label] for label in emptied)
+            names = listing(source.classes[label] for label in emptied)
             raise LongtailError(
                 f"no training image can be read in these classes: {names}. Repair or remove them."
             )
@@ -91,7 +91,7 @@ def read(
             *warnings,
             (
                 f"{len(bad):,} images cannot be read and were left out:"
-                f" {several(name for name, _ in bad)}."
+                f" {listing(name for name, _ in bad)}."
             ),
         )
     return replace(

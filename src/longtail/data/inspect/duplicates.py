@@ -1,7 +1,7 @@
 """Find exact and near duplicates (resized, recompressed, brightened) within and across splits.
 
 Candidates are pairs whose 64-bit hashes (`survey.perceptual_hash`) differ in at most 7 bits. They
-are found by 16-bit words: at least one of the four words of such a pair differs in at most one bit.
+are chosen by 16-bit words: at least one of the four words of such a pair differs in at most 1 bit.
 Candidates remain if their aspect ratios agree and their 16 x 16 thumbnails correlate. These are
 decoded again and compared in colour (`likeness`).
 
@@ -9,7 +9,7 @@ The threshold depends on the data: two photographs with a correlation of 0.98 ar
 dark objects on white may not be. So a pair is a duplicate if it is much closer than either image is
 to its tenth nearest neighbour in the same data, after the ratio test of Lowe 2004. The constants
 were chosen on the 60,000 images of CIFAR-10, which has some hundred near duplicates, and on 30,336
-images of plankton, where thousands of different animals look similar.
+images of plankton, where thousands of different animals are similar.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from longtail.data.images.decoding import open_image, upright, why_not
 from longtail.data.images.reading import natural_size
 from longtail.data.images.stores import ImageStore
 from longtail.data.progress import map_threaded
-from longtail.data.source import Rows, Source, several
+from longtail.data.source import Rows, Source, listing
 from longtail.errors import LongtailError
 
 KINDS = ("grey", "palette", "CMYK", "16 bits", "transparent", "rotated by EXIF", "animated")
@@ -106,7 +106,7 @@ def survey(source: Source) -> Survey:
             else complete
         )
     if not len(splits["train"]):
-        shown = several(f"{image['image']} ({image['reason']})" for image in unreadable)
+        shown = listing(f"{image['image']} ({image['reason']})" for image in unreadable)
         raise LongtailError(
             f"no training image can be read; {len(unreadable):,} files are unreadable:"
             f" {shown}. Repair them."

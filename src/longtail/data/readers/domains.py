@@ -13,7 +13,7 @@ from longtail.data.images.stores import FileImages
 from longtail.data.readers.folders import class_images, folder_names, is_image
 from longtail.data.readers.lists import NAMES, Entry, class_names, read_list, source_of_entries
 from longtail.data.request import LIST_SUFFIXES
-from longtail.data.source import Rows, Source, several
+from longtail.data.source import Rows, Source, listing
 from longtail.data.splits import one_group
 from longtail.errors import LongtailError
 
@@ -60,7 +60,7 @@ def domain_tree(path: Path) -> Source:
             (skipped if only_files else empty).append(domain)
     if empty or not paths:
         raise LongtailError(
-            f"{path}: expected domain/class/image, got no image in {several(empty or skipped)}."
+            f"{path}: expected domain/class/image, got no image in {listing(empty or skipped)}."
             " Remove these folders, or put the images of each class into a folder of its domain."
         )
     classes = tuple(sorted({*labels}))
@@ -74,12 +74,12 @@ def domain_tree(path: Path) -> Source:
     )
     warnings = []
     if skipped:
-        warnings.append(f"folders without class folders were left out: {several(skipped)}.")
+        warnings.append(f"folders without class folders were left out: {listing(skipped)}.")
     if ignored:
         relative = (Path(file).relative_to(path).as_posix() for file in ignored)
         warnings.append(
             f"{len(ignored):,} files are not images by their suffix and were left out:"
-            f" {several(relative)}."
+            f" {listing(relative)}."
         )
     return Source(
         path.resolve().name,

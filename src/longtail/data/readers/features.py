@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from longtail.data.columns import read_columns
 from longtail.data.dataset import FeatureBackbone
 from longtail.data.images.stores import VectorRows
-from longtail.data.source import Rows, Source, numbered_targets, several, split_named
+from longtail.data.source import Rows, Source, listing, numbered_targets, split_named
 from longtail.data.splits import natural_groups
 from longtail.errors import LongtailError
 from longtail.records.arrays import read_arrays
@@ -62,7 +62,7 @@ def features(path: Path) -> Source:
     words = [str(word) for word in arrays.get("split", np.full(rows, "train")).tolist()]
     if unknown := sorted({word for word in words if split_named(word) is None}):
         raise LongtailError(
-            f"{path}: expected the splits train, val and test, got {several(unknown)}."
+            f"{path}: expected the splits train, val and test, got {listing(unknown)}."
         )
     names = tuple(map(str, arrays["classes"].tolist())) if "classes" in arrays else None
     classes, targets = numbered_targets({"all": arrays["target"].tolist()}, names, where=str(path))
@@ -133,7 +133,7 @@ def _arrays(
     missing = [name for name in needed if name not in arrays]
     if missing:
         raise LongtailError(
-            f"{path}: expected the arrays {' and '.join(needed)}, missing {several(missing)}."
+            f"{path}: expected the arrays {' and '.join(needed)}, missing {listing(missing)}."
         )
     return arrays
 
@@ -228,7 +228,7 @@ def _recoded(
     """Number a column's words as the class attribute of the same name numbers them."""
     if unknown := sorted({*words} - {*categories}):
         raise LongtailError(
-            f"{path}: column.{name} has {several(unknown)}, which attribute.{name} does not have:"
+            f"{path}: column.{name} has {listing(unknown)}, which attribute.{name} does not have:"
             " correct one of them."
         )
     numbers = np.array([categories.index(word) for word in words], dtype=np.int64)

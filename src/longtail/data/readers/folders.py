@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from longtail.data.images.stores import FileImages
-from longtail.data.source import Rows, Source, several, split_named
+from longtail.data.source import Rows, Source, listing, split_named
 from longtail.data.splits import natural_groups
 from longtail.errors import LongtailError
 
@@ -40,10 +40,10 @@ def folder(path: Path, *, least: int = 2) -> Source:
     folders = folder_names(path)
     parts, known = {"train": path}, {split_named(name) for name in folders}
     if "train" in known and len(known - {None}) > 1 and None in known:
-        not_splits = several(name for name in folders if split_named(name) is None)
+        not_splits = listing(name for name in folders if split_named(name) is None)
         raise LongtailError(
             f"{path}: expected either splits (train, val, test) or classes, got both: {not_splits}"
-            f" beside {several(name for name in folders if split_named(name))}. Move what is not a"
+            f" beside {listing(name for name in folders if split_named(name))}. Move what is not a"
             " split elsewhere, or rename classes that have the name of a split."
         )
     if "train" in known and None not in known:
@@ -78,7 +78,7 @@ def folder(path: Path, *, least: int = 2) -> Source:
         if split == "train" and empty:
             raise LongtailError(
                 f"{place}: expected at least one training image in every class, got none in"
-                f" {several(empty, shown=20)} (with the suffixes {' '.join(sorted(SUFFIXES))}). Add"
+                f" {listing(empty, shown=20)} (with the suffixes {' '.join(sorted(SUFFIXES))}). Add"
                 " images or remove the folder."
             )
         if paths:
@@ -101,19 +101,19 @@ def folder(path: Path, *, least: int = 2) -> Source:
         same = _domain_folders(parts["train"])
     if same:
         warnings.append(
-            f"the folders {several(names['train'])} are the classes, but each has the same folders"
-            f" {several(same)}: if they are domains, pass --test-domain {names['train'][-1]}."
+            f"the folders {listing(names['train'])} are the classes, but each has the same folders"
+            f" {listing(same)}: if they are domains, pass --test-domain {names['train'][-1]}."
         )
     if loose:
         warnings.append(
             f"{len(loose):,} images lie beside the class folders and were left out:"
-            f" {several(sorted(loose))}."
+            f" {listing(sorted(loose))}."
         )
     if ignored:
         relative = (Path(file).relative_to(path).as_posix() for file in ignored)
         warnings.append(
             f"{len(ignored):,} files are not images by their suffix and were left out:"
-            f" {several(relative)}."
+            f" {listing(relative)}."
         )
     return Source(path.resolve().name, classes, splits, natural_groups, warnings=tuple(warnings))
 
@@ -141,7 +141,7 @@ def folder_names(path: Path) -> list[str]:
     if invalid:
         raise LongtailError(
             f"{path}: expected class folders with names in UTF-8, got"
-            f" {several(map(ascii, invalid))}. Rename them."
+            f" {listing(map(ascii, invalid))}. Rename them."
         )
     return names
 

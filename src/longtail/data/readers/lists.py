@@ -17,9 +17,9 @@ from longtail.data.readers.text import read_lines, read_rows
 from longtail.data.source import (
     Rows,
     Source,
+    listing,
     named_targets,
     numbered_targets,
-    several,
     split_named,
 )
 from longtail.data.splits import natural_groups, threshold_groups
@@ -105,7 +105,7 @@ def _with_columns(
         for name in names:
             by_split[split][name].append(row.get(name, ""))
     columns, categories = read_columns(by_split)
-    warning = f"columns with the names of other keys of a batch were dropped: {several(used)}."
+    warning = f"columns with the names of other keys of a batch were dropped: {listing(used)}."
     return replace(
         source,
         splits={
@@ -248,7 +248,7 @@ def source_of_entries(
     if missing:
         raise LongtailError(
             f"{where}: expected every listed image under {root.resolve()}, "
-            f"got {len(missing):,} of {len(entries):,} missing: {several(missing)}. "
+            f"got {len(missing):,} of {len(entries):,} missing: {listing(missing)}. "
             "Pass the folder that the paths are relative to with --root, or correct the list."
         )
     labels: dict[str, list[str]] = {}
@@ -272,7 +272,7 @@ def source_of_entries(
             unnamed = sorted(set(classes) - set(numbers))
             if unnamed:
                 raise LongtailError(
-                    f"{where}: labels are missing from classes.txt: {several(unnamed)}. Add them"
+                    f"{where}: labels are missing from classes.txt: {listing(unnamed)}. Add them"
                     " there or correct the list."
                 )
             order = np.array([numbers[word] for word in classes], dtype=np.int64)

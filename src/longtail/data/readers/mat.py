@@ -31,7 +31,7 @@ import torch
 from numpy.typing import NDArray
 
 from longtail.data.images.stores import VectorRows
-from longtail.data.source import Rows, Source, several
+from longtail.data.source import Rows, Source, listing
 from longtail.data.splits import seen_groups
 from longtail.errors import LongtailError
 
@@ -104,7 +104,7 @@ def _both(path: Path) -> tuple[Path, Path]:
         if len(files) > 1:
             raise LongtailError(
                 f"{path}: {len(files)} files have {kind}"
-                f" ({several(file.name for file in files)}): pass the path of the one to use."
+                f" ({listing(file.name for file in files)}): pass the path of the one to use."
             )
     return images[0], splits[0]
 
@@ -189,7 +189,7 @@ def _targets(
     if outside := sorted({*labels.tolist()} - {*range(len(classes))}):
         raise LongtailError(
             f"{where}: expected labels 1 to {len(classes)}, the number of allclasses_names, got"
-            f" {several(label + 1 for label in outside)}."
+            f" {listing(label + 1 for label in outside)}."
         )
     return np.asarray(labels)
 
@@ -223,7 +223,7 @@ def _check_splits(
             expected = "only classes" if name == "test_seen_loc" else "no class"
             raise LongtailError(
                 f"{splits}: {name} must have {expected} of trainval_loc, got"
-                f" {several(classes[number] for number in sorted(wrong))}: labels and"
+                f" {listing(classes[number] for number in sorted(wrong))}: labels and"
                 " allclasses_names may be in different orders."
             )
 

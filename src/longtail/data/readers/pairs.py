@@ -15,7 +15,7 @@ import torch
 from longtail.data.images.stores import FileImages
 from longtail.data.pairs import pair_source
 from longtail.data.readers.text import read_lines, read_rows
-from longtail.data.source import Rows, Source, several, split_named
+from longtail.data.source import Rows, Source, listing, split_named
 from longtail.errors import LongtailError
 
 PATH = ("path", "image")
@@ -51,7 +51,7 @@ def pair_list(path: Path, *, root: Path | None = None) -> Source:
     if missing:
         raise LongtailError(
             f"{path}: expected the columns path,attribute,object and perhaps split, missing"
-            f" {several(missing)}: got {','.join(header)}."
+            f" {listing(missing)}: got {','.join(header)}."
         )
     entries: list[Entry] = []
     for number, row in rows[1:]:
@@ -72,8 +72,8 @@ def pair_folder(path: Path) -> Path | None:
     """The folder of the split files, where a folder has the layout of `pair_splits`, or None."""
     if (path / LISTS["train"]).is_file():
         return path
-    found = sorted(place.parent for place in path.glob(f"*/{LISTS['train']}"))
-    return next((place for place in found if place.name == NATURAL), found[0] if found else None)
+    folders = sorted(place.parent for place in path.glob(f"*/{LISTS['train']}"))
+    return next((place for place in folders if place.name == NATURAL), next(iter(folders), None))
 
 
 def named_pairs(name: str, *, root: Path | None = None) -> Source:
@@ -129,7 +129,7 @@ def pair_splits(path: Path) -> Source:
     if unlisted:
         raise LongtailError(
             f"{folder}: expected images of a split to be of its listed pairs, got others:"
-            f" {several(' '.join(pair) for pair in unlisted)}. The lists and the metadata are of"
+            f" {listing(' '.join(pair) for pair in unlisted)}. The lists and the metadata are of"
             " different versions."
         )
     warnings = [f"{left_out:,} images without a split or of unlisted pairs were left out."]
@@ -211,7 +211,7 @@ def _source(
     if missing:
         raise LongtailError(
             f"{where}: expected every listed image under {root.resolve()}, got {len(missing):,} of"
-            f" {len(entries):,} missing: {several(missing)}. Correct the list, or pass the folder"
+            f" {len(entries):,} missing: {listing(missing)}. Correct the list, or pass the folder"
             " that the paths of a .csv are relative to with --root."
         )
     rows = {}

@@ -19,9 +19,9 @@ from longtail.data.images.stores import EncodedImages, FileImages, ImageStore
 from longtail.data.source import (
     Rows,
     Source,
+    listing,
     named_targets,
     numbered_targets,
-    several,
     split_named,
 )
 from longtail.data.splits import natural_groups
@@ -70,7 +70,7 @@ class Shards:
         if empty:
             raise LongtailError(
                 f"{self.files[0].parent}: column {self.image!r} has no image bytes in row"
-                f" {several(empty)}: remove these rows."
+                f" {listing(empty)}: remove these rows."
             )
         return blobs, paths
 
@@ -107,10 +107,10 @@ def parquet_files(path: Path) -> dict[str, list[Path]]:
             by_split.setdefault(split_named(re.split(r"[^A-Za-z]", file.name)[0]), []).append(file)
         unnamed = by_split.pop(None, [])
         if unnamed and by_split:
-            named = several(file.name for part in by_split.values() for file in part)
+            named = listing(file.name for part in by_split.values() for file in part)
             raise LongtailError(
                 f"{folder}: either all names of parquet files must start with a split (train, val,"
-                f" test) or none, got {several(file.name for file in unnamed)} beside {named}."
+                f" test) or none, got {listing(file.name for file in unnamed)} beside {named}."
                 " Rename them."
             )
         if unnamed or by_split:
@@ -129,10 +129,10 @@ def open_shards(files: Sequence[Path]) -> Shards:
     if image is None or label is None:
         raise LongtailError(
             f"{files[0]}: expected a column img or image and a column label or fine_label, got"
-            f" {several(schema.names, shown=20)}."
+            f" {listing(schema.names, shown=20)}."
         )
-    for file, found in zip(files, schemas, strict=True):
-        _check_types(file, found, image, label)
+    for file, other in zip(files, schemas, strict=True):
+        _check_types(file, other, image, label)
     return Shards(tuple(files), image, label, _class_names(schema, label))
 
 
@@ -204,7 +204,7 @@ def parquet(path: Path) -> Source:
     if "train" not in files:
         raise LongtailError(
             f"{path}: expected parquet files of a training split (train-*.parquet), got only"
-            f" {several(files)}."
+            f" {listing(files)}."
         )
     bytes_ = sum(file.stat().st_size for part in files.values() for file in part)
     if bytes_ > LARGEST:
@@ -220,7 +220,7 @@ def parquet(path: Path) -> Source:
     for split, values in labels.items():
         if missing := [row for row, label in enumerate(values) if label is None]:
             raise LongtailError(
-                f"{path}: expected a label for every image, got none in row {several(missing)} of"
+                f"{path}: expected a label for every image, got none in row {listing(missing)} of"
                 f" {split}. Label or remove them."
             )
     if all(isinstance(label, int) for part in labels.values() for label in part):
