@@ -6,7 +6,7 @@ import pytest
 
 from longtail.report import charts
 from longtail.report.charts import ClassScore
-from longtail.report.figures import GROUPS
+from longtail.report.curves import GROUPS
 
 from .test_svg import EVIL, everything, inside, tree
 

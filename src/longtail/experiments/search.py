@@ -472,8 +472,8 @@ def _show_trials(search: Search, study: Study, best: FrozenTrial) -> None:
 
     from longtail.records.files import write_text
     from longtail.records.row import read_row
-    from longtail.report.figures import Panel, search_plot
     from longtail.report.svg import standalone
+    from longtail.report.sweep_figures import Panel, search_plot
 
     trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
     done = sorted(

@@ -85,9 +85,10 @@ class Sweep:
         prerequisites: Runs that others start from, one per seed: the keyword value
             "{NAME}" stands for the folder of that run.
         across: Fields of the comparison that may differ.
-        plot: What to plot at the end: the keywords of `report.figures.write_sweep_figures`, or
-            {"analysis": NAME}, which shows an analysis of all runs side by side
-            (`runs.analysing.ANALYSES`, or "reconstructions" of masked autoencoders).
+        plot: What to plot at the end: the keywords of
+            `report.sweep_figures.write_sweep_figures`, or {"analysis": NAME}, which shows an
+            analysis of all runs side by side (`runs.analysing.ANALYSES`, or "reconstructions" of
+            masked autoencoders).
     """
 
     data: str = ""

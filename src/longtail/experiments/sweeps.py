@@ -108,8 +108,8 @@ def _plot(
     plot: Mapping[str, str], planned: Sequence[Job], finished: Sequence[Path], path: Path
 ) -> list[Path]:
     """Draw the figure of a named sweep; an analysis is written into the folders of its runs."""
-    from longtail.report.figures import write_sweep_figures
     from longtail.report.side_by_side import write_side_by_side
+    from longtail.report.sweep_figures import write_sweep_figures
     from longtail.runs.analysing import ANALYSES, analyse_run
 
     if "analysis" not in plot:

@@ -1,10 +1,8 @@
-"""Figures of analyses, training, sweeps and searches, made from the files of runs."""
+"""Figures of analyses, made from the files of runs."""
 
 from __future__ import annotations
 
-import statistics
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -18,15 +16,9 @@ from longtail.errors import LongtailError
 from longtail.records.arrays import read_arrays
 from longtail.records.files import write_text
 from longtail.records.layout import AnalysisFolder, RunFolder
-from longtail.records.row import Row, Summary
 from longtail.report import images, svg
-from longtail.report.agreement import check_headline
-from longtail.report.folders import Arrays, Finished, read_folder
-from longtail.report.rows import read_rows
-from longtail.report.svg import Axis, Line, Thumbnail
-
-GROUPS = {"balanced": "s6", "many": "s0 d3", "medium": "s0 d2", "few": "s1"}
-"""Line styles of groups, with different dashes; the tail has the accent colour."""
+from longtail.report.folders import Arrays
+from longtail.report.svg import Thumbnail
 
 _FILES = RunFolder(Path()).analysis
 
@@ -40,9 +32,6 @@ class Figure:
     drawing: Markup | None = None
     images: tuple[Thumbnail, ...] = ()
     rows: int = 1
-
-
-# ------------------------------------------------------------------------------------- analyses
 
 
 def analysis_figures(files: Sequence[Path]) -> tuple[list[Figure], list[str]]:
@@ -303,252 +292,3 @@ def thumbnail_pixels(image: NDArray[Any]) -> NDArray[np.uint8]:
 def image_bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
     """Floats in [0, 1] as bytes."""
     return np.asarray((255 * values).round().clip(0, 255).astype(np.uint8))
-
-
-# ------------------------------------------------------------------------------------- training
-
-
-def training_curves(run: Finished, stage: str) -> list[Markup]:
-    """Plots of a stage: terms of the loss, validation by group and head, learning rate, notes."""
-    journal = run.journals[stage]
-    epochs = [line for line in journal if line.get("kind") == "epoch"]
-    steps = epochs[-1]["step"] / epochs[-1]["epoch"] if epochs else 1
-    dense = epochs if len(epochs) > 2 else journal
-    validation = f"{metric_prefix(run, stage)}val/"
-    headline, labels = run.row["headline"]["name"], run.row["labels"]
-    shares = [name for name, label in labels.items() if label["format"] == "percent"]
-    scale, unit = (100.0, ", %") if headline in shares else (1.0, "")
-    shown = []
-
-    def curve(key: str, lines: Sequence[Mapping[str, Any]], scale: float = 1.0) -> Line:
-        return [
-            (line["step"] / steps, scale * line[key])
-            for line in lines
-            if key in line and np.isfinite(line[key])
-        ]
-
-    def keys(start: str) -> list[str]:
-        return [key for key in dict.fromkeys(chain(*dense)) if key.startswith(start)]
-
-    def plot(
-        lines: Mapping[str, Line], title: str, y: str, styles: Mapping[str, str] | None = None
-    ) -> None:
-        known = {name: points for name, points in lines.items() if points}
-        if known:
-            shown.append(svg.line_plot(known, title=title, x="epoch", y=y, styles=styles))
-
-    terms = {key.removeprefix("terms/"): curve(key, dense) for key in keys("terms/")}
-    title = "Training loss" if len(terms) == 1 else "Training loss by term"
-    plot(terms, title, title.lower())
-    if headline not in shares:
-        title = labels[headline]["title"]
-        plot({title: curve(f"{validation}{headline}", epochs)}, f"Validation: {title}", title)
-    groups = {
-        labels[name]["title"]: curve(f"{validation}{name}", epochs, 100.0)
-        for name in sorted(shares, key=lambda name: name != headline)
-        if name == headline or name != "top1"
-    }
-    plot(groups, "Validation accuracy by group", "validation accuracy, %", GROUPS)
-    heads = {
-        key.split("/")[-2]: curve(key, epochs, scale)
-        for key in keys(validation)
-        if key.endswith(f"/{headline}") and key != f"{validation}{headline}"
-    }
-    plot(heads, "Validation accuracy by head", labels[headline]["description"] + unit)
-    plot({"rate": curve("rate", journal)}, "Learning rate", "learning rate", {"rate": "s0"})
-    for key in keys("notes/"):
-        name = key.removeprefix("notes/")
-        plot({name: curve(key, dense)}, f"Note: {name}", name, {name: "s0"})
-    return shown
-
-
-def metric_prefix(run: Finished, stage: str) -> str:
-    """The prefix of "val/..." in the journal for the selected weights."""
-    headline, (first, *more) = run.row["headline"]["name"], run.row["selection"].split(", ")
-    for average in (first.removeprefix("best ").partition("/")[0], *more):
-        if any(f"{average}/val/{headline}" in line for line in run.journals[stage]):
-            return f"{average}/"
-    return ""
-
-
-def metric_by_epoch(run: Finished, key: str) -> dict[float, float]:
-    """A number by epoch of the last stage.
-
-    Of the weights that were selected, such as "val/balanced", or "loss", the sum of its terms.
-    """
-    if not run.journals:
-        return {}
-    stage = [*run.journals][-1]
-    prefix, values = metric_prefix(run, stage), {}
-    for line in run.journals[stage]:
-        if line.get("kind") == "epoch":
-            terms = [value for name, value in line.items() if name.startswith("terms/")]
-            value = sum(terms) if key == "loss" and terms else line.get(f"{prefix}{key}")
-            if value is not None and np.isfinite(value):
-                values[float(line["epoch"])] = float(value)
-    return values
-
-
-# ------------------------------------------------------------------------------------- sweeps
-
-
-def write_sweep_figures(plot: Mapping[str, str], folders: Sequence[Path], path: Path) -> list[Path]:
-    """Plot finished runs into `path` with the suffix .svg.
-
-    With {"x": NAME}, test accuracy and its calibration over a keyword. With {"x": NAME,
-    "lines": NAME, "score": SCORE}, a score of the test images, with one line per value of `lines`;
-    a NAME is a keyword, a data flag, "recipe" or "parameters". With
-    {"x": "epoch", "lines": KEYWORD}, the headline on validation, where there are validation
-    images, and the training loss over epochs.
-    """
-    rows = read_rows(folders)
-    if plot["x"] == "epoch":
-        headline = check_headline(rows)["name"]
-        label = rows[0]["labels"][headline]
-        scale, unit = (100, ", %") if label["format"] == "percent" else (1, "")
-        score = by_epoch(rows, plot["lines"], f"val/{headline}", scale=scale)
-        loss = by_epoch(rows, plot["lines"], "loss")
-        plots = {
-            "": (score, f"{label['description']} on validation{unit}"),
-            "-loss": (loss, "training loss"),
-        }
-    elif "score" in plot:
-        label = rows[0]["labels"][plot["score"]]
-        scale, unit = (100, ", %") if label["format"] == "percent" else (1, "")
-        lines = score_by(rows, plot["x"], plot["lines"], plot["score"], scale=scale)
-        plots = {"": (lines, f"{label['description']}{unit}")}
-    else:
-        plots = {
-            "": (accuracy_by_keyword(rows, plot["x"]), "test accuracy, %"),
-            "-ece": (ece_by_keyword(rows, plot["x"]), "ECE on test images"),
-        }
-    written = []
-    for suffix, (lines, y) in plots.items():
-        if lines:
-            written.append(path.with_name(f"{path.name}{suffix}.svg"))
-            write_text(written[-1], svg.line_file(lines, x=plot["x"], y=y))
-    return written
-
-
-def score_by(
-    rows: Sequence[Row], x: str, lines: str, score: str, *, scale: float = 1.0
-) -> dict[str, Line]:
-    """A score of the test images over a setting, one line per value of another: means over runs."""
-    return _means(
-        (str(_setting(row, lines)), float(_setting(row, x)), scale * value)
-        for row in rows
-        if (value := _test(row)["scores"].get(score)) is not None
-    )
-
-
-def _setting(row: Row, name: str) -> Any:
-    """A keyword, a data flag, the recipe or the number of parameters of a run."""
-    places: tuple[Mapping[str, Any], ...] = (row["keywords"], row["data"], row)
-    return next((place[name] for place in places if name in place), None)
-
-
-def accuracy_by_keyword(rows: Sequence[Row], keyword: str) -> dict[str, Line]:
-    """Test accuracy in percent, overall and per group, over a keyword: the mean over runs."""
-    return _means(
-        (name, float(row["keywords"][keyword]), 100 * value)
-        for row in rows
-        for name, value in {"overall": _test(row)["top1"], **_test(row)["groups"]}.items()
-        if value is not None
-    )
-
-
-def ece_by_keyword(rows: Sequence[Row], keyword: str) -> dict[str, Line]:
-    """The expected calibration error on test images over a keyword, by the kind of confidence."""
-    return _means(
-        (_test(row)["confidence"], float(row["keywords"][keyword]), _test(row)["ece"])
-        for row in rows
-    )
-
-
-def by_epoch(rows: Sequence[Row], keyword: str, key: str, *, scale: float = 1.0) -> dict[str, Line]:
-    """A number over epochs (`metric_by_epoch`), one line per value of a keyword."""
-    return _means(
-        (str(row["keywords"][keyword]), epoch, scale * value)
-        for row in rows
-        for epoch, value in metric_by_epoch(read_folder(Path(row["folder"])), key).items()
-    )
-
-
-def _test(row: Row) -> Summary:
-    if row["test"] is None:
-        raise LongtailError(f"expected runs with test images, got none in {row.get('folder')}")
-    return row["test"]
-
-
-def _means(points: Iterable[tuple[str, float, float]]) -> dict[str, Line]:
-    """The mean of all values per line and position, sorted by position."""
-    lines: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for name, x, value in points:
-        lines[name][x].append(value)
-    return {
-        name: [(x, statistics.fmean(values)) for x, values in sorted(line.items())]
-        for name, line in lines.items()
-    }
-
-
-# ------------------------------------------------------------------------------------- searches
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A keyword of a search: its value and score in every trial."""
-
-    name: str
-    points: Sequence[tuple[Any, float]]
-    log: bool = False
-
-
-def search_plot(panels: Sequence[Panel], *, y: str, higher_is_better: bool = True) -> Markup:
-    """Panels side by side with a shared y axis; the best trial is highlighted.
-
-    >>> panels = [Panel("tau", [(0.5, 60.0), (1.5, 70.0)]), Panel("network", [("a", 60.0)])]
-    >>> search_plot(panels, y="accuracy, %").count("<circle")
-    3
-    """
-    wide, gap, height = 200, 44, 260
-    scores = [score for panel in panels for _, score in panel.points]
-    y_ticks = svg.ticks(min(scores), max(scores))
-    best = max(scores) if higher_is_better else min(scores)
-    first = svg.left_of(y_ticks)
-    up = Axis(y_ticks[0], y_ticks[-1], height - svg.BOTTOM, svg.TOP)
-
-    def parts() -> Iterator[Markup]:
-        yield svg.text(2, 13, y, anchor="start", style="faint")
-        for position, panel in enumerate(panels):
-            left = first + position * (wide + gap)
-            if position == 0:
-                yield from svg.y_grid(up, y_ticks, left=left, right=left + wide)
-            else:
-                heights = map(up.at, y_ticks)
-                yield from (svg.line(left, at, left + wide, at, style="grid") for at in heights)
-            yield svg.text(left + wide / 2, height - 6, panel.name)
-            places, labels = _across(panel, left, left + wide)
-            for at, label in labels.items():
-                yield svg.text(at, up.start + 17, svg.cut(label, 12), style="faint")
-            for at, (_, score) in zip(places, panel.points, strict=True):
-                style = "solid s2" if score == best else "solid s1"
-                yield svg.disc(at, up.at(score), 4, style=style)
-
-    names = ", ".join(panel.name for panel in panels)
-    words = f"{len(panels[0].points)} trials; the best has {best:g}."
-    size = {"width": first + len(panels) * (wide + gap), "height": height}
-    return svg.drawing(parts(), title=f"{y} over {names}", words=words, **size)
-
-
-def _across(panel: Panel, left: float, right: float) -> tuple[list[float], dict[float, str]]:
-    """The x positions of the points of a panel, and the labels of the axis."""
-    values = [value for value, _ in panel.points]
-    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        names = sorted(set(map(str, values)))
-        axis = Axis(-0.5, len(names) - 0.5, left, right)
-        places = {name: axis.at(place) for place, name in enumerate(names)}
-        return [places[str(value)] for value in values], {at: text for text, at in places.items()}
-    low, high = min(values), max(values)
-    spread = (low, high) if low < high else (low / 2, low * 2) if panel.log else (low - 1, low + 1)
-    axis = Axis(*spread, left + 12, right - 12, log=panel.log)
-    return [axis.at(value) for value in values], {axis.at(end): f"{end:.3g}" for end in (low, high)}

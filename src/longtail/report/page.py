@@ -21,7 +21,7 @@ from longtail.records.scores import with_unit
 from longtail.report.cells import Cell
 from longtail.report.columns import ColumnTable, compare_by
 from longtail.report.comparison import Comparison, Score, compare
-from longtail.report.figures import metric_by_epoch
+from longtail.report.curves import metric_by_epoch
 from longtail.report.folders import Finished, read_folder
 from longtail.report.sections import section
 from longtail.report.side_by_side import side_by_side

@@ -9,7 +9,7 @@ from longtail.metrics.intervals import balanced
 from longtail.recipes.published import match
 from longtail.records.row import OperatingPoint, Summary
 from longtail.records.scores import columns, label, with_unit
-from longtail.report import charts, figures
+from longtail.report import charts, curves, figures
 from longtail.report.cells import Cell, number_cell, percent
 from longtail.report.class_sections import class_table, maps, markers, worst, worst_title
 from longtail.report.folders import Finished
@@ -24,7 +24,7 @@ def section(run: Finished) -> dict[str, Any]:
         "folder": str(run.folder),
         "lede": _lede(run),
         "published": _published(run),
-        "curves": [(name, figures.training_curves(run, name)) for name in run.journals],
+        "curves": [(name, curves.training_curves(run, name)) for name in run.journals],
         "figures": shown,
         "unknown": unknown,
         "reproduce": _reproduce(run),
