@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
+from longtail.data.assembly import assemble
 from longtail.data.dataset import Dataset
 from longtail.data.images.stores import VectorRows
-from longtail.data.open import assemble
 from longtail.data.pairs import all_pairs
 from longtail.data.source import Rows, Source
 from longtail.data.splits import seen_groups

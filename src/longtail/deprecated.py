@@ -70,7 +70,12 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
         "Files": "longtail.data.images.stores.FileImages",
     },
     "longtail.data.loader": {"InOrder": "EvalLoader", "Loader": "TrainLoader"},
-    "longtail.data.open": {"open_to_judge": "open_for_evaluation"},
+    "longtail.data.open": {
+        "as_split": "longtail.data.assembly.as_split",
+        "evaluated_crop": "longtail.data.assembly.evaluated_crop",
+        "joined_labels": "longtail.data.assembly.joined_labels",
+        "open_to_judge": "open_for_evaluation",
+    },
     "longtail.data.source": {"several": "listing"},
     "longtail.data.teacher_labels": {
         "Apart": "SplitViews",

@@ -49,8 +49,9 @@ def inspect(
     **values: Any,
 ) -> None:
     """Inspect data before training: imbalance, duplicates, bad images, test set size, advice."""
+    from longtail.data.assembly import assemble
     from longtail.data.inspect.survey import survey, unread
-    from longtail.data.open import assemble, find
+    from longtail.data.open import find
     from longtail.data.request import DataRequest
 
     request = DataRequest.from_flags(data, values)

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from safetensors.torch import save as save_tensors
 
 from longtail.core import Predict
+from longtail.data.assembly import as_split, evaluated_crop
 from longtail.data.images.reading import read
 from longtail.data.loader import EvalLoader
-from longtail.data.open import as_split, evaluated_crop, find_all
+from longtail.data.open import find_all
 from longtail.data.progress import Bar
 from longtail.data.readers.features import (
     ATTRIBUTE,

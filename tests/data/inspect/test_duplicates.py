@@ -12,10 +12,11 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageFilter
 
+from longtail.data.assembly import assemble
 from longtail.data.inspect import duplicates as module
 from longtail.data.inspect.duplicates import close, duplicates, likeness, work
 from longtail.data.inspect.survey import survey
-from longtail.data.open import assemble, find
+from longtail.data.open import find
 
 
 def scene(seed: int, size: tuple[int, int] = (96, 72)) -> Image.Image:

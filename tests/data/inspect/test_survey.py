@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from longtail.data.assembly import assemble
 from longtail.data.inspect.survey import (
     SurveyedImages,
     files,
@@ -18,7 +19,7 @@ from longtail.data.inspect.survey import (
     survey,
     unread,
 )
-from longtail.data.open import assemble, find, open_data
+from longtail.data.open import find, open_data
 
 MakeFolder = Callable[..., Path]
 
