@@ -13,7 +13,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from longtail.cli import flags, tables
+from longtail.cli import flags, results, tables
 from longtail.errors import LongtailError
 from longtail.recipes.auto import Choice, Facts, choose
 from longtail.recipes.signatures import read
@@ -131,7 +131,7 @@ def perform(**values: Any) -> None:
         return
     if not result.fresh:
         tables.say(f"{result.folder} was finished before; its results:")
-    tables.row(result.row)
+    results.row(result.row)
     for line in verdict(result.folder, result.row):
         tables.say(line)
     tables.say(f"run: {result.folder}")

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from longtail.cli import tables
+from longtail.cli import results, tables
 
 Runs = Annotated[
     list[Path], typer.Argument(help="Folders of finished runs, or folders of such folders.")
@@ -53,7 +53,7 @@ def compare(
     elif format != "table":
         print(FORMATS[format](table), end="")
     else:
-        tables.print_comparison(table)
+        results.print_comparison(table)
         given = join([*map(str, runs), *(f"--across={name}" for name in across or [])])
         columns = "".join(f" --by={name}" for name in flags)
         tables.next_step(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from longtail.cli import tables
+from longtail.cli import results, tables
 
 RUNS = {"plain": "cross_entropy", "balanced": "balanced_softmax"}
 # 364 images: the default of 128 would leave two steps per epoch
@@ -26,7 +26,7 @@ def perform(out: Path, *, threads: int = 1) -> None:
         tables.say(f"\n{name}: {recipe}")
         rows[name] = train(recipe, "digits-lt", out / name, threads=threads, **KEYWORDS).row
     trained = {name: row for name, row in rows.items() if row is not None}
-    tables.scores(
+    results.scores(
         {name: row["test"] for name, row in trained.items()},
         trained["plain"]["labels"],
         headline=trained["plain"]["headline"]["name"],

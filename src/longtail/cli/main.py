@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from longtail import __version__
-from longtail.cli import auto, flags, tables
+from longtail.cli import auto, flags, results, tables
 from longtail.cli.cache import cache
 from longtail.cli.compare import compare
 from longtail.cli.embed import embed
@@ -193,7 +193,7 @@ def _train(recipe: Recipe, values: dict[str, Any]) -> None:
         return
     if not result.fresh:
         tables.say(f"{result.folder} was finished before; its results:")
-    tables.row(result.row)
+    results.row(result.row)
     tables.say(f"run: {result.folder}")
     if (report := RunFolder(result.folder).report).exists():
         tables.say(f"report: {report}")
@@ -290,10 +290,10 @@ def eval_(
     if as_json:
         print(json.dumps(result, indent=1))
         return
-    tables.summaries(result)
+    results.summaries(result)
     summary = result["test"] or result["val"]
     if summary is not None:
-        tables.details(summary, read_document(RunFolder(run).model.spec, MODEL)["classes"])
+        results.details(summary, read_document(RunFolder(run).model.spec, MODEL)["classes"])
     tables.next_step(f"longtail compare {shlex.quote(str(run))} ANOTHER_RUN")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from longtail.cli import flags, tables
+from longtail.cli import flags, results, tables
 from longtail.errors import LongtailError
 from longtail.records.layout import SearchFolder
 
@@ -46,7 +46,7 @@ def sweep(context: typer.Context, **values: Any) -> None:
         **arguments,
     )
     if result.table is not None:
-        tables.print_comparison(result.table)
+        results.print_comparison(result.table)
     for path in result.plots:
         tables.say(f"plot: {path}")
     _stop_if_diverged(result.diverged, len(result.runs) + len(result.diverged))
@@ -72,7 +72,7 @@ def _search(values: Mapping[str, Any], arguments: dict[str, Any]) -> None:
     space = flags.pairs(values["search"], "--search KEYWORD=LOW..HIGH or KEYWORD=VALUE,VALUE")
     chosen = {name: values[name] for name in ("trials", "metric") if values[name] is not None}
     result = search(names[0], values["data"], space, progress=tables, **chosen, **arguments)
-    tables.print_comparison(result.table)
+    results.print_comparison(result.table)
     tables.say(f"best settings: {result.command}")
     _stop_if_diverged(result.diverged, len(result.runs) + len(result.diverged))
     final = [str(SearchFolder(result.folder).final)] if len(result.runs) > 1 else []
