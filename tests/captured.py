@@ -21,10 +21,10 @@ def stages(
     """The stages of a recipe on digits and their optimizers by name, up to the one after `first`;
     none of them is run.
     """
-    found: dict[str, Any] = {}
+    captured: dict[str, Any] = {}
 
     def fit(self: Run, stage: Any) -> Any:
-        found.update(
+        captured.update(
             {stage.name: stage, f"{stage.name}'s optimizer": stage.optimizer(stage.method)}
         )
         if stage.name != first:
@@ -34,4 +34,4 @@ def stages(
     monkeypatch.setattr(Run, "fit", fit)
     with pytest.raises(Enough):
         train(recipe, "digits-lt", folder, **keywords)
-    return found
+    return captured

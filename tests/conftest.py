@@ -34,7 +34,7 @@ QUIET = (
 @pytest.fixture(scope="session")
 def browser() -> "Iterator[Browser]":
     """The Chromium of the machine, headless; without one, tests that need it are skipped."""
-    found = next(
+    executable = next(
         (
             path
             for name in ("chromium", "chromium-browser", "google-chrome")
@@ -42,7 +42,7 @@ def browser() -> "Iterator[Browser]":
         ),
         None,
     )
-    if found is None:
+    if executable is None:
         pytest.skip(
             "no Chromium on this machine: install it (Debian: apt install chromium) to run the"
             " browser tests"
@@ -50,7 +50,7 @@ def browser() -> "Iterator[Browser]":
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found, args=list(QUIET))
+        started = playwright.chromium.launch(executable_path=executable, args=list(QUIET))
         yield started
         started.close()
 

@@ -22,8 +22,8 @@ def test_sweeps_and_flags_have_their_names() -> None:
     known = {
         name for recipe in ("balanced_softmax", "ride", "paco") for name in read(recipe).parameters
     }
-    said = {flag.replace("-", "_") for flag in re.findall(r"--([a-z-]+)", PAGE)}
-    assert said - known == {"data", "root", "out", "name"}
+    flags = {flag.replace("-", "_") for flag in re.findall(r"--([a-z-]+)", PAGE)}
+    assert flags - known == {"data", "root", "out", "name"}
 
 
 def test_our_numbers_are_on_the_page_of_results() -> None:
@@ -60,12 +60,14 @@ def interval(gains: list[float]) -> tuple[float, float]:
 
 def test_the_page_quotes_resnet32() -> None:
     plan, arms = "cifar100_lt_batchformer_resnet32", ("baseline", "batchformer")
-    (said,) = re.findall(r"^\*\*With the paper's ResNet-32.*?\n\n", PAGE, re.DOTALL | re.MULTILINE)
+    (paragraph,) = re.findall(
+        r"^\*\*With the paper's ResNet-32.*?\n\n", PAGE, re.DOTALL | re.MULTILINE
+    )
     gains = [
         each("batchformer", seed, plan=plan) - each("baseline", seed, plan=plan)
         for seed in range(3)
     ]
-    assert re.findall(r"\d+\.\d", said) == [
+    assert re.findall(r"\d+\.\d", paragraph) == [
         *(mean(arm, group, plan=plan) for group in ("", "few") for arm in arms),
         *(f"{100 * gain:.1f}" for gain in (min(gains), max(gains))),
         *(f"{100 * abs(end):.1f}" for end in interval(gains)),
@@ -75,16 +77,18 @@ def test_the_page_quotes_resnet32() -> None:
 
 
 def test_the_page_quotes_the_other_methods() -> None:
-    (said,) = re.findall(r"^\*\*RIDE and PaCo\*\*.*?three seeds", PAGE, re.DOTALL | re.MULTILINE)
+    (paragraph,) = re.findall(
+        r"^\*\*RIDE and PaCo\*\*.*?three seeds", PAGE, re.DOTALL | re.MULTILINE
+    )
     arms = ("balanced", "ride", "paco")
-    assert re.findall(r"\d+\.\d", said) == [
+    assert re.findall(r"\d+\.\d", paragraph) == [
         mean(arm, group, plan="cifar100_lt_ride_paco") for arm in arms for group in ("", "few")
     ]
 
 
 def test_the_page_quotes_the_results() -> None:
-    (said,) = re.findall(r"^- \*\*All seeds agree.*?\n\n", PAGE, re.DOTALL | re.MULTILINE)
-    assert re.findall(r"\d+\.\d", said) == [
+    (paragraph,) = re.findall(r"^- \*\*All seeds agree.*?\n\n", PAGE, re.DOTALL | re.MULTILINE)
+    assert re.findall(r"\d+\.\d", paragraph) == [
         *(mean(arm, group) for group in ("", "few", "many") for arm in ("baseline", "batchformer")),
         *(
             mean(arm, group)

@@ -242,7 +242,7 @@ def test_the_page_says_what_was_copied_and_what_a_run_began_with() -> None:
         "versions": {"torch": "2"},
         "selection": "last",
     }
-    found = {
+    result = {
         "arm": "new",
         "command": SAME,
         "commit": "abc",
@@ -253,7 +253,7 @@ def test_the_page_says_what_was_copied_and_what_a_run_began_with() -> None:
         "begun_threads": {"first/one-seed0": 3, "first/two-seed0": 1},
     }
     text = "\n".join(
-        render._accuracy({"arms": {"new": {}}, "seeds": [0]}, [found], image="images/later.svg")
+        render._accuracy({"arms": {"new": {}}, "seeds": [0]}, [result], image="images/later.svg")
     )
     assert "`new` with seed 0 is earlier/old-seed0" in text
     assert (
@@ -265,10 +265,10 @@ def test_the_page_says_what_was_copied_and_what_a_run_began_with() -> None:
 
 def test_a_command_says_what_was_a_default_then_and_is_no_longer() -> None:
     row = {"recipe": "ldam", "keywords": {"rho": 0.9, "margin": 0.4, "epochs": 60, "gone": 1}}
-    said = render._command(
+    command = render._command(
         {"command": "longtail train ldam --margin 0.4 --root DATA --threads 1", "row": row}
     )
-    assert said == "longtail train ldam --margin 0.4 --rho 0.9 --root DATA --threads 1"
+    assert command == "longtail train ldam --margin 0.4 --rho 0.9 --root DATA --threads 1"
 
 
 def test_a_plan_of_speeds_has_the_results_that_were_measured_for_it() -> None:
@@ -323,7 +323,7 @@ def test_an_outcome_is_computed_from_results(
             content["row"] |= {"seed": seed, "test": {**content["row"]["test"], "top1": value}}
             (folder / f"{arm}-seed{seed}.json").write_text(json.dumps({**content, "arm": arm}))
     entry = {"plan": "plan", "better": "new", "worse": "old"}
-    found = published_page.compared(entry, tmp_path)
-    assert found.outcome == outcome
+    compared = published_page.compared(entry, tmp_path)
+    assert compared.outcome == outcome
     if outcome == "agrees":  # by hand: 5 +- 4.303 * 1 / sqrt(3)
-        assert (found.low, found.high) == pytest.approx((5 - 2.4843, 5 + 2.4843), abs=1e-3)
+        assert (compared.low, compared.high) == pytest.approx((5 - 2.4843, 5 + 2.4843), abs=1e-3)

@@ -29,9 +29,9 @@ def test_sweeps_and_flags_have_their_names() -> None:
         for recipe in ("deit_lt", "deit", "ldam", "paco", "vit_crt", "masked_autoencoder")
         for name in read(recipe).parameters
     }
-    said = {flag.replace("-", "_") for flag in re.findall(r"(?<![\w-])--([a-z-]+)", PAGE)}
+    flags = {flag.replace("-", "_") for flag in re.findall(r"(?<![\w-])--([a-z-]+)", PAGE)}
     # drw is the released code's, clear that of `longtail cache`
-    assert said - known == {"data", "root", "out", "name", "drw", "clear"}
+    assert flags - known == {"data", "root", "out", "name", "drw", "clear"}
 
 
 def test_our_numbers_are_on_the_page_of_results() -> None:

@@ -151,6 +151,6 @@ def test_an_old_flag_gives_one_line_on_stderr(
 
 def test_an_old_flag_beside_the_new_one_is_refused(longtail: Any) -> None:
     words = ("train", "ride", "--data", "digits-lt", "--heat", 0.1, "--class-temperature", 0.2)
-    said = longtail(*words)
-    assert said.code == 2
-    assert "--heat is a deprecated name of --class-temperature: pass only one of them" in said.err
+    result = longtail(*words)
+    assert result.code == 2
+    assert "--heat is a deprecated name of --class-temperature: pass only one of them" in result.err

@@ -257,8 +257,8 @@ def test_a_score_of_your_own_ranks_runs(
     for command in commands.splitlines():
         small = " --epochs 1 --device cpu --threads 1" if " train " in command else ""
         typed(command + small)
-    said = capsys.readouterr().out
-    assert "worst 3 over cross_entropy" in said
+    output = capsys.readouterr().out
+    assert "worst 3 over cross_entropy" in output
     row = json.loads((tmp_path / "runs" / "plain-worst" / "row.json").read_text())
     assert row["selection"] == "best ema/val/worst"
     assert {"worst", "nll", "parity/even", "balanced", "few"} <= {*row["test"]["scores"]}
@@ -413,13 +413,13 @@ def test_what_auto_reached_on_plankton_is_what_the_results_say(page: str) -> Non
     means = {}
     overall = {}
     for arm in ("auto", "cross-entropy"):
-        found = [
+        results = [
             json.loads(path.read_text(encoding="utf-8"))
             for path in ROOT.glob(f"benchmarks/results/plankton_auto/{arm}-seed*.json")
         ]
-        assert len(found) == 3
-        means[arm] = sum(result["row"]["test"]["balanced"] for result in found) / 3
-        overall[arm] = f"{100 * sum(result['row']['test']['top1'] for result in found) / 3:.1f}%"
+        assert len(results) == 3
+        means[arm] = sum(result["row"]["test"]["balanced"] for result in results) / 3
+        overall[arm] = f"{100 * sum(result['row']['test']['top1'] for result in results) / 3:.1f}%"
     text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
     stated = re.search(
         r"reached (\S+)% balanced accuracy\. Cross entropy [^.]*? reached (\S+)%\.", text

@@ -60,13 +60,13 @@ def test_the_11_points_of_voc() -> None:
     box = torch.tensor([[0.0, 0.0, 9.0, 9.0], [20.0, 20.0, 29.0, 29.0]])
     label = torch.ones(2, dtype=torch.long)
     row = detection.Picture(Path("none"), box, label, torch.zeros(2, dtype=torch.bool))
-    found = {
+    detections = {
         "boxes": torch.stack([box[0], box[0] + 40, box[1] + 1]),
         "labels": torch.ones(3, dtype=torch.long),
         "scores": torch.tensor([0.9, 0.8, 0.7]),
     }
     # Recall 0 to 0.5 has precision 1 (6 points), the rest 2/3 (5 points).
-    assert detection.voc_score([row], [found], 1) == pytest.approx((6 + 5 * 2 / 3) / 11)
+    assert detection.voc_score([row], [detections], 1) == pytest.approx((6 + 5 * 2 / 3) / 11)
     assert detection.overlap(box[0], box[0] + torch.tensor([5.0, 0.0, 5.0, 0.0])) == 50 / 150
 
 

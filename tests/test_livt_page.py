@@ -48,8 +48,8 @@ def test_speeds_are_those_of_the_results() -> None:
 
 
 def _results(arm: str) -> list[Any]:
-    found = sorted((ROOT / "benchmarks" / "results" / "livt_cifar10_lt").glob(f"{arm}-seed*.json"))
-    return [json.loads(path.read_text(encoding="utf-8")) for path in found]
+    paths = sorted((ROOT / "benchmarks" / "results" / "livt_cifar10_lt").glob(f"{arm}-seed*.json"))
+    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
 
 
 def _core_minutes(result: Any) -> float:

@@ -10,9 +10,11 @@ from longtail.naming import expand_user, import_function, meant, unknown
 
 
 def test_an_unknown_name_gets_the_known_and_the_closest() -> None:
-    said = str(unknown("dataset", "cifar100lt", ["digits-lt", "cifar100-lt"], more="; or a folder"))
+    message = str(
+        unknown("dataset", "cifar100lt", ["digits-lt", "cifar100-lt"], more="; or a folder")
+    )
     assert (
-        said
+        message
         == "unknown dataset 'cifar100lt': did you mean cifar100-lt? Known: cifar100-lt, digits-lt;"
         " or a folder"
     )

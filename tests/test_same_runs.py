@@ -85,7 +85,8 @@ def test_exact_values_are_told_apart() -> None:
 
 
 def test_one_difference_of_each_file_is_shown() -> None:
-    found = ["run: row.json: a", "run: row.json: b", "run: x.npz: c", "rival: row.json: d"]
+    differences = ["run: row.json: a", "run: row.json: b", "run: x.npz: c", "rival: row.json: d"]
     assert (
-        same_runs.shortened(found) == "run: row.json: a; run: x.npz: c; rival: row.json: d; 1 more"
+        same_runs.shortened(differences)
+        == "run: row.json: a; run: x.npz: c; rival: row.json: d; 1 more"
     )

@@ -70,18 +70,18 @@ def test_from_a_folder_to_a_verdict_and_again(
     assert "Dry run: nothing was written" in dry.out
     assert not (tmp_path / "run").exists()
 
-    said = longtail(*words)
-    assert said.code == 0, said.err
+    result = longtail(*words)
+    assert result.code == 0, result.err
     stored = json.loads((tmp_path / "run" / "auto.json").read_text())
-    assert stored["command"] in said.out
-    assert stored["reason"] in said.out
+    assert stored["command"] in result.out
+    assert stored["reason"] in result.out
     assert stored["facts"]["pretrained"] == []
     assert (stored["facts"]["largest"], stored["facts"]["side"]) == (144, 32)
-    assert "balanced accuracy " in said.out
-    assert "rarest third " in said.out
-    assert "worst classes: class" in said.out
-    assert f"next: longtail predict {tmp_path / 'run'} PATH_OF_IMAGES" in said.out
-    assert f"report: {tmp_path / 'run' / 'report.html'}" in said.out
+    assert "balanced accuracy " in result.out
+    assert "rarest third " in result.out
+    assert "worst classes: class" in result.out
+    assert f"next: longtail predict {tmp_path / 'run'} PATH_OF_IMAGES" in result.out
+    assert f"report: {tmp_path / 'run' / 'report.html'}" in result.out
     record = json.loads((tmp_path / "run" / "recipe.json").read_text())
     assert record["command"] == stored["command"]
     assert record["adjust"] == "validation"
@@ -124,7 +124,7 @@ def test_weights_at_hand_are_tuned(
     )
     monkeypatch.setitem(auto.PRETRAINED, "cpu", ("test_resnet.r160_in1k",))
     monkeypatch.setitem(MAX_EPOCHS, "timm", 1)
-    said = longtail(
+    result = longtail(
         "train",
         "auto",
         "--data",
@@ -138,9 +138,9 @@ def test_weights_at_hand_are_tuned(
         "--out",
         tmp_path / "run",
     )
-    assert said.code == 0, said.err
-    assert "timm:test_resnet.r160_in1k only has to be tuned" in said.out
-    assert "--network timm:test_resnet.r160_in1k --weights timm" in said.out
+    assert result.code == 0, result.err
+    assert "timm:test_resnet.r160_in1k only has to be tuned" in result.out
+    assert "--network timm:test_resnet.r160_in1k --weights timm" in result.out
     row = json.loads((tmp_path / "run" / "row.json").read_text())
     assert (row["pretraining"], row["size"], row["keywords"]["lr"]) == ("ImageNet-1k", 64, 0.0025)
 
@@ -159,7 +159,7 @@ def test_killed_before_training_began_it_goes_on_with_what_was_chosen(
     (tmp_path / "run" / "auto.json").write_text(
         json.dumps({"format": 1, "command": "the line", **choice})
     )
-    said = longtail(
+    result = longtail(
         "train",
         "auto",
         "--data",
@@ -171,8 +171,8 @@ def test_killed_before_training_began_it_goes_on_with_what_was_chosen(
         "--out",
         tmp_path / "run",
     )
-    assert said.code == 0, said.err
-    assert "the line" in said.out
+    assert result.code == 0, result.err
+    assert "the line" in result.out
     assert json.loads((tmp_path / "run" / "row.json").read_text())["recipe"] == "cross_entropy"
 
 
@@ -187,18 +187,18 @@ def test_killed_before_training_began_it_goes_on_with_what_was_chosen(
 def test_mistakes_are_told(
     longtail: Any, folder: Path, words: tuple[str, ...], message: str
 ) -> None:
-    said = longtail("train", "auto", "--data", folder, *words)
-    assert said.code == 2
-    assert message in said.err
+    result = longtail("train", "auto", "--data", folder, *words)
+    assert result.code == 2
+    assert message in result.err
 
 
 def test_several_processes_do_not_choose(
     longtail: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    said = longtail("train", "auto", "--data", folder)
-    assert said.code == 2
-    assert "run it with --dry-run in one process" in said.err
+    result = longtail("train", "auto", "--data", folder)
+    assert result.code == 2
+    assert "run it with --dry-run in one process" in result.err
 
 
 def test_weights_are_looked_for_in_the_cache_then_once_at_the_hub(
@@ -251,17 +251,19 @@ def test_timing_leaves_nothing_behind(
 
 
 def test_pairs_without_training_images_are_refused(longtail: Any) -> None:
-    said = longtail("train", "auto", "--data", "shapes-pairs", "--dry-run")
-    assert said.code != 0
-    assert "pairs of attribute and object without any: train compcos" in " ".join(said.err.split())
+    result = longtail("train", "auto", "--data", "shapes-pairs", "--dry-run")
+    assert result.code != 0
+    assert "pairs of attribute and object without any: train compcos" in " ".join(
+        result.err.split()
+    )
 
 
 def test_data_with_a_test_domain_is_refused_with_the_reason(tmp_path: Path, longtail: Any) -> None:
     out = str(tmp_path / "run")
-    said = longtail(
+    result = longtail(
         "train", "auto", "--data", "shapes-domains", "--test-domain", "photo", "--out", out
     )
-    assert said.code == 2
+    assert result.code == 2
     assert "auto chooses for long tails, but this data has a test domain" in " ".join(
-        said.err.split()
+        result.err.split()
     )

@@ -14,10 +14,10 @@ def test_demo_compares_plain_with_balanced(
     longtail: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demo, "KEYWORDS", {"batch": 128, "epochs": 1})
-    said = longtail("demo", "--out", tmp_path, "--threads", 1)
-    assert said.code == 0, said.err
+    result = longtail("demo", "--out", tmp_path, "--threads", 1)
+    assert result.code == 0, result.err
     assert all(
-        word in said.out
+        word in result.out
         for word in (
             "plain",
             "overall",

@@ -6,9 +6,9 @@ from typing import Any
 
 
 def test_doctor_tells_what_is_here(longtail: Any) -> None:
-    said = longtail("doctor")
-    assert said.code == 0
+    result = longtail("doctor")
+    assert result.code == 0
     assert all(
-        word in said.out
+        word in result.out
         for word in ("cpu", "bf16 on cpu", "torch", "pyarrow", "tensorboard", "next: longtail demo")
     )

@@ -46,8 +46,8 @@ def make(tmp_path: Path) -> Make:
 
 
 def test_digits_have_nothing_to_mend(longtail: Any) -> None:
-    said = longtail("inspect", "digits-lt")
-    assert said.code == 0, said.err
+    result = longtail("inspect", "digits-lt")
+    assert result.code == 0, result.err
     for words in (
         *(
             "█",
@@ -68,7 +68,7 @@ def test_digits_have_nothing_to_mend(longtail: Any) -> None:
             " --data digits-lt\n"
         ),
     ):
-        assert words in said.out
+        assert words in result.out
 
 
 def test_everything_wrong_is_found_and_written(longtail: Any, make: Make, tmp_path: Path) -> None:
@@ -77,10 +77,10 @@ def test_everything_wrong_is_found_and_written(longtail: Any, make: Make, tmp_pa
     (path / "d" / "001.png").write_bytes(b"")
     shutil.copy(path / "cats & dogs" / "000.png", path / "b" / "copy.png")
     Image.open(path / "b" / "001.png").save(path / "b" / "again.jpg", quality=70)
-    said = longtail(
+    result = longtail(
         "inspect", path, "--json", tmp_path / "out" / "x.json", "--html", tmp_path / "x.html"
     )
-    assert said.code == 0, said.err
+    assert result.code == 0, result.err
     for words in (
         *(
             "1 exact and 1 near groups",
@@ -100,8 +100,8 @@ def test_everything_wrong_is_found_and_written(longtail: Any, make: Make, tmp_pa
             "1 class is without a test image (c)",
         ),
     ):
-        assert words in said.out
-    assert f"longtail train auto --data {path} --on-bad-image skip" in said.out
+        assert words in result.out
+    assert f"longtail train auto --data {path} --on-bad-image skip" in result.out
     written = json.loads((tmp_path / "out" / "x.json").read_text(encoding="utf-8"))
     assert written["format"] == 1
     assert [own["image"] for own in written["unreadable"]] == ["d/000.png", "d/001.png"]
@@ -119,23 +119,23 @@ def test_quick_counts_without_opening(longtail: Any, make: Make, tmp_path: Path)
     whole = longtail("inspect", path).out
     for file in path.rglob("*.png"):
         file.write_bytes(b"")
-    said = longtail(
+    result = longtail(
         "inspect", path, "--quick", "--json", tmp_path / "x.json", "--html", tmp_path / "x.html"
     )
-    assert said.code == 0, said.err
+    assert result.code == 0, result.err
     bars = [line for line in whole.splitlines() if "█" in line]
-    assert bars == [line for line in said.out.splitlines() if "█" in line]
-    assert "no image was read" in said.out
+    assert bars == [line for line in result.out.splitlines() if "█" in line]
+    assert "no image was read" in result.out
     written = json.loads((tmp_path / "x.json").read_text(encoding="utf-8"))
     assert (written["hash"], written["files"], written["duplicates"]) == (None, None, None)
     assert "None" not in (tmp_path / "x.html").read_text(encoding="utf-8").partition("<body>")[2]
 
 
 def test_the_commands_repeat_what_was_asked_and_are_known(longtail: Any, make: Make) -> None:
-    said = longtail(
+    result = longtail(
         "inspect", "digits-lt", "--imbalance", 10, "--split-seed", 3, "--protocol", "paper"
     )
-    commands = re.findall(r"(?:next|  or): longtail (\S+) (\S+)(.*)", said.out)
+    commands = re.findall(r"(?:next|  or): longtail (\S+) (\S+)(.*)", result.out)
     assert [verb for verb, *_ in commands] == ["train", "train", "inspect"]
     for verb, word, rest in commands:
         assert (
@@ -162,9 +162,9 @@ def test_what_is_no_data_is_refused(
     longtail: Any, make: Make, tmp_path: Path, counts: dict[str, int], message: str
 ) -> None:
     (tmp_path / "data").mkdir(exist_ok=True)
-    said = longtail("inspect", make(counts) if counts else tmp_path / "data")
-    assert said.code == 2
-    assert message in said.err
+    result = longtail("inspect", make(counts) if counts else tmp_path / "data")
+    assert result.code == 2
+    assert message in result.err
 
 
 def test_what_is_not_there_or_makes_no_sense_is_refused(longtail: Any, make: Make) -> None:
@@ -176,23 +176,23 @@ def test_what_is_not_there_or_makes_no_sense_is_refused(longtail: Any, make: Mak
     path = make({"a": 2, "b": 2})
     for file in path.rglob("*.png"):
         file.write_bytes(b"")
-    said = longtail("inspect", path)
-    assert said.code == 2
-    assert "4 files are unreadable" in said.err
+    result = longtail("inspect", path)
+    assert result.code == 2
+    assert "4 files are unreadable" in result.err
 
 
 def test_a_class_with_one_image_and_no_test_set(longtail: Any, make: Make) -> None:
-    said = longtail("inspect", make({"a": 4, "b": 1}))
-    assert said.code == 0, said.err
-    assert "1 classes have a single training image: b" in said.out
-    assert "there are no test images" in said.out
-    assert "There are no test images, so accuracy cannot be measured" in said.out
+    result = longtail("inspect", make({"a": 4, "b": 1}))
+    assert result.code == 0, result.err
+    assert "1 classes have a single training image: b" in result.out
+    assert "there are no test images" in result.out
+    assert "There are no test images, so accuracy cannot be measured" in result.out
 
 
 def test_advice_counts_in_words() -> None:
     own = {"name": "x", "test": 3, "known_to": 0.37}
     twice = {"conflicts": 0, "leaked": 0, "surplus": 2, "across": {"train and test": 0}}
-    found: dict[str, Any] = {
+    survey: dict[str, Any] = {
         **{
             "emptied": [],
             "unreadable": [{}],
@@ -205,7 +205,7 @@ def test_advice_counts_in_words() -> None:
         },
         **{"known_to": 0.1, "imbalance": 50.0, "smallest": 3},
     }
-    said = "\n".join(advice(found))
+    text = "\n".join(advice(survey))
     for words in (
         *(
             "1 image cannot be read",
@@ -218,17 +218,17 @@ def test_advice_counts_in_words() -> None:
             "fewer than 5 training images",
         ),
     ):
-        assert words in said
+        assert words in text
 
 
 def test_a_count_of_leaks_is_a_lower_bound(longtail: Any, make: Make, tmp_path: Path) -> None:
     folder = make({"train/a": 8, "train/b": 8, "test/a": 4, "test/b": 4})
     copied = next((folder / "train" / "a").iterdir())
     next((folder / "test" / "a").iterdir()).write_bytes(copied.read_bytes())
-    said = longtail("inspect", folder).out
-    assert "At least 12.50% of the test set (1 image) is also in training or validation" in said
-    assert "The same object photographed again is not found" in said
-    assert "by that much" not in said
+    output = longtail("inspect", folder).out
+    assert "At least 12.50% of the test set (1 image) is also in training or validation" in output
+    assert "The same object photographed again is not found" in output
+    assert "by that much" not in output
 
 
 def test_its_help_needs_no_torch() -> None:
@@ -252,14 +252,14 @@ def test_pairs_are_counted_and_their_parts(longtail: Any, tmp_path: Path) -> Non
 def test_domains(make: Make, tmp_path: Path, longtail: Any) -> None:
     folder = make({"art/a": 5, "art/b": 6, "photo/a": 7, "photo/b": 8, "sketch/a": 9})
     page = tmp_path / "page.html"
-    said = longtail("inspect", str(folder), "--test-domain", "photo", "--html", str(page))
-    assert said.code == 0, said.err
-    table = said.out[said.out.index("images by domain and class") :]
+    result = longtail("inspect", str(folder), "--test-domain", "photo", "--html", str(page))
+    assert result.code == 0, result.err
+    table = result.out[result.out.index("images by domain and class") :]
     assert re.search(r"class +art +photo \(test\) +sketch", table)
     assert re.search(r"\n *b +6 +8 +0", table)
     assert re.search(r"\n *all +11 +15 +9", table)
-    assert "Some classes have no image in a domain: b in sketch." in said.out
-    assert f"longtail train erm --data {folder} --test-domain photo" in said.out
+    assert "Some classes have no image in a domain: b in sketch." in result.out
+    assert f"longtail train erm --data {folder} --test-domain photo" in result.out
     assert "Images by class and domain. The test set is photo." in page.read_text()
 
 

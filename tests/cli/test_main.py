@@ -63,18 +63,18 @@ def test_list_knows_what_there_is(longtail: Any) -> None:
     from longtail.data.names import KNOWN
     from longtail.nn.networks import NETWORKS
 
-    said = longtail("list")
-    assert said.code == 0
-    assert all(name in said.out for name in (*RECIPES, *KNOWN, *NETWORKS))
+    result = longtail("list")
+    assert result.code == 0
+    assert all(name in result.out for name in (*RECIPES, *KNOWN, *NETWORKS))
     assert main.networks() == list(NETWORKS)
-    assert "next: longtail" in said.out
+    assert "next: longtail" in result.out
 
 
 def test_show_says_everything(longtail: Any) -> None:
-    said = longtail("show", "logit_adjustment")
-    assert "def balanced_softmax(" in said.out
-    assert "--tau" in said.out
-    assert "next: longtail train balanced_softmax" in said.out
+    result = longtail("show", "logit_adjustment")
+    assert "def balanced_softmax(" in result.out
+    assert "--tau" in result.out
+    assert "next: longtail train balanced_softmax" in result.out
     assert "ren2020balanced" in longtail("show", "balanced_softmax", "--cite").out
 
 
@@ -93,20 +93,20 @@ def test_text_breaks_where_the_terminal_does_and_not_where_the_source_does() -> 
 
 
 def test_recipe_help_lists_its_keywords(longtail: Any) -> None:
-    said = longtail("train", "balanced_softmax", "--help")
-    assert all(flag in said.out for flag in ("--tau", "--epochs", "--data", "--seed"))
+    result = longtail("train", "balanced_softmax", "--help")
+    assert all(flag in result.out for flag in ("--tau", "--epochs", "--data", "--seed"))
     assert "--tau" not in longtail("train", "cross_entropy", "--help").out
 
 
 def test_a_run_from_train_to_compare(longtail: Any, tmp_path: Path) -> None:
     for recipe in ("cross_entropy", "balanced_softmax"):
-        said = longtail("train", recipe, *SMALL, "--out", tmp_path / recipe)
-        assert said.code == 0, said.err
-        assert "balanced" in said.out
-        assert "next: longtail" in said.out
+        result = longtail("train", recipe, *SMALL, "--out", tmp_path / recipe)
+        assert result.code == 0, result.err
+        assert "balanced" in result.out
+        assert "next: longtail" in result.out
     assert (
         f"next: longtail compare {tmp_path / 'cross_entropy'} {tmp_path / 'balanced_softmax'}"
-        in said.out
+        in result.out
     )
     # Neither the same run twice, nor runs of other images, can be ranked.
     apart = longtail(
@@ -145,9 +145,9 @@ def test_a_run_from_train_to_compare(longtail: Any, tmp_path: Path) -> None:
 
 
 def test_dry_run_writes_nothing(longtail: Any, tmp_path: Path) -> None:
-    said = longtail("train", "cross_entropy", *SMALL, "--dry-run", "--out", tmp_path / "run")
-    assert said.code == 0
-    assert "ms a step" in said.err
+    result = longtail("train", "cross_entropy", *SMALL, "--dry-run", "--out", tmp_path / "run")
+    assert result.code == 0
+    assert "ms a step" in result.err
     assert not (tmp_path / "run").exists()
 
 
@@ -219,10 +219,10 @@ def test_mistakes_are_told_in_a_sentence(
     message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    said = longtail(*words)
-    assert said.code == 2
-    assert message in said.err
-    assert "Traceback" not in said.err
+    result = longtail(*words)
+    assert result.code == 2
+    assert message in result.err
+    assert "Traceback" not in result.err
     assert not list(tmp_path.iterdir())
 
 
@@ -266,8 +266,8 @@ def test_sweep_is_a_grid_that_resumes(longtail: Any, tmp_path: Path) -> None:
         "--set",
         "epochs=1",
     )
-    said = longtail(*words, "--threads", 1, "--out", tmp_path)
-    assert said.code == 0, said.err
+    result = longtail(*words, "--threads", 1, "--out", tmp_path)
+    assert result.code == 0, result.err
     expected = [
         f"{recipe}-seed={seed}"
         for recipe in ("balanced_softmax", "cross_entropy")
@@ -277,8 +277,8 @@ def test_sweep_is_a_grid_that_resumes(longtail: Any, tmp_path: Path) -> None:
     before = {own: own.stat().st_mtime_ns for own in tmp_path.glob("*/row.json")}
     # The first of the recipes is what the others are compared with, also by the command that it
     # ends with.
-    assert "balanced over cross_entropy" in said.out
-    *_, last = said.out.strip().splitlines()
+    assert "balanced over cross_entropy" in result.out
+    *_, last = result.out.strip().splitlines()
     compared = longtail(*shlex.split(last.removeprefix("next: longtail ").partition(" --out")[0]))
     assert "balanced over cross_entropy" in compared.out
     again = longtail(*words, "--threads", 1, "--out", tmp_path)
@@ -291,8 +291,8 @@ def test_eval_shows_what_stands_behind_the_headline_or_all_of_it_as_json(
 ) -> None:
     run = tmp_path / "run"
     assert longtail("train", "cross_entropy", *SMALL, "--out", run).code == 0
-    said = longtail("eval", run, "--device", "cpu", "--threads", 1)
-    assert said.code == 0
+    result = longtail("eval", run, "--device", "cpu", "--threads", 1)
+    assert result.code == 0
     for words in (
         "macro F1",
         "worst classes",
@@ -301,9 +301,9 @@ def test_eval_shows_what_stands_behind_the_headline_or_all_of_it_as_json(
         "Prediction sets: nominal coverage 90.0%",
         "next: longtail",
     ):
-        assert words in said.out
-    found = json.loads(longtail("eval", run, "--device", "cpu", "--threads", 1, "--json").out)
-    assert found["test"] == json.loads((run / "row.json").read_text())["test"]
+        assert words in result.out
+    printed = json.loads(longtail("eval", run, "--device", "cpu", "--threads", 1, "--json").out)
+    assert printed["test"] == json.loads((run / "row.json").read_text())["test"]
 
 
 @pytest.mark.parametrize("broken", ['{"format": 2, "data": null}', "[]", "{", None])

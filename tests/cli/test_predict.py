@@ -41,9 +41,9 @@ def test_names_that_are_not_utf8_are_kept(tmp_path: Path, longtail: Any) -> None
 def test_a_folder_becomes_a_table_and_bad_images_a_count(
     longtail: Any, run: Path, images: Path
 ) -> None:
-    said = longtail("predict", run, images, "--top", 3, "--device", "cpu")
-    assert said.code == 0
-    rows = list(csv.DictReader(io.StringIO(said.out)))
+    result = longtail("predict", run, images, "--top", 3, "--device", "cpu")
+    assert result.code == 0
+    rows = list(csv.DictReader(io.StringIO(result.out)))
     assert [*rows[0]] == [
         "path",
         "class",
@@ -62,19 +62,19 @@ def test_a_folder_becomes_a_table_and_bad_images_a_count(
     )
     assert {row["abstain"] for row in rows} == {"false"}
     for kind in odd_images.BAD:
-        assert f"{kind}.png: " in said.err
-    assert f"skipped unreadable images: {len(odd_images.BAD)}" in said.err
-    assert "without an image suffix: 1" in said.err
+        assert f"{kind}.png: " in result.err
+    assert f"skipped unreadable images: {len(odd_images.BAD)}" in result.err
+    assert "without an image suffix: 1" in result.err
 
 
 def test_json_says_the_same_with_the_prediction_set(
     longtail: Any, images: Path, tmp_path: Path
 ) -> None:
     run, out = calibrated(finished(tmp_path / "run"), [1.0] * 10), tmp_path / "new" / "answers.json"
-    said = longtail(
+    result = longtail(
         "predict", run, images, "--out", out, "--abstain-below", 0.99, "--device", "cpu"
     )
-    assert said.code == 0
+    assert result.code == 0
     rows = json.loads(out.read_text(encoding="utf-8"))
     assert len(rows) == len(odd_images.GOOD)
     assert all(
@@ -84,14 +84,14 @@ def test_json_says_the_same_with_the_prediction_set(
         and len(row["top"]) == 5
         for row in rows
     )
-    assert "next: longtail serve" in said.out
+    assert "next: longtail serve" in result.out
     assert [own.name for own in out.parent.iterdir()] == ["answers.json"]
     table = longtail("predict", run, images, "--device", "cpu").out
     assert ";".join(CLASSES) in table
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["nothing.png"], "got nothing at"),
         (["empty"], "expected a folder with images"),
@@ -109,16 +109,16 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     words: list[str],
-    said: str,
+    message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
     odd_images.write_all(Path("bad"), odd_images.BAD)
     odd_images.write_all(Path("good"), odd_images.GOOD)
-    found = longtail("predict", run, *words, "--device", "cpu")
-    assert found.code == 2
-    assert said in found.err
-    assert found.out == ""
+    result = longtail("predict", run, *words, "--device", "cpu")
+    assert result.code == 2
+    assert message in result.err
+    assert result.out == ""
     out = tmp_path / "kept.csv"
     out.write_text("before")
     assert longtail("predict", run, "bad", "--out", out, "--device", "cpu").code == 2
@@ -164,10 +164,10 @@ def test_a_run_that_cannot_be_asked_says_why(
         ["export", folder, "--to", "torch"],
         ["serve", folder, "--port", 0],
     ):
-        said = longtail(*verb)
-        assert said.code == 2
-        assert kind in said.err
-        assert said.err.startswith("error: expected")
+        result = longtail(*verb)
+        assert result.code == 2
+        assert kind in result.err
+        assert result.err.startswith("error: expected")
 
 
 def test_names_of_classes_and_files_stay_data(longtail: Any, tmp_path: Path) -> None:

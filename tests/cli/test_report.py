@@ -36,7 +36,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_training_leaves_a_report_and_says_where(longtail: Any, runs: Path) -> None:
-    said = longtail(
+    result = longtail(
         "train",
         "cross_entropy",
         "--data",
@@ -48,8 +48,8 @@ def test_training_leaves_a_report_and_says_where(longtail: Any, runs: Path) -> N
         "--device",
         "cpu",
     )
-    assert said.code == 0, said.err
-    assert f"report: {runs / 'cross_entropy' / 'report.html'}" in said.out
+    assert result.code == 0, result.err
+    assert f"report: {runs / 'cross_entropy' / 'report.html'}" in result.out
     text = (runs / "cross_entropy" / "report.html").read_text(encoding="utf-8")
     assert "cross_entropy on digits-lt" in text
     assert "Missing files" not in text
@@ -61,20 +61,20 @@ def test_one_run_several_runs_and_a_folder_of_runs(
     monkeypatch.chdir(tmp_path)
     copy = shutil.copytree(runs / "cross_entropy", tmp_path / "one")
     (copy / "report.html").unlink()
-    said = longtail("report", copy)
-    assert said.code == 0, said.err
+    result = longtail("report", copy)
+    assert result.code == 0, result.err
     assert (copy / "report.html").exists()
-    assert "next: open" in said.out
+    assert "next: open" in result.out
     assert longtail("report", runs).code == 0
     assert "2 runs on digits-lt" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    said = longtail(
+    result = longtail(
         "report",
         runs / "cross_entropy",
         runs / "balanced_softmax",
         "--out",
         tmp_path / "deep" / "r.html",
     )
-    assert said.code == 0, said.err
+    assert result.code == 0, result.err
     assert (tmp_path / "deep" / "r.html").exists()
 
 
@@ -85,9 +85,9 @@ def test_runs_of_different_data_are_shown_and_not_ranked(
     row = json.loads((other / "row.json").read_text())
     row["data"] |= {"name": "moths", "hash": "f" * 64}
     (other / "row.json").write_text(json.dumps(row))
-    said = longtail("report", runs / "cross_entropy", other, "--out", tmp_path / "r.html")
-    assert said.code == 0
-    assert "split (the images and labels of train, validation and test)" in said.err
+    result = longtail("report", runs / "cross_entropy", other, "--out", tmp_path / "r.html")
+    assert result.code == 0
+    assert "split (the images and labels of train, validation and test)" in result.err
     assert "These runs are not ranked" in (tmp_path / "r.html").read_text(encoding="utf-8")
     both = ("--across", "split", "--across", "test")
     assert (
@@ -116,10 +116,10 @@ def test_what_is_no_finished_run_is_refused_in_a_sentence(
         (newer, "a newer longtail wrote it"),
         (tmp_path / "nowhere", "got nothing"),
     ):
-        said = longtail(verb, folder)
-        assert said.code == 2
-        assert words in said.err
-        assert "Traceback" not in said.err
+        result = longtail(verb, folder)
+        assert result.code == 2
+        assert words in result.err
+        assert "Traceback" not in result.err
 
 
 def test_the_command_needs_no_torch(runs: Path, tmp_path: Path) -> None:

@@ -16,22 +16,22 @@ from longtail.recipes.published import published, smokes
 
 
 def test_without_a_name_all_are_listed(longtail: Any) -> None:
-    said = longtail("reproduce")
-    assert said.code == 0
-    assert all(name in said.out for name in published())
-    assert "next: longtail reproduce" in said.out
+    result = longtail("reproduce")
+    assert result.code == 0
+    assert all(name in result.out for name in published())
+    assert "next: longtail reproduce" in result.out
 
 
 def test_a_table_shows_what_was_published_and_what_is_finished(
     longtail: Any, tmp_path: Path
 ) -> None:
-    said = longtail("reproduce", "--table", "livt-2", "--out", tmp_path)
-    assert said.code == 0
-    line = next(line for line in said.out.splitlines() if "imagenet-lt-mae" in line)
+    result = longtail("reproduce", "--table", "livt-2", "--out", tmp_path)
+    assert result.code == 0
+    line = next(line for line in result.out.splitlines() if "imagenet-lt-mae" in line)
     assert "not finished" in line
     assert "54.5 / -" in line
     assert "19.4 / -" in line
-    assert "next: longtail reproduce --table livt-2 --run" in said.out
+    assert "next: longtail reproduce --table livt-2 --run" in result.out
     done = {"name": "", "kind": "reproduction", "expected": {}, "verdict": "inside", "format": 2}
     done |= {
         "measured": {"mean": 0.541},
@@ -39,8 +39,8 @@ def test_a_table_shows_what_was_published_and_what_is_finished(
     }
     (tmp_path / "imagenet-lt-mae").mkdir()
     (tmp_path / "imagenet-lt-mae" / "reproduce.json").write_text(json.dumps(done))
-    said = longtail("reproduce", "--table", "livt-2", "--out", tmp_path)
-    line = next(line for line in said.out.splitlines() if "imagenet-lt-mae" in line)
+    result = longtail("reproduce", "--table", "livt-2", "--out", tmp_path)
+    line = next(line for line in result.out.splitlines() if "imagenet-lt-mae" in line)
     assert "reproduction: inside" in line
     assert "54.5 / 54.1" in line
     assert "19.4 / 20.0" in line
@@ -49,16 +49,16 @@ def test_a_table_shows_what_was_published_and_what_is_finished(
 def test_a_table_has_its_numbers_of_a_row_and_the_lines_that_it_quotes(
     longtail: Any, tmp_path: Path
 ) -> None:
-    said = longtail("reproduce", "--table", "deit-lt-s.3", "--out", tmp_path)
-    lines = said.out.splitlines()
+    result = longtail("reproduce", "--table", "deit-lt-s.3", "--out", tmp_path)
+    lines = result.out.splitlines()
     assert "87.3 / -" in next(line for line in lines if "cifar10-lt-deit-lt-paco" in line)
-    said = longtail("reproduce", "--table", "deit-lt-3", "--out", tmp_path)
-    quoted = next(line for line in said.out.splitlines() if "DeiT III" in line)
+    result = longtail("reproduce", "--table", "deit-lt-3", "--out", tmp_path)
+    quoted = next(line for line in result.out.splitlines() if "DeiT III" in line)
     assert "Xu et al. 2023" in quoted
     assert "imagenet-lt-deit3" in quoted
     assert "12.8" in quoted
-    said = longtail("reproduce", "--table", "deit-lt-2", "--out", tmp_path)
-    assert re.search(r"cifar10-lt-ldam-drw +quoted from Cao et al. 2019", said.out)
+    result = longtail("reproduce", "--table", "deit-lt-2", "--out", tmp_path)
+    assert re.search(r"cifar10-lt-ldam-drw +quoted from Cao et al. 2019", result.out)
 
 
 def test_listing_needs_no_torch() -> None:
@@ -85,9 +85,9 @@ assert not {"torch", "numpy", "timm"} & set(sys.modules)
     ],
 )
 def test_mistakes_are_named(longtail: Any, words: tuple[Any, ...], message: str) -> None:
-    said = longtail("reproduce", *words)
-    assert said.code == 2
-    assert message in said.err
+    result = longtail("reproduce", *words)
+    assert result.code == 2
+    assert message in result.err
 
 
 def test_the_smoke_of_the_cheapest_row_runs_and_is_inside(
@@ -104,16 +104,16 @@ def test_the_smoke_of_the_cheapest_row_runs_and_is_inside(
         "--out",
         tmp_path,
     )
-    said = longtail(*words)
-    assert said.code == 0, said.out + said.err
-    found = json.loads((tmp_path / "reproduce.json").read_text())
+    result = longtail(*words)
+    assert result.code == 0, result.out + result.err
+    outcome = json.loads((tmp_path / "reproduce.json").read_text())
     row = json.loads((tmp_path / "seed=0" / "row.json").read_text())
-    assert (found["kind"], found["verdict"]) == ("smoke", "inside")
-    assert found["measured"]["mean"] == row["test"]["top1"] == found["measured"]["seeds"]["0"]
-    assert found["expected"]["low"] == smokes()["balanced"].low
-    assert "inside" in said.out
-    assert "reproduction" not in said.out
-    assert "next: longtail report" in said.out
+    assert (outcome["kind"], outcome["verdict"]) == ("smoke", "inside")
+    assert outcome["measured"]["mean"] == row["test"]["top1"] == outcome["measured"]["seeds"]["0"]
+    assert outcome["expected"]["low"] == smokes()["balanced"].low
+    assert "inside" in result.out
+    assert "reproduction" not in result.out
+    assert "next: longtail report" in result.out
     monkeypatch.setitem(smokes(), "balanced", replace(smokes()["balanced"], low=0.999, high=1.0))
     again = longtail(*words)
     assert again.code == 1
@@ -132,6 +132,6 @@ def test_a_dry_run_writes_nothing(longtail: Any, tmp_path: Path) -> None:
         "--device",
         "cpu",
     )
-    said = longtail(*words, "--out", tmp_path / "out")
-    assert said.code == 0, said.err
+    result = longtail(*words, "--out", tmp_path / "out")
+    assert result.code == 0, result.err
     assert not (tmp_path / "out").exists()

@@ -50,10 +50,10 @@ def test_a_taken_port_is_said_at_once(longtail: Any, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        said = longtail("serve", tmp_path, "--port", taken.getsockname()[1])
-    assert said.code == 2
-    assert "cannot listen on" in said.err
-    assert "pass another --port" in said.err
+        result = longtail("serve", tmp_path, "--port", taken.getsockname()[1])
+    assert result.code == 2
+    assert "cannot listen on" in result.err
+    assert "pass another --port" in result.err
 
 
 @pytest.mark.parametrize(
@@ -63,25 +63,25 @@ def test_strangers_are_warned_of(
     longtail: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, warned: bool
 ) -> None:
     monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)
-    said = longtail("serve", finished(tmp_path), "--port", 0, "--host", host, "--device", "cpu")
-    assert said.code == 0
-    assert ("warning: anyone" in said.err) == warned
-    assert f"http://{host}:" in said.out
+    result = longtail("serve", finished(tmp_path), "--port", 0, "--host", host, "--device", "cpu")
+    assert result.code == 0
+    assert ("warning: anyone" in result.err) == warned
+    assert f"http://{host}:" in result.out
 
 
 def test_a_missing_part_is_named(
     longtail: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    said = longtail("serve", tmp_path)
-    assert said.code == 2
-    assert "pip install 'longtail[serve]'" in said.err
+    result = longtail("serve", tmp_path)
+    assert result.code == 2
+    assert "pip install 'longtail[serve]'" in result.err
     assert longtail("serve", tmp_path, "--max-megabytes", "x").code == 2
 
 
 @pytest.mark.parametrize("host", ["256.1.1.1", "no such host", "8.8.8.8", "x" * 300])
 def test_a_wrong_host_is_not_blamed_on_the_port(longtail: Any, tmp_path: Path, host: str) -> None:
-    said = longtail("serve", tmp_path, "--host", host, "--port", 0)
-    assert said.code == 2
-    assert "pass another --host" in said.err
-    assert "--port" not in said.err
+    result = longtail("serve", tmp_path, "--host", host, "--port", 0)
+    assert result.code == 2
+    assert "pass another --host" in result.err
+    assert "--port" not in result.err

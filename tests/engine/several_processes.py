@@ -160,13 +160,13 @@ def main(kind: str, out: Path) -> None:
             run.fit(stage)
         except Stopped as stopped:
             (out / f"stopped-{processes.rank()}").write_text(str(stopped))
-        found = collect(
+        predictions = collect(
             EvalLoader(data.test, size=8, batch=64), predictor(method.eval(), Machine())
         )
         saved = {
             "state": method.state_dict(),
-            "logits": torch.from_numpy(found.logits["logits"]),
-            "index": torch.from_numpy(found.index),
+            "logits": torch.from_numpy(predictions.logits["logits"]),
+            "index": torch.from_numpy(predictions.index),
         }
         saved["ema"] = dict(Watched.latest)
         saved["swad"] = dict(WatchedValley.latest)

@@ -98,9 +98,9 @@ def test_numbers_are_averaged_and_statistics_are_those_of_the_first_process(tmp_
 
 def test_a_signal_to_one_process_stops_all_and_they_go_on_as_if_it_had_not(tmp_path: Path) -> None:
     first, second = launch("signal", tmp_path / "two", processes=2)
-    said = {(tmp_path / "two" / f"stopped-{rank}").read_text() for rank in (0, 1)}
-    assert len(said) == 1
-    assert "stopped after step 8 of 20" in said.pop()
+    messages = {(tmp_path / "two" / f"stopped-{rank}").read_text() for rank in (0, 1)}
+    assert len(messages) == 1
+    assert "stopped after step 8 of 20" in messages.pop()
     assert all(torch.equal(first["state"][name], second["state"][name]) for name in first["state"])
     saved = torch.load(tmp_path / "two" / "run" / "s" / "last.pt", weights_only=True)
     assert saved["step"] == 8

@@ -337,9 +337,9 @@ def test_a_dry_run_estimates_and_writes_nothing(
 ) -> None:
     run = Run(tmp_path / "new", dry="estimate")
     recipe(run, ToyBatches(), ToyBatches())
-    said = capsys.readouterr().err
-    assert "ms a step" in said
-    assert "effective batch 32 (16 rows x 2 accumulated)" in said
+    output = capsys.readouterr().err
+    assert "ms a step" in output
+    assert "effective batch 32 (16 rows x 2 accumulated)" in output
     assert [record["name"] for record in run.history] == ["pretrain", "finetune"]
     assert not (tmp_path / "new").exists()
 

@@ -60,7 +60,7 @@ if __name__ == "__main__":
     )
     assert len(result.runs) == len(result.diverged) == 1, result
     for trials in (1, 2):
-        found = search(
+        searched = search(
             "balanced_softmax",
             "digits-lt",
             {"tau": "0..1"},
@@ -75,7 +75,7 @@ if __name__ == "__main__":
             processes.in_first(fail)
         except LongtailError as error:
             refused = str(error)
-        everywhere = processes.all_gather_object((str(found.best), found.value, refused))
+        everywhere = processes.all_gather_object((str(searched.best), searched.value, refused))
     assert len(everywhere) == 2, everywhere
     assert len({*everywhere}) == 1, everywhere
     (out / f"ended-{os.environ['RANK']}").touch()

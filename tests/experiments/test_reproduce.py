@@ -78,8 +78,8 @@ def test_fewer_epochs_are_a_smoke_and_other_settings_no_reproduction() -> None:
     row = published()["cifar100-lt-paco"]
     for settings, kind in (({"epochs": 10}, "smoke"), ({"lr": "0.1"}, "with other settings")):
         job = planned(row.name, settings=settings)[0]
-        found, remarks = describe(row, job, None)
-        assert found == kind
+        described, remarks = describe(row, job, None)
+        assert described == kind
         assert remarks[0].startswith("This is not a reproduction: ")
     small = smoke_of(row.name)
     (job,) = planned(row.name, smoke=True)
@@ -337,18 +337,18 @@ def test_a_table_runs_its_rows_and_what_they_begin_with_once(
     before_run = longtail(*table).out
     assert before_run.count("not finished") == 2
     words = (*table, "--run", "--threads", 1, "--device", "cpu")
-    said = longtail(*words)
-    assert said.code == 0, said.err
+    printed = longtail(*words)
+    assert printed.code == 0, printed.err
     result = reproduction("student", out=tmp_path / "student")
     assert result is not None
-    line = next(line for line in said.out.splitlines() if line.lstrip().startswith("student  "))
+    line = next(line for line in printed.out.splitlines() if line.lstrip().startswith("student  "))
     assert f"84.8 / {100 * result['measured']['mean']:.1f}" in line
     assert f"reproduction: {result['verdict']}" in line
     assert "83.8 to 85.8" in line, "the band"
     assert f"50.0 / {100 * result['columns']['few']['measured']:.1f}" in line
     small_mean = read_row(tmp_path / "small" / "seed=0")["test"]
     assert small_mean is not None
-    line = next(line for line in said.out.splitlines() if line.lstrip().startswith("small  "))
+    line = next(line for line in printed.out.splitlines() if line.lstrip().startswith("small  "))
     assert f"81.9 / {100 * small_mean['top1']:.1f}" in line
     flags: dict[str, Any] = {"device": "cpu", "threads": 1}
     teacher = tmp_path / "small" / "seed=0"

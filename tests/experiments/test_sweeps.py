@@ -189,8 +189,11 @@ def test_keywords_for_a_prerequisite_hold_for_it_alone(monkeypatch: pytest.Monke
 def test_every_cut_of_the_data_has_its_prerequisites(monkeypatch: pytest.MonkeyPatch) -> None:
     teachers(monkeypatch)
     jobs = plan(name="teachers", grid={"imbalance": "10,50", "teacher": "{flat}"})
-    found = [(job.folder.name, job.flags["imbalance"]) for job in jobs if not job.compared]
-    assert found == [("flat-imbalance=10.0-seed=0", 10.0), ("flat-imbalance=50.0-seed=0", 50.0)]
+    prerequisites = [(job.folder.name, job.flags["imbalance"]) for job in jobs if not job.compared]
+    assert prerequisites == [
+        ("flat-imbalance=10.0-seed=0", 10.0),
+        ("flat-imbalance=50.0-seed=0", 50.0),
+    ]
     for job in jobs:
         if job.compared:
             wanted = f"flat-imbalance={job.flags['imbalance']}-seed=0"
@@ -303,7 +306,7 @@ def test_balanced_pretraining_has_as_many_images_as_long_tailed_pretraining() ->
 
 
 def test_a_sweep_over_the_data_has_a_column_for_each_value(tmp_path: Path) -> None:
-    found = longtail.sweep(
+    result = longtail.sweep(
         ["cross_entropy", "balanced_softmax"],
         "digits-lt",
         grid={"imbalance": [5, 10], "epochs": 1},
@@ -312,10 +315,10 @@ def test_a_sweep_over_the_data_has_a_column_for_each_value(tmp_path: Path) -> No
         threads=1,
         device="cpu",
     )
-    assert len(found.runs) == 8
-    assert not found.diverged
-    assert found.by == ("imbalance",)
-    table = found.table
+    assert len(result.runs) == 8
+    assert not result.diverged
+    assert result.by == ("imbalance",)
+    table = result.table
     assert table is not None
     assert table.columns() == ("method", "imbalance 5", "imbalance 10", "mean", "seeds")
     assert {line.label for line in table.lines} == {"cross_entropy", "balanced_softmax"}

@@ -66,10 +66,10 @@ def test_a_masked_class_is_as_if_it_were_not_there(loss: nn.Module, soft: bool) 
     target = (
         torch.tensor([[1.0, 0.0, 0.0], [0.3, 0.0, 0.7]] * 2) if soft else torch.tensor([0, 2, 0, 2])
     )
-    found = loss(logits, target)
-    found.backward()
+    value = loss(logits, target)
+    value.backward()
     far = logits.detach().clamp_min(-1e4)
-    assert found.item() == pytest.approx(loss(far, target).item())
+    assert value.item() == pytest.approx(loss(far, target).item())
     assert logits.grad is not None
     assert logits.grad.isfinite().all()
     assert not logits.grad[:, 1].any()
@@ -119,10 +119,10 @@ def test_a_class_without_images_is_named() -> None:
 )
 def test_gradients_of_single_rows_can_be_asked_for_at_once(loss: nn.Module) -> None:
     logits, target = torch.randn(4, 3), torch.tensor([0, 2, 1, 0])
-    found = torch.func.vmap(torch.func.grad(lambda row, own: loss(row[None], own[None])))(
+    gradients = torch.func.vmap(torch.func.grad(lambda row, own: loss(row[None], own[None])))(
         logits, target
     )
-    for row, own, gradient in zip(logits, target, found, strict=True):
+    for row, own, gradient in zip(logits, target, gradients, strict=True):
         alone = row.clone().requires_grad_()
         loss(alone[None], own[None]).backward()
         torch.testing.assert_close(gradient, alone.grad)

@@ -22,9 +22,9 @@ def test_the_solution_equals_the_formula_of_the_paper() -> None:
         right = torch.linalg.inv(s.T @ s + lambda_ * torch.eye(7))
         expected = left @ x.T @ y @ s @ right
         assert torch.allclose(solved.weight(gamma=gamma, lambda_=lambda_), expected, atol=1e-9)
-        (found,) = solved.all_scores(7 * x, 3 * s, gammas=[gamma], lambdas=[lambda_])
-        assert found[:2] == (gamma, lambda_)
-        assert torch.allclose(found[2], x @ expected @ s.T, atol=1e-9)
+        (result,) = solved.all_scores(7 * x, 3 * s, gammas=[gamma], lambdas=[lambda_])
+        assert result[:2] == (gamma, lambda_)
+        assert torch.allclose(result[2], x @ expected @ s.T, atol=1e-9)
 
 
 def stacking() -> CalibratedStacking:

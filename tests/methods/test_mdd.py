@@ -76,9 +76,9 @@ def test_the_terms_are_those_of_a_slow_reference(neck: Neck | None) -> None:
         features = streamed.features[rows]
         logits, other = built.head(built.network.layers(features)), built.adversary(features)
         expected = slow(logits[:6], logits[6:], other[:6], other[6:])
-        found = [outcome.terms[f"{name}{part}"].item() for part in ("", "_source", "_target")]
+        terms = [outcome.terms[f"{name}{part}"].item() for part in ("", "_source", "_target")]
         scaled = [expected[0], 0.5 * 3.0 * expected[1], 0.5 * expected[2]]
-        assert found == pytest.approx([weight * value for value in scaled], abs=1e-12)
+        assert terms == pytest.approx([weight * value for value in scaled], abs=1e-12)
     assert len(outcome.terms) == 3 * len(streamed.streams)
 
 
@@ -98,14 +98,14 @@ def test_only_the_features_get_the_reversed_gradient() -> None:
         (outcome.terms["class_source"] + outcome.terms["class_target"]).backward()
         gradients.append({name: p.grad for name, p in built.named_parameters()})
     for name, expected in gradients[0].items():
-        found = gradients[1][name]
+        gradient = gradients[1][name]
         if name.startswith(("head", "network.layers")):
             assert expected is None
-            assert found is None  # the classes that the head predicts have no gradient
+            assert gradient is None  # the classes that the head predicts have no gradient
         else:
             assert expected is not None
             factor = 1.0 if name.startswith("adversary") else -0.25
-            torch.testing.assert_close(found, factor * expected)
+            torch.testing.assert_close(gradient, factor * expected)
     x = torch.ones(2, requires_grad=True)
     reverse_gradient(x, 0.5).sum().backward()
     assert x.grad is not None

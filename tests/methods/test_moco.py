@@ -168,7 +168,7 @@ def third(pairs: str = "all", neck: Streams | None = None, scale: float = 1.0) -
 
 def third_by_hand(method: MoCo3) -> dict[tuple[int, str, str], float]:
     """The loss of each direction and pair of streams, against the batch's other keys."""
-    given, found = batch(), {}
+    given, losses = batch(), {}
     views = [given["view1"], given["view2"]]
     for direction in (0, 1):
         branches = []
@@ -182,8 +182,8 @@ def third_by_hand(method: MoCo3) -> dict[tuple[int, str, str], float]:
             for other, k in branches[1].items():
                 q, k = F.normalize(q, dim=1), F.normalize(k, dim=1)
                 shares = (q @ k.T).softmax(1).diagonal()
-                found[direction, one, other] = 2 * (-shares.log().mean()).item()
-    return found
+                losses[direction, one, other] = 2 * (-shares.log().mean()).item()
+    return losses
 
 
 def test_version_3_contrasts_all_pairs_in_both_directions() -> None:

@@ -13,8 +13,8 @@ def test_neighbours_vote_by_their_similarity() -> None:
     bank, rows = torch.randn(30, 5, generator=generator), torch.randn(7, 5, generator=generator)
     target = torch.arange(30) % 3
     knn = NearestNeighbours(3 * bank, target, classes=4, neighbours=6, temperature=0.2)
-    found = knn(0.1 * rows)
-    for row, logits in zip(rows, found, strict=True):
+    predictions = knn(0.1 * rows)
+    for row, logits in zip(rows, predictions, strict=True):
         cosines = [float(row @ other / (row.norm() * other.norm())) for other in bank]
         nearest = sorted(range(30), key=lambda index: -cosines[index])[:6]
         votes = [0.0] * 4

@@ -99,8 +99,8 @@ def test_each_stream_has_the_whole_loss_and_experts_share_one_batchformer(
     for (name, rows), factor in zip(streams.items(), (plain, attended), strict=True):
         logits = torch.stack([head(own) for head, own in zip(method.head.parts, rows, strict=True)])
         if factor:
-            found = outcome.terms[name] + outcome.terms[f"{name}_diversity"]
-            assert found.item() == pytest.approx(
+            term = outcome.terms[name] + outcome.terms[f"{name}_diversity"]
+            assert term.item() == pytest.approx(
                 factor * slow_ride(logits.detach(), given["target"].tolist(), late=False), rel=1e-4
             )
         else:

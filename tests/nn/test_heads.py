@@ -78,12 +78,12 @@ def test_two_tokens_answer_with_the_mean_of_their_own_features() -> None:
 def test_two_tokens_predict_by_the_answer_that_is_chosen() -> None:
     features, plain = 5 * torch.randn(4, 6), TokenHeads(6, 3)
     assert "answer" not in plain.spec, "files of earlier versions stay as they are"
-    found = {}
+    outputs = {}
     for answer in ("logits", "probabilities", "cls", "dist"):
         head = build_head({**plain.spec, "answer": answer})
         head.load_state_dict(plain.state_dict())
         assert build_head(head.spec).spec == head.spec
-        found[answer] = head(features)
+        outputs[answer] = head(features)
     cls, dist = plain.named(features).values()
     slow = torch.tensor(
         [
@@ -91,10 +91,10 @@ def test_two_tokens_predict_by_the_answer_that_is_chosen() -> None:
             for a, b in zip(cls.exp().tolist(), dist.exp().tolist(), strict=True)
         ]
     )
-    assert torch.allclose(found["probabilities"].exp(), slow, atol=1e-5)
-    assert torch.equal(found["logits"], (cls + dist) / 2)
-    assert torch.equal(found["cls"], cls)
-    assert torch.equal(found["dist"], dist)
+    assert torch.allclose(outputs["probabilities"].exp(), slow, atol=1e-5)
+    assert torch.equal(outputs["logits"], (cls + dist) / 2)
+    assert torch.equal(outputs["cls"], cls)
+    assert torch.equal(outputs["dist"], dist)
     with pytest.raises(ValueError, match="unknown answer 'class'"):
         TokenHeads(6, 3, answer="class")
 

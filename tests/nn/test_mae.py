@@ -160,9 +160,9 @@ def slow_loss(method: MaskedAutoencoder, image: Tensor, predicted: Tensor, hidde
 
 def test_the_loss_is_the_error_on_hidden_patches_of_mean_0_and_deviation_1() -> None:
     method, image = autoencoder(), torch.rand(3, 3, 8, 8, dtype=torch.float64)
-    found = method(image)
-    assert found.loss.item() == pytest.approx(
-        slow_loss(method, image, found.predicted, found.hidden), rel=1e-6
+    outcome = method(image)
+    assert outcome.loss.item() == pytest.approx(
+        slow_loss(method, image, outcome.predicted, outcome.hidden), rel=1e-6
     )
 
 
@@ -174,15 +174,15 @@ def test_the_encoder_sees_visible_patches_only() -> None:
         lambda module, given, answer: lengths.append(given[0].shape[1])
     )
     torch.manual_seed(1)
-    found = method(image)
+    outcome = method(image)
     assert lengths == [1 + 4]  # the class token and a quarter of 16 patches
     changed = to_patches(image, 2)
-    changed[found.hidden] = 0.123
+    changed[outcome.hidden] = 0.123
     torch.manual_seed(1)
-    assert torch.equal(method(to_images(changed, 2)).predicted, found.predicted)
-    changed[~found.hidden] = 0.321
+    assert torch.equal(method(to_images(changed, 2)).predicted, outcome.predicted)
+    changed[~outcome.hidden] = 0.321
     torch.manual_seed(1)
-    assert not torch.equal(method(to_images(changed, 2)).predicted, found.predicted)
+    assert not torch.equal(method(to_images(changed, 2)).predicted, outcome.predicted)
 
 
 def test_the_decoder_puts_every_patch_in_its_place() -> None:
@@ -260,9 +260,9 @@ def test_timms_transformers_can_be_encoders(name: str) -> None:
     """With a class token, with registers and scaled layers, with another pooling."""
     network = build({"name": f"timm:{name}", "size": 32, "patch": 8, "pool": "avg"})
     method = MaskedAutoencoder(initialise(network), width=16, depth=1, heads=2)
-    found = method(torch.rand(2, 3, 32, 32))
-    assert found.predicted.shape == (2, 16, 192)
-    assert found.loss.isfinite()
+    outcome = method(torch.rand(2, 3, 32, 32))
+    assert outcome.predicted.shape == (2, 16, 192)
+    assert outcome.loss.isfinite()
 
 
 def test_a_network_that_is_no_transformer_is_refused() -> None:

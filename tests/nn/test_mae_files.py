@@ -176,17 +176,17 @@ def test_positions_follow_the_resolution(before: int, after: int) -> None:
         positions[0, 1:, 0] = plane.repeat_interleave(old)
         positions[0, 1:, 1] = plane.repeat(old)
     load_encoder(second, Weights(Path("run"), timm_layout(first)))
-    found = transformer(second).pos_embed[0]
+    resized = transformer(second).pos_embed[0]
     wanted = torch.arange(float(new)).add(0.5).div(new)
     inner = slice(new // 4, -(new // 4))
-    assert (found[0] == 7.0).all(), "the class token has no place to interpolate"
+    assert (resized[0] == 7.0).all(), "the class token has no place to interpolate"
     assert torch.allclose(
-        found[1:, 0].view(new, new)[inner, inner],
+        resized[1:, 0].view(new, new)[inner, inner],
         wanted[inner, None].expand(-1, new)[:, inner],
         atol=0.02,
     )
     assert torch.allclose(
-        found[1:, 1].view(new, new)[inner, inner],
+        resized[1:, 1].view(new, new)[inner, inner],
         wanted[None, inner].expand(new, -1)[inner],
         atol=0.02,
     )

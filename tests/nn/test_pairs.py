@@ -71,7 +71,7 @@ def test_feasibility_equals_a_slow_one() -> None:
         ]
         score = (max([-1.0, *objects]) + max([-1.0, *attributes])) / 2
         expected.append(1.0 if (a, o) in listed else score)
-    found = feasibility(attribute, obj, pairs, seen)
-    assert torch.allclose(found, torch.tensor(expected), atol=1e-6)
+    result = feasibility(attribute, obj, pairs, seen)
+    assert torch.allclose(result, torch.tensor(expected), atol=1e-6)
     alone = feasibility(attribute, obj, pairs, pairs.sum(1) == 99)
     assert torch.equal(alone, torch.full((9,), -1.0))

@@ -39,11 +39,11 @@ def balanced(logits: NDArray[Any], target: NDArray[Any]) -> float:
 def test_a_prior_in_the_logits_is_found_and_taken_out(tau: float) -> None:
     logits, target = drawn(0, 4000, tau=tau)
     other, unseen = drawn(1, 4000, tau=tau)
-    found = adjustment(logits, target, COUNTS)
-    assert balanced(found(other), unseen) == pytest.approx(
+    fitted = adjustment(logits, target, COUNTS)
+    assert balanced(fitted(other), unseen) == pytest.approx(
         balanced(drawn(1, 4000, tau=0.0)[0], unseen), abs=0.015
     )
-    assert np.sign(found.tau) == np.sign(tau)
+    assert np.sign(fitted.tau) == np.sign(tau)
 
 
 def test_the_scale_of_the_logits_does_not_matter() -> None:
@@ -55,9 +55,9 @@ def test_the_scale_of_the_logits_does_not_matter() -> None:
 
 def test_the_temperature_is_that_of_the_shifted_logits() -> None:
     logits, target = drawn(0, 1000, tau=1.0)
-    found = adjustment(logits, target, COUNTS)
-    assert found.temperature == temperature(logits - found.bias, target)
-    assert found.temperature != pytest.approx(temperature(logits, target), rel=0.02)
+    fitted = adjustment(logits, target, COUNTS)
+    assert fitted.temperature == temperature(logits - fitted.bias, target)
+    assert fitted.temperature != pytest.approx(temperature(logits, target), rel=0.02)
 
 
 def test_tiny_validation_sets_move_nothing_by_chance() -> None:
@@ -120,8 +120,8 @@ def test_the_temperature_counts_classes_alike() -> None:
 def test_without_a_mistake_confidence_stays_below_one() -> None:
     target = np.arange(10) % 5
     logits = np.eye(5)[target]
-    found = np.exp(logits / temperature(logits, target))
-    assert 0.85 < (found / found.sum(1, keepdims=True)).max() < 0.99
+    odds = np.exp(logits / temperature(logits, target))
+    assert 0.85 < (odds / odds.sum(1, keepdims=True)).max() < 0.99
 
 
 def test_logits_that_know_nothing_are_flattened() -> None:
@@ -135,20 +135,20 @@ def test_logits_that_know_nothing_are_flattened() -> None:
 def test_a_class_without_validation_images_is_shifted_like_others() -> None:
     logits, target = drawn(0, 4000, tau=1.0)
     seen = target != 4
-    found = adjustment(logits[seen], target[seen], COUNTS)
-    assert found.tau > 0
-    assert np.diff(found.bias).max() < 0  # the rarer, the more it gains
+    fitted = adjustment(logits[seen], target[seen], COUNTS)
+    assert fitted.tau > 0
+    assert np.diff(fitted.bias).max() < 0  # the rarer, the more it gains
 
 
 def test_the_arithmetic_is_the_network_s() -> None:
     logits, target = drawn(0, 200, tau=1.0)
-    found = adjustment(logits, target, COUNTS)
+    fitted = adjustment(logits, target, COUNTS)
     single = logits.astype(np.float32)
-    tensor = (torch.from_numpy(single) - torch.from_numpy(found.bias)) / torch.tensor(
-        found.temperature
+    tensor = (torch.from_numpy(single) - torch.from_numpy(fitted.bias)) / torch.tensor(
+        fitted.temperature
     )
-    assert found(single).dtype == np.float32
-    assert np.array_equal(found(single), tensor.numpy())
+    assert fitted(single).dtype == np.float32
+    assert np.array_equal(fitted(single), tensor.numpy())
 
 
 @pytest.mark.parametrize(

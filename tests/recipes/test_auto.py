@@ -170,21 +170,21 @@ CASES: dict[str, tuple[dict[str, Any], float, str, dict[str, Any], str]] = {
 def test_the_table_of_cases(name: str) -> None:
     changes, minutes, recipe, keywords, adjust = CASES[name]
     facts = replace(PLANKTON, **changes)
-    found = chosen(facts, minutes=minutes)
-    assert (found.recipe, found.adjust) == (recipe, adjust)
-    assert {key: found.keywords.get(key) for key in keywords} == keywords
-    assert found.keywords["size"] <= max(facts.side, 64)
+    choice = chosen(facts, minutes=minutes)
+    assert (choice.recipe, choice.adjust) == (recipe, adjust)
+    assert {key: choice.keywords.get(key) for key in keywords} == keywords
+    assert choice.keywords["size"] <= max(facts.side, 64)
     if "network" not in keywords:
-        assert "network" not in found.keywords  # the recipe's own
+        assert "network" not in choice.keywords  # the recipe's own
     defaults = {key: own.default for key, own in read(recipe).parameters.items()}
     assert not [
-        key for key, value in found.keywords.items() if value == defaults[key] and key != "epochs"
+        key for key, value in choice.keywords.items() if value == defaults[key] and key != "epochs"
     ]
-    read(recipe).keywords(found.keywords)
-    assert found.reason.count(". ") == 1
-    assert found.reason.endswith(".")
-    assert 1 <= found.keywords["epochs"] <= MAX_EPOCHS[found.keywords.get("weights", "random")]
-    assert found.minutes <= minutes * TIME_SHARE + 1e-6 or found.keywords["epochs"] == 1
+    read(recipe).keywords(choice.keywords)
+    assert choice.reason.count(". ") == 1
+    assert choice.reason.endswith(".")
+    assert 1 <= choice.keywords["epochs"] <= MAX_EPOCHS[choice.keywords.get("weights", "random")]
+    assert choice.minutes <= minutes * TIME_SHARE + 1e-6 or choice.keywords["epochs"] == 1
 
 
 def test_more_time_never_means_less() -> None:
@@ -203,10 +203,10 @@ def test_what_is_chosen_was_timed_and_what_is_out_of_reach_was_not() -> None:
         # Slower than its pixels say: the larger size is tried, and then not taken.
         return (2.0 if keywords["size"] == 48 else 1.0) * costs(PLANKTON)(recipe, keywords)
 
-    found = choose(PLANKTON, cost, seconds=60 * 20)
+    choice = choose(PLANKTON, cost, seconds=60 * 20)
     assert asked == [32, 48]
-    assert found.keywords["size"] == 32
-    assert found.keywords["epochs"] > chosen(PLANKTON, minutes=20).keywords["epochs"]
+    assert choice.keywords["size"] == 32
+    assert choice.keywords["epochs"] > chosen(PLANKTON, minutes=20).keywords["epochs"]
 
 
 def test_the_reasons_say_what_is_so() -> None:

@@ -155,8 +155,8 @@ def test_every_recipe_that_has_it_has_its_controls() -> None:
 def test_the_scale_of_the_loss_is_a_control(
     recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = stages(monkeypatch, tmp_path, recipe, loss_scale=1.5, batch=64)
-    streams = found["train"].method.neck(torch.zeros(3, 8)).streams
+    captured = stages(monkeypatch, tmp_path, recipe, loss_scale=1.5, batch=64)
+    streams = captured["train"].method.neck(torch.zeros(3, 8)).streams
     assert [stream.weight for stream in streams.values()] == [1.5]
 
 

@@ -53,8 +53,8 @@ def labels() -> list[Path]:
 
 
 def weights(folder: Path, stage: str = "student") -> dict[str, Any]:
-    found: dict[str, Any] = torch.load(folder / stage / "last.pt")["method"]
-    return found
+    state: dict[str, Any] = torch.load(folder / stage / "last.pt")["method"]
+    return state
 
 
 def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -130,9 +130,9 @@ def test_teacher_and_student_in_one_command(
     assert equal(weights(tmp_path / "whole"), weights(tmp_path / "again"))
     assert len(labels()) == 1
 
-    found = evaluate(tmp_path / "whole", device="cpu", threads=1)["test"]
-    assert found is not None
-    assert found["heads"] == test["heads"]
+    summary = evaluate(tmp_path / "whole", device="cpu", threads=1)["test"]
+    assert summary is not None
+    assert summary["heads"] == test["heads"]
     method, _ = restore_method(tmp_path / "whole")
     assert equal(method.state_dict(), weights(tmp_path / "whole"))
 
@@ -214,7 +214,7 @@ def test_deit_trains_its_teacher_and_then_itself(tmp_path: Path) -> None:
 def test_deits_teacher_has_learnt_from_the_students_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = stages(
+    captured = stages(
         monkeypatch,
         tmp_path / "run",
         "deit",
@@ -224,13 +224,13 @@ def test_deits_teacher_has_learnt_from_the_students_images(
         device="cpu",
         mixup=0.3,
     )
-    taught, student = found["teacher"], found["student"]
+    taught, student = captured["teacher"], captured["student"]
     assert taught.data.view == student.data.view == RandAugment(8, flip=False, pad=1)
     assert taught.mix == student.mix.first
     assert taught.mix.mixup == 0.3
     assert not taught.method.loss.margin.any()
     assert taught.method.weights is None or taught.method.weights(Clock(99, 100, 99, 100)) is None
-    assert not hasattr(found["teacher's optimizer"], "rho")
+    assert not hasattr(captured["teacher's optimizer"], "rho")
     assert student.method.weights is None
 
 
@@ -238,13 +238,13 @@ def test_a_weak_view_is_the_teachers_alone_and_nothing_is_mixed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keywords: dict[str, Any] = {"patch": 4, "threads": 1, "device": "cpu", "teacher_view": "weak"}
-    found = stages(
+    captured = stages(
         monkeypatch, tmp_path / "run", "deit_lt", first="teacher", mixup=0.0, cutmix=0.0, **keywords
     )
-    assert found["student"].data.view == TwoViews(
+    assert captured["student"].data.view == TwoViews(
         RandAugment(8, flip=False, pad=1), CropFlip(8, pad=1, flip=False)
     )
-    assert found["student"].mix.first == SplitViews()
+    assert captured["student"].mix.first == SplitViews()
     with pytest.raises(
         ValueError, match=r"--teacher-view weak .* before mixing: pass --mixup 0 --cutmix 0"
     ):
@@ -335,8 +335,8 @@ def test_the_student_has_the_settings_of_the_paper(
         "release": 0.5,
         "defer": 0.75,
     }
-    found = stages(monkeypatch, tmp_path / "run", "deit_lt", first="teacher", **keywords)
-    taught, student = found["teacher"], found["student"]
+    captured = stages(monkeypatch, tmp_path / "run", "deit_lt", first="teacher", **keywords)
+    taught, student = captured["teacher"], captured["student"]
     method = student.method
 
     def at(share: float) -> Clock:
@@ -353,7 +353,7 @@ def test_the_student_has_the_settings_of_the_paper(
     assert student.data.view == RandAugment(8, flip=False, pad=1)
     rates = [student.schedule(at(share)) for share in (0.025, 0.05, 0.525, 1.0)]
     assert rates == pytest.approx([0.5, 1, 0.52, 0.04], abs=5e-3)  # down to 4% of the rate
-    group, *_ = found["student's optimizer"].param_groups
+    group, *_ = captured["student's optimizer"].param_groups
     assert (group["lr"], group["betas"]) == (pytest.approx(2e-3 * 64 / 256), (0.9, 0.999))
     batch = {
         "image": torch.randint(256, (8, 3, 8, 8), dtype=torch.uint8),
@@ -368,13 +368,13 @@ def test_the_student_has_the_settings_of_the_paper(
     assert taught.data.view == CropFlip(8, pad=1, flip=False)
     assert taught.method.loss.margin.max() == pytest.approx(15.0)  # 0.5 times 30
     assert torch.equal(taught.method.weights(at(0.81)), class_balanced_weights(counts, beta=0.9999))
-    assert found["teacher's optimizer"].rho == 0.1
+    assert captured["teacher's optimizer"].rho == 0.1
 
 
 def test_parts_of_a_student_are_chosen_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = stages(
+    captured = stages(
         monkeypatch,
         tmp_path / "run",
         "deit_lt",
@@ -387,14 +387,14 @@ def test_parts_of_a_student_are_chosen_by_name(
         ema=0.99,
         **QUICK,
     )
-    method, counts = found["student"].method, open_data("digits-lt").counts
+    method, counts = captured["student"].method, open_data("digits-lt").counts
     assert isinstance(method.loss, LogitAdjusted)
     assert torch.equal(method.loss.bias, LogitAdjusted(counts).bias)
     assert method.loss.smoothing == 0.1
     assert method.head.spec["answer"] == "probabilities"
-    assert found["student"].mix.then.labels == SoftLabels()
-    assert list(found["student"].averages) == ["ema"]
-    taught = found["teacher"]
+    assert captured["student"].mix.then.labels == SoftLabels()
+    assert list(captured["student"].averages) == ["ema"]
+    taught = captured["teacher"]
     assert isinstance(taught.method.loss, LogitAdjusted)
     assert (taught.epochs, taught.data.view) == (60, CropFlip(8, pad=1, flip=False, cutout=4))
 
@@ -486,7 +486,7 @@ def test_a_teacher_that_has_seen_other_images_stands_on_the_row(
 
 
 @pytest.mark.parametrize(
-    ("keywords", "said"),
+    ("keywords", "message"),
     [
         ({"network": "fast_cnn"}, "expected a network with a distillation token, got fast_cnn"),
         ({"network": "timm:test_vit"}, "test_vit has no distillation token"),
@@ -505,9 +505,9 @@ def test_a_teacher_that_has_seen_other_images_stands_on_the_row(
     ],
 )
 def test_bad_input_is_refused_before_anything_is_learnt(
-    keywords: dict[str, Any], said: str, tmp_path: Path
+    keywords: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         train("deit_lt", "digits-lt", tmp_path / "run", **{**STUDENT, **keywords})
     assert not list((tmp_path / "run").glob("*/last.pt"))
 

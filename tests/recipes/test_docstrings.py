@@ -32,12 +32,12 @@ def test_the_command_in_the_docstring_is_one_that_is_understood(name: str) -> No
 @pytest.mark.parametrize("name", [name for name in sorted(RECIPES) if "Ours: " in read(name).doc])
 def test_our_numbers_are_the_means_of_committed_results(name: str) -> None:
     doc = " ".join(read(name).doc.split())
-    found = OURS.findall(doc.partition("Ours: ")[2])
-    assert found, (
+    claims = OURS.findall(doc.partition("Ours: ")[2])
+    assert claims, (
         "after 'Ours: ' comes at least one number with its plan and arm, such as 81.0%"
         " (cifar10_lt_baselines/balanced-paper)"
     )
-    for number, plan, arm in found:
+    for number, plan, arm in claims:
         rows = [
             json.loads(path.read_text())["row"]
             for path in (RESULTS / plan).glob(f"{arm}-seed*.json")

@@ -130,7 +130,7 @@ def test_a_dry_run_goes_through_both_stages_and_writes_nothing(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("keywords", "said"),
+    ("keywords", "message"),
     [
         ({"patch": 3}, "size 8 and patch 3: choose size 6 or 9, or a patch that divides 8"),
         ({"mask": 1.0}, "mask ratio between 0 and 1, got 1.0"),
@@ -168,9 +168,9 @@ def test_a_dry_run_goes_through_both_stages_and_writes_nothing(tmp_path: Path) -
     ],
 )
 def test_bad_input_is_refused_before_anything_is_learnt(
-    keywords: dict[str, Any], said: str, tmp_path: Path
+    keywords: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         train("livt", "digits-lt", tmp_path / "run", **{**QUICK, **keywords})
     assert not (tmp_path / "run").exists()
 
@@ -392,7 +392,7 @@ def test_pretraining_at_another_size_sees_the_pixels_as_they_came(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for size, seen in ((None, 16), (8, 8)):
-        found = stages(
+        captured = stages(
             monkeypatch,
             tmp_path / f"run{size}",
             "livt",
@@ -401,8 +401,8 @@ def test_pretraining_at_another_size_sees_the_pixels_as_they_came(
             pretrain_size=size,
             **{**QUICK, "patch": 2},
         )
-        assert found["pretrain"].data.split.inputs.image(0).size[0] == seen
-        assert found["finetune"].data.split.inputs.image(0).size[0] == 16
+        assert captured["pretrain"].data.split.inputs.image(0).size[0] == seen
+        assert captured["finetune"].data.split.inputs.image(0).size[0] == 16
 
 
 def test_killed_while_it_paints_it_ends_the_same(
@@ -440,7 +440,7 @@ def test_both_stages_have_the_settings_of_the_paper(
         "pretrain_batch": 2 * batch,
         "pretrain_accumulate": accumulate,
     }
-    found = stages(
+    captured = stages(
         monkeypatch,
         tmp_path / "run",
         "livt",
@@ -450,7 +450,7 @@ def test_both_stages_have_the_settings_of_the_paper(
         device="cpu",
         **asked,
     )
-    paint, label = found["pretrain"], found["finetune"]
+    paint, label = captured["pretrain"], captured["finetune"]
 
     def rate(stage: Any, share: float) -> float:
         return float(stage.schedule(Clock(step=int(1000 * share), steps=1000, epoch=0, epochs=1)))

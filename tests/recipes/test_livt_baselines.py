@@ -78,8 +78,8 @@ def test_deit3_takes_the_mean_over_classes_of_binary_losses_only(
 def test_deit3_has_the_settings_of_its_paper(
     batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = stages(monkeypatch, tmp_path / "run", "deit3", **{**QUICK, "batch": batch})
-    optimizer, network = found["train's optimizer"], found["train"].method.network
+    captured = stages(monkeypatch, tmp_path / "run", "deit3", **{**QUICK, "batch": batch})
+    optimizer, network = captured["train's optimizer"], captured["train"].method.network
     assert isinstance(optimizer, Clipped)
     assert (optimizer.norm, type(optimizer.inner).__name__) == (1.0, "Lamb")
     assert {group["lr"] for group in optimizer.param_groups} == {3e-3}, "whatever the batch"
@@ -122,8 +122,8 @@ def test_deit3_takes_scaled_layers_only(tmp_path: Path, monkeypatch: pytest.Monk
 def test_vit_scratch_begins_as_a_masked_autoencoder_does_with_one_rate(
     batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = stages(monkeypatch, tmp_path / "run", "vit_scratch", **{**QUICK, "batch": batch})
-    optimizer, body = found["train's optimizer"], transformer(found["train"].method.network)
+    captured = stages(monkeypatch, tmp_path / "run", "vit_scratch", **{**QUICK, "batch": batch})
+    optimizer, body = captured["train's optimizer"], transformer(captured["train"].method.network)
     assert torch.equal(body.pos_embed, sincos_positions(128, 2))
     limit = math.sqrt(6 / (128 + 3 * 128))  # Xavier's
     assert all(

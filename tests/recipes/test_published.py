@@ -304,15 +304,16 @@ def test_enlarged_images_of_cifar_are_cropped_from_the_originals() -> None:
 
 
 def test_rows_tell_the_differences_of_their_own_recipe() -> None:
-    said = {name: "; ".join(PUBLISHED[name].differs) for name in PUBLISHED}
+    differences = {name: "; ".join(PUBLISHED[name].differs) for name in PUBLISHED}
     assert all(
-        ("Nesterov" in said[name]) == (PUBLISHED[name].recipe == "balanced_softmax")
+        ("Nesterov" in differences[name]) == (PUBLISHED[name].recipe == "balanced_softmax")
         for name in PRINTED
     )
     assert all(
-        ("reflection" in said[name]) <= PUBLISHED[name].data.startswith("cifar") for name in PRINTED
+        ("reflection" in differences[name]) <= PUBLISHED[name].data.startswith("cifar")
+        for name in PRINTED
     )
-    assert "reflection" in said["cifar100-lt-paco"]
+    assert "reflection" in differences["cifar100-lt-paco"]
 
 
 @pytest.mark.parametrize("own", PUBLISHED.values(), ids=lambda own: own.name)

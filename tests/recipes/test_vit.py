@@ -40,11 +40,11 @@ def test_mixing_ends_when_it_should(tmp_path: Path) -> None:
 def test_losses_of_livt_are_those_of_vit_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = stages(
+    captured = stages(
         monkeypatch, tmp_path / "run", "vit", loss="ldam", smoothing=0.0, network="fast_vit"
     )
-    assert isinstance(found["train"].method.loss, LDAM)
-    assert isinstance(found["train"].method.head, CosineHead), "the head that LDAM was made for"
+    assert isinstance(captured["train"].method.loss, LDAM)
+    assert isinstance(captured["train"].method.head, CosineHead), "the head that LDAM was made for"
     with pytest.raises(ValueError, match="--smoothing has no effect with --loss ldam"):
         stages(monkeypatch, tmp_path / "other", "vit", loss="ldam", network="fast_vit")
 
@@ -63,14 +63,14 @@ def test_retraining_leaves_the_features_as_they_were(tmp_path: Path) -> None:
 def test_retraining_sees_all_classes_equally_often_and_unmixed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = stages(
+    captured = stages(
         monkeypatch, tmp_path / "run", "vit_crt", first="train", patch=4, threads=1, device="cpu"
     )
-    assert found["train"].data.sampler == RepeatedAugmentation(3)
-    assert found["retrain"].data.sampler == ClassBalanced()
-    assert found["retrain"].mix is nothing
+    assert captured["train"].data.sampler == RepeatedAugmentation(3)
+    assert captured["retrain"].data.sampler == ClassBalanced()
+    assert captured["retrain"].mix is nothing
     assert [
-        name for name, own in found["retrain"].method.named_parameters() if own.requires_grad
+        name for name, own in captured["retrain"].method.named_parameters() if own.requires_grad
     ] == ["head.weight", "head.bias"]
 
 

@@ -27,9 +27,13 @@ from longtail.runs.restore import restore_method
 def test_an_adjusted_network_is_loaded_and_evaluated_with_its_adjustment(adjusted: Path) -> None:
     saved, _ = read_predictions(adjusted / "predictions" / "test.npz")
     test = open_data("digits-lt").test
-    found = load(adjusted, device="cpu").predict([test.inputs.image(index) for index in range(20)])
+    predictions = load(adjusted, device="cpu").predict(
+        [test.inputs.image(index) for index in range(20)]
+    )
     assert torch.allclose(
-        found.probabilities, torch.from_numpy(saved.logits["logits"][:20]).softmax(dim=1), atol=1e-5
+        predictions.probabilities,
+        torch.from_numpy(saved.logits["logits"][:20]).softmax(dim=1),
+        atol=1e-5,
     )
     row = json.loads((adjusted / "row.json").read_text())
     again = evaluate(adjusted, device="cpu", threads=1)["test"]
@@ -41,9 +45,9 @@ def test_an_adjusted_network_is_loaded_and_evaluated_with_its_adjustment(adjuste
 
 def test_evaluating_again_gives_the_row_and_leaves_it(copied: Path) -> None:
     row, text = json.loads((copied / "row.json").read_text()), (copied / "row.json").read_text()
-    found = evaluate(copied, device="cpu", threads=1)
-    assert found["test"] is not None
-    assert found["test"]["top1"] == row["test"]["top1"]
+    result = evaluate(copied, device="cpu", threads=1)
+    assert result["test"] is not None
+    assert result["test"]["top1"] == row["test"]["top1"]
     evaluate(copied, tta="flip", device="cpu", threads=1)
     assert (copied / "row.json").read_text() == text
     assert sorted(own.name for own in copied.glob("eval-*")) == [
@@ -52,11 +56,11 @@ def test_evaluating_again_gives_the_row_and_leaves_it(copied: Path) -> None:
     ]
     flipped, again = read_evaluations(copied)
     assert (flipped["tta"], again["tta"]) == ("flip", "none")
-    assert again["test"] == found["test"]
+    assert again["test"] == result["test"]
     changed(copied / "row.json", test=None)
     (copied / "predictions" / "test.npz").unlink()
     evaluate(copied, rewrite=True, device="cpu", threads=1)
-    assert json.loads((copied / "row.json").read_text())["test"] == found["test"]
+    assert json.loads((copied / "row.json").read_text())["test"] == result["test"]
     assert (copied / "predictions" / "test.npz").exists()
     with pytest.raises(ValueError, match="remove --data, --scoring and --tta"):
         evaluate(copied, rewrite=True, tta="flip", device="cpu")
@@ -93,9 +97,9 @@ def test_evaluating_on_other_data_goes_by_class_names(copied: Path, tmp_path: Pa
             shutil.copytree(
                 path.parent, tmp_path / "data" / "train" / str(label), dirs_exist_ok=True
             )
-    found = evaluate(copied, data=tmp_path / "data", device="cpu", threads=1)["test"]
-    assert found is not None
-    assert [i for i, value in enumerate(found["recall"]) if value is not None] == [3, 7]
+    result = evaluate(copied, data=tmp_path / "data", device="cpu", threads=1)["test"]
+    assert result is not None
+    assert [i for i, value in enumerate(result["recall"]) if value is not None] == [3, 7]
     (tmp_path / "data" / "train" / "7").rename(tmp_path / "data" / "train" / "seven")
     (tmp_path / "data" / "test" / "7").rename(tmp_path / "data" / "test" / "seven")
     with pytest.raises(ValueError, match=r"1 others \(seven\)"):
@@ -109,16 +113,16 @@ def test_a_folder_without_splits_is_evaluated_whole(copied: Path, tmp_path: Path
         path.parent.mkdir(parents=True, exist_ok=True)
         test.inputs.image(index).save(path)
     saved, _ = read_predictions(copied / "predictions" / "test.npz")
-    found = evaluate(copied, data=tmp_path / "data", device="cpu", threads=1)
-    assert found["val"] is None
-    assert found["test"] is not None
-    assert found["test"]["images"] == 50
-    assert found["test"]["top1"] == (saved.logits["logits"].argmax(1) == saved.target)[::10].mean()
+    result = evaluate(copied, data=tmp_path / "data", device="cpu", threads=1)
+    assert result["val"] is None
+    assert result["test"] is not None
+    assert result["test"]["images"] == 50
+    assert result["test"]["top1"] == (saved.logits["logits"].argmax(1) == saved.target)[::10].mean()
     (tmp_path / "rare").mkdir()
     (tmp_path / "data" / "9").rename(tmp_path / "rare" / "9")  # one class alone can be judged
     alone = evaluate(copied, data=tmp_path / "rare", device="cpu", threads=1)["test"]
     assert alone is not None
-    assert alone["balanced"] == found["test"]["recall"][9]
+    assert alone["balanced"] == result["test"]["recall"][9]
 
 
 def test_a_folder_that_was_moved_is_found_and_never_judged_by_what_was_learnt(
@@ -207,10 +211,10 @@ def test_other_data_has_columns_scores_and_scoring_of_its_own(
     (tmp_path / "odd_and_even.py").write_text(PARITY)
     monkeypatch.syspath_prepend(tmp_path)
     quick: dict[str, Any] = {"device": "cpu", "threads": 1}
-    found = evaluate(copied, data="odd_and_even:parity", **quick)
-    test = found["test"]
+    result = evaluate(copied, data="odd_and_even:parity", **quick)
+    test = result["test"]
     assert test is not None
-    assert found["headline"]["name"] == "odd"
+    assert result["headline"]["name"] == "odd"
     target, recall = open_data("digits-lt").test.target.numpy(), np.array(test["recall"])
     counts = np.bincount(target)
     odd = (recall * counts)[1::2].sum() / counts[1::2].sum()
@@ -279,9 +283,9 @@ def test_evaluating_notices_that_the_data_changed(copied: Path) -> None:
 
 def test_prediction_sets_are_calibrated_on_validation_and_tried_on_test(copied: Path) -> None:
     row = json.loads((copied / "row.json").read_text())
-    found = row["test"]["conformal"]
+    conformal = row["test"]["conformal"]
     assert "conformal" not in row["val"]
-    assert (found["level"], found["images"]) == (0.9, row["val"]["images"])
+    assert (conformal["level"], conformal["images"]) == (0.9, row["val"]["images"])
     shipped = json.loads((copied / "model" / "conformal.json").read_text())
     assert (shipped["level"], shipped["score"], len(shipped["thresholds"])) == (
         0.9,
@@ -295,7 +299,7 @@ def test_prediction_sets_are_calibrated_on_validation_and_tried_on_test(copied: 
     inside = 1 - probability <= torch.tensor(shipped["thresholds"], dtype=torch.double)
     target = torch.from_numpy(test.target)
     assert inside[torch.arange(500), target].double().mean().item() == pytest.approx(
-        found["coverage"]
+        conformal["coverage"]
     )
     own = 1 - torch.from_numpy(val.logits["logits"]).double().softmax(1)
     # It has images enough for a threshold of its own
@@ -316,10 +320,10 @@ def test_other_data_is_judged_by_the_thresholds_of_the_run(copied: Path, tmp_pat
             path = tmp_path / "data" / split / str(int(test.target[index])) / f"{index}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             test.inputs.image(index).save(path)
-    found = evaluate(copied, data=tmp_path / "data", device="cpu", threads=1)["test"]
-    assert found is not None
-    assert found["conformal"]["images"] == 41  # of the run's own validation
+    result = evaluate(copied, data=tmp_path / "data", device="cpu", threads=1)["test"]
+    assert result is not None
+    assert result["conformal"]["images"] == 41  # of the run's own validation
     (copied / "model" / "conformal.json").unlink()
-    found = evaluate(copied, data=tmp_path / "data", device="cpu", threads=1)["test"]
-    assert found is not None
-    assert "conformal" not in found
+    result = evaluate(copied, data=tmp_path / "data", device="cpu", threads=1)["test"]
+    assert result is not None
+    assert "conformal" not in result

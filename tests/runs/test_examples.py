@@ -47,17 +47,17 @@ def test_a_run_has_small_examples_of_what_it_got_wrong(tmp_path: Path) -> None:
     data = open_data("digits-lt")
     with np.load(folder / "analysis" / "examples.npz") as stored:
         arrays = dict(stored)
-    found, ids = read_predictions(folder / "predictions" / "test.npz")
-    answer = dict(zip(ids.tolist(), found.logits["logits"].argmax(1).tolist(), strict=True))
+    predictions, ids = read_predictions(folder / "predictions" / "test.npz")
+    answer = dict(zip(ids.tolist(), predictions.logits["logits"].argmax(1).tolist(), strict=True))
     assert len(arrays["id"]) == len(arrays["map"]) > 0
     assert arrays["image"].dtype == np.uint8
     assert arrays["image"].shape[1:] == (8, 8, 3)
-    for image, name, target, said in zip(
+    for image, name, target, predicted in zip(
         arrays["image"], arrays["id"].tolist(), arrays["target"], arrays["answer"], strict=True
     ):
         row = data.test.ids.index(name)
-        assert int(data.test.target[row]) == target != said
-        assert answer[name] == said
+        assert int(data.test.target[row]) == target != predicted
+        assert answer[name] == predicted
         assert target in data.groups.members["few"]
         assert np.array_equal(image, np.asarray(data.test.inputs.image(row)))
     assert (folder / "analysis" / "examples.npz").stat().st_size <= 300_000
@@ -114,10 +114,10 @@ def test_a_finished_run_survives_and_says_why(
     result = train("cross_entropy", "digits-lt", tmp_path / "run", **QUICK)
     assert result.row is not None
     assert (tmp_path / "run" / "row.json").exists()
-    said = capsys.readouterr().err
-    assert "warning: no example images were written: RuntimeError: out of memory" in said
-    assert f"longtail eval {tmp_path / 'run'} --rewrite" in said
-    assert "warning: no report was written" in said
+    output = capsys.readouterr().err
+    assert "warning: no example images were written: RuntimeError: out of memory" in output
+    assert f"longtail eval {tmp_path / 'run'} --rewrite" in output
+    assert "warning: no report was written" in output
 
 
 def test_a_wish_to_stop_is_not_swallowed() -> None:

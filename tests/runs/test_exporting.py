@@ -71,16 +71,16 @@ def test_every_network_leaves_by_every_door(name: str, to: Target, tmp_path: Pat
             export(run, to, images=8)
         assert not (run / "export" / "timm").exists()
         return
-    found = export(run, to, images=40)
-    assert found.folder == run / "export" / to
-    assert found.agreement.images == 40
-    assert found.agreement.source == "test images"
-    assert found.agreement.difference < 1e-5
-    about = json.loads((found.folder / "model.json").read_text(encoding="utf-8"))
+    exported = export(run, to, images=40)
+    assert exported.folder == run / "export" / to
+    assert exported.agreement.images == 40
+    assert exported.agreement.source == "test images"
+    assert exported.agreement.difference < 1e-5
+    about = json.loads((exported.folder / "model.json").read_text(encoding="utf-8"))
     assert about["classes"] == list(CLASSES)
     assert about["check"]["images"] == 40
     assert about["check"]["program"]["images"] > 20
-    assert found.program.difference < 1e-5
+    assert exported.program.difference < 1e-5
     assert not list(run.glob("**/.export-*"))
 
 
@@ -103,7 +103,7 @@ def ran(readme: Path, *, without: str) -> str:
 def test_what_is_written_is_used_without_us(to: Target, tmp_path: Path) -> None:
     spec, head = CASES["vit_mini"]
     run = calibrated(finished(tmp_path / "run", adjusted(spec, head)), [0.5] * 10)
-    found = export(run, to, out=tmp_path / "out", images=8)
+    exported = export(run, to, out=tmp_path / "out", images=8)
     exif = Image.Exif()
     exif[0x0112] = 6  # lies on its side
     pixels = np.random.default_rng(5).integers(0, 255, (19, 31, 3), dtype=np.uint8)
@@ -117,7 +117,7 @@ def test_what_is_written_is_used_without_us(to: Target, tmp_path: Path) -> None:
     about = json.loads((tmp_path / "out" / "model.json").read_text(encoding="utf-8"))
     assert about["abstain"]["thresholds"] == [0.5] * 10
     assert ("inside" in about["normalisation"]) == (to != "timm")
-    assert {"README.md", "model.json"} < {*found.files}
+    assert {"README.md", "model.json"} < {*exported.files}
     export(run, to, out=tmp_path / "out", images=8)  # once more over its own files
     if to == "onnx":
         import onnxruntime
@@ -208,8 +208,8 @@ def test_an_export_over_another_leaves_none_of_it(tmp_path: Path) -> None:
     spec, head = CASES["vit_mini"]
     run = finished(tmp_path / "run", adjusted(spec, head))
     for to in ("timm", "onnx", "torch"):
-        found = export(run, to, out=tmp_path / "out", images=8)
-        assert {own.name for own in found.folder.iterdir()} == {*found.files}
+        exported = export(run, to, out=tmp_path / "out", images=8)
+        assert {own.name for own in exported.folder.iterdir()} == {*exported.files}
 
 
 def test_wrong_places_and_words_are_refused(
@@ -218,8 +218,8 @@ def test_wrong_places_and_words_are_refused(
     run = finished(tmp_path / "run")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "README.md").write_text("precious")
-    for out, said in (("mine", "other files"), ("mine/README.md", "got a file")):
-        with pytest.raises(ValueError, match=said):
+    for out, message in (("mine", "other files"), ("mine/README.md", "got a file")):
+        with pytest.raises(ValueError, match=message):
             export(run, "torch", out=tmp_path / out)
     with pytest.raises(ValueError, match="onnx, torch, timm, got 'coreml'"):
         export(run, "coreml")  # type: ignore[arg-type]

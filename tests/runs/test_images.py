@@ -97,9 +97,9 @@ def test_one_and_several_become_a_list_or_a_tensor() -> None:
         for own in (array, array[0], list(array), "a.png", ["a.png"], iter(["a.png", "b.png"]))
     ] == [2, 1, 2, 1, 1, 2]
     for given in (tensor, tensor[None], [tensor], (tensor,)):
-        found = as_list(given)
-        assert isinstance(found, torch.Tensor)
-        assert found.shape == (1, 3, 8, 8)
+        result = as_list(given)
+        assert isinstance(result, torch.Tensor)
+        assert result.shape == (1, 3, 8, 8)
     for strange in (3, [], [tensor, tensor[:, 1:]], np.zeros((0, 8, 8, 3), np.uint8)):
         with pytest.raises(ValueError, match="expected"):
             as_list(strange)
@@ -129,16 +129,16 @@ def test_images_are_found_in_folders_in_a_fixed_order(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "a" / "up").symlink_to(tmp_path)  # must not go round for ever
-    found = images_at([tmp_path, tmp_path / "c" / "notes.txt"])
-    assert [own.relative_to(tmp_path).as_posix() for own in found.paths] == [
+    result = images_at([tmp_path, tmp_path / "c" / "notes.txt"])
+    assert [own.relative_to(tmp_path).as_posix() for own in result.paths] == [
         "a/x.webp",
         "b/1.jpg",
         "b/2.PNG",
         "c/notes.txt",
     ]
-    assert found.others == 1
-    for strange, said in ((tmp_path / "c", "got none in"), (tmp_path / "d", "got nothing at")):
-        with pytest.raises(ValueError, match=said):
+    assert result.others == 1
+    for strange, message in ((tmp_path / "c", "got none in"), (tmp_path / "d", "got nothing at")):
+        with pytest.raises(ValueError, match=message):
             images_at([strange])
 
 

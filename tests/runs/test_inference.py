@@ -130,7 +130,7 @@ def test_an_error_in_a_thread_is_the_callers() -> None:
 
 @pytest.mark.parametrize(("count", "threads"), [(1, 4), (5, 2), (1000, 4)])
 def test_batches_hold_everything_once(count: int, threads: int) -> None:
-    found = list(split_batches(range(count), threads=threads))
-    assert [own for part in found for own in part] == [*range(count)]
-    assert max(map(len, found)) <= BATCH
-    assert len(found) >= min(count, threads)
+    batches = list(split_batches(range(count), threads=threads))
+    assert [own for part in batches for own in part] == [*range(count)]
+    assert max(map(len, batches)) <= BATCH
+    assert len(batches) >= min(count, threads)

@@ -69,13 +69,13 @@ def test_a_network_of_ones_own_trains_and_is_imported_again_only_with_trust(
     assert network["name"] == "networks_of_mine:small"
     assert (network["width"], network["size"]) == (6, 8)
 
-    marker, said = forget(), r"networks_of_mine:small is code outside longtail.*--trust"
+    marker, message = forget(), r"networks_of_mine:small is code outside longtail.*--trust"
     for use in (
         lambda: load(run, device="cpu"),
         lambda: evaluate(run, device="cpu"),
         lambda: export(run, "torch"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             use()
     with pytest.raises(ValueError, match=r"networks_of_mine:small is code.*trust=True"):
         restore_method(run)
@@ -92,9 +92,9 @@ def test_a_network_of_ones_own_trains_and_is_imported_again_only_with_trust(
     assert marker.exists()
     assert loaded.predict_proba(torch.zeros(2, 3, 8, 8)).shape == (2, 10)
     saved = json.loads((run / "row.json").read_text())["test"]["top1"]
-    found = evaluate(run, device="cpu", threads=1, trust=True)["test"]
-    assert found is not None
-    assert found["top1"] == saved
+    summary = evaluate(run, device="cpu", threads=1, trust=True)["test"]
+    assert summary is not None
+    assert summary["top1"] == saved
     result = cli.invoke(app, ["predict", str(run), image, "--device", "cpu", "--trust"])
     assert result.exit_code == 0, result.output
     method, _ = restore_method(run, trust=True)

@@ -47,15 +47,17 @@ def test_every_way_to_give_images_gives_the_same_answers(loaded: Loaded, tmp_pat
         tuple(paths),
         iter(paths),
     ]
-    found = [loaded.predict_proba(own) for own in ways]
-    assert found[0].shape == (3, 10)
-    assert found[0].dtype == np.float32
-    assert np.allclose(found[0].sum(1), 1, atol=1e-6)
-    assert all(np.allclose(own, found[0], atol=1e-6) for own in found)
+    probabilities = [loaded.predict_proba(own) for own in ways]
+    assert probabilities[0].shape == (3, 10)
+    assert probabilities[0].dtype == np.float32
+    assert np.allclose(probabilities[0].sum(1), 1, atol=1e-6)
+    assert all(np.allclose(own, probabilities[0], atol=1e-6) for own in probabilities)
     assert len({*loaded.predict(arrays).labels}) > 1
     for single in (pictures[1], paths[1], str(paths[1]), arrays[1], floats[1]):
-        assert np.allclose(loaded.predict_proba(single)[0], found[0][1], atol=1e-6)
-    assert loaded.predict(arrays).labels == tuple(CLASSES[index] for index in found[0].argmax(1))
+        assert np.allclose(loaded.predict_proba(single)[0], probabilities[0][1], atol=1e-6)
+    assert loaded.predict(arrays).labels == tuple(
+        CLASSES[index] for index in probabilities[0].argmax(1)
+    )
     assert loaded.classes == CLASSES
 
 

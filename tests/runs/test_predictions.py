@@ -15,27 +15,28 @@ ABC = ("a", "b", "c")
 
 
 def test_the_best_come_first_and_ties_keep_their_order() -> None:
-    found = to_predictions(LOGITS, classes=ABC, thresholds=None, abstain_below=None)
-    assert found.labels == ("a", "a", "c")
-    assert [[name for name, _ in row] for row in found.top(2)] == [
+    predictions = to_predictions(LOGITS, classes=ABC, thresholds=None, abstain_below=None)
+    assert predictions.labels == ("a", "a", "c")
+    assert [[name for name, _ in row] for row in predictions.top(2)] == [
         ["a", "b"],
         ["a", "b"],
         ["c", "b"],
     ]
-    assert len(found.top(9)[0]) == 3
-    assert found.abstain == (False, False, False)
-    assert found.sets is None
-    assert found.level is None
-    assert torch.allclose(found.probabilities.sum(1), torch.ones(3))
+    assert len(predictions.top(9)[0]) == 3
+    assert predictions.abstain == (False, False, False)
+    assert predictions.sets is None
+    assert predictions.level is None
+    assert torch.allclose(predictions.probabilities.sum(1), torch.ones(3))
     with pytest.raises(ValueError, match="at least one class"):
-        found.top(0)
+        predictions.top(0)
 
 
 def test_it_abstains_where_the_set_has_not_one_class_or_the_probability_is_low() -> None:
     thresholds = Thresholds(0.9, np.array([0.4, 0.6, 0.3]), {}, 9)
-    found = to_predictions(LOGITS, classes=ABC, thresholds=thresholds, abstain_below=None)
-    assert found.sets == (("a",), ("b",), ())  # 1 - 0.45 is more than 0.4; 1 - 0.6 is more than 0.3
-    assert found.abstain == (False, False, True)
+    predictions = to_predictions(LOGITS, classes=ABC, thresholds=thresholds, abstain_below=None)
+    # 1 - 0.45 is more than 0.4; 1 - 0.6 is more than 0.3
+    assert predictions.sets == (("a",), ("b",), ())
+    assert predictions.abstain == (False, False, True)
     assert to_predictions(
         LOGITS, classes=ABC, thresholds=thresholds, abstain_below=0.5
     ).abstain == (False, True, True)
@@ -44,7 +45,7 @@ def test_it_abstains_where_the_set_has_not_one_class_or_the_probability_is_low()
         True,
         True,
     )
-    records = json.loads(json.dumps(found.records(2)))
+    records = json.loads(json.dumps(predictions.records(2)))
     assert records[0] == {
         "class": "a",
         "probability": 0.7,
@@ -73,9 +74,9 @@ def test_thresholds_come_from_their_file(tmp_path: Path) -> None:
             {"format": 1, "level": 0.8, "score": "1 - softmax probability", "thresholds": [0.5, 1]}
         )
     )
-    found = read_thresholds(path, classes=2)
-    assert found is not None
-    assert (found.level, found.values.tolist()) == (0.8, [0.5, 1.0])
+    thresholds = read_thresholds(path, classes=2)
+    assert thresholds is not None
+    assert (thresholds.level, thresholds.values.tolist()) == (0.8, [0.5, 1.0])
     whole = path.read_text()
     for content in (
         "",

@@ -37,10 +37,10 @@ def uploaded(client: TestClient, content: bytes, name: str = "image.png", **quer
 
 
 def test_health_says_what_is_served(client: TestClient) -> None:
-    found = client.get("/health").json()
-    assert found["status"] == "ok"
-    assert found["classes"] == list(CLASSES)
-    assert (found["recipe"], found["data"], found["size"], found["level"]) == (
+    health = client.get("/health").json()
+    assert health["status"] == "ok"
+    assert health["classes"] == list(CLASSES)
+    assert (health["recipe"], health["data"], health["size"], health["level"]) == (
         "balanced_softmax",
         "digits-lt",
         8,
@@ -63,7 +63,7 @@ def test_images_of_every_kind_are_answered_as_predict_does(
 
 
 @pytest.mark.parametrize(
-    ("kind", "code", "said"),
+    ("kind", "code", "message"),
     [
         ("bomb", 422, "pixels"),
         ("cut", 422, "expected an image, got one that cannot be read"),
@@ -72,12 +72,12 @@ def test_images_of_every_kind_are_answered_as_predict_does(
     ],
 )
 def test_what_is_no_image_is_refused_in_a_sentence(
-    client: TestClient, kind: str, code: int, said: str
+    client: TestClient, kind: str, code: int, message: str
 ) -> None:
     reply = uploaded(client, odd_images.content(kind))
     assert reply.status_code == code
     assert reply.json()["detail"].startswith("expected")
-    assert said in reply.json()["detail"]
+    assert message in reply.json()["detail"]
 
 
 def test_formats_that_start_other_programs_are_refused(client: TestClient) -> None:
@@ -179,12 +179,12 @@ def test_maps_show_where_the_network_looked(
         CosineExperts(network.dim, 10) if "experts" in spec["name"] else Linear(network.dim, 10),
     )
     client = TestClient(create(load(finished(tmp_path, made), device="cpu")), base_url=HERE)
-    found = uploaded(client, odd_images.content("wide"), map=True).json()
-    assert found["map_kind"] == kind
-    picture = Image.open(io.BytesIO(base64.b64decode(found["map"].partition(",")[2])))
+    reply = uploaded(client, odd_images.content("wide"), map=True).json()
+    assert reply["map_kind"] == kind
+    picture = Image.open(io.BytesIO(base64.b64decode(reply["map"].partition(",")[2])))
     assert picture.size == (serving.SIDE, serving.SIDE)
     assert np.asarray(picture).std() > 0
-    assert "set" not in found
+    assert "set" not in reply
 
 
 def test_class_names_are_said_as_they_are(tmp_path: Path) -> None:

@@ -266,15 +266,15 @@ def test_a_value_by_hand(case: Case) -> None:
 @every
 def test_what_is_refused_is_said_with_both_numbers(case: Case) -> None:
     loss, features = case.loss(torch.tensor(COUNTS)), torch.ones(2, 1)
-    said = "expected targets 0 to 3 as int64 for logits of 4 classes, got 1 to 4"
-    with pytest.raises(ValueError, match=said):
+    message = "expected targets 0 to 3 as int64 for logits of 4 classes, got 1 to 4"
+    with pytest.raises(ValueError, match=message):
         loss(torch.zeros(2, 4), torch.tensor([1, 4]), features=features)
 
 
 @counted
 def test_other_classes_and_counts_are_refused_in_words(case: Case) -> None:
-    said = r"expected logits \(N, 4\), as the loss was given counts of 4 classes, got \(2, 3\)"
-    with pytest.raises(ValueError, match=said):
+    message = r"expected logits \(N, 4\), as the loss was given counts of 4 classes, got \(2, 3\)"
+    with pytest.raises(ValueError, match=message):
         case.loss(torch.tensor(COUNTS))(
             torch.zeros(2, 3), torch.tensor([0, 0]), features=torch.ones(2, 1)
         )
