@@ -46,8 +46,11 @@ def content(kind: str) -> bytes:
         header = struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
         parts = ((b"IHDR", header), (b"IDAT", zlib.compress(bytes(1000))), (b"IEND", b""))
         chunks = (
-            struct.pack(">I", len(own)) + name + own + struct.pack(">I", zlib.crc32(name + own))
-            for name, own in parts
+            struct.pack(">I", len(content))
+            + name
+            + content
+            + struct.pack(">I", zlib.crc32(name + content))
+            for name, content in parts
         )
         return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
     elif kind == "cut":

@@ -200,7 +200,7 @@ def test_a_plan_run_again_does_what_its_results_did() -> None:
         }
         recipe = read(settings.pop("recipe"))
         settings = current_keywords(recipe.name, settings)
-        today = {name: own.default for name, own in recipe.parameters.items()}
+        today = {name: parameter.default for name, parameter in recipe.parameters.items()}
         used = run_keywords(result["row"]["recipe"], result["row"]["keywords"])
         begun = {name for name, value in used.items() if str(value).startswith("runs/")}
         asked = {

@@ -45,7 +45,7 @@ class Domains:
     def __call__(self, predictions):
         logits, target = predictions.logits["logits"].astype(np.float64), predictions.target
         right, domain = logits.argmax(1) == target, predictions.columns["domain"]
-        each = {name: right[domain == own].mean() for own, name in enumerate(DOMAINS)}
+        each = {name: right[domain == index].mean() for index, name in enumerate(DOMAINS)}
         likelihood = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
         return {
             "worst_domain": min(each.values()),
@@ -61,7 +61,7 @@ class Unlabelled(Domains):
 def source(scorer):
     plain = digits()
     splits = {
-        name: replace(rows, columns={"domain": np.array([int(own[7:]) % 2 for own in rows.ids])})
+        name: replace(rows, columns={"domain": np.array([int(key[7:]) % 2 for key in rows.ids])})
         for name, rows in plain.splits.items()
     }
     return replace(plain, name="chalk-and-pen", splits=splits, scorer=scorer)
@@ -113,8 +113,10 @@ def expected(folder: Path) -> tuple[float, float]:
         predictions.logits["logits"].tolist(), predictions.target, ids, strict=True
     ):
         right[int(name.removeprefix("digits/")) % 2].append(row.index(max(row)) == target)
-        losses.append(max(row) + np.log(sum(np.exp(own - max(row)) for own in row)) - row[target])
-    return min(sum(own) / len(own) for own in right.values()), float(np.mean(losses))
+        losses.append(
+            max(row) + np.log(sum(np.exp(logit - max(row)) for logit in row)) - row[target]
+        )
+    return min(sum(values) / len(values) for values in right.values()), float(np.mean(losses))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +128,7 @@ def test_the_best_epoch_is_chosen_by_the_headline_in_its_direction(
     row = read_row(runs / name)
     journal = (runs / name / "train" / "journal.jsonl").read_text().splitlines()
     key = f"ema/val/{headline}"
-    values = {own["epoch"]: own[key] for own in map(json.loads, journal) if key in own}
+    values = {line["epoch"]: line[key] for line in map(json.loads, journal) if key in line}
     assert len(set(values.values())) > 1
     best = choose(values, key=values.__getitem__)
     assert row["selection"] == f"best {key}"

@@ -67,8 +67,8 @@ def test_our_numbers_are_those_of_the_results() -> None:
         "student, class token alone": heads["cls"],
         "student, distillation token alone": heads["dist"],
     }
-    for name, own in rows.items():
-        numbers = [own["balanced"], *(own["groups"][group] for group in ("many", "medium", "few"))]
+    for name, row in rows.items():
+        numbers = [row["balanced"], *(row["groups"][group] for group in ("many", "medium", "few"))]
         assert f"| {name} | {' | '.join(f'{100 * value:.1f}' for value in numbers)} |" in PAGE
     assert f"is {100 * (student['balanced'] - vit['balanced']):.0f} points above the same" in TEXT
     assert heads["dist"]["balanced"] > student["balanced"], (
@@ -99,9 +99,9 @@ def test_three_seeds_say_what_the_page_says() -> None:
         [_numbers(f"deit_lt_seeds_cifar10_lt/{arm}-seed{seed}") for seed in (0, 1, 2)]
         for arm in ("vit", "student")
     )
-    cls, dist = ([own["heads"][name] for own in student] for name in ("cls", "dist"))
-    for own in (vit, student, cls, dist):
-        values = [100 * one["balanced"] for one in own]
+    cls, dist = ([row["heads"][name] for row in student] for name in ("cls", "dist"))
+    for group_rows in (vit, student, cls, dist):
+        values = [100 * one["balanced"] for one in group_rows]
         assert f"{statistics.fmean(values):.1f} ± {statistics.stdev(values):.1f}%" in TEXT
     gaps = [
         100 * (one["balanced"] - other["balanced"]) for one, other in zip(student, vit, strict=True)
@@ -115,7 +115,7 @@ def test_three_seeds_say_what_the_page_says() -> None:
             one["groups"][group] > other["groups"][group]
             for one, other in zip(above, below, strict=True)
         )
-        means = [100 * sum(one["groups"][group] for one in own) / 3 for own in (dist, cls)]
+        means = [100 * sum(one["groups"][group] for one in scores) / 3 for scores in (dist, cls)]
         assert f"on the {group} group {means[0]:.1f} and {means[1]:.1f}%" in TEXT
     assert all(
         one["balanced"] > other["balanced"] for one, other in zip(dist, student, strict=True)
@@ -135,9 +135,11 @@ def test_the_cost_of_caching_is_that_of_the_results() -> None:
     figures = json.loads(
         (ROOT / "benchmarks" / "results" / "speed" / "deit_lt_speed.json").read_text()
     )["figures"].values()
-    ran = [own for own in figures if "remembered_ms" in own]
+    ran = [figure for figure in figures if "remembered_ms" in figure]
     assert len(ran) == 4
-    over, share = ([own[f"remembered_{kind}_percent"] for own in ran] for kind in ("over", "share"))
+    over, share = (
+        [figure[f"remembered_{kind}_percent"] for figure in ran] for kind in ("over", "share")
+    )
     assert f"reading cached classes takes {max(share):.2f}% of a step at most" in TEXT
     assert (
         f"Complete steps with and without it, in turns, differ by {min(over):.1f} to"
@@ -151,11 +153,16 @@ def test_table_1_says_what_the_page_says() -> None:
     means: dict[str, list[float]] = {}
     for arm in ("strong-mixed-views", "weak-views"):
         names = [f"deit_lt_augmentation_cifar10_lt/{arm}-seed{seed}" for seed in seeds]
-        rows = [(own, own["heads"]["cls"], own["heads"]["dist"]) for own in map(_numbers, names)]
+        rows = [
+            (numbers, numbers["heads"]["cls"], numbers["heads"]["dist"])
+            for numbers in map(_numbers, names)
+        ]
         few += [100 * one["groups"]["few"] for row in rows for one in row]
         scores = [[100 * one["balanced"] for one in row] for row in rows]
-        means[arm] = [statistics.fmean(own) for own in zip(*scores, strict=True)]
-        assert f"{means[arm][0]:.1f} ± {statistics.stdev(own[0] for own in scores):.1f}%" in TEXT
+        means[arm] = [statistics.fmean(column) for column in zip(*scores, strict=True)]
+        assert (
+            f"{means[arm][0]:.1f} ± {statistics.stdev(score[0] for score in scores):.1f}%" in TEXT
+        )
         curves = [
             json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())["curve"][
                 "student"

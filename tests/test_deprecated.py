@@ -97,7 +97,7 @@ def old_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "old"
     with pytest.warns(DeprecationWarning, match="the old name will be removed") as warned:
         train("balanced_softmax", "digits-lt", folder, **QUICK, **OLD)
-    assert "plain is now plain_weight" in " ".join(str(own.message) for own in warned)
+    assert "plain is now plain_weight" in " ".join(str(warning.message) for warning in warned)
     back = {new: old for old, new in KEYWORDS.items()}
     for name in ("recipe.json", "row.json"):
         content = json.loads((folder / name).read_text())

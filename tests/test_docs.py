@@ -349,19 +349,19 @@ def result(arm: str, seed: int, top1: float, few: float | None) -> dict[str, Any
 
 
 def test_results_show_each_token_below_their_mean(tmp_path: Path) -> None:
-    own = result("student", 0, 0.5, 0.4)
-    numbers = own["row"]["test"]
-    own["row"]["test"] = {
+    student = result("student", 0, 0.5, 0.4)
+    numbers = student["row"]["test"]
+    student["row"]["test"] = {
         **numbers,
         "heads": {
             name: {**numbers, "groups": {"few": few}}
             for name, few in {"cls": 0.1, "dist": 0.7}.items()
         },
     }
-    own["row"]["test"]["groups"] = {"few": 0.4}
+    student["row"]["test"]["groups"] = {"few": 0.4}
     for folder, content in (
         ("plans/p", {"question": "Why?", "arms": {"student": {}}, "seeds": [0]}),
-        ("results/p/student-seed0", own),
+        ("results/p/student-seed0", student),
     ):
         path = tmp_path / f"{folder}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -386,10 +386,13 @@ def test_a_page_of_results_has_means_deviations_and_what_is_missing(tmp_path: Pa
     }
     (tmp_path / "plans" / "p.json").write_text(json.dumps(plan))
     assert "Not run yet: `a` with seed 0, 1; `b` with seed 0, 1" in render.page(tmp_path)
-    for own in (result("a", 0, 0.5, None), result("a", 1, 0.52, None), result("b", 1, 0.4, 0.25)):
-        (tmp_path / "results" / "p" / f"{own['arm']}-seed{own['row']['seed']}.json").write_text(
-            json.dumps(own)
-        )
+    for stored in (
+        result("a", 0, 0.5, None),
+        result("a", 1, 0.52, None),
+        result("b", 1, 0.4, 0.25),
+    ):
+        file = f"{stored['arm']}-seed{stored['row']['seed']}.json"
+        (tmp_path / "results" / "p" / file).write_text(json.dumps(stored))
     figures = {"bare loop": {"microseconds_per_step": 123.5}}
     speed = {
         "plan": "speed",
@@ -446,7 +449,7 @@ def test_what_adjusting_did_on_plankton_is_what_the_results_say() -> None:
     ]
     before, after = ([row["adjustment"]["test"] for row in rows], [row["test"] for row in rows])
     balanced, before_top1, top1 = (
-        100 * sum(own[name] for own in numbers) / 3
+        100 * sum(scores[name] for scores in numbers) / 3
         for numbers, name in ((before, "balanced"), (before, "top1"), (after, "top1"))
     )
     page = " ".join((ROOT / "docs" / "auto.md").read_text(encoding="utf-8").split())

@@ -112,10 +112,10 @@ def test_the_two_biases_are_compared_as_measured() -> None:
         return math.sqrt(statistics.fmean((b - a) ** 2 for a, b in pairwise(late)))
 
     def both(number: Callable[[Any], float]) -> tuple[float, float]:
-        theirs, own = (
+        theirs, mine = (
             statistics.fmean(number(arm[seed]) for seed in seeds) for arm in (printed, ours)
         )
-        return theirs, own
+        return theirs, mine
 
     assert f"with {('one seed', 'two seeds', 'three seeds')[len(seeds) - 1]}: the mean loss" in TEXT
     loss, first, last, moves = (
@@ -163,7 +163,7 @@ def test_the_order_of_the_arms_is_that_of_every_seed() -> None:
         arm: {result["row"]["seed"]: result["row"]["test"] for result in _results(arm)}
         for arm in ROWS.values()
     }
-    assert all(len(own) == 3 for own in rows.values())
+    assert all(len(seeds) == 3 for seeds in rows.values())
     order = ["bal-ce", "scratch-bal-ce-minutes", "bal-bce", "bal-bce-uniform", "ce", "bce"]
     assert all(
         rows[a][seed]["balanced"] > rows[b][seed]["balanced"]

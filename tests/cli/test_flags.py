@@ -22,11 +22,13 @@ def test_no_recipe_takes_a_name_of_the_data_or_the_run(name: str) -> None:
 
 def test_the_flags_are_the_parameters_of_train() -> None:
     train = inspect.signature(runs.train, eval_str=True).parameters
-    named = {name: own for name, own in train.items() if name not in ("recipe", "keywords")}
+    named = {name: value for name, value in train.items() if name not in ("recipe", "keywords")}
     assert set(flags.SHARED) == set(named)
     assert set(flags.SHARED) <= RESERVED
     defaults = {
-        name: own.default for name, own in flags.SHARED.items() if name not in ("data", "out")
+        name: parameter.default
+        for name, parameter in flags.SHARED.items()
+        if name not in ("data", "out")
     }
     assert defaults == {name: named[name].default for name in defaults}
 
@@ -42,12 +44,14 @@ def test_flags_of_a_recipe_come_back_as_its_defaults() -> None:
     for name in RECIPES:
         recipe = read(name)
         values = {
-            key: flags.option(own).default
-            for key, own in recipe.parameters.items()
-            if not own.required
+            key: flags.option(parameter).default
+            for key, parameter in recipe.parameters.items()
+            if not parameter.required
         }
         assert flags.keywords(recipe, values) == {
-            key: own.default for key, own in recipe.parameters.items() if not own.required
+            key: parameter.default
+            for key, parameter in recipe.parameters.items()
+            if not parameter.required
         }
 
 

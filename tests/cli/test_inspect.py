@@ -104,11 +104,11 @@ def test_everything_wrong_is_found_and_written(longtail: Any, make: Make, tmp_pa
     assert f"longtail train auto --data {path} --on-bad-image skip" in result.out
     written = json.loads((tmp_path / "out" / "x.json").read_text(encoding="utf-8"))
     assert written["format"] == 1
-    assert [own["image"] for own in written["unreadable"]] == ["d/000.png", "d/001.png"]
+    assert [image["image"] for image in written["unreadable"]] == ["d/000.png", "d/001.png"]
     assert [one["image"] for one in written["duplicates"]["groups"][0]["images"]] != []
     assert written["files"]["images"] == 78
-    assert [own["name"] for own in written["classes"]] == ["b", "c", "cats & dogs"]
-    assert sum(own["source"] for own in written["classes"]) == 78
+    assert [row["name"] for row in written["classes"]] == ["b", "c", "cats & dogs"]
+    assert sum(row["source"] for row in written["classes"]) == 78
     page = (tmp_path / "x.html").read_text(encoding="utf-8")
     assert "cats &amp; dogs" in page
     assert page.count("data:image/") == 8  # two pairs of copies, four images of the smallest class
@@ -190,7 +190,7 @@ def test_a_class_with_one_image_and_no_test_set(longtail: Any, make: Make) -> No
 
 
 def test_advice_counts_in_words() -> None:
-    own = {"name": "x", "test": 3, "known_to": 0.37}
+    row = {"name": "x", "test": 3, "known_to": 0.37}
     twice = {"conflicts": 0, "leaked": 0, "surplus": 2, "across": {"train and test": 0}}
     survey: dict[str, Any] = {
         **{
@@ -201,7 +201,7 @@ def test_advice_counts_in_words() -> None:
             "domains": None,
             "unseen": None,
             "not_tested": ["a", "b"],
-            "classes": [own, own],
+            "classes": [row, row],
         },
         **{"known_to": 0.1, "imbalance": 50.0, "smallest": 3},
     }

@@ -273,8 +273,8 @@ def test_sweep_is_a_grid_that_resumes(longtail: Any, tmp_path: Path) -> None:
         for recipe in ("balanced_softmax", "cross_entropy")
         for seed in (0, 1)
     ]
-    assert sorted(own.parent.name for own in tmp_path.glob("*/row.json")) == expected
-    before = {own: own.stat().st_mtime_ns for own in tmp_path.glob("*/row.json")}
+    assert sorted(path.parent.name for path in tmp_path.glob("*/row.json")) == expected
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/row.json")}
     # The first of the recipes is what the others are compared with, also by the command that it
     # ends with.
     assert "balanced over cross_entropy" in result.out
@@ -283,7 +283,7 @@ def test_sweep_is_a_grid_that_resumes(longtail: Any, tmp_path: Path) -> None:
     assert "balanced over cross_entropy" in compared.out
     again = longtail(*words, "--threads", 1, "--out", tmp_path)
     assert again.out.count("finished before") == 4
-    assert before == {own: own.stat().st_mtime_ns for own in tmp_path.glob("*/row.json")}
+    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/row.json")}
 
 
 def test_eval_shows_what_stands_behind_the_headline_or_all_of_it_as_json(

@@ -85,7 +85,7 @@ def test_json_says_the_same_with_the_prediction_set(
         for row in rows
     )
     assert "next: longtail serve" in result.out
-    assert [own.name for own in out.parent.iterdir()] == ["answers.json"]
+    assert [path.name for path in out.parent.iterdir()] == ["answers.json"]
     table = longtail("predict", run, images, "--device", "cpu").out
     assert ";".join(CLASSES) in table
 

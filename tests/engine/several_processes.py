@@ -178,7 +178,7 @@ def main(kind: str, out: Path) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     main(sys.argv[1], Path(sys.argv[2]))
-    left = [own.read_text().strip() for own in Path("/proc/self/task").glob("*/comm")]  # on Linux
+    left = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]  # on Linux
     assert not [name for name in left if "gloo" in name], (
         f"the group of processes was left, but {left} still run"
     )

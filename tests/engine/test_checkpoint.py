@@ -24,7 +24,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_trace(
     with pytest.raises(OSError, match=r"could not write .*a\.pt.*No space left on device.*intact"):
         save(path, {"step": 2})
     assert load(path)["step"] == 1
-    assert [own.name for own in tmp_path.iterdir()] == ["a.pt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.pt"]
 
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:

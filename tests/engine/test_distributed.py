@@ -111,5 +111,7 @@ def test_a_signal_to_one_process_stops_all_and_they_go_on_as_if_it_had_not(tmp_p
     assert lines(tmp_path / "two") == lines(tmp_path / "whole"), (
         "each process goes on with its own means"
     )
-    for own, other in zip(resumed, whole, strict=True):
-        assert all(torch.equal(own["state"][name], other["state"][name]) for name in own["state"])
+    for result, other in zip(resumed, whole, strict=True):
+        assert all(
+            torch.equal(result["state"][name], other["state"][name]) for name in result["state"]
+        )

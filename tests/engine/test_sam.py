@@ -32,7 +32,7 @@ def closure_for(method: ToyMethod, optimizer: Any) -> Callable[[], Outcome]:
 
 @pytest.mark.parametrize(
     "copied",
-    [copy.deepcopy, lambda own: pickle.loads(pickle.dumps(own))],
+    [copy.deepcopy, lambda optimizer: pickle.loads(pickle.dumps(optimizer))],
     ids=["deepcopy", "pickle"],
 )
 def test_a_copy_is_an_optimizer_of_its_own_and_leaves_others_as_they_were(
@@ -43,8 +43,8 @@ def test_a_copy_is_an_optimizer_of_its_own_and_leaves_others_as_they_were(
     optimizer.step(closure_for(method, optimizer))
     other, second = copied((method, optimizer))
     assert second.param_groups is second.inner.param_groups
-    for own, steps in ((method, optimizer), (other, second)):
-        steps.step(closure_for(own, steps))
+    for model, steps in ((method, optimizer), (other, second)):
+        steps.step(closure_for(model, steps))
     for mine, theirs in zip(method.parameters(), other.parameters(), strict=True):
         assert mine is not theirs
         assert torch.equal(mine, theirs)  # with the momentum of before
@@ -156,4 +156,4 @@ def test_a_second_look_that_fails_leaves_the_weights_as_they_were() -> None:
 
     with pytest.raises(MemoryError):
         optimizer.step(closure)
-    assert all(torch.equal(p, own) for p, own in zip(method.parameters(), before, strict=True))
+    assert all(torch.equal(p, old) for p, old in zip(method.parameters(), before, strict=True))

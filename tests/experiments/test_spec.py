@@ -36,8 +36,8 @@ def test_named_sweeps_ask_for_what_there_is() -> None:
 def test_a_sweep_like_a_published_row_has_its_settings() -> None:
     row = published()["cifar10-lt-deit-lt-paco"]
     arms = jobs_of(expand(named_sweeps()["deit-lt-paper"]), Path("out"))
-    own = {"teacher_network": "resnet32", "teacher_rho": 0.8, "teacher_schedule": "steps"}
-    keywords = read(row.recipe).keywords({**row.keywords, **own, "teacher_epochs": 400})
+    teacher = {"teacher_network": "resnet32", "teacher_rho": 0.8, "teacher_schedule": "steps"}
+    keywords = read(row.recipe).keywords({**row.keywords, **teacher, "teacher_epochs": 400})
     paco = [job for job in arms if job.keywords["teacher_method"] == "paco"]
     assert [job.keywords for job in paco] == [keywords] * 3
     flags = {"imbalance": row.imbalance, "protocol": row.protocol, "geometry": row.geometry}

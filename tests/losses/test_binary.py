@@ -34,9 +34,9 @@ def test_a_row_with_several_classes_or_none_counts_as_one() -> None:
         slow = [
             sum(
                 -math.log(torch.sigmoid(x if yes else -x).item())
-                for x, yes in zip(row, own, strict=True)
+                for x, yes in zip(row, labels, strict=True)
             )
-            for row, own in zip(shifted, answers, strict=True)
+            for row, labels in zip(shifted, answers, strict=True)
         ]
         assert loss(logits, answers).item() == pytest.approx(sum(slow) / 3, rel=1e-5)
         assert loss(logits, answers, rows=torch.tensor([2.0, 0.0, 1.0])).item() == pytest.approx(

@@ -29,14 +29,14 @@ def slow_coral(features: Tensor, logits: Tensor, target: Tensor, domain: Tensor)
     means, covariances = {}, {}
     dim = features.shape[1]
     for number in numbers:
-        own = [
+        members = [
             row for row, of in zip(features.tolist(), domain.tolist(), strict=True) if of == number
         ]
-        means[number] = [sum(row[i] for row in own) / len(own) for i in range(dim)]
+        means[number] = [sum(row[i] for row in members) / len(members) for i in range(dim)]
         covariances[number] = [
             [
-                sum((row[i] - means[number][i]) * (row[j] - means[number][j]) for row in own)
-                / (len(own) - 1)
+                sum((row[i] - means[number][i]) * (row[j] - means[number][j]) for row in members)
+                / (len(members) - 1)
                 for j in range(dim)
             ]
             for i in range(dim)
@@ -60,9 +60,9 @@ def slow_irm(features: Tensor, logits: Tensor, target: Tensor, domain: Tensor) -
     """By automatic differentiation of the dummy scale, as the paper defines it."""
     products = []
     for number in sorted({*domain.tolist()}):
-        own = [row for row in range(len(domain)) if domain[row] == number]
+        members = [row for row in range(len(domain)) if domain[row] == number]
         gradients = []
-        for half in (own[::2], own[1::2]):
+        for half in (members[::2], members[1::2]):
             scale = torch.ones((), dtype=torch.float64, requires_grad=True)
             loss = torch.nn.functional.cross_entropy(scale * logits[half], target[half])
             gradients.append(torch.autograd.grad(loss, scale)[0].item())

@@ -29,9 +29,11 @@ def test_against_a_slow_reference() -> None:
     weights = [4 * w / sum(inverse) for w in inverse]
     total = 0.0
     for z, h, c in zip(logits.tolist(), features.tolist(), hard, strict=True):
-        whole = sum(math.exp(own) for own in z)
-        p = [math.exp(own) / whole for own in z]
-        influence = sum(abs(own - (k == c)) for k, own in enumerate(p)) * sum(abs(own) for own in h)
+        whole = sum(math.exp(logit) for logit in z)
+        p = [math.exp(logit) / whole for logit in z]
+        influence = sum(abs(probability - (k == c)) for k, probability in enumerate(p)) * sum(
+            abs(feature) for feature in h
+        )
         total += weights[c] * -math.log(p[c]) * 1000 / (influence + 1e-3) / 5
     assert InfluenceBalanced(torch.tensor(COUNTS)).double()(
         logits, torch.tensor(hard), features=features

@@ -22,8 +22,10 @@ def slow_regulariser(
                 * math.exp(f[c])
                 / rows
             )
-        own = sum(t[c] for t in target)
-        mean = sum(t[c] * f[c] for f, t in zip(logits, target, strict=True)) / own if own else 0.0
+        count = sum(t[c] for t in target)
+        mean = (
+            sum(t[c] * f[c] for f, t in zip(logits, target, strict=True)) / count if count else 0.0
+        )
         total += prior[c] * (math.log(z) + lam * math.log(z) ** 2 - mean)
     return total
 

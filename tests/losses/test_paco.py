@@ -111,9 +111,9 @@ def test_gradients_are_right_and_finite_at_low_temperature() -> None:
         (logits.requires_grad_(), anchors.requires_grad_(), others.requires_grad_()),
     )
     cold = ParametricContrastive(torch.tensor(COUNTS), temperature=1e-3)
-    own = anchors.detach().half().requires_grad_()
-    value = cold(logits.half(), target, anchors=own, others=others.half(), labels=labels)
-    (gradient,) = torch.autograd.grad(value, own)
+    half = anchors.detach().half().requires_grad_()
+    value = cold(logits.half(), target, anchors=half, others=others.half(), labels=labels)
+    (gradient,) = torch.autograd.grad(value, half)
     assert value.isfinite()
     assert gradient.isfinite().all()
 

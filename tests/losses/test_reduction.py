@@ -119,12 +119,12 @@ def test_a_class_without_images_is_named() -> None:
 )
 def test_gradients_of_single_rows_can_be_asked_for_at_once(loss: nn.Module) -> None:
     logits, target = torch.randn(4, 3), torch.tensor([0, 2, 1, 0])
-    gradients = torch.func.vmap(torch.func.grad(lambda row, own: loss(row[None], own[None])))(
+    gradients = torch.func.vmap(torch.func.grad(lambda row, label: loss(row[None], label[None])))(
         logits, target
     )
-    for row, own, gradient in zip(logits, target, gradients, strict=True):
+    for row, label, gradient in zip(logits, target, gradients, strict=True):
         alone = row.clone().requires_grad_()
-        loss(alone[None], own[None]).backward()
+        loss(alone[None], label[None]).backward()
         torch.testing.assert_close(gradient, alone.grad)
 
 
@@ -150,7 +150,7 @@ def test_hard_targets_are_their_one_hot_rows_to_the_sixth_digit(
     for dtype, chosen in ((torch.float32, target), (torch.float64, one_hot(target, 301).double())):
         leaf = logits.to(dtype).requires_grad_()
         value = module.to(dtype)(
-            leaf, chosen, **{name: own.to(dtype) for name, own in factors.items()}
+            leaf, chosen, **{name: factor.to(dtype) for name, factor in factors.items()}
         )
         (gradient,) = torch.autograd.grad(value, leaf)
         results.append((value.double(), gradient.double()))

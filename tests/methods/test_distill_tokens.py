@@ -33,8 +33,8 @@ def network(**more: Any) -> Network:
 
 def method(**more: Any) -> DistillTokens:
     torch.manual_seed(0)
-    own = network()
-    return DistillTokens(own, TokenHeads(own.dim, 3), CrossEntropy(smoothing=0.1), **more)
+    body = network()
+    return DistillTokens(body, TokenHeads(body.dim, 3), CrossEntropy(smoothing=0.1), **more)
 
 
 def batch() -> Any:
@@ -49,10 +49,10 @@ def batch() -> Any:
 
 
 def test_half_the_labels_and_half_the_teacher() -> None:
-    own, given = method(), batch()
-    outcome = own(given, EARLY)
-    features = own.network(given["image"])
-    cls, dist = own.head.cls(features[:, :16]), own.head.dist(features[:, 16:])
+    student, given = method(), batch()
+    outcome = student(given, EARLY)
+    features = student.network(given["image"])
+    cls, dist = student.head.cls(features[:, :16]), student.head.dist(features[:, 16:])
     assert torch.allclose(
         outcome.terms["cls"], F.cross_entropy(cls, given["target"], label_smoothing=0.1) / 2
     )
@@ -70,12 +70,12 @@ def test_half_the_labels_and_half_the_teacher() -> None:
 
 def test_late_the_teachers_class_weighs_and_not_the_label() -> None:
     weights = class_balanced_weights(COUNTS)
-    own, given = method(weights=Deferred(weights, 0.5)), batch()
-    dist = own.head.named(own.network(given["image"]))["dist"]
+    student, given = method(weights=Deferred(weights, 0.5)), batch()
+    dist = student.head.named(student.network(given["image"]))["dist"]
     assert torch.allclose(
-        own(given, EARLY).terms["dist"], F.cross_entropy(dist, given["teacher_target"]) / 2
+        student(given, EARLY).terms["dist"], F.cross_entropy(dist, given["teacher_target"]) / 2
     )
-    late = own(given, LATE).terms["dist"]
+    late = student(given, LATE).terms["dist"]
     assert torch.allclose(late, F.cross_entropy(dist, given["teacher_target"], weight=weights) / 2)
     # By hand: the weighted mean of -log p, weighted by the class that the teacher named.
     each = torch.stack([-dist[i].log_softmax(0)[t] for i, t in enumerate(given["teacher_target"])])
@@ -84,15 +84,15 @@ def test_late_the_teachers_class_weighs_and_not_the_label() -> None:
 
 
 def test_the_teachers_probabilities_can_be_learnt() -> None:
-    own, given = method(weights=Deferred(class_balanced_weights(COUNTS), 0.5)), batch()
+    student, given = method(weights=Deferred(class_balanced_weights(COUNTS), 0.5)), batch()
     given["teacher_target"] = torch.rand(5, 3).softmax(1)
-    dist = own.head.named(own.network(given["image"]))["dist"]
+    dist = student.head.named(student.network(given["image"]))["dist"]
     each = -(given["teacher_target"] * dist.log_softmax(1))
-    outcome = own(given, EARLY)
+    outcome = student(given, EARLY)
     assert torch.allclose(outcome.terms["dist"], each.sum(1).mean() / 2)
     weights = class_balanced_weights(COUNTS)  # of each class's share
     total = (weights * given["teacher_target"]).sum()
-    assert torch.allclose(own(given, LATE).terms["dist"], (weights * each).sum() / total / 2)
+    assert torch.allclose(student(given, LATE).terms["dist"], (weights * each).sum() / total / 2)
     named = given["teacher_target"].argmax(1)
     assert outcome.notes["agreement"] == (named == given["target"]).float().mean()
     assert outcome.notes["follows"] == (named == dist.argmax(1)).float().mean()
@@ -109,15 +109,15 @@ def test_mixed_targets_count_for_their_largest_class() -> None:
 
 
 def test_trust_moves_from_the_teacher_to_the_labels() -> None:
-    own, given = method(trust=Release(0.0, 1.0)), batch()
-    dist = own.head.named(own.network(given["image"]))["dist"]
+    student, given = method(trust=Release(0.0, 1.0)), batch()
+    dist = student.head.named(student.network(given["image"]))["dist"]
     teacher, labels = (
         F.cross_entropy(dist, given["teacher_target"]),
         F.cross_entropy(dist, given["target"]),
     )
-    assert torch.allclose(own(given, EARLY).terms["dist"], teacher / 2)
+    assert torch.allclose(student(given, EARLY).terms["dist"], teacher / 2)
     assert torch.allclose(
-        own(given, Clock(6, 8, 0, 1)).terms["dist"], (0.25 * teacher + 0.75 * labels) / 2
+        student(given, Clock(6, 8, 0, 1)).terms["dist"], (0.25 * teacher + 0.75 * labels) / 2
     )
     assert torch.allclose(method(trust=Release(0.0, 0.5))(given, LATE).terms["dist"], labels / 2)
 
@@ -129,11 +129,11 @@ def test_a_release_outside_of_training_is_refused(start: float, end: float) -> N
 
 
 def test_the_answer_is_the_mean_of_both_heads() -> None:
-    own, image = method().eval(), batch()["image"]
-    heads = own.heads(image)
+    student, image = method().eval(), batch()["image"]
+    heads = student.heads(image)
     assert list(heads) == ["logits", "cls", "dist"]
     assert torch.allclose(heads["logits"], (heads["cls"] + heads["dist"]) / 2, atol=1e-6)
-    assert torch.equal(heads["logits"], own.predict(image))
+    assert torch.equal(heads["logits"], student.predict(image))
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -15,26 +15,26 @@ def method() -> MaskedAutoencode:
 
 
 def test_the_loss_is_the_autoencoders() -> None:
-    own, batch = method(), Images(image=torch.rand(4, 3, 8, 8), position=torch.arange(4))
+    model, batch = method(), Images(image=torch.rand(4, 3, 8, 8), position=torch.arange(4))
     torch.manual_seed(1)
-    outcome = own(batch, Clock(0, 1, 0, 1))
+    outcome = model(batch, Clock(0, 1, 0, 1))
     torch.manual_seed(1)
-    assert torch.equal(outcome.terms["reconstruction"], own.autoencoder(batch["image"]).loss)
+    assert torch.equal(outcome.terms["reconstruction"], model.autoencoder(batch["image"]).loss)
     assert list(outcome.terms) == ["reconstruction"]
 
 
 def test_features_are_of_whole_images() -> None:
-    own, image = method().eval(), torch.rand(4, 3, 8, 8)
-    body = own.autoencoder.network.body
-    tokens = body.forward_features(own.autoencoder.network.normalize(image))  # type: ignore[operator]
-    assert torch.allclose(own.predict(image), tokens[:, 1:].mean(1), atol=1e-6)
-    assert own.deploy() is own.autoencoder.network
+    model, image = method().eval(), torch.rand(4, 3, 8, 8)
+    body = model.autoencoder.network.body
+    tokens = body.forward_features(model.autoencoder.network.normalize(image))  # type: ignore[operator]
+    assert torch.allclose(model.predict(image), tokens[:, 1:].mean(1), atol=1e-6)
+    assert model.deploy() is model.autoencoder.network
 
 
 def test_painting_can_be_learnt() -> None:
     """Stripes of one colour: what is hidden follows from what is not."""
-    own = method()
-    optimizer = torch.optim.AdamW([p for p in own.parameters() if p.requires_grad], lr=3e-3)
+    model = method()
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=3e-3)
     losses = []
     for step in range(60):
         torch.manual_seed(step)
@@ -44,7 +44,7 @@ def test_painting_can_be_learnt() -> None:
             .expand(32, 3, 8, 8)
             .float()
         )
-        loss = own(Images(image=image, position=torch.arange(32)), Clock(step, 60, 0, 1)).loss
+        loss = model(Images(image=image, position=torch.arange(32)), Clock(step, 60, 0, 1)).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

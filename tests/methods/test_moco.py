@@ -133,8 +133,8 @@ def test_queue_and_copy_move_after_the_step_only() -> None:
             p.add_(1.0)
     method.after_step(outcome, CLOCK)
     assert torch.equal(method.queue()[:6], outcome.carry["keys"])
-    for own, old in zip(method.key.parameters(), start.parameters(), strict=True):
-        assert torch.allclose(own, old + 0.1, atol=1e-5)
+    for parameter, old in zip(method.key.parameters(), start.parameters(), strict=True):
+        assert torch.allclose(parameter, old + 0.1, atol=1e-5)
 
 
 def test_keys_of_both_streams_may_enter_the_queue() -> None:
@@ -212,12 +212,12 @@ def test_the_released_pairings_skip_one_stream_and_count_others_twice() -> None:
 def test_the_momentum_of_version_3_rises_to_one() -> None:
     method, moved = third(), []
     for clock in (Clock(0, 10, 0, 1), Clock(5, 10, 0, 1)):
-        own = copy.deepcopy(method)
+        copied = copy.deepcopy(method)
         with torch.no_grad():
-            for p in own.query.parameters():
+            for p in copied.query.parameters():
                 p.add_(1.0)
-        own.after_step(own(batch(), clock), clock)
-        first, second = next(own.key.parameters()), next(method.key.parameters())
+        copied.after_step(copied(batch(), clock), clock)
+        first, second = next(copied.key.parameters()), next(method.key.parameters())
         moved.append((first - second).mean().item())
     assert moved == pytest.approx([0.01, 0.005], abs=1e-5)
 

@@ -75,9 +75,9 @@ def test_the_copy_follows_slowly_and_has_no_gradient() -> None:
         for p in method.query.parameters():
             p.add_(1.0)
     method.after_step(method(batch(), CLOCK), CLOCK)
-    for own, old in zip(method.key.parameters(), start.parameters(), strict=True):
-        assert not own.requires_grad
-        assert torch.allclose(own, old + 0.1, atol=1e-5)
+    for parameter, old in zip(method.key.parameters(), start.parameters(), strict=True):
+        assert not parameter.requires_grad
+        assert torch.allclose(parameter, old + 0.1, atol=1e-5)
 
 
 @pytest.mark.parametrize(("plain", "attended"), [(0.5, 0.5), (0.0, 1.0)])
@@ -125,9 +125,11 @@ def test_labels_stay_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     method, given, seen = paco(), batch(), list[torch.Tensor]()
     per_sample = method.loss.per_sample
 
-    def watched(*own: torch.Tensor, labels: torch.Tensor, **others: torch.Tensor) -> torch.Tensor:
+    def watched(
+        *tensors: torch.Tensor, labels: torch.Tensor, **others: torch.Tensor
+    ) -> torch.Tensor:
         seen.append(labels)
-        return per_sample(*own, labels=labels, **others)
+        return per_sample(*tensors, labels=labels, **others)
 
     monkeypatch.setattr(method.loss, "per_sample", watched)
     method(given, CLOCK)

@@ -20,10 +20,10 @@ def network(experts: int = 3) -> Network:
 
 def ride(*, neck: Streams | None = None, teacher: Frozen | None = None) -> Ride:
     """As the recipe makes it."""
-    counts, own = torch.tensor(COUNTS), network()
+    counts, body = torch.tensor(COUNTS), network()
     return Ride(
-        own,
-        CosineExperts(own.dim, 3),
+        body,
+        CosineExperts(body.dim, 3),
         LDAM(counts, max_margin=15.0, scale=1.0),
         diversity=Diversity(-0.45),
         neck=neck,
@@ -97,7 +97,9 @@ def test_each_stream_has_the_whole_loss_and_experts_share_one_batchformer(
     parts = method.network(given["image"]).chunk(3, 1)
     streams = {"plain": parts, "attended": [neck.batchformer.attend(rows) for rows in parts]}
     for (name, rows), factor in zip(streams.items(), (plain, attended), strict=True):
-        logits = torch.stack([head(own) for head, own in zip(method.head.parts, rows, strict=True)])
+        logits = torch.stack(
+            [head(features) for head, features in zip(method.head.parts, rows, strict=True)]
+        )
         if factor:
             term = outcome.terms[name] + outcome.terms[f"{name}_diversity"]
             assert term.item() == pytest.approx(

@@ -14,13 +14,13 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     batchformer = BatchFormer(8, layers=2, dropout=0.0, scope="global").double()
     rows = torch.randn(7, 8, dtype=torch.float64)
-    own = (rows[:3], rows[3:])[rank].clone().requires_grad_()  # unequal shares
-    doubled, target = batchformer(own, torch.arange(7)[:3] if rank == 0 else torch.arange(7)[3:])
+    share = (rows[:3], rows[3:])[rank].clone().requires_grad_()  # unequal shares
+    doubled, target = batchformer(share, torch.arange(7)[:3] if rank == 0 else torch.arange(7)[3:])
     doubled.square().mul(torch.arange(1.0, 9.0)).sum().backward()
     weights = torch.cat([p.grad.flatten() for p in batchformer.parameters() if p.grad is not None])
     dist.all_reduce(weights)
     torch.save(
-        {"doubled": doubled.detach(), "target": target, "rows": own.grad, "weights": weights},
+        {"doubled": doubled.detach(), "target": target, "rows": share.grad, "weights": weights},
         f"{out}/{rank}.pt",
     )
     dist.destroy_process_group()

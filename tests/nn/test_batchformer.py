@@ -195,9 +195,9 @@ def test_two_processes_attend_over_all_rows_as_one_does(tmp_path: Path) -> None:
     doubled.square().mul(torch.arange(1.0, 9.0)).sum().backward()
     assert rows.grad is not None
     weights = torch.cat([p.grad.flatten() for p in batchformer.parameters() if p.grad is not None])
-    for rank, own in enumerate((slice(0, 3), slice(3, 7))):
+    for rank, share in enumerate((slice(0, 3), slice(3, 7))):
         got = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
-        assert torch.allclose(got["doubled"], torch.cat([doubled[:7][own], doubled[7:][own]]))
-        assert got["target"].tolist() == list(range(7))[own] * 2
-        assert torch.allclose(got["rows"], rows.grad[own])
+        assert torch.allclose(got["doubled"], torch.cat([doubled[:7][share], doubled[7:][share]]))
+        assert got["target"].tolist() == list(range(7))[share] * 2
+        assert torch.allclose(got["rows"], rows.grad[share])
         assert torch.allclose(got["weights"], weights)

@@ -66,9 +66,9 @@ def test_an_expert_is_the_plain_network_where_nothing_is_slimmed(name: str) -> N
     )
     experts, body = network.body, plain.body
     assert isinstance(experts, Experts)
-    own = [*experts.trunk.parameters(), *experts.branches[2].parameters()]
+    parameters = [*experts.trunk.parameters(), *experts.branches[2].parameters()]
     with torch.no_grad():
-        for mine, theirs in zip(body.parameters(), own, strict=True):  # type: ignore[union-attr]
+        for mine, theirs in zip(body.parameters(), parameters, strict=True):  # type: ignore[union-attr]
             mine.copy_(theirs)
     image = torch.rand(3, 3, 16, 16)
     assert torch.allclose(network(image).chunk(3, 1)[2], plain(image), atol=1e-6)
@@ -91,9 +91,9 @@ def test_experts_of_large_images_share_two_of_four_stages(
     assert network.dim == dims
     assert network.spec["mean"] == [0.485, 0.456, 0.406]
     assert sum(p.numel() for p in body.trunk.parameters()) == trunk
-    assert [sum(p.numel() for p in own.parameters()) for own in body.branches] == [expert] * 3
+    assert [sum(p.numel() for p in branch.parameters()) for branch in body.branches] == [expert] * 3
     assert body.trunk(torch.zeros(1, 3, 64, 64)).shape[2:] == (8, 8)
-    first, second = (dict(own.named_parameters()) for own in body.branches[:2])
+    first, second = (dict(branch.named_parameters()) for branch in body.branches[:2])
     assert not torch.equal(first["0.0.conv1.weight"], second["0.0.conv1.weight"])
 
 

@@ -42,7 +42,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     network = build({"name": "fast_cnn", "size": 8, "width": 4})
     classifier = Classifier(network, Linear(network.dim, 2))
     files.write(tmp_path / "model", classifier, classes=("cat", "dog"), size=8)
-    assert sorted(own.name for own in (tmp_path / "model").iterdir()) == [
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
         "model.safetensors",
         "spec.json",
     ]

@@ -108,7 +108,7 @@ def test_a_classifier_tells_the_parts_of_its_head_apart() -> None:
         "tokens": TokenHeads(32, 3),
     }
     heads = {name: Classifier(network, head).heads(image) for name, head in parts.items()}
-    assert [list(own) for own in heads.values()] == [
+    assert [list(parts) for parts in heads.values()] == [
         ["logits"],
         ["logits", "expert1", "expert2"],
         ["logits", "cls", "dist"],

@@ -207,7 +207,8 @@ def test_the_decoder_puts_every_patch_in_its_place() -> None:
 
 def test_every_norm_of_the_decoder_is_as_published() -> None:
     decoder = Decoder(16, grid=2, pixels=12, width=8, depth=2, heads=2)
-    assert [own.eps for own in decoder.modules() if isinstance(own, nn.LayerNorm)] == [1e-6] * 5
+    norms = [module for module in decoder.modules() if isinstance(module, nn.LayerNorm)]
+    assert [norm.eps for norm in norms] == [1e-6] * 5
 
 
 @pytest.mark.parametrize("before", [nn.Identity(), nn.LayerNorm(16)], ids=["none", "norm_pre"])

@@ -91,7 +91,7 @@ def invented(shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
 
 def test_our_keys_and_shapes_are_those_of_the_public_checkpoints() -> None:
     ours = mae_layout(MaskedAutoencoder(encoder(), width=8, depth=1, heads=2))
-    assert {name: tuple(own.shape) for name, own in ours.items()} == public()
+    assert {name: tuple(tensor.shape) for name, tensor in ours.items()} == public()
 
 
 def test_the_papers_sizes_have_the_public_keys_and_shapes() -> None:
@@ -99,15 +99,15 @@ def test_the_papers_sizes_have_the_public_keys_and_shapes() -> None:
         network = build({"name": "timm:vit_base_patch16_224", "pool": "avg"})
         ours = MaskedAutoencoder(network).state_dict()
     shapes = {
-        name.removeprefix("network.body."): tuple(own.shape)
-        for name, own in ours.items()
+        name.removeprefix("network.body."): tuple(tensor.shape)
+        for name, tensor in ours.items()
         if name.startswith("network.body.")
     }
     assert shapes == public(width=768, depth=12, grid=14, patch=16, decoder=None)
     assert sum(
         torch.Size(shape).numel()
         for shape in public(width=768, depth=12, grid=14, patch=16, decoder=(512, 8)).values()
-    ) == sum(own.numel() for own in ours.values())
+    ) == sum(tensor.numel() for tensor in ours.values())
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".pt", ".safetensors"])
@@ -127,8 +127,8 @@ def test_a_whole_public_checkpoint_fills_an_autoencoder(tmp_path: Path, suffix: 
         )
     method = load_mae(MaskedAutoencoder(encoder(), width=8, depth=1, heads=2), read_weights(path))
     again = mae_layout(method)
-    assert {name: own.tolist() for name, own in again.items()} == {
-        name: own.tolist() for name, own in tensors.items()
+    assert {name: tensor.tolist() for name, tensor in again.items()} == {
+        name: tensor.tolist() for name, tensor in tensors.items()
     }
     assert method(torch.rand(2, 3, 16, 16)).loss.isfinite()
 
@@ -139,16 +139,18 @@ def test_a_public_checkpoint_fills_a_network_for_fine_tuning(
     decoder: tuple[int, int] | None, wrapper: str, tmp_path: Path
 ) -> None:
     tensors = invented(public(decoder=decoder))
-    torch.save({wrapper + name: own for name, own in tensors.items()}, tmp_path / "weights.pth")
+    torch.save(
+        {wrapper + name: tensor for name, tensor in tensors.items()}, tmp_path / "weights.pth"
+    )
     torch.manual_seed(0)
     network = load_encoder(encoder(pool="avg_norm"), read_weights(tmp_path / "weights.pth"))
-    for name, own in transformer(network).state_dict().items():
+    for name, tensor in transformer(network).state_dict().items():
         if name.startswith("fc_norm."):
-            assert torch.equal(own, torch.full((16,), float(name.endswith("weight")))), (
+            assert torch.equal(tensor, torch.full((16,), float(name.endswith("weight")))), (
                 "the new norm begins anew"
             )
         else:
-            assert torch.equal(own, tensors[name]), name
+            assert torch.equal(tensor, tensors[name]), name
 
 
 def test_a_fine_tuned_checkpoint_brings_its_norm() -> None:

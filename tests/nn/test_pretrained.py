@@ -67,10 +67,10 @@ def test_a_network_begins_with_cached_weights_and_asks_nobody(
     put(cache, theirs)
     monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("asked the network"))
     network = build({"name": f"timm:{MODEL}", "size": 64, "pretrained": True})
-    own = network.state_dict()
-    shared = [name for name in theirs if f"body.{name}" in own]
+    state = network.state_dict()
+    shared = [name for name in theirs if f"body.{name}" in state]
     assert len(shared) > 10
-    assert all(torch.equal(own[f"body.{name}"], theirs[name]) for name in shared)
+    assert all(torch.equal(state[f"body.{name}"], theirs[name]) for name in shared)
 
 
 def test_a_broken_file_in_the_cache_is_told(cache: Path) -> None:

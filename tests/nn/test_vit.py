@@ -84,10 +84,10 @@ def test_in_training_the_last_block_computes_what_is_read_and_nothing_else(name:
     )
     network = build(spec)
     image, direction = torch.rand(3, 3, 32, 32), torch.randn(3, network.dim)
-    for key, own in network.named_parameters():
+    for key, parameter in network.named_parameters():
         if "qkv.weight" in key:
             # Attention at the start is nearly uniform, and then queries and keys hardly matter
-            own.data.mul_(20)
+            parameter.data.mul_(20)
 
     def learnt(training: bool) -> tuple[Tensor, dict[str, Tensor], int]:
         network.train(training).zero_grad()
@@ -98,9 +98,9 @@ def test_in_training_the_last_block_computes_what_is_read_and_nothing_else(name:
         return (
             features,
             {
-                key: own.grad.clone()
-                for key, own in network.named_parameters()
-                if own.grad is not None
+                key: parameter.grad.clone()
+                for key, parameter in network.named_parameters()
+                if parameter.grad is not None
             },
             counter.get_total_flops(),
         )

@@ -100,10 +100,10 @@ def test_the_temperature_is_that_of_a_search_over_all() -> None:
     losses = [
         float(
             torch.nn.functional.cross_entropy(
-                torch.tensor(logits) / float(own), torch.tensor(smooth)
+                torch.tensor(logits) / float(value), torch.tensor(smooth)
             )
         )
-        for own in grid
+        for value in grid
     ]
     assert temperature(logits, target) == pytest.approx(grid[int(np.argmin(losses))], rel=2e-3)
 

@@ -176,7 +176,7 @@ def test_the_table_of_cases(name: str) -> None:
     assert choice.keywords["size"] <= max(facts.side, 64)
     if "network" not in keywords:
         assert "network" not in choice.keywords  # the recipe's own
-    defaults = {key: own.default for key, own in read(recipe).parameters.items()}
+    defaults = {key: parameter.default for key, parameter in read(recipe).parameters.items()}
     assert not [
         key for key, value in choice.keywords.items() if value == defaults[key] and key != "epochs"
     ]

@@ -46,23 +46,23 @@ QUICK: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"
 def test_keywords_become_streams(
     use: Mode, given: dict[str, Any], weights: tuple[float, float], trains: bool
 ) -> None:
-    own = batchformer_neck(8, use, **given)
-    assert isinstance(own, Streams)
-    assert (own.plain_weight, own.batchformer_weight) == weights
-    assert own.batchformer.attention == ("self" if use == "self" else "batch")
-    assert len(own.batchformer.layers) == given.get("layers", 1)
-    assert lr_scales(own, 0.1) == ({"neck": 0.1} if trains else {})
+    neck = batchformer_neck(8, use, **given)
+    assert isinstance(neck, Streams)
+    assert (neck.plain_weight, neck.batchformer_weight) == weights
+    assert neck.batchformer.attention == ("self" if use == "self" else "batch")
+    assert len(neck.batchformer.layers) == given.get("layers", 1)
+    assert lr_scales(neck, 0.1) == ({"neck": 0.1} if trains else {})
 
 
 def test_off_is_no_neck_and_perhaps_another_scale() -> None:
-    own = batchformer_neck(8, "off", loss_scale=1.5)
-    assert isinstance(own, PassThrough)
-    assert own.weight == 1.5
-    assert lr_scales(own, 0.1) == lr_scales(own, 1.0, default=1.0) == {}
+    neck = batchformer_neck(8, "off", loss_scale=1.5)
+    assert isinstance(neck, PassThrough)
+    assert neck.weight == 1.5
+    assert lr_scales(neck, 0.1) == lr_scales(neck, 1.0, default=1.0) == {}
     with pytest.raises(
         ValueError, match=r"--batchformer-lr-scale 0\.3 has no effect without a BatchFormer"
     ):
-        lr_scales(own, 0.3)
+        lr_scales(neck, 0.3)
     with pytest.raises(
         ValueError,
         match="--plain-weight and --batchformer-weight have no effect without BatchFormer",
@@ -106,7 +106,7 @@ def test_one_seed_gives_one_network_with_and_without_it(tmp_path: Path) -> None:
     slow = {
         id(p)
         for group in groups
-        if group["lr"] < max(own["lr"] for own in groups)
+        if group["lr"] < max(other["lr"] for other in groups)
         for p in group["params"]
     }
     assert slow == {id(p) for p in attended.neck.parameters()}

@@ -40,6 +40,8 @@ def test_every_number_of_every_recipe_has_a_range_with_its_default() -> None:
     names = set()
     for recipe in RECIPES:
         parameters = read(recipe).parameters
-        check_bounds({name: own.default for name, own in parameters.items()})
-        names |= {name for name, own in parameters.items() if own.scalar in ("int", "float")}
+        check_bounds({name: parameter.default for name, parameter in parameters.items()})
+        names |= {
+            name for name, parameter in parameters.items() if parameter.scalar in ("int", "float")
+        }
     assert set(BOUNDS) == names

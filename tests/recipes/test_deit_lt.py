@@ -288,9 +288,9 @@ def test_a_teacher_sees_images_at_their_own_size(
             size=16,
             **{**STUDENT, "epochs": 1},
         )
-        own = files.read(tmp_path / str(memory) / "teacher" / "model")
-        assert own.size == 8
-        assert equal(own.network.state_dict(), load(teacher).network.state_dict()), (
+        copied = files.read(tmp_path / str(memory) / "teacher" / "model")
+        assert copied.size == 8
+        assert equal(copied.network.state_dict(), load(teacher).network.state_dict()), (
             "the one that its own recipe trains"
         )
         assert load(tmp_path / str(memory), device="cpu").size == 16
@@ -312,7 +312,9 @@ def test_a_teacher_that_was_changed_is_refused_when_its_student_goes_on(
         with pytest.raises(KeyboardInterrupt):
             train("deit_lt", "digits-lt", tmp_path / "run", teacher=str(copy), **STUDENT)
     weights = load_file(copy / "model" / "model.safetensors")
-    save_file({name: -own for name, own in weights.items()}, copy / "model" / "model.safetensors")
+    save_file(
+        {name: -tensor for name, tensor in weights.items()}, copy / "model" / "model.safetensors"
+    )
     with pytest.raises(
         ValueError,
         match=(
@@ -444,8 +446,8 @@ def test_another_teacher_is_another_file(teacher: Path, tmp_path: Path) -> None:
     with torch.no_grad():
         next(network.parameters()).flatten()[0] += 1e-3
     files.write(other / "model", network, classes=classes, size=size)
-    for name, own in (("a", teacher), ("b", other)):
-        train("deit_lt", "digits-lt", tmp_path / name, teacher=str(own), **{**STUDENT, "epochs": 1})
+    for name, run in (("a", teacher), ("b", other)):
+        train("deit_lt", "digits-lt", tmp_path / name, teacher=str(run), **{**STUDENT, "epochs": 1})
     assert len(labels()) == 2
     assert training_data(str(other), open_data("digits-lt")) is None
 

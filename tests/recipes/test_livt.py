@@ -73,12 +73,12 @@ def test_fine_tuning_begins_with_the_encoder_of_another_run(
     assert {"pretrain_epochs", "mask"} <= set(result.row["unused"])
     assert result.row["size"] == 16
     network: Any = load(tmp_path / "run").network
-    own, given = transformer(network.network).state_dict(), read_weights(pretrained).tensors
+    state, given = transformer(network.network).state_dict(), read_weights(pretrained).tensors
     weights = read_weights(pretrained)
     assert {name: network.network.spec[name] for name in ("mean", "std")} == weights.statistics
     for name in ("blocks.5.mlp.fc2.weight", "patch_embed.proj.weight", "cls_token"):
-        assert torch.equal(own[name], given[name])  # a rate of 0 shows what it began with
-    assert own["pos_embed"].shape[1] == 1 + 16
+        assert torch.equal(state[name], given[name])  # a rate of 0 shows what it began with
+    assert state["pos_embed"].shape[1] == 1 + 16
     assert given["pos_embed"].shape[1] == 1 + 4
 
 
@@ -208,8 +208,8 @@ def test_an_arm_of_an_arm_begins_with_the_same_encoder(pretrained: Path, tmp_pat
     train("livt", "digits-lt", tmp_path / "arm", weights=pretrained, lr=0.1, **QUICK)
     train("livt", "digits-lt", tmp_path / "next", weights=tmp_path / "arm", lr=1e-30, **QUICK)
     network: Any = load(tmp_path / "next").network
-    own, given = transformer(network.network).state_dict(), read_weights(pretrained).tensors
-    assert torch.equal(own["blocks.5.mlp.fc2.weight"], given["blocks.5.mlp.fc2.weight"])
+    state, given = transformer(network.network).state_dict(), read_weights(pretrained).tensors
+    assert torch.equal(state["blocks.5.mlp.fc2.weight"], given["blocks.5.mlp.fc2.weight"])
     # The same data
     assert json.loads((tmp_path / "next" / "row.json").read_text())["pretraining"] is None
 
@@ -495,9 +495,10 @@ def test_both_stages_have_the_settings_of_the_paper(
         (group,) = [
             group
             for group in optimizer.param_groups
-            if any(own is parameter for own in group["params"])
+            if any(member is parameter for member in group["params"])
         ]
-        return group["lr"] / max(own["lr"] for own in optimizer.param_groups), group["weight_decay"]
+        scale = group["lr"] / max(other["lr"] for other in optimizer.param_groups)
+        return scale, group["weight_decay"]
 
     encoder: Any = transformer(paint.method.autoencoder.network)
     # The tokens decay in pretraining only

@@ -114,7 +114,8 @@ def test_deit3_takes_scaled_layers_only(tmp_path: Path, monkeypatch: pytest.Monk
             for part in (block.ls1, block.ls2)
         ]
         assert all(
-            own.requires_grad and torch.equal(own, torch.full_like(own, scale)) for own in scales
+            gamma.requires_grad and torch.equal(gamma, torch.full_like(gamma, scale))
+            for gamma in scales
         )
 
 

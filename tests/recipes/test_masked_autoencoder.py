@@ -52,8 +52,8 @@ def test_pretraining_leaves_an_encoder_a_picture_and_a_row(pretrained: Path) -> 
     assert row["epochs"] == {"pretrain": 1, "probe": 1}
     assert row["test"]["images"] == 500
     network: Any = load(pretrained).network
-    for name, own in transformer(network.network).state_dict().items():
-        assert torch.equal(own, weights.tensors[name]), "the probe leaves the encoder as it is"
+    for name, tensor in transformer(network.network).state_dict().items():
+        assert torch.equal(tensor, weights.tensors[name]), "the probe leaves the encoder as it is"
 
 
 def test_a_finished_run_is_read_and_not_written(pretrained: Path) -> None:

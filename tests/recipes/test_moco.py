@@ -79,9 +79,9 @@ def test_its_encoder_begins_other_recipes(recipe: str, cnn: Path, tmp_path: Path
     train(
         recipe, "digits-lt", tmp_path / "run", weights=str(cnn), lr=1e-30, epochs=1, **RUN, **more
     )
-    own: Any = load(tmp_path / "run", device="cpu").network
+    network: Any = load(tmp_path / "run", device="cpu").network
     theirs = read_weights(cnn).tensors
-    assert torch.equal(own.network.state_dict()["body.stem.0.weight"], theirs["stem.0.weight"])
+    assert torch.equal(network.network.state_dict()["body.stem.0.weight"], theirs["stem.0.weight"])
     row = read_row(tmp_path / "run")
     assert row["pretraining"] is None, "it saw the same images"
     assert row["minutes_before"] > 0
@@ -91,10 +91,10 @@ def test_its_encoder_begins_other_recipes(recipe: str, cnn: Path, tmp_path: Path
 def test_a_transformer_begins_other_recipes(recipe: str, vit: Path, tmp_path: Path) -> None:
     settings = {"batch": 64, "lr": 1e-30, "epochs": 1, **VIT, **RUN}
     train(recipe, "digits-lt", tmp_path / "run", weights=str(vit), **settings)
-    own: Any = load(tmp_path / "run", device="cpu").network
+    network: Any = load(tmp_path / "run", device="cpu").network
     theirs = read_weights(vit).tensors
     name = "blocks.0.attn.qkv.weight"
-    assert torch.equal(own.network.state_dict()[f"body.{name}"], theirs[name])
+    assert torch.equal(network.network.state_dict()[f"body.{name}"], theirs[name])
 
 
 def test_a_transformer_begins_a_student_whose_teacher_has_seen_less(
@@ -109,9 +109,9 @@ def test_a_transformer_begins_a_student_whose_teacher_has_seen_less(
         protocol="paper",
         **settings,
     )
-    own: Any = load(tmp_path / "run", device="cpu").network
+    network: Any = load(tmp_path / "run", device="cpu").network
     name = "blocks.0.attn.qkv.weight"
-    loaded = own.network.state_dict()[f"body.transformer.{name}"]
+    loaded = network.network.state_dict()[f"body.transformer.{name}"]
     assert torch.equal(loaded, read_weights(vit).tensors[name])
     assert "digits-lt" in str(read_row(tmp_path / "run")["pretraining"]), "of another split"
 

@@ -253,26 +253,26 @@ GROUPS: dict[tuple[str, float | None], tuple[int, ...]] = {
     ("cifar100-lt", 200.0): (30, 31, 39),
     ("inaturalist18", None): (842, 4076, 3224),
 }
-ours = [own for own in PUBLISHED.values() if own.source.startswith("our own: ")]
+ours = [entry for entry in PUBLISHED.values() if entry.source.startswith("our own: ")]
 
 
-@pytest.mark.parametrize("own", PUBLISHED.values(), ids=lambda own: own.name)
-def test_a_row_can_be_asked_for(own: Published) -> None:
-    recipe = read(own.recipe)
-    assert recipe.name == own.recipe, "a row names the recipe as runs do"
-    keywords = own.all_keywords(dict.fromkeys(own.needed_keywords, "somewhere"))
-    assert not {*own.needs, *own.begins_with} & set(own.keywords)
-    assert own.is_folder == (own.data not in KNOWN)
-    assert own.is_folder or (own.data, own.imbalance) in IMAGES
-    assert own.source
-    assert own.band
-    assert own.smoke is None or own.smoke in SMOKES
-    if own.value is None:  # others start from it
-        assert any(own.name in row.begins_with.values() for row in PUBLISHED.values())
+@pytest.mark.parametrize("entry", PUBLISHED.values(), ids=lambda entry: entry.name)
+def test_a_row_can_be_asked_for(entry: Published) -> None:
+    recipe = read(entry.recipe)
+    assert recipe.name == entry.recipe, "a row names the recipe as runs do"
+    keywords = entry.all_keywords(dict.fromkeys(entry.needed_keywords, "somewhere"))
+    assert not {*entry.needs, *entry.begins_with} & set(entry.keywords)
+    assert entry.is_folder == (entry.data not in KNOWN)
+    assert entry.is_folder or (entry.data, entry.imbalance) in IMAGES
+    assert entry.source
+    assert entry.band
+    assert entry.smoke is None or entry.smoke in SMOKES
+    if entry.value is None:  # others start from it
+        assert any(entry.name in row.begins_with.values() for row in PUBLISHED.values())
     else:
-        assert own.low is not None
-        assert own.high is not None
-        assert own.low < own.value < own.high, "a value lies in its own band"
+        assert entry.low is not None
+        assert entry.high is not None
+        assert entry.low < entry.value < entry.high, "a value lies in its own band"
     network = keywords["network"]
     if network.startswith("timm:"):
         import timm
@@ -297,10 +297,11 @@ def test_files_share_their_tables_and_no_name() -> None:
 
 def test_enlarged_images_of_cifar_are_cropped_from_the_originals() -> None:
     """The authors take random parts of 32 pixels, and evaluate 224 of 256 of the enlarged image."""
-    for own in PUBLISHED.values():
-        if own.data.startswith("cifar"):
-            size = read(own.recipe).keywords({**own.keywords, **dict.fromkeys(own.needs)})["size"]
-            assert (own.geometry == "crop") == (size is not None), own.name
+    for entry in PUBLISHED.values():
+        if entry.data.startswith("cifar"):
+            keywords = {**entry.keywords, **dict.fromkeys(entry.needs)}
+            size = read(entry.recipe).keywords(keywords)["size"]
+            assert (entry.geometry == "crop") == (size is not None), entry.name
 
 
 def test_rows_tell_the_differences_of_their_own_recipe() -> None:
@@ -316,19 +317,19 @@ def test_rows_tell_the_differences_of_their_own_recipe() -> None:
     assert "reflection" in differences["cifar100-lt-paco"]
 
 
-@pytest.mark.parametrize("own", PUBLISHED.values(), ids=lambda own: own.name)
-def test_columns_and_groups_fit_together(own: Published) -> None:
+@pytest.mark.parametrize("entry", PUBLISHED.values(), ids=lambda entry: entry.name)
+def test_columns_and_groups_fit_together(entry: Published) -> None:
     known = {"top1", "top5", "balanced", "many", "medium", "few", "seen", "unseen", "ece", "mce"}
-    known |= {"hm", "best_seen", "best_unseen", "attribute", "object", *own.test_domains}
-    assert {name.rpartition("/")[2] for name in own.columns} <= known
-    if own.test_domains:  # the value is about their mean; two are not, as they are printed
-        assert {*own.columns} == {*own.test_domains}
-        mean = statistics.fmean(own.columns.values())
-        assert own.value == pytest.approx(mean, abs=0.003)
-    assert all(0 < value < 1 for value in own.columns.values())
-    sizes = own.group_sizes or GROUPS.get((own.data, own.imbalance), ())
-    for table in own.in_tables:
-        numbers = own.numbers(table)
+    known |= {"hm", "best_seen", "best_unseen", "attribute", "object", *entry.test_domains}
+    assert {name.rpartition("/")[2] for name in entry.columns} <= known
+    if entry.test_domains:  # the value is about their mean; two are not, as they are printed
+        assert {*entry.columns} == {*entry.test_domains}
+        mean = statistics.fmean(entry.columns.values())
+        assert entry.value == pytest.approx(mean, abs=0.003)
+    assert all(0 < value < 1 for value in entry.columns.values())
+    sizes = entry.group_sizes or GROUPS.get((entry.data, entry.imbalance), ())
+    for table in entry.in_tables:
+        numbers = entry.numbers(table)
         for head in ("", "cls/", "dist/"):
             groups = [numbers.get(f"{head}{name}") for name in ("many", "medium", "few")]
             value = numbers.get(f"{head}top1")
@@ -341,13 +342,13 @@ def test_columns_and_groups_fit_together(own: Published) -> None:
 
 
 def test_a_row_begins_with_a_row_on_the_same_data() -> None:
-    begun = [own for own in PUBLISHED.values() if own.begins_with]
+    begun = [entry for entry in PUBLISHED.values() if entry.begins_with]
     assert begun
-    for own in begun:
-        for other in own.begins_with.values():
+    for entry in begun:
+        for other in entry.begins_with.values():
             before = PUBLISHED[other]
-            same = (before.data, before.imbalance) == (own.data, own.imbalance)
-            assert same or own.is_pretrained, "only an encoder may have seen other data"
+            same = (before.data, before.imbalance) == (entry.data, entry.imbalance)
+            assert same or entry.is_pretrained, "only an encoder may have seen other data"
             assert not before.begins_with
 
 
@@ -355,7 +356,9 @@ def test_tables_have_names_and_rows() -> None:
     assert {"imagenet-lt-livt", "imagenet-lt-mae", "imagenet-lt-livt-384"} <= {*tables()["livt-2"]}
     assert len(tables()["livt-6"]) == 16
     assert {name for rows in tables().values() for name in rows} == {
-        own.name for own in PUBLISHED.values() if own.value and not own.source.startswith("our own")
+        entry.name
+        for entry in PUBLISHED.values()
+        if entry.value and not entry.source.startswith("our own")
     }
 
 
@@ -365,9 +368,9 @@ def test_a_table_may_print_other_numbers_of_a_row_and_quote_others() -> None:
     assert [row.numbers(table)["top1"] for table in row.in_tables] == [0.875, 0.875, 0.875, 0.873]
     assert [row.numbers(f"deit-lt-{table}")["many"] for table in ("6", "s.3")] == [0.945, 0.938]
     assert "cls/few" in row.column_names
-    for own in PUBLISHED.values():
-        assert {*own.printed} <= {*own.in_tables}, own.name
-        assert not own.quoted or own.value is not None, own.name
+    for entry in PUBLISHED.values():
+        assert {*entry.printed} <= {*entry.in_tables}, entry.name
+        assert not entry.quoted or entry.value is not None, entry.name
     assert {*quotes()} <= {*tables()}
     for copied in quotes().values():
         assert len({quote.method for quote in copied}) == len(copied)
@@ -386,18 +389,18 @@ def test_rows_that_differ_in_what_they_begin_with_are_told_apart_by_its_folder()
 def test_values_are_those_that_were_printed() -> None:
     values = {name: PUBLISHED[name].value or 0.0 for name in PRINTED}
     assert {name: round(100 * value, 3) for name, value in values.items()} == PRINTED
-    starts = {own.name for own in PUBLISHED.values() if own.value is None}
-    assert {*PUBLISHED} - {own.name for own in ours} - starts == {*PRINTED}
+    starts = {entry.name for entry in PUBLISHED.values() if entry.value is None}
+    assert {*PUBLISHED} - {entry.name for entry in ours} - starts == {*PRINTED}
 
 
 def test_bands_are_wide_enough_and_say_why() -> None:
-    for own in PUBLISHED.values():
-        if own.low is None or own.high is None:
+    for entry in PUBLISHED.values():
+        if entry.low is None or entry.high is None:
             continue
-        middle, wide = (own.low + own.high) / 2, (own.high - own.low) / 2
+        middle, wide = (entry.low + entry.high) / 2, (entry.high - entry.low) / 2
         assert wide >= 0.01 - 1e-6
-        if "gives no deviation" in own.band:
-            assert middle == pytest.approx(own.value)
+        if "gives no deviation" in entry.band:
+            assert middle == pytest.approx(entry.value)
             assert wide == pytest.approx(0.01)
     # Table S.3: 54.8 with a standard error of 0.42 over three seeds.
     paco = PUBLISHED["cifar100-lt-deit-lt-paco"]
@@ -406,9 +409,9 @@ def test_bands_are_wide_enough_and_say_why() -> None:
     )
 
 
-@pytest.mark.parametrize("own", ours, ids=lambda own: own.name)
-def test_our_own_rows_say_what_the_results_say(own: Published) -> None:
-    folder, arm = own.source.removeprefix("our own: benchmarks/results/").split("/")
+@pytest.mark.parametrize("entry", ours, ids=lambda entry: entry.name)
+def test_our_own_rows_say_what_the_results_say(entry: Published) -> None:
+    folder, arm = entry.source.removeprefix("our own: benchmarks/results/").split("/")
     results = [
         json.loads(path.read_text())
         for path in sorted((BENCHMARKS / "results" / folder).glob(f"{arm}-seed*.json"))
@@ -416,7 +419,7 @@ def test_our_own_rows_say_what_the_results_say(own: Published) -> None:
     values = [result["row"]["test"]["top1"] for result in results]
     assert len(values) == 3
     wide = max(0.01, 3 * statistics.stdev(values))
-    assert (own.value, own.low, own.high) == pytest.approx(
+    assert (entry.value, entry.low, entry.high) == pytest.approx(
         (
             statistics.fmean(values),
             statistics.fmean(values) - wide,
@@ -425,56 +428,60 @@ def test_our_own_rows_say_what_the_results_say(own: Published) -> None:
         abs=1e-5,
     )
     for result in results:
-        assert match(result["row"]) is own, "the runs that made the row match it"
+        assert match(result["row"]) is entry, "the runs that made the row match it"
 
 
 def test_smokes_say_what_the_results_say_and_run_what_the_plan_ran() -> None:
     plan = json.loads((BENCHMARKS / "plans" / "digits_lt_smokes.json").read_text())
     assert set(plan["arms"]) == set(SMOKES)
     variances = []
-    for arm, own in SMOKES.items():
+    for arm, smoke in SMOKES.items():
         settings = {**plan["settings"], **plan["arms"][arm]}
         recipe = settings.pop("recipe")
-        assert own.keywords == current_keywords(recipe, settings)
+        assert smoke.keywords == current_keywords(recipe, settings)
         used = [row.recipe for row in PUBLISHED.values() if row.smoke == arm]
         assert set(used) == {recipe}, "a smoke has the recipe of its rows"
         paths = sorted((BENCHMARKS / "results" / "digits_lt_smokes").glob(f"{arm}-seed?.json"))
         values = [json.loads(path.read_text())["row"]["test"]["top1"] for path in paths]
         assert len(values) == 3
-        assert own.value == pytest.approx(statistics.fmean(values), abs=1e-5)
-        assert own.low > 0.2, "far above chance"
+        assert smoke.value == pytest.approx(statistics.fmean(values), abs=1e-5)
+        assert smoke.low > 0.2, "far above chance"
         variances.append(statistics.variance(values))
     wide = 3 * statistics.fmean(variances) ** 0.5
-    assert {round(100 * wide)} == {round(100 * (own.high - own.low) / 2) for own in SMOKES.values()}
+    assert {round(100 * wide)} == {
+        round(100 * (smoke.high - smoke.low) / 2) for smoke in SMOKES.values()
+    }
 
 
-def made(own: Published, **changes: Any) -> Any:
+def made(entry: Published, **changes: Any) -> Any:
     """The row that a run with these settings would have, as far as matching reads it."""
-    begun = {name: f"runs/reproduce/{other}/seed=0" for name, other in own.begins_with.items()}
-    keywords = own.all_keywords({**dict.fromkeys(own.needed_keywords, "somewhere"), **begun})
+    begun = {name: f"runs/reproduce/{other}/seed=0" for name, other in entry.begins_with.items()}
+    keywords = entry.all_keywords({**dict.fromkeys(entry.needed_keywords, "somewhere"), **begun})
     data = {
-        "name": own.data,
-        "protocol": own.protocol,
+        "name": entry.data,
+        "protocol": entry.protocol,
         "geometry": "crop",
-        "counts_before": [IMAGES[own.data, own.imbalance] - 5, 5],
+        "counts_before": [IMAGES[entry.data, entry.imbalance] - 5, 5],
     }
     row = {
-        "recipe": own.recipe,
+        "recipe": entry.recipe,
         "keywords": keywords,
         "data": data,
-        "tta": own.tta,
+        "tta": entry.tta,
         "split_seed": 0,
     }
-    before = f"{own.learnt_from or 'ImageNet-1K'}, 100 images"
-    return {**row, "pretraining": before if own.is_pretrained else None, **changes}
+    before = f"{entry.learnt_from or 'ImageNet-1K'}, 100 images"
+    return {**row, "pretraining": before if entry.is_pretrained else None, **changes}
 
 
 @pytest.mark.parametrize(
-    "own", [own for own in PUBLISHED.values() if not own.is_folder], ids=lambda own: own.name
+    "entry",
+    [entry for entry in PUBLISHED.values() if not entry.is_folder],
+    ids=lambda entry: entry.name,
 )
-def test_a_run_with_the_settings_of_a_row_matches_it_and_no_other(own: Published) -> None:
-    row = made(own)
-    assert match(row) is (None if own.value is None else own)
+def test_a_run_with_the_settings_of_a_row_matches_it_and_no_other(entry: Published) -> None:
+    row = made(entry)
+    assert match(row) is (None if entry.value is None else entry)
     assert (
         match(row | {"keywords": {**row["keywords"], "epochs": row["keywords"]["epochs"] - 1}})
         is None
@@ -483,13 +490,13 @@ def test_a_run_with_the_settings_of_a_row_matches_it_and_no_other(own: Published
     assert match(row | {"data": {**row["data"], "counts_before": [7, 5]}}) is None
     other = match(row | {"pretraining": None if row["pretraining"] else "other data"})
     # Fine-tuning differs in what the encoder has seen alone (LiVT's tables 3 and 5)
-    assert other is None or own.data == "inaturalist18"
-    assert other is not own
+    assert other is None or entry.data == "inaturalist18"
+    assert other is not entry
     assert match(row | {"adjustment": {"tau": 1.0}}) is None
     padded = match(row | {"data": {**row["data"], "geometry": "pad"}})
-    square = own.data in ("cifar10-lt", "cifar100-lt", "digits-lt")
-    if own.value is not None:
-        assert (padded is own) == (square and own.geometry is None)
+    square = entry.data in ("cifar10-lt", "cifar100-lt", "digits-lt")
+    if entry.value is not None:
+        assert (padded is entry) == (square and entry.geometry is None)
 
 
 def test_a_run_from_before_a_keyword_was_there_matches() -> None:
@@ -499,8 +506,8 @@ def test_a_run_from_before_a_keyword_was_there_matches() -> None:
 
 
 def test_verdicts() -> None:
-    own = PUBLISHED["cifar100-lt-balanced-softmax"]
-    assert [own.verdict(value) for value in (0.496, 0.497, 0.507, 0.517, 0.518)] == [
+    entry = PUBLISHED["cifar100-lt-balanced-softmax"]
+    assert [entry.verdict(value) for value in (0.496, 0.497, 0.507, 0.517, 0.518)] == [
         "below",
         "inside",
         "inside",
@@ -517,9 +524,9 @@ def test_reading_it_needs_no_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    "own", [own for own in PUBLISHED.values() if own.needs], ids=lambda own: own.name
+    "entry", [entry for entry in PUBLISHED.values() if entry.needs], ids=lambda entry: entry.name
 )
-def test_rows_say_nothing_about_what_they_are_given(own: Published) -> None:
+def test_rows_say_nothing_about_what_they_are_given(entry: Published) -> None:
     idle: dict[str, tuple[str, ...]] = {
         "teacher": ("teacher_network", "teacher_epochs", "teacher_rho", "teacher_schedule")
     }
@@ -532,4 +539,6 @@ def test_rows_say_nothing_about_what_they_are_given(own: Published) -> None:
         "pretrain_batch",
         "pretrain_lr",
     )
-    assert not [name for given in own.needs for name in idle.get(given, ()) if name in own.keywords]
+    assert not [
+        name for given in entry.needs for name in idle.get(given, ()) if name in entry.keywords
+    ]

@@ -72,7 +72,7 @@ def test_it_begins_with_the_weights_of_a_finished_run(finished: Path, tmp_path: 
         dict(load(folder, device="cpu").network.named_parameters())
         for folder in (finished, tmp_path / "run")
     )
-    assert all((before[name] == own).all() for name, own in after.items())
+    assert all((before[name] == tensor).all() for name, tensor in after.items())
 
 
 def test_resnet_experts_with_a_cosine_rate_on_rotated_views(tmp_path: Path) -> None:
@@ -125,8 +125,8 @@ def test_runs_of_other_networks_and_classes_are_refused(finished: Path, tmp_path
         train("ride", "digits-lt", tmp_path / "run", **QUICK, experts=2, init=finished)
     other = tmp_path / "other"
     (other / "model").mkdir(parents=True)
-    for own in (finished / "model").iterdir():
-        (other / "model" / own.name).write_bytes(own.read_bytes())
+    for path in (finished / "model").iterdir():
+        (other / "model" / path.name).write_bytes(path.read_bytes())
     spec = json.loads((other / "model" / "spec.json").read_text())
     (other / "model" / "spec.json").write_text(
         json.dumps(spec | {"classes": spec["classes"][::-1]})

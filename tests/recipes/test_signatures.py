@@ -50,7 +50,7 @@ def test_a_recipe_of_ones_own_is_read(module: str) -> None:
     assert recipe.headline == "Do it my way."
     assert recipe.source.startswith("def mine(")
     assert recipe.module_source == SOURCE
-    kinds = {name: own.kind for name, own in recipe.parameters.items()}
+    kinds = {name: parameter.kind for name, parameter in recipe.parameters.items()}
     assert kinds == {
         "flag": "bool",
         "count": "int",
@@ -92,8 +92,8 @@ def test_types_and_defaults_are_followed_to_where_they_are_written(
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     kinds = {
-        name: (own.kind, own.default)
-        for name, own in read("recipe_of_ours:mine").parameters.items()
+        name: (parameter.kind, parameter.default)
+        for name, parameter in read("recipe_of_ours:mine").parameters.items()
     }
     assert kinds == {
         "keep": ("last | best", "last"),
@@ -204,7 +204,9 @@ Keywords and values may be added: see `longtail.deprecated.EARLIER` for those th
 
 @pytest.mark.parametrize("name", RELEASED)
 def test_keywords_and_defaults_are_those_of_the_first_release(name: str) -> None:
-    now = {key: [own.kind, own.default] for key, own in read(name).parameters.items()}
+    now = {
+        key: [parameter.kind, parameter.default] for key, parameter in read(name).parameters.items()
+    }
     before = current_keywords(name, RELEASED[name])
     if now["network"] == ["str", "auto"]:  # every run records its network
         before["network"] = now["network"]
@@ -233,7 +235,7 @@ def test_keywords_that_are_passed_on_are_those_of_the_function_that_gets_them(
     (tmp_path / "forwarding_recipes.py").write_text(FORWARDING)
     monkeypatch.syspath_prepend(str(tmp_path))
     recipe = read("forwarding_recipes:short")
-    assert {name: own.default for name, own in recipe.parameters.items()} == {
+    assert {name: parameter.default for name, parameter in recipe.parameters.items()} == {
         "width": 7,
         "network": "a",
         "batch": 128,

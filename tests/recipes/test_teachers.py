@@ -35,8 +35,8 @@ def test_a_teacher_of_timm_is_never_in_train_mode(monkeypatch: pytest.MonkeyPatc
     norm = nn.BatchNorm2d(3)
     body = nn.Sequential(norm, nn.Flatten(), nn.Linear(3 * 64, 10)).train()
     monkeypatch.setattr("longtail.recipes.teachers.timm_classifier", lambda name: (body, None, 8))
-    own = read_teacher("timm:fake", open_data("digits-lt"))
-    assert not own.training
+    teacher = read_teacher("timm:fake", open_data("digits-lt"))
+    assert not teacher.training
     assert norm.num_batches_tracked == 0, "asked once, and nothing has moved"
     seven = nn.Sequential(nn.Flatten(), nn.Linear(192, 7))
     monkeypatch.setattr("longtail.recipes.teachers.timm_classifier", lambda name: (seven, None, 8))

@@ -70,7 +70,9 @@ def test_retraining_sees_all_classes_equally_often_and_unmixed(
     assert captured["retrain"].data.sampler == ClassBalanced()
     assert captured["retrain"].mix is nothing
     assert [
-        name for name, own in captured["retrain"].method.named_parameters() if own.requires_grad
+        name
+        for name, parameter in captured["retrain"].method.named_parameters()
+        if parameter.requires_grad
     ] == ["head.weight", "head.bias"]
 
 
@@ -83,12 +85,12 @@ def test_the_network_of_a_finished_run_is_taken_as_it_is(tmp_path: Path) -> None
         "threads": 1,
         "device": "cpu",
     }
-    own = train("vit_crt", "digits-lt", tmp_path / "own", **again)
-    assert own.row is not None
-    assert own.row["epochs"] == {"retrain": 1}
-    assert own.row["pretraining"] is None, "it has seen no other data"
-    assert own.row["minutes_before"] == read_row(tmp_path / "vit")["minutes"] > 0
-    before, after = (load(tmp_path / name).network for name in ("vit", "own"))
+    retrained = train("vit_crt", "digits-lt", tmp_path / "retrained", **again)
+    assert retrained.row is not None
+    assert retrained.row["epochs"] == {"retrain": 1}
+    assert retrained.row["pretraining"] is None, "it has seen no other data"
+    assert retrained.row["minutes_before"] == read_row(tmp_path / "vit")["minutes"] > 0
+    before, after = (load(tmp_path / name).network for name in ("vit", "retrained"))
     for name, tensor in before.state_dict().items():
         assert torch.equal(tensor, after.state_dict()[name]) is name.startswith("network."), name
     other = train("vit_crt", "digits-lt", tmp_path / "other", imbalance=10, **again)

@@ -50,7 +50,7 @@ def test_evaluating_again_gives_the_row_and_leaves_it(copied: Path) -> None:
     assert result["test"]["top1"] == row["test"]["top1"]
     evaluate(copied, tta="flip", device="cpu", threads=1)
     assert (copied / "row.json").read_text() == text
-    assert sorted(own.name for own in copied.glob("eval-*")) == [
+    assert sorted(path.name for path in copied.glob("eval-*")) == [
         "eval-digits-lt-flip.json",
         "eval-digits-lt-none.json",
     ]
@@ -301,10 +301,10 @@ def test_prediction_sets_are_calibrated_on_validation_and_tried_on_test(copied: 
     assert inside[torch.arange(500), target].double().mean().item() == pytest.approx(
         conformal["coverage"]
     )
-    own = 1 - torch.from_numpy(val.logits["logits"]).double().softmax(1)
+    nonconformity = 1 - torch.from_numpy(val.logits["logits"]).double().softmax(1)
     # It has images enough for a threshold of its own
     most = torch.from_numpy(val.target).bincount(minlength=10).argmax()
-    scores = own[torch.from_numpy(val.target) == most][:, most].sort().values
+    scores = nonconformity[torch.from_numpy(val.target) == most][:, most].sort().values
     assert shipped["thresholds"][most] == pytest.approx(
         scores[-(-(len(scores) + 1) * 9 // 10) - 1].item()
     )

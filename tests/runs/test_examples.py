@@ -69,8 +69,8 @@ def test_a_run_has_small_examples_of_what_it_got_wrong(tmp_path: Path) -> None:
     assert not (folder / "report.html").exists()
     evaluate(folder, device="cpu", threads=1, rewrite=True)
     with np.load(folder / "analysis" / "examples.npz") as stored:
-        assert {name: own.shape for name, own in stored.items()} == {
-            name: own.shape for name, own in arrays.items()
+        assert {name: tensor.shape for name, tensor in stored.items()} == {
+            name: tensor.shape for name, tensor in arrays.items()
         }
         assert np.array_equal(stored["target"], arrays["target"])
         assert np.allclose(stored["confidence"], arrays["confidence"], atol=1e-5)
@@ -93,7 +93,7 @@ def test_large_images_become_small_and_stay_in_the_budget(tmp_path: Path) -> Non
         assert stored["image"].shape[1:] == (64, 64, 3)
         assert stored["map"].shape[0] == len(stored["image"]) == 3 * examples.EACH
     assert path.stat().st_size <= 300_000
-    assert [own.name for own in path.parent.iterdir()] == ["examples.npz"]
+    assert [file.name for file in path.parent.iterdir()] == ["examples.npz"]
     right = np.eye(10, dtype=np.float32)[data.test.target.numpy()]
     write_predictions(
         tmp_path / "predictions" / "test.npz",

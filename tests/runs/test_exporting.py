@@ -124,8 +124,8 @@ def test_what_is_written_is_used_without_us(to: Target, tmp_path: Path) -> None:
 
         session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")
         assert json.loads(session.get_modelmeta().custom_metadata_map["classes"]) == list(CLASSES)
-        assert [own.shape for own in session.get_inputs()] == [["batch", 3, 8, 8]]
-        assert [own.name for own in session.get_outputs()] == ["logits"]
+        assert [tensor.shape for tensor in session.get_inputs()] == [["batch", 3, 8, 8]]
+        assert [tensor.name for tensor in session.get_outputs()] == ["logits"]
 
 
 def test_what_disagrees_is_not_handed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,11 +196,11 @@ def test_what_only_training_needs_is_left_behind(tmp_path: Path) -> None:
     assert isinstance(deployed, Classifier)
     folder = export(finished(tmp_path, deployed), "torch", images=8).folder
     inside = torch.export.load(folder / "model.pt2").state_dict
-    assert sum(own.numel() for own in inside.values()) == sum(
-        own.numel() for own in deployed.state_dict().values()
+    assert sum(tensor.numel() for tensor in inside.values()) == sum(
+        tensor.numel() for tensor in deployed.state_dict().values()
     )
-    assert sum(own.numel() for own in method.state_dict().values()) > sum(
-        own.numel() for own in inside.values()
+    assert sum(tensor.numel() for tensor in method.state_dict().values()) > sum(
+        tensor.numel() for tensor in inside.values()
     )
 
 
@@ -209,7 +209,7 @@ def test_an_export_over_another_leaves_none_of_it(tmp_path: Path) -> None:
     run = finished(tmp_path / "run", adjusted(spec, head))
     for to in ("timm", "onnx", "torch"):
         exported = export(run, to, out=tmp_path / "out", images=8)
-        assert {own.name for own in exported.folder.iterdir()} == {*exported.files}
+        assert {path.name for path in exported.folder.iterdir()} == {*exported.files}
 
 
 def test_wrong_places_and_words_are_refused(

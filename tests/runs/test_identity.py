@@ -75,7 +75,7 @@ def test_a_run_is_not_written_among_its_images(
         ),
     ):
         train("cross_entropy", data, out, **QUICK)
-    assert [own.name for own in (tmp_path / "images").iterdir()] == ["cat"]
+    assert [path.name for path in (tmp_path / "images").iterdir()] == ["cat"]
     check_outside(tmp_path / "runs" / "x", data)
     check_outside(tmp_path / "images-2", data)
     (tmp_path / "digits-lt").mkdir()
@@ -97,7 +97,9 @@ def test_a_run_from_before_its_recipe_moved_or_had_a_flag_is_the_same_run(copied
     method, data = restore_method(copied)
     assert not data.mirror
     saved = load(copied, device="cpu").network.state_dict()
-    assert all(torch.equal(own, saved[name]) for name, own in method.deploy().state_dict().items())
+    assert all(
+        torch.equal(tensor, saved[name]) for name, tensor in method.deploy().state_dict().items()
+    )
 
 
 def test_the_command_is_one_that_asks_for_the_same() -> None:

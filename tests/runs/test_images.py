@@ -93,8 +93,8 @@ def test_other_arrays_are_refused(strange: Any) -> None:
 def test_one_and_several_become_a_list_or_a_tensor() -> None:
     array, tensor = np.zeros((2, 8, 8, 3), np.uint8), torch.zeros(3, 8, 8)
     assert [
-        len(as_list(own))
-        for own in (array, array[0], list(array), "a.png", ["a.png"], iter(["a.png", "b.png"]))
+        len(as_list(given))
+        for given in (array, array[0], list(array), "a.png", ["a.png"], iter(["a.png", "b.png"]))
     ] == [2, 1, 2, 1, 1, 2]
     for given in (tensor, tensor[None], [tensor], (tensor,)):
         result = as_list(given)
@@ -130,7 +130,7 @@ def test_images_are_found_in_folders_in_a_fixed_order(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     (tmp_path / "a" / "up").symlink_to(tmp_path)  # must not go round for ever
     result = images_at([tmp_path, tmp_path / "c" / "notes.txt"])
-    assert [own.relative_to(tmp_path).as_posix() for own in result.paths] == [
+    assert [path.relative_to(tmp_path).as_posix() for path in result.paths] == [
         "a/x.webp",
         "b/1.jpg",
         "b/2.PNG",

@@ -131,6 +131,6 @@ def test_an_error_in_a_thread_is_the_callers() -> None:
 @pytest.mark.parametrize(("count", "threads"), [(1, 4), (5, 2), (1000, 4)])
 def test_batches_hold_everything_once(count: int, threads: int) -> None:
     batches = list(split_batches(range(count), threads=threads))
-    assert [own for part in batches for own in part] == [*range(count)]
+    assert [index for part in batches for index in part] == [*range(count)]
     assert max(map(len, batches)) <= BATCH
     assert len(batches) >= min(count, threads)

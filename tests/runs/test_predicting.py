@@ -31,7 +31,7 @@ def test_every_way_to_give_images_gives_the_same_answers(loaded: Loaded, tmp_pat
         np.random.default_rng(1).integers(0, 100, (3, 8, 8, 3), dtype=np.uint8)
         + colours[:, None, None]
     )
-    pictures = [Image.fromarray(own) for own in arrays]
+    pictures = [Image.fromarray(array) for array in arrays]
     paths = [tmp_path / f"{number}.png" for number in range(3)]
     for picture, path in zip(pictures, paths, strict=True):
         picture.save(path)
@@ -39,7 +39,7 @@ def test_every_way_to_give_images_gives_the_same_answers(loaded: Loaded, tmp_pat
     ways: list[Any] = [
         pictures,
         paths,
-        [str(own) for own in paths],
+        [str(path) for path in paths],
         arrays,
         [*arrays],
         floats,
@@ -47,11 +47,11 @@ def test_every_way_to_give_images_gives_the_same_answers(loaded: Loaded, tmp_pat
         tuple(paths),
         iter(paths),
     ]
-    probabilities = [loaded.predict_proba(own) for own in ways]
+    probabilities = [loaded.predict_proba(given) for given in ways]
     assert probabilities[0].shape == (3, 10)
     assert probabilities[0].dtype == np.float32
     assert np.allclose(probabilities[0].sum(1), 1, atol=1e-6)
-    assert all(np.allclose(own, probabilities[0], atol=1e-6) for own in probabilities)
+    assert all(np.allclose(other, probabilities[0], atol=1e-6) for other in probabilities)
     assert len({*loaded.predict(arrays).labels}) > 1
     for single in (pictures[1], paths[1], str(paths[1]), arrays[1], floats[1]):
         assert np.allclose(loaded.predict_proba(single)[0], probabilities[0][1], atol=1e-6)
@@ -64,7 +64,7 @@ def test_every_way_to_give_images_gives_the_same_answers(loaded: Loaded, tmp_pat
 def test_many_images_are_asked_about_in_parts(loaded: Loaded) -> None:
     arrays = np.random.default_rng(2).integers(0, 255, (2 * BATCH + 3, 8, 8, 3), dtype=np.uint8)
     whole = loaded.predict_proba(arrays)
-    one_by_one = np.concatenate([loaded.predict_proba(own) for own in arrays[::50]])
+    one_by_one = np.concatenate([loaded.predict_proba(array) for array in arrays[::50]])
     assert np.allclose(whole[::50], one_by_one, atol=1e-6)
     assert np.allclose(
         loaded.predict_proba(torch.from_numpy(arrays).permute(0, 3, 1, 2) / 255), whole, atol=1e-6
@@ -76,10 +76,12 @@ def test_the_score_is_balanced_accuracy(loaded: Loaded) -> None:
     answer = loaded.predict_proba(arrays).argmax(1)
     target = answer.copy()
     target[::4] = (target[::4] + 1) % 10
-    slow = np.mean([np.mean(answer[target == own] == own) for own in sorted({*target.tolist()})])
+    slow = np.mean(
+        [np.mean(answer[target == label] == label) for label in sorted({*target.tolist()})]
+    )
     assert 0 < slow < 1
     assert loaded.score(arrays, target) == pytest.approx(slow)
-    assert loaded.score(arrays, [CLASSES[own] for own in target]) == pytest.approx(slow)
+    assert loaded.score(arrays, [CLASSES[label] for label in target]) == pytest.approx(slow)
     assert loaded.score(arrays, torch.from_numpy(target)) == pytest.approx(slow)
     for strange in (target[:3], ["ten"] * 30, target + 10, target - 10, target + 0.5):
         with pytest.raises(ValueError, match="expected"):
@@ -137,7 +139,7 @@ def test_oblong_pictures_are_seen_as_they_were_in_the_evaluation(tmp_path: Path)
     saved, ids = read_predictions(run / "predictions" / "test.npz")
     wanted = torch.from_numpy(saved.logits["logits"]).softmax(1).numpy()
     loaded = load(run, device="cpu")
-    paths = [tmp_path / "data" / str(own) for own in ids]
+    paths = [tmp_path / "data" / str(name) for name in ids]
     assert np.allclose(loaded.predict_proba(paths), wanted, atol=1e-5)
     squashed = [Image.open(path).convert("RGB").resize((16, 16)) for path in paths]
     assert not np.allclose(loaded.predict_proba(squashed), wanted, atol=1e-5)

@@ -112,7 +112,7 @@ def Bent():
 
 
 def test_the_folder_is_readable_without_us(finished: Path) -> None:
-    names = {str(own.relative_to(finished)) for own in finished.rglob("*") if own.is_file()}
+    names = {str(path.relative_to(finished)) for path in finished.rglob("*") if path.is_file()}
     assert {
         "recipe.json",
         "recipe.py",
@@ -396,13 +396,13 @@ def test_a_network_of_a_binary_loss_is_judged_by_its_sigmoid(
     monkeypatch.syspath_prepend(str(tmp_path))
     result = train("our_recipes:binary", "digits-lt", tmp_path / "run", device="cpu", threads=1)
     assert result.row is not None
-    for own in (result.row["val"], result.row["test"]):
-        assert own is not None
-        assert own["confidence"] == "sigmoid"
+    for summary in (result.row["val"], result.row["test"]):
+        assert summary is not None
+        assert summary["confidence"] == "sigmoid"
         assert (
-            own["ece"]
-            == own["calibration"]["sigmoid"]["ece"]
-            != own["calibration"]["softmax"]["ece"]
+            summary["ece"]
+            == summary["calibration"]["sigmoid"]["ece"]
+            != summary["calibration"]["softmax"]["ece"]
         )
     row = json.loads((tmp_path / "run" / "row.json").read_text())
     evaluate(tmp_path / "run", rewrite=True, device="cpu", threads=1)

@@ -34,7 +34,7 @@ def test_scores_equal_a_slow_reference() -> None:
         loss.append(sum(surprise) / len(inside))
     recalls = []
     for label in range(4):
-        inside = [(row, where) for row, own, where in rows if own == label]
+        inside = [(row, where) for row, label_of_row, where in rows if label_of_row == label]
         recalls.append(sum(row.index(max(row)) == label for row, _ in inside) / len(inside))
     assert scores == pytest.approx(
         {

@@ -39,13 +39,13 @@ def test_the_linear_classifier_is_the_minimum() -> None:
     weight, bias = fit_linear(features, target, torch.tensor([40, 40, 40]), decay=0.01, steps=500)
     # At the minimum, the gradient by the weights for standardised features is zero.
     mean, std = features.double().mean(0), features.double().std(0, unbiased=False)
-    rows, own = (features.double() - mean) / std, weight.double() * std
+    rows, scaled = (features.double() - mean) / std, weight.double() * std
     shift = bias.double() + weight.double() @ mean
-    wrong = (rows @ own.T + shift).softmax(1) - torch.eye(3, dtype=torch.float64)[target]
-    gradient = wrong.T @ rows / 120 + 0.01 * own
+    wrong = (rows @ scaled.T + shift).softmax(1) - torch.eye(3, dtype=torch.float64)[target]
+    gradient = wrong.T @ rows / 120 + 0.01 * scaled
     assert gradient.abs().max() < 1e-4
     assert wrong.mean(0).abs().max() < 1e-4, "the bias is not decayed"
-    assert own.abs().max() > 0.1
+    assert scaled.abs().max() > 0.1
 
 
 def test_rare_classes_count_as_much_as_others() -> None:

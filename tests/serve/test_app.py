@@ -192,7 +192,8 @@ def test_class_names_are_said_as_they_are(tmp_path: Path) -> None:
     loaded = load(finished(tmp_path, classifier(), classes=names), device="cpu")
     client = TestClient(create(loaded), base_url=HERE)
     assert {
-        own["class"] for own in uploaded(client, odd_images.content("grey"), top=10).json()["top"]
+        prediction["class"]
+        for prediction in uploaded(client, odd_images.content("grey"), top=10).json()["top"]
     } == {*names}
 
 

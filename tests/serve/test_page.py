@@ -57,19 +57,19 @@ def page(browser: Browser, address: str, request: pytest.FixtureRequest) -> Iter
     opened.on("pageerror", lambda error: problems.append(str(error)))
     opened.on(
         "request",
-        lambda own: (
+        lambda request: (
             None
-            if own.url.startswith((address, f"blob:{address}", "data:"))
-            else problems.append(own.url)
+            if request.url.startswith((address, f"blob:{address}", "data:"))
+            else problems.append(request.url)
         ),
     )
     opened.goto(address)
     yield opened
     # A refused upload is itself an error on the console of Chromium.
     assert [
-        own
-        for own in problems
-        if "Failed to load resource: the server responded with a status of 415" not in own
+        problem
+        for problem in problems
+        if "Failed to load resource: the server responded with a status of 415" not in problem
     ] == []
     opened.close()
 
@@ -83,7 +83,7 @@ def test_an_upload_is_answered_with_bars_a_set_and_a_map(page: Page) -> None:
     page.wait_for_selector("#result:not([hidden])")
     assert page.locator("#bars li").count() == 5
     widths = page.locator("#bars .bar").evaluate_all(
-        "bars => bars.map((own) => own.getBoundingClientRect().width)"
+        "bars => bars.map((bar) => bar.getBoundingClientRect().width)"
     )
     assert widths == sorted(widths, reverse=True)
     assert widths[0] > 0
@@ -125,9 +125,9 @@ def test_pictures_can_be_pasted_and_dropped(page: Page, way: str) -> None:
         """async ([way, content]) => {
             const carried = new DataTransfer();
             carried.items.add(new File([new Uint8Array(content)], "image.png", { type: "image/png" }));
-            const told = way === "paste" ? new ClipboardEvent("paste", { clipboardData: carried, bubbles: true })
+            const event = way === "paste" ? new ClipboardEvent("paste", { clipboardData: carried, bubbles: true })
                                          : new DragEvent("drop", { dataTransfer: carried, bubbles: true, cancelable: true });
-            document.body.dispatchEvent(told);
+            document.body.dispatchEvent(event);
         }""",
         [way, list(odd_images.content("grey"))],
     )
@@ -152,20 +152,20 @@ def test_text_stands_out_from_its_ground(browser: Browser, address: str, scheme:
     opened.wait_for_selector("#result:not([hidden])")
     contrasts = opened.evaluate("""() => {
             const light = (colour) => {
-                const [red, green, blue] = colour.match(/[0-9.]+/g).slice(0, 3).map((own) => own / 255)
-                    .map((own) => own <= 0.03928 ? own / 12.92 : ((own + 0.055) / 1.055) ** 2.4);
+                const [red, green, blue] = colour.match(/[0-9.]+/g).slice(0, 3).map((value) => value / 255)
+                    .map((value) => value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
                 return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
             };
-            const ground = (own) => {
-                const colour = getComputedStyle(own).backgroundColor;
-                return colour === "rgba(0, 0, 0, 0)" && own.parentElement ? ground(own.parentElement) : colour;
+            const ground = (element) => {
+                const colour = getComputedStyle(element).backgroundColor;
+                return colour === "rgba(0, 0, 0, 0)" && element.parentElement ? ground(element.parentElement) : colour;
             };
             return [...document.querySelectorAll("h1, h2, h3, p, strong, .drop span, .name, .value, figcaption, code")]
-                .filter((own) => own.innerText).map((own) => {
-                    const [high, low] = [light(getComputedStyle(own).color), light(ground(own))].sort((a, b) => b - a);
-                    return [own.innerText, (high + 0.05) / (low + 0.05)];
+                .filter((element) => element.innerText).map((element) => {
+                    const [high, low] = [light(getComputedStyle(element).color), light(ground(element))].sort((a, b) => b - a);
+                    return [element.innerText, (high + 0.05) / (low + 0.05)];
                 });
         }""")
     assert len(contrasts) > 10
-    assert [own for own in contrasts if own[1] < 4.5] == []
+    assert [contrast for contrast in contrasts if contrast[1] < 4.5] == []
     opened.close()

@@ -95,11 +95,11 @@ def slow_class_balanced(logits: list[float], target: list[float], at: int) -> fl
 
 def slow_influence(logits: list[float], target: list[float], at: int) -> float:
     p = [math.exp(-softmax_loss(logits, c)) for c in range(4)]
-    weights = [4 / n / sum(1 / own for own in COUNTS) for n in COUNTS]
+    weights = [4 / n / sum(1 / count for count in COUNTS) for n in COUNTS]
     return (
         weights[at]
         * softmax_loss(logits, at)
-        / (sum(abs(own - (c == at)) for c, own in enumerate(p)) + 1e-3)
+        / (sum(abs(probability - (c == at)) for c, probability in enumerate(p)) + 1e-3)
     )
 
 
@@ -133,10 +133,10 @@ def plain_ldam(logits: Tensor, target: Tensor) -> Tensor:
         [
             target[:, c]
             @ F.cross_entropy(
-                30 * (logits - 0.5 * own), own.expand(len(logits), -1), reduction="none"
+                30 * (logits - 0.5 * one_hot), one_hot.expand(len(logits), -1), reduction="none"
             )
             / len(logits)
-            for c, own in enumerate(torch.eye(4, dtype=logits.dtype))
+            for c, one_hot in enumerate(torch.eye(4, dtype=logits.dtype))
         ]
     ).sum()
 

@@ -577,10 +577,10 @@ def test_the_contract_notices_heads_without_the_prediction() -> None:
 )
 def test_check_method_asks_every_question(kind: type[Classify], message: str) -> None:
     builder: Any = kind
-    own = kind in (Counting, Unseeded, Forgetful, Following)
+    builds_itself = kind in (Counting, Unseeded, Forgetful, Following)
 
     def make() -> Method[Any]:
-        method: Method[Any] = builder() if own else broken(kind)
+        method: Method[Any] = builder() if builds_itself else broken(kind)
         return method
 
     with pytest.raises(AssertionError, match=message):

@@ -224,7 +224,7 @@ def test_balanced_imagenet_has_the_first_images_of_each_folder_by_their_hashes(
     two = set()
     for folder, numbers in (("dogs", (0, 2, 3, 4)), ("my cats", (0, 1, 3, 4))):
         digests = {hashlib.sha256(f"0 {n:03}.png".encode()).hexdigest(): n for n in numbers}
-        two |= {f"{folder}/{digests[own]:03}.png" for own in sorted(digests)[:2]}
+        two |= {f"{folder}/{digests[digest]:03}.png" for digest in sorted(digests)[:2]}
     assert chosen("imagenet-bal") == two
     assert two < chosen("imagenet-bal-160")
     monkeypatch.setitem(module.PUBLISHED, "imagenet-bal", replace(lists, balanced=5))
