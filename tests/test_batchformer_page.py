@@ -23,7 +23,7 @@ def test_sweeps_and_flags_have_their_names() -> None:
         name for recipe in ("balanced_softmax", "ride", "paco") for name in read(recipe).parameters
     }
     flags = {flag.replace("-", "_") for flag in re.findall(r"--([a-z-]+)", PAGE)}
-    assert flags - known == {"data", "root", "out", "name"}
+    assert flags - known == {"data", "root", "out", "name", "table"}
 
 
 def test_our_numbers_are_on_the_page_of_results() -> None:
