@@ -101,7 +101,7 @@ def test_without_optuna_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, longtail: Any
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    said = longtail(
+    result = longtail(
         "sweep",
         "cross_entropy",
         "--data",
@@ -111,8 +111,8 @@ def test_without_optuna_it_says_what_to_install(
         "--out",
         tmp_path / "run",
     )
-    assert said.code == 2
-    assert "pip install 'longtail[sweep]'" in said.err
+    assert result.code == 2
+    assert "pip install 'longtail[sweep]'" in result.err
 
 
 def test_a_real_search_ends_in_one_comparison(longtail: Any, tmp_path: Path) -> None:
@@ -129,9 +129,9 @@ def test_a_real_search_ends_in_one_comparison(longtail: Any, tmp_path: Path) -> 
         "--trials",
         2,
     )
-    said = longtail(*words, "--seeds", "0,1", "--threads", 1, "--device", "cpu", "--out", out)
-    assert said.code == 0, said.err
-    before, _, after = said.out.partition("test images were not used")
+    result = longtail(*words, "--seeds", "0,1", "--threads", 1, "--device", "cpu", "--out", out)
+    assert result.code == 0, result.err
+    before, _, after = result.out.partition("test images were not used")
     assert "trial 2 of 2: tau=" in before
     tests = [
         json.loads((out / "trials" / name / "row.json").read_text())["test"]["balanced"]

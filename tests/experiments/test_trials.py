@@ -99,15 +99,15 @@ def test_a_search_that_was_interrupted_goes_on_as_if_it_was_not(
             run(tmp_path / "parts", trials=14, **settings)
     capsys.readouterr()
     run(tmp_path / "parts", trials=14, **settings)
-    said = capsys.readouterr().out
-    assert "11 of 14 trials were done before, 1 more were started" in said
+    output = capsys.readouterr().out
+    assert "11 of 14 trials were done before, 1 more were started" in output
     assert [job.keywords for job in parts if job.folder.name not in ("003", "012")] == [
         job.keywords for job in whole if job.folder.name not in ("003", "012")
     ]
     assert [job.folder.name for job in parts].count("012") == 2, (
         "the trial that had begun is continued in its own folder"
     )
-    assert "test images were not used" in said
+    assert "test images were not used" in output
     assert (tmp_path / "parts" / "search.svg").read_text().count("<circle") == 3 * 14
 
     done = trained(near)
