@@ -143,7 +143,7 @@ def test_what_does_not_fit_is_refused() -> None:
         match="vit_mini has no distillation token: build the network with pool='tokens'",
     ):
         DistillTokens(plain, TokenHeads(plain.dim, 3), CrossEntropy())
-    with pytest.raises(ValueError, match="32 features, but the heads expect 16"):
+    with pytest.raises(ValueError, match="32 features, but the head expects 16"):
         DistillTokens(network(), TokenHeads(16, 3), CrossEntropy())
     given = batch()
     del given["teacher_target"]

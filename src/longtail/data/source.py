@@ -119,6 +119,14 @@ def listing(items: Iterable[object], *, shown: int = 5) -> str:
     return ", ".join(words[:shown]) + rest
 
 
+def check_finite(vectors: NDArray[np.float32], *, where: str) -> None:
+    """Raise unless all features (N, D) are finite."""
+    if nonfinite := int((~np.isfinite(vectors)).any(axis=1).sum()):
+        raise LongtailError(
+            f"{where}: features must be finite, got NaN or infinity in {nonfinite:,} rows."
+        )
+
+
 def numbered_targets(
     labels: Mapping[str, Sequence[int]], names: Sequence[str] | None, *, where: str
 ) -> tuple[tuple[str, ...], dict[str, NDArray[np.int64]]]:

@@ -14,6 +14,7 @@ from longtail.errors import LongtailError
 from longtail.losses import CrossEntropy
 from longtail.losses.reduction import at_least_float32, to_soft_targets
 from longtail.nn import Classifier, Network, TokenHeads
+from longtail.nn.networks import check_head
 
 
 class Taught(Labelled):
@@ -91,12 +92,7 @@ class DistillTokens(Method[Taught]):
                 f"{network.spec['name']} has no distillation token: build the network with"
                 " pool='tokens', which vit_mini, vit_tiny and timm's deit_*_distilled_* support"
             )
-        if network.dim != head.spec["dim"]:
-            raise LongtailError(
-                f"the network has {network.dim} features, but the heads expect"
-                f" {head.spec['dim']}: build"
-                " them with network.dim"
-            )
+        check_head(network, head)
         self.network, self.head, self.loss, self.imitation = network, head, loss, CrossEntropy()
         self.weights, self.trust = weights, trust
 

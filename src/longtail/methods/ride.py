@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from longtail.core import Clock, Labelled, Method, Outcome
-from longtail.errors import LongtailError
 from longtail.losses.experts import Diversity, sum_of_divergences
 from longtail.nn import Classifier, CosineExperts, Frozen, Neck, Network
 from longtail.nn.neck import checked
+from longtail.nn.networks import check_head
 
 
 class Ride(Method[Labelled]):
@@ -56,12 +56,7 @@ class Ride(Method[Labelled]):
         distill_temperature: float = 1.0,
     ) -> None:
         super().__init__()
-        if network.dim != head.spec["dim"]:
-            raise LongtailError(
-                f"the network has {network.dim} features, but the head expects"
-                f" {head.spec['dim']}: build"
-                " it with network.dim"
-            )
+        check_head(network, head)
         self.network, self.head, self.loss, self.diversity = network, head, loss, diversity
         self.neck, self.weights, self.temperature = checked(neck), weights, temperature
         self.teacher, self.distill_temperature = teacher, distill_temperature

@@ -239,6 +239,15 @@ def _joined(spec: Mapping[str, Any], backbone: Mapping[str, Any]) -> dict[str, A
     return {**spec, "network": _joined(spec["network"], backbone)}
 
 
+def check_head(network: Network, head: Head) -> None:
+    """Raise unless the head expects as many features as the network has."""
+    if head.spec["dim"] != network.dim:
+        raise LongtailError(
+            f"{network.spec['name']} has {network.dim} features, but the head expects"
+            f" {head.spec['dim']}: build the head with network.dim"
+        )
+
+
 class Classifier(Network):
     """A network and its head, from images in [0, 1] to logits: the form in which it is deployed.
 
@@ -265,11 +274,7 @@ class Classifier(Network):
                 " holds for"
                 " the attribute of a loss"
             )
-        if head.spec["dim"] != network.dim:
-            raise LongtailError(
-                f"{network.spec['name']} has {network.dim} features, but the head expects"
-                f" {head.spec['dim']}: build the head with network.dim"
-            )
+        check_head(network, head)
         super().__init__(
             {"name": "classifier", "network": network.spec, "head": head.spec}, head.spec["classes"]
         )

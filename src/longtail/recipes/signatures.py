@@ -233,7 +233,7 @@ def _function(name: str) -> tuple[ast.FunctionDef, str, str]:
     """The definition of a recipe, its module, and both as `package.module:function`."""
     if name not in RECIPES and ":" not in name:
         raise unknown(
-            "recipe", name, RECIPES, more="; for a recipe of your own pass package.module:function"
+            "recipe", name, RECIPES, more="; for a custom recipe pass package.module:function"
         )
     target = RECIPES.get(name, name)
     module, _, function = target.partition(":")

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from longtail.data.columns import read_columns
 from longtail.data.dataset import FeatureBackbone
 from longtail.data.images.stores import VectorRows
-from longtail.data.source import Rows, Source, listing, numbered_targets, split_named
+from longtail.data.source import Rows, Source, check_finite, listing, numbered_targets, split_named
 from longtail.data.splits import natural_groups
 from longtail.errors import LongtailError
 from longtail.records.arrays import read_arrays
@@ -170,10 +170,7 @@ def _vectors(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float32]
             f"{path}: expected features (N, D) and target (N,) of integers, "
             f"got {vectors.shape} and {target.shape} of {target.dtype}."
         )
-    if nonfinite := int((~np.isfinite(vectors)).any(axis=1).sum()):
-        raise LongtailError(
-            f"{path}: features must be finite, got NaN or infinity in {nonfinite:,} rows."
-        )
+    check_finite(vectors, where=str(path))
     return vectors
 
 

@@ -31,7 +31,7 @@ import torch
 from numpy.typing import NDArray
 
 from longtail.data.images.stores import VectorRows
-from longtail.data.source import Rows, Source, listing
+from longtail.data.source import Rows, Source, check_finite, listing
 from longtail.data.splits import seen_groups
 from longtail.errors import LongtailError
 
@@ -159,10 +159,7 @@ def _matrices(
             f"{where}: features must have a column for each of {labels} labels, got shape"
             f" {content['features'].shape}."
         )
-    if nonfinite := int((~np.isfinite(vectors)).any(axis=1).sum()):
-        raise LongtailError(
-            f"{where}: features must be finite, got NaN or infinity in {nonfinite:,} rows."
-        )
+    check_finite(vectors, where=where)
     return vectors, attributes
 
 
