@@ -24,7 +24,7 @@ CLASSES = tuple("0123456789")
 
 
 def classifier(**spec: Any) -> Network:
-    """A small network with random weights that answers with more than one class."""
+    """A small network with random weights that predicts more than one class."""
     torch.manual_seed(0)
     network = build({"name": "fast_cnn", "size": 8, "width": 8, **spec})
     return Classifier(network, Linear(network.dim, len(CLASSES), scale=20.0)).eval()

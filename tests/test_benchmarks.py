@@ -203,12 +203,12 @@ def test_a_plan_run_again_does_what_its_results_did() -> None:
         today = {name: parameter.default for name, parameter in recipe.parameters.items()}
         used = run_keywords(result["row"]["recipe"], result["row"]["keywords"])
         begun = {name for name, value in used.items() if str(value).startswith("runs/")}
-        asked = {
+        requested = {
             name: settings.get(name, default)
             for name, default in today.items()
             if name in used and name not in begun | unset
         }
-        assert {name: used[name] for name in asked} == asked, path
+        assert {name: used[name] for name in requested} == requested, path
 
 
 @pytest.mark.parametrize(

@@ -151,18 +151,18 @@ def test_python_in_the_docs_compiles_and_commands_are_known(page: Path) -> None:
     } | {"train"}
     for language, text in blocks(page):
         if language == "python":
-            strange = undefined(text)
-            assert not strange or page.name in (
+            unknown = undefined(text)
+            assert not unknown or page.name in (
                 "tutorial.md",
                 "design.md",
-            ), f"{page.name} uses {', '.join(strange)} without an import"
+            ), f"{page.name} uses {', '.join(unknown)} without an import"
         for verb in re.findall(r"^longtail (\S+)", text, re.MULTILINE):
             assert verb in verbs, f"{page.name} speaks of `longtail {verb}`"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_and_pictures_of_a_page_are_there(page: Path) -> None:
-    # The strict build knows about links between pages, but neither about pictures nor about the
+    # The strict build knows about links between pages, but neither about images nor about the
     # pages outside docs.
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) + re.findall(
@@ -203,13 +203,13 @@ def test_the_loop_on_the_design_page_is_the_loop() -> None:
 
 def test_every_part_on_the_api_page_exists() -> None:
     # The build fails for an unknown module, and leaves an unknown member out.
-    asked = re.findall(
+    documented = re.findall(
         r"^::: (\S+)(?:\n    options:\n      members: \[(.*?)\])?",
         (ROOT / "docs" / "api.md").read_text(),
         re.MULTILINE,
     )
-    assert len(asked) > 20
-    for module, members in asked:
+    assert len(documented) > 20
+    for module, members in documented:
         for name in members.split(", ") if members else ():
             assert hasattr(importlib.import_module(module), name), (
                 f"api.md asks for {name} of {module}"

@@ -1,4 +1,4 @@
-"""Names that nobody knows: what is said instead; and functions by their name."""
+"""Names that nobody knows: the message instead; and functions by their name."""
 
 import sys
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_a_function_is_imported_also_from_the_current_folder(
     assert import_function("here_alone:one")() == 1
     assert import_function("here_alone:one")() == 1
     note = f"note: modules in {tmp_path} can be imported, for here_alone:one\n"
-    assert capsys.readouterr().err == note, "said once"
+    assert capsys.readouterr().err == note, "shown once"
     for target, message in {
         "here_alone:two": "expected a function, got 'here_alone:two': a int",
         "here_alone:three": "has no attribute 'three'",

@@ -9,9 +9,11 @@ import same_runs
 import torch
 
 
-def write_run(folder: Path, *, weight: float = 1.0, minutes: float = 1.0, eater: str = "e") -> Path:
+def write_run(
+    folder: Path, *, weight: float = 1.0, minutes: float = 1.0, confused_key: str = "e"
+) -> Path:
     (folder / "train").mkdir(parents=True)
-    row = {"format": 1, "minutes": minutes, "test": {eater: [None, 3], "top1": 0.5}}
+    row = {"format": 1, "minutes": minutes, "test": {confused_key: [None, 3], "top1": 0.5}}
     (folder / "row.json").write_text(json.dumps(row))
     torch.save({"method": {"w": torch.tensor([weight])}}, folder / "train" / "last.pt")
     np.savez(folder / "test.npz", target=np.arange(3))
@@ -36,7 +38,7 @@ def test_renamed_and_new_names_are_forgiven_only_where_they_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = write_run(tmp_path / "old")
-    new = write_run(tmp_path / "new", eater="confused_with")
+    new = write_run(tmp_path / "new", confused_key="confused_with")
     (new / "test.npz").rename(new / "predictions.npz")
     (new / "extra.json").write_text("{}")
     assert compared(old, new) == [

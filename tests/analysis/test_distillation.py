@@ -1,4 +1,4 @@
-"""DeiT-LT's figures: from a network and data to arrays to pictures."""
+"""DeiT-LT's figures: from a network and data to arrays to figures."""
 
 from __future__ import annotations
 
@@ -234,8 +234,8 @@ def test_one_process_of_several_looks_at_as_many_images(
             self.rows += len(image)
             return super().forward(image)
 
-    for world in (1, 2):
-        monkeypatch.setattr("longtail.processes.world_size", lambda size=world: size)
+    for world_size in (1, 2):
+        monkeypatch.setattr("longtail.processes.world_size", lambda size=world_size: size)
         teacher = Counting().eval()
         analyse_teacher(
             teacher,

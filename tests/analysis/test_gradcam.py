@@ -105,10 +105,10 @@ def test_a_layer_used_twice_is_refused() -> None:
 
 
 def test_pictures_reach_from_zero_to_one() -> None:
-    pictures = enlarged(torch.stack([torch.arange(4.0).view(2, 2), torch.zeros(2, 2)]), 8)
-    assert pictures.shape == (2, 8, 8)
-    assert pictures[0].max() == 1
-    assert not pictures[1].any()
+    maps = enlarged(torch.stack([torch.arange(4.0).view(2, 2), torch.zeros(2, 2)]), 8)
+    assert maps.shape == (2, 8, 8)
+    assert maps[0].max() == 1
+    assert not maps[1].any()
 
 
 @pytest.mark.parametrize("name", ["resnet32", "fast_cnn"])

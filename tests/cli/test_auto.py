@@ -204,22 +204,22 @@ def test_several_processes_do_not_choose(
 def test_weights_are_looked_for_in_the_cache_then_once_at_the_hub(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[str] = []
+    requested: list[str] = []
 
     def fetched(model: str, *, seconds: float) -> Path | None:
-        asked.append(model)
+        requested.append(model)
         return None
 
     monkeypatch.setattr(pretrained, "fetched", fetched)
     assert auto.at_hand("cpu", 8, seconds=60) == ()
-    assert asked == []  # nothing helps for images that small
+    assert requested == []  # nothing helps for images that small
     assert auto.at_hand("cuda", 64, seconds=60) == ()
-    assert asked == ["resnet50.a1_in1k"]
+    assert requested == ["resnet50.a1_in1k"]
     monkeypatch.setattr(
         pretrained, "cached", lambda model: Path("x") if "resnet18" in model else None
     )
     assert auto.at_hand("cuda", 64, seconds=60) == ("resnet18.a1_in1k",)
-    assert len(asked) == 1
+    assert len(requested) == 1
 
 
 def test_a_sample_has_the_size_that_will_be_trained(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Three groups of flags that never collide: data, run, and the recipe's own."""
+"""Three groups of flags that never collide: data, run, and those of the recipe."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from longtail.recipes import RECIPES
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _empty_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
 
 
@@ -29,7 +29,7 @@ Make = Callable[[dict[str, int]], Path]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """Class folders of different pictures."""
+    """Class folders of different images."""
 
     def folder(counts: dict[str, int]) -> Path:
         rng = np.random.default_rng(0)

@@ -55,10 +55,10 @@ def test_a_folder_becomes_a_table_and_bad_images_a_count(
         "probability_3",
     ]
     assert [Path(row["path"]).stem for row in rows] == sorted(odd_images.GOOD)
-    answers = load(run, device="cpu").predict([row["path"] for row in rows])
-    assert [row["class"] for row in rows] == list(answers.labels)
+    predictions = load(run, device="cpu").predict([row["path"] for row in rows])
+    assert [row["class"] for row in rows] == list(predictions.labels)
     assert [float(row["probability"]) for row in rows] == pytest.approx(
-        answers.probabilities.max(1).values.tolist(), abs=1e-5
+        predictions.probabilities.max(1).values.tolist(), abs=1e-5
     )
     assert {row["abstain"] for row in rows} == {"false"}
     for kind in odd_images.BAD:

@@ -1,4 +1,4 @@
-"""Reproducing: what is run, what it is called, what is said about it, and the exit code."""
+"""Reproducing: what is run, its name, its messages, and the exit code."""
 
 from __future__ import annotations
 

@@ -65,9 +65,9 @@ def all_same(left: Iterator[Any] | list[Any], right: Iterator[Any] | list[Any]) 
 
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def pretend(rank: int, world: int) -> None:
+    def pretend(rank: int, world_size: int) -> None:
         monkeypatch.setattr(processes, "rank", lambda: rank)
-        monkeypatch.setattr(processes, "world_size", lambda: world)
+        monkeypatch.setattr(processes, "world_size", lambda: world_size)
 
     return pretend
 
@@ -198,12 +198,12 @@ def test_evaluation_goes_through_the_split_in_order(split: Split) -> None:
     assert all_same(labelled.epoch(7, start=3), batches[3:])
 
 
-@pytest.mark.parametrize("world", [2, 3, 50])
-def test_processes_share_the_evaluation_without_duplicates(world: int, process: Any) -> None:
+@pytest.mark.parametrize("world_size", [2, 3, 50])
+def test_processes_share_the_evaluation_without_duplicates(world_size: int, process: Any) -> None:
     rows = []
     data = EvalLoader(MEMORY, size=SIZE, batch=4)
-    for rank in range(world):
-        process(rank, world)
+    for rank in range(world_size):
+        process(rank, world_size)
         batches = list(data.epoch(0))
         assert len(batches) == len(data)
         rows += [row for batch in batches for row in batch["index"].tolist()]

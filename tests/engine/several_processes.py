@@ -33,7 +33,7 @@ from longtail.scoring.evaluators import Accuracy, collect
 
 
 class Small(Method[Labelled]):
-    """No dropout, and batch-norm only if asked for; a queue that must be equal everywhere."""
+    """No dropout, and batch-norm only if requested; a queue that must be equal everywhere."""
 
     queue: Tensor
 

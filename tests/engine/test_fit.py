@@ -142,11 +142,11 @@ def test_rows_are_counted_by_their_draws_whatever_else_a_batch_has(tmp_path: Pat
     ("batch", "got"), [({"image": torch.zeros(2)}, "only image"), ((torch.zeros(2),), "a tuple")]
 )
 def test_batches_without_position_are_refused(tmp_path: Path, batch: Any, got: str) -> None:
-    class Own(ToyBatches):
+    class OneBatch(ToyBatches):
         def epoch(self, index: int, *, start: int = 0) -> Any:
             yield batch
 
-    stage = Stage(name="s", method=ToyMethod(), data=Own(), epochs=1, optimizer=sgd(lr=0.1))
+    stage = Stage(name="s", method=ToyMethod(), data=OneBatch(), epochs=1, optimizer=sgd(lr=0.1))
     with pytest.raises(
         ValueError,
         match=f"stage 's': a batch must be a dictionary with `position`, .*, got {got}",
@@ -174,13 +174,13 @@ def test_a_look_is_the_same_however_often_it_is_taken(tmp_path: Path) -> None:
         optimizer = sgd(lr=0.0)(method)
         step = optimizer.step
 
-        def look_again(closure: Callable[[], object]) -> object:
+        def evaluate_twice(closure: Callable[[], object]) -> object:
             first, second = closure(), closure()
             losses.extend([first.loss.item(), second.loss.item()])  # type: ignore[attr-defined]
             step()
             return first
 
-        optimizer.step = look_again  # type: ignore[assignment, method-assign]
+        optimizer.step = evaluate_twice  # type: ignore[assignment, method-assign]
         return optimizer
 
     class Drawing(ToyMethod):

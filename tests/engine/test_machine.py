@@ -40,10 +40,10 @@ def test_what_is_not_here_is_refused(keywords: dict[str, object], message: str) 
 
 
 def test_bf16_is_probed_in_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
+    commands: list[list[str]] = []
 
     def dies(command: list[str], **keywords: object) -> subprocess.CompletedProcess[bytes]:
-        asked.append(command)
+        commands.append(command)
         return subprocess.CompletedProcess(command, -4)  # as after SIGILL
 
     monkeypatch.setattr(subprocess, "run", dies)
@@ -53,7 +53,7 @@ def test_bf16_is_probed_in_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
             choose(device="cpu", precision="bf16")
     finally:
         bf16_works.cache_clear()
-    assert asked[0][0] == sys.executable
+    assert commands[0][0] == sys.executable
 
 
 def test_batches_and_methods_are_placed_channels_last() -> None:

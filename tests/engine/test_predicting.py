@@ -1,4 +1,4 @@
-"""Asking a method: float32 answers on the CPU, every head by name, no gradient."""
+"""Predicting with a method: float32 on the CPU, every head by name, no gradient."""
 
 from collections.abc import Mapping
 
@@ -18,16 +18,16 @@ class TwoHeads(ToyMethod):
 
 def test_answers_are_logits_without_gradient() -> None:
     method, image = ToyMethod().eval(), torch.randn(4, 6)
-    answers = predictor(method, Machine())(image)
-    assert list(answers) == ["logits"]
-    assert not answers["logits"].requires_grad
-    assert torch.equal(answers["logits"], method.predict(image).detach())
+    predictions = predictor(method, Machine())(image)
+    assert list(predictions) == ["logits"]
+    assert not predictions["logits"].requires_grad
+    assert torch.equal(predictions["logits"], method.predict(image).detach())
 
 
 def test_every_head_is_asked() -> None:
     method, image = TwoHeads().eval(), torch.randn(4, 6)
-    answers = predictor(method, Machine())(image)
-    assert torch.equal(answers["first"], 2 * answers["logits"])
+    predictions = predictor(method, Machine())(image)
+    assert torch.equal(predictions["first"], 2 * predictions["logits"])
 
 
 def test_a_module_that_is_called_heads_is_not_asked() -> None:

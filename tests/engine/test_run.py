@@ -179,7 +179,7 @@ def test_a_signal_saves_and_says_how_to_continue(
 
 
 class Polite(Recall):
-    """Asks to stop while the last epoch is judged."""
+    """Requests a stop while the last epoch is evaluated."""
 
     def __call__(self, predict: Predict) -> dict[str, float]:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -203,7 +203,7 @@ def test_a_signal_in_the_last_evaluation_of_a_stage_is_heard(tmp_path: Path) -> 
         Stopped, match=r"stopped after stage 's', which is complete\. Continue with: again"
     ):
         fit()
-    fit()  # loads: nothing is judged again
+    fit()  # loads: nothing is evaluated again
 
 
 class Explodes(ToyMethod):
@@ -406,11 +406,11 @@ def test_the_best_of_an_average_waits_for_it_and_the_last_line_shows_it(
     }
     run.fit(Stage(name="s", averages=averages, keep=best("swa/val/top1"), **toy))
     lines = read_lines(tmp_path / "s" / "journal.jsonl")
-    judged = [line["swa/val/top1"] for line in lines if "swa/val/top1" in line]
-    assert 0 < len(judged) < 4
-    assert run.history[0]["best"]["value"] == max(judged)
-    assert judged[-1] != lines[-1]["val/top1"], "or the line could show either"
-    assert f"val/top1 {judged[-1]:.3f}" in capsys.readouterr().err.splitlines()[-1]
+    values = [line["swa/val/top1"] for line in lines if "swa/val/top1" in line]
+    assert 0 < len(values) < 4
+    assert run.history[0]["best"]["value"] == max(values)
+    assert values[-1] != lines[-1]["val/top1"], "or the line could show either"
+    assert f"val/top1 {values[-1]:.3f}" in capsys.readouterr().err.splitlines()[-1]
 
 
 class Leaning(ToyMethod):
@@ -431,11 +431,11 @@ class Leaning(ToyMethod):
 
 @pytest.mark.parametrize("keep", ["val/score", "ema/val/score"])
 def test_the_kept_method_is_the_one_that_was_judged(tmp_path: Path, keep: str) -> None:
-    image, judged = torch.rand(5, 6), []
+    image, evaluated = torch.rand(5, 6), []
 
     def score(predict: Predict) -> dict[str, float]:  # the second epoch is the best
-        judged.append(predict(image)["logits"])
-        return {"score": [0.0, 0.0, 1.0, 1.0, 0.0, 0.0][len(judged) - 1]}
+        evaluated.append(predict(image)["logits"])
+        return {"score": [0.0, 0.0, 1.0, 1.0, 0.0, 0.0][len(evaluated) - 1]}
 
     averages = {"ema": EMA(0.5)}
     stage = Stage(
@@ -449,7 +449,7 @@ def test_the_kept_method_is_the_one_that_was_judged(tmp_path: Path, keep: str) -
         keep=best(keep),
     )
     kept = Run(tmp_path).fit(stage).predict(image)
-    torch.testing.assert_close(kept, judged[3 if keep.startswith("ema") else 2], rtol=0, atol=0)
+    torch.testing.assert_close(kept, evaluated[3 if keep.startswith("ema") else 2], rtol=0, atol=0)
 
 
 def test_what_is_not_a_number_is_never_the_best(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A stage in its folder: which epochs are saved, and what averages are told of evaluations."""
+"""A stage in its folder: which epochs are saved, and what averages learn of evaluations."""
 
 from __future__ import annotations
 

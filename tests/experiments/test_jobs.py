@@ -198,7 +198,7 @@ def test_a_process_that_ends_before_it_reads_its_job_is_waited_for(
 
 
 def test_a_process_whose_parent_is_gone_saves_and_stops(tmp_path: Path) -> None:
-    asked = job(tmp_path / "run", epochs=300, batch=32)
+    long_job = job(tmp_path / "run", epochs=300, batch=32)
     child = subprocess.Popen(
         [sys.executable, "-m", "longtail.experiments.jobs"],
         stdin=subprocess.PIPE,
@@ -207,7 +207,7 @@ def test_a_process_whose_parent_is_gone_saves_and_stops(tmp_path: Path) -> None:
     )
     with ended(child):
         assert child.stdin is not None
-        child.stdin.write(json.dumps(asked.call()).encode() + b"\n")
+        child.stdin.write(json.dumps(long_job.call()).encode() + b"\n")
         child.stdin.flush()
         journal = tmp_path / "run" / "train" / "journal.jsonl"
         for _ in range(1200):
@@ -218,7 +218,7 @@ def test_a_process_whose_parent_is_gone_saves_and_stops(tmp_path: Path) -> None:
         child.stdin.close()  # as when this process is killed
         assert child.wait(timeout=120) == 130
     assert (tmp_path / "run" / "train" / "last.pt").exists()
-    assert not asked.finished
+    assert not long_job.finished
 
 
 SCRIPT = Path(__file__).with_name("several_commands.py")
@@ -239,7 +239,7 @@ def test_two_processes_share_commands_and_the_first_one_writes(tmp_path: Path) -
     )
     assert done.returncode == 0, done.stderr
     assert {path.name for path in tmp_path.glob("ended-*")} == {"ended-0", "ended-1"}
-    assert done.stdout.count("written: ") == 3  # one process judged, thrice
+    assert done.stdout.count("written: ") == 3  # one process evaluated, thrice
     assert done.stdout.count("/row/seed=0 (finished before)") == 2
     verdict = json.loads((tmp_path / "row" / "reproduce.json").read_text())
     assert [*verdict["measured"]["seeds"]] == ["0", "1"]

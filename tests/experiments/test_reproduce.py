@@ -383,18 +383,18 @@ def test_a_table_names_its_rows_and_skips_what_it_cannot_run(
 ) -> None:
     called: list[str] = []
     monkeypatch.setattr(reproducing, "reproduce", lambda name, **options: called.append(name))
-    told = Told()
-    reproduce_table("livt-4", progress=told)
+    progress = RecordedProgress()
+    reproduce_table("livt-4", progress=progress)
     assert called == ["places-lt-deit3"]
-    assert len(told.warnings) == 3
-    assert "places-lt-livt is skipped, because it needs weights" in told.warnings[0]
-    reproduce_table("livt-4", settings={"weights": "mae.pth"}, progress=told)
+    assert len(progress.warnings) == 3
+    assert "places-lt-livt is skipped, because it needs weights" in progress.warnings[0]
+    reproduce_table("livt-4", settings={"weights": "mae.pth"}, progress=progress)
     assert called[1:] == ["places-lt-livt", "places-lt-livt-384", "places-lt-mae", called[0]]
     with pytest.raises(LongtailError, match="unknown published table 'livt-44': did you mean"):
         rows_of("livt-44")
 
 
-class Told(Printed):
+class RecordedProgress(Printed):
     """Keeps the warnings."""
 
     def __init__(self) -> None:

@@ -116,7 +116,7 @@ def test_without_optuna_it_says_what_to_install(
 
 
 def test_a_real_search_ends_in_one_comparison(longtail: Any, tmp_path: Path) -> None:
-    out = tmp_path / "found"
+    out = tmp_path / "search"
     words = (
         "sweep",
         "balanced_softmax",

@@ -40,9 +40,9 @@ def test_a_grid_of_recipes_keywords_and_seeds() -> None:
 
 
 def test_values_from_python_and_from_text_make_the_same_runs() -> None:
-    asked: dict[str, Any] = {"recipes": "balanced_softmax", "data": "digits-lt"}
+    arguments: dict[str, Any] = {"recipes": "balanced_softmax", "data": "digits-lt"}
     grids = ({"tau": "0.5,1", "imbalance": "10,none"}, {"tau": [0.5, 1], "imbalance": [10, None]})
-    text, python = (plan(**asked, grid=grid) for grid in grids)
+    text, python = (plan(**arguments, grid=grid) for grid in grids)
     assert [job.call() for job in text] == [job.call() for job in python]
 
 

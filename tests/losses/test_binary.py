@@ -25,7 +25,7 @@ def test_it_sums_over_classes_and_averages_over_rows() -> None:
 
 
 def test_a_row_with_several_classes_or_none_counts_as_one() -> None:
-    logits, answers = (
+    logits, targets = (
         torch.randn(3, 4),
         torch.tensor([[1.0, 1.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]]),
     )
@@ -36,10 +36,10 @@ def test_a_row_with_several_classes_or_none_counts_as_one() -> None:
                 -math.log(torch.sigmoid(x if yes else -x).item())
                 for x, yes in zip(row, labels, strict=True)
             )
-            for row, labels in zip(shifted, answers, strict=True)
+            for row, labels in zip(shifted, targets, strict=True)
         ]
-        assert loss(logits, answers).item() == pytest.approx(sum(slow) / 3, rel=1e-5)
-        assert loss(logits, answers, rows=torch.tensor([2.0, 0.0, 1.0])).item() == pytest.approx(
+        assert loss(logits, targets).item() == pytest.approx(sum(slow) / 3, rel=1e-5)
+        assert loss(logits, targets, rows=torch.tensor([2.0, 0.0, 1.0])).item() == pytest.approx(
             (2 * slow[0] + slow[2]) / 3, rel=1e-5
         )
 

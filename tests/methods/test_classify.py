@@ -54,9 +54,17 @@ def test_class_weights_follow_the_clock() -> None:
     )
 
 
-@pytest.mark.parametrize(("plain", "attended"), [(0.5, 0.5), (1.5, 1.5), (0.0, 1.0), (1.5, 0.0)])
-def test_streams_are_terms_and_those_of_weight_zero_notes(plain: float, attended: float) -> None:
-    neck = Streams(BatchFormer(16, dropout=0.0), plain_weight=plain, batchformer_weight=attended)
+@pytest.mark.parametrize(
+    ("plain_weight", "batchformer_weight"), [(0.5, 0.5), (1.5, 1.5), (0.0, 1.0), (1.5, 0.0)]
+)
+def test_streams_are_terms_and_those_of_weight_zero_notes(
+    plain_weight: float, batchformer_weight: float
+) -> None:
+    neck = Streams(
+        BatchFormer(16, dropout=0.0),
+        plain_weight=plain_weight,
+        batchformer_weight=batchformer_weight,
+    )
     method = Classify(
         network(),
         Linear(16, 3),
@@ -68,7 +76,7 @@ def test_streams_are_terms_and_those_of_weight_zero_notes(plain: float, attended
     outcome = method(given, clock())
     features = method.network(given["image"])
     parts = {"plain": features, "attended": neck.batchformer.attend(features)}
-    for (name, rows), factor in zip(parts.items(), (plain, attended), strict=True):
+    for (name, rows), factor in zip(parts.items(), (plain_weight, batchformer_weight), strict=True):
         loss = method.loss(method.head(rows), given["target"], weight=torch.tensor([0.5, 1.0, 1.5]))
         shown = outcome.terms[name] if factor else outcome.notes[name]
         assert torch.allclose(shown, (factor or 1) * loss)
@@ -119,7 +127,7 @@ def test_a_network_without_a_spec_cannot_be_deployed() -> None:
         Classify(Frozen(nn.Flatten()), Linear(192, 3), CrossEntropy()).deploy()
 
 
-# Its sigmoids are answers for classes that every second image has
+# Its sigmoids are predictions for classes that every second image has
 @pytest.mark.parametrize(
     ("loss", "confidence"),
     [

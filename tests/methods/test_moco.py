@@ -24,9 +24,9 @@ def vit() -> Network:
     return build({"name": "vit_mini", "size": 8, "patch": 4, "width": 16, "depth": 1})
 
 
-def streams(plain: float = 0.5, attended: float = 0.5) -> Streams:
+def streams(plain_weight: float = 0.5, batchformer_weight: float = 0.5) -> Streams:
     neck = BatchFormer(16, dropout=0.0)
-    return Streams(neck, plain_weight=plain, batchformer_weight=attended)
+    return Streams(neck, plain_weight=plain_weight, batchformer_weight=batchformer_weight)
 
 
 def batch(rows: int = 6) -> Views:
@@ -47,8 +47,8 @@ def info_nce(q: Tensor, k: Tensor, others: Tensor, temperature: float) -> float:
 
 def rows_of(method: MoCo, features: Tensor, projector: nn.Module) -> tuple[Tensor, Tensor]:
     """Unit vectors of the plain and the attended rows."""
-    attended = method.neck.batchformer.attend(features)  # type: ignore[union-attr, operator]
-    both = F.normalize(projector(torch.cat([features, attended])), dim=1)
+    stream = method.neck.batchformer.attend(features)  # type: ignore[union-attr, operator]
+    both = F.normalize(projector(torch.cat([features, stream])), dim=1)
     first, second = both.chunk(2)
     return first, second
 
@@ -174,8 +174,8 @@ def third_by_hand(method: MoCo3) -> dict[tuple[int, str, str], float]:
         branches = []
         for branch, view in ((method.query, direction), (method.key, 1 - direction)):
             features = branch.network(views[view])
-            attended = method.neck.batchformer.attend(features)  # type: ignore[union-attr, operator]
-            rows = branch.projector(torch.cat([features, attended]))
+            stream = method.neck.batchformer.attend(features)  # type: ignore[union-attr, operator]
+            rows = branch.projector(torch.cat([features, stream]))
             rows = method.predictor(rows) if branch is method.query else rows
             branches.append(dict(zip(("plain", "attended"), rows.chunk(2), strict=True)))
         for one, q in branches[0].items():

@@ -80,11 +80,15 @@ def test_the_copy_follows_slowly_and_has_no_gradient() -> None:
         assert torch.allclose(parameter, old + 0.1, atol=1e-5)
 
 
-@pytest.mark.parametrize(("plain", "attended"), [(0.5, 0.5), (0.0, 1.0)])
+@pytest.mark.parametrize(("plain_weight", "batchformer_weight"), [(0.5, 0.5), (0.0, 1.0)])
 def test_batchformer_stands_in_both_branches_and_keys_are_remembered_plain(
-    plain: float, attended: float
+    plain_weight: float, batchformer_weight: float
 ) -> None:
-    neck = Streams(BatchFormer(16, dropout=0.0), plain_weight=plain, batchformer_weight=attended)
+    neck = Streams(
+        BatchFormer(16, dropout=0.0),
+        plain_weight=plain_weight,
+        batchformer_weight=batchformer_weight,
+    )
     method, given = paco(neck=neck), batch()
     outcome = method(given, CLOCK)
     features, key = method.query.network(given["view1"]), method.key.network(given["view2"])
@@ -98,8 +102,10 @@ def test_batchformer_stands_in_both_branches_and_keys_are_remembered_plain(
         others=torch.cat([keys, method.queue.stored]),
         labels=torch.cat([target, torch.full((16,), -1)]),
     )
-    assert torch.allclose(outcome.loss, plain * each[:6].mean() + attended * each[6:].mean())
-    assert ("plain" in outcome.terms) is (plain > 0)
+    assert torch.allclose(
+        outcome.loss, plain_weight * each[:6].mean() + batchformer_weight * each[6:].mean()
+    )
+    assert ("plain" in outcome.terms) is (plain_weight > 0)
     plain_keys = F.normalize(method.key.projector(key), dim=1)[:6]
     assert torch.allclose(outcome.carry["keys"], plain_keys)
 

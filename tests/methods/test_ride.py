@@ -85,18 +85,24 @@ def test_the_loss_is_the_published_one(step: int) -> None:
     assert outcome.terms["class_diversity"] < 0
 
 
-@pytest.mark.parametrize(("plain", "attended"), [(0.5, 0.5), (1.0, 1.0), (0.0, 1.0)])
+@pytest.mark.parametrize(
+    ("plain_weight", "batchformer_weight"), [(0.5, 0.5), (1.0, 1.0), (0.0, 1.0)]
+)
 def test_each_stream_has_the_whole_loss_and_experts_share_one_batchformer(
-    plain: float, attended: float
+    plain_weight: float, batchformer_weight: float
 ) -> None:
     neck = Streams(
-        BatchFormer(24, heads=1, dropout=0.0), plain_weight=plain, batchformer_weight=attended
+        BatchFormer(24, heads=1, dropout=0.0),
+        plain_weight=plain_weight,
+        batchformer_weight=batchformer_weight,
     )
     method, given = ride(neck=neck), batch()
     outcome = method(given, Clock(0, 10, 0, 1))
     parts = method.network(given["image"]).chunk(3, 1)
     streams = {"plain": parts, "attended": [neck.batchformer.attend(rows) for rows in parts]}
-    for (name, rows), factor in zip(streams.items(), (plain, attended), strict=True):
+    for (name, rows), factor in zip(
+        streams.items(), (plain_weight, batchformer_weight), strict=True
+    ):
         logits = torch.stack(
             [head(features) for head, features in zip(method.head.parts, rows, strict=True)]
         )
@@ -123,11 +129,12 @@ def test_a_teacher_adds_its_divergence_from_the_mean() -> None:
 def test_every_expert_can_be_judged() -> None:
     method, image = ride().eval(), batch()["image"]
     with torch.no_grad():
-        answers = method.heads(image)
-        assert list(answers) == ["logits", "expert1", "expert2", "expert3"]
-        assert torch.equal(answers["logits"], method.predict(image))
+        predictions = method.heads(image)
+        assert list(predictions) == ["logits", "expert1", "expert2", "expert3"]
+        assert torch.equal(predictions["logits"], method.predict(image))
         assert torch.allclose(
-            answers["logits"], torch.stack([answers[f"expert{k}"] for k in (1, 2, 3)]).mean(0)
+            predictions["logits"],
+            torch.stack([predictions[f"expert{k}"] for k in (1, 2, 3)]).mean(0),
         )
 
 

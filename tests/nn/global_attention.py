@@ -8,9 +8,9 @@ import torch.distributed as dist
 from longtail.nn import BatchFormer
 
 if __name__ == "__main__":
-    rank, world, store, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+    rank, world_size, store, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world_size)
     torch.manual_seed(0)
     batchformer = BatchFormer(8, layers=2, dropout=0.0, scope="global").double()
     rows = torch.randn(7, 8, dtype=torch.float64)

@@ -142,10 +142,10 @@ def test_a_batchformer_without_loss_is_frozen() -> None:
     )
 
 
-@pytest.mark.parametrize(("plain", "attended"), [(-1.0, 1.0), (0.0, 0.0)])
-def test_weights_without_a_loss_are_refused(plain: float, attended: float) -> None:
+@pytest.mark.parametrize(("plain_weight", "batchformer_weight"), [(-1.0, 1.0), (0.0, 0.0)])
+def test_weights_without_a_loss_are_refused(plain_weight: float, batchformer_weight: float) -> None:
     with pytest.raises(ValueError, match="one of them positive"):
-        Streams(BatchFormer(8), plain_weight=plain, batchformer_weight=attended)
+        Streams(BatchFormer(8), plain_weight=plain_weight, batchformer_weight=batchformer_weight)
 
 
 def test_it_drops_into_a_plain_loop_with_a_timm_model() -> None:

@@ -93,15 +93,15 @@ def test_a_timm_network_takes_its_statistics_from_timm() -> None:
 def test_a_pretrained_network_is_rebuilt_without_fetching(monkeypatch: pytest.MonkeyPatch) -> None:
     import timm
 
-    asked: list[bool] = []
+    requested: list[bool] = []
 
     def create(model: str, *, pretrained: bool, **keywords: Any) -> nn.Module:
-        asked.append(pretrained)
+        requested.append(pretrained)
         return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
     monkeypatch.setattr(timm, "create_model", create)
     build(build({"name": "timm:resnet10t", "pretrained": True}).spec)
-    assert asked == [True, False]
+    assert requested == [True, False]
 
 
 def test_missing_pretrained_weights_are_said_clearly() -> None:

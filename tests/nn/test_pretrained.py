@@ -1,4 +1,4 @@
-"""Pretrained weights: found in a cache, fetched by a child that can be ended, named by what they
+"""Pretrained weights: read from a cache, fetched by a child that can be ended, named by what they
 have seen. No network is needed.
 """
 
@@ -65,7 +65,7 @@ def test_a_network_begins_with_cached_weights_and_asks_nobody(
     torch.manual_seed(1)
     theirs = timm.create_model("test_resnet").state_dict()
     put(cache, theirs)
-    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("asked the network"))
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("connected to the network"))
     network = build({"name": f"timm:{MODEL}", "size": 64, "pretrained": True})
     state = network.state_dict()
     shared = [name for name in theirs if f"body.{name}" in state]
@@ -97,15 +97,15 @@ def test_weights_say_what_they_have_seen(
 
 
 def test_offline_means_that_nobody_is_asked(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(pretrained, "_succeeds", lambda code, seconds: asked.append(code))
+    requests: list[str] = []
+    monkeypatch.setattr(pretrained, "_succeeds", lambda code, seconds: requests.append(code))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert pretrained.fetched(MODEL, seconds=1) is None
-    assert not asked
+    assert not requests
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     assert pretrained.fetched(MODEL, seconds=1) is None
-    assert len(asked) == 1  # the hub did not answer, so nothing is fetched
-    assert "timm/test_resnet.r160_in1k" in asked[0]
+    assert len(requests) == 1  # the hub did not answer, so nothing is fetched
+    assert "timm/test_resnet.r160_in1k" in requests[0]
 
 
 def test_fetched_weights_are_those_in_the_cache(

@@ -196,15 +196,15 @@ def test_more_time_never_means_less() -> None:
 
 
 def test_what_is_chosen_was_timed_and_what_is_out_of_reach_was_not() -> None:
-    asked: list[int] = []
+    sizes: list[int] = []
 
     def cost(recipe: str, keywords: Mapping[str, Any]) -> float:
-        asked.append(keywords["size"])
+        sizes.append(keywords["size"])
         # Slower than its pixels say: the larger size is tried, and then not taken.
         return (2.0 if keywords["size"] == 48 else 1.0) * costs(PLANKTON)(recipe, keywords)
 
     choice = choose(PLANKTON, cost, seconds=60 * 20)
-    assert asked == [32, 48]
+    assert sizes == [32, 48]
     assert choice.keywords["size"] == 32
     assert choice.keywords["epochs"] > chosen(PLANKTON, minutes=20).keywords["epochs"]
 

@@ -98,18 +98,18 @@ def begun(tmp_path: Path, **keywords: Any) -> Any:
 
 def test_one_seed_gives_one_network_with_and_without_it(tmp_path: Path) -> None:
     plain, _ = begun(tmp_path)
-    attended, stage = begun(tmp_path, batchformer="on")
+    with_neck, stage = begun(tmp_path, batchformer="on")
     for name, tensor in plain.state_dict().items():
-        assert torch.equal(tensor, attended.state_dict()[name]), name
-    assert isinstance(attended.neck.batchformer, BatchFormer)
-    groups = stage.optimizer(attended).param_groups
+        assert torch.equal(tensor, with_neck.state_dict()[name]), name
+    assert isinstance(with_neck.neck.batchformer, BatchFormer)
+    groups = stage.optimizer(with_neck).param_groups
     slow = {
         id(p)
         for group in groups
         if group["lr"] < max(other["lr"] for other in groups)
         for p in group["params"]
     }
-    assert slow == {id(p) for p in attended.neck.parameters()}
+    assert slow == {id(p) for p in with_neck.neck.parameters()}
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ DIGITS = open_data("digits-lt")
 
 @pytest.fixture
 def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Weights of a tiny timm model in a file, which is what the cache is said to hold."""
+    """Weights of a tiny timm model in a file, which stands for the cache."""
     path = tmp_path / "weights.pth"
     torch.manual_seed(7)
     torch.save(timm.create_model("test_resnet").state_dict(), path)

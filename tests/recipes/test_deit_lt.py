@@ -37,7 +37,7 @@ STUDENT: dict[str, Any] = {**QUICK, "patch": 4}
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -105,16 +105,16 @@ def test_teacher_and_student_in_one_command(
     ]
     assert {"terms/cls", "terms/dist", "notes/distance", "val/cls/few", "val/dist/few"} <= set(line)
 
-    # The teacher is the one that its own recipe trains.
+    # The teacher is the one that its recipe trains.
     assert equal(
         files.read(tmp_path / "whole" / "teacher" / "model").network.state_dict(),
         load(teacher).network.state_dict(),
     )
     assert len(labels()) == 1
 
-    # Reused, and never asked again, it makes the same student to the bit.
+    # Reused, and never run again, it makes the same student to the bit.
     def asleep(self: Any, batch: Any, clock: Clock) -> Any:
-        raise AssertionError("the teacher was asked again")
+        raise AssertionError("the teacher was run again")
 
     with monkeypatch.context() as patched:
         patched.setattr(AddTeacherLabels, "__call__", asleep)
@@ -291,7 +291,7 @@ def test_a_teacher_sees_images_at_their_own_size(
         copied = files.read(tmp_path / str(memory) / "teacher" / "model")
         assert copied.size == 8
         assert equal(copied.network.state_dict(), load(teacher).network.state_dict()), (
-            "the one that its own recipe trains"
+            "the one that its recipe trains"
         )
         assert load(tmp_path / str(memory), device="cpu").size == 16
 

@@ -434,7 +434,7 @@ def test_killed_while_it_paints_it_ends_the_same(
 def test_both_stages_have_the_settings_of_the_paper(
     batch: int, accumulate: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = {
+    keywords = {
         "batch": batch,
         "accumulate": accumulate,
         "pretrain_batch": 2 * batch,
@@ -448,7 +448,7 @@ def test_both_stages_have_the_settings_of_the_paper(
         patch=2,
         threads=1,
         device="cpu",
-        **asked,
+        **keywords,
     )
     paint, label = captured["pretrain"], captured["finetune"]
 

@@ -47,10 +47,10 @@ def test_deit3_counts_every_class_of_a_mixture_as_a_whole_and_takes_the_mean_ove
         "target": target,
         "position": torch.arange(2),
     }
-    answers = zip(
+    pairs = zip(
         method.predict(batch["image"]).flatten().tolist(), target.flatten().tolist(), strict=True
     )
-    slow = [math.log1p(math.exp(-logit if share else logit)) for logit, share in answers]
+    slow = [math.log1p(math.exp(-logit if share else logit)) for logit, share in pairs]
     assert method(batch, Clock(0, 1, 0, 1)).terms["class"].item() == pytest.approx(
         sum(slow) / 20, rel=1e-5
     )

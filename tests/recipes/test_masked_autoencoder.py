@@ -65,8 +65,8 @@ def test_a_finished_run_is_read_and_not_written(pretrained: Path) -> None:
 
 
 def test_the_picture_has_originals_on_top(pretrained: Path) -> None:
-    with Image.open(pretrained / "analysis" / "reconstructions.png") as picture:
-        pixels = np.asarray(picture)
+    with Image.open(pretrained / "analysis" / "reconstructions.png") as figure:
+        pixels = np.asarray(figure)
     assert pixels.shape == (3 * 66 + 2, 8 * 66 + 2, 3)
     first = open_data("digits-lt").val.inputs.image(0)
     assert np.array_equal(pixels[2:66:8, 2:66:8], np.asarray(first))

@@ -32,7 +32,7 @@ def mine(run, data, *, flag: bool = True, count: int = 3, rate: float = 0.1, whe
 
 def taken(run, data, *, seed: int = 0): ...
 def untyped(run, data, *, rate=0.1): ...
-def strange(run, data, *, rate: dict[str, int] | None = None): ...
+def unsupported(run, data, *, rate: dict[str, int] | None = None): ...
 def computed(run, data, *, rate: float = 1 / 3): ...
 def positional(run, data, rate: float = 0.1): ...
 '''
@@ -87,7 +87,7 @@ def test_types_and_defaults_are_followed_to_where_they_are_written(
     (tmp_path / "recipe_of_ours.py").write_text(
         "from sys import maxsize\nfrom kinds_of_ours import Rate, Sometimes\nfrom"
         " longtail.recipes.builders import ERASE, Kept\ndef mine(run, data, *, keep: Kept = 'last',"
-        " view: Sometimes = None, erase: Rate = ERASE): ...\ndef strange(run, data, *, most:"
+        " view: Sometimes = None, erase: Rate = ERASE): ...\ndef unsupported(run, data, *, most:"
         " maxsize = 1): ...\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -101,9 +101,10 @@ def test_types_and_defaults_are_followed_to_where_they_are_written(
         "erase": ("float", 0.25),
     }
     with pytest.raises(
-        ValueError, match=r"expected bool, int.* for most of recipe_of_ours:strange, got maxsize"
+        ValueError,
+        match=r"expected bool, int.* for most of recipe_of_ours:unsupported, got maxsize",
     ):
-        read("recipe_of_ours:strange")
+        read("recipe_of_ours:unsupported")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_types_and_defaults_are_followed_to_where_they_are_written(
     [
         ("taken", "rename"),
         ("untyped", "annotate"),
-        ("strange", "expected bool, int"),
+        ("unsupported", "expected bool, int"),
         ("computed", "literal"),
         ("positional", "keywords only"),
         ("min", "did you mean mine"),

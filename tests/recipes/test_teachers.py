@@ -37,7 +37,7 @@ def test_a_teacher_of_timm_is_never_in_train_mode(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("longtail.recipes.teachers.timm_classifier", lambda name: (body, None, 8))
     teacher = read_teacher("timm:fake", open_data("digits-lt"))
     assert not teacher.training
-    assert norm.num_batches_tracked == 0, "asked once, and nothing has moved"
+    assert norm.num_batches_tracked == 0, "called once, and nothing has moved"
     seven = nn.Sequential(nn.Flatten(), nn.Linear(192, 7))
     monkeypatch.setattr("longtail.recipes.teachers.timm_classifier", lambda name: (seven, None, 8))
     with pytest.raises(

@@ -119,7 +119,7 @@ def test_a_folder_without_splits_is_evaluated_whole(copied: Path, tmp_path: Path
     assert result["test"]["images"] == 50
     assert result["test"]["top1"] == (saved.logits["logits"].argmax(1) == saved.target)[::10].mean()
     (tmp_path / "rare").mkdir()
-    (tmp_path / "data" / "9").rename(tmp_path / "rare" / "9")  # one class alone can be judged
+    (tmp_path / "data" / "9").rename(tmp_path / "rare" / "9")  # one class alone can be evaluated
     alone = evaluate(copied, data=tmp_path / "rare", device="cpu", threads=1)["test"]
     assert alone is not None
     assert alone["balanced"] == result["test"]["recall"][9]

@@ -1,4 +1,4 @@
-"""Every network and head through every door: what comes out answers as the run does, or is refused
+"""Every network and head through every door: what comes out predicts as the run does, or is refused
 in words.
 """
 

@@ -104,7 +104,7 @@ def test_a_run_from_before_its_recipe_moved_or_had_a_flag_is_the_same_run(copied
 
 def test_the_command_is_one_that_asks_for_the_same() -> None:
     recipe = read("balanced_softmax")
-    asked = RunConfig(
+    config = RunConfig(
         recipe=recipe,
         keywords=recipe.keywords({"lr": 0.5, "tau": 2}),
         data=DataRequest("my data", imbalance=50.0, mirror=False),
@@ -114,7 +114,7 @@ def test_the_command_is_one_that_asks_for_the_same() -> None:
         adjust="validation",
     )
     assert (
-        asked.command(Path("runs/x"))
+        config.command(Path("runs/x"))
         == "longtail train balanced_softmax --data 'my data' --out runs/x --imbalance 50.0"
         " --no-mirror --seed 1 --tta flip --adjust validation --tau 2.0 --lr 0.5"
     )

@@ -76,7 +76,7 @@ def test_files_that_are_no_images_are_refused_by_name(kind: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "strange",
+    "unexpected",
     [
         np.zeros((8, 8), np.uint8),
         np.zeros((8, 8, 4), np.uint8),
@@ -85,9 +85,9 @@ def test_files_that_are_no_images_are_refused_by_name(kind: str, tmp_path: Path)
         7,
     ],
 )
-def test_other_arrays_are_refused(strange: Any) -> None:
+def test_other_arrays_are_refused(unexpected: Any) -> None:
     with pytest.raises(ValueError, match=r"uint8 \(H, W, 3\), got"):
-        open_image(strange)
+        open_image(unexpected)
 
 
 def test_one_and_several_become_a_list_or_a_tensor() -> None:
@@ -100,13 +100,13 @@ def test_one_and_several_become_a_list_or_a_tensor() -> None:
         result = as_list(given)
         assert isinstance(result, torch.Tensor)
         assert result.shape == (1, 3, 8, 8)
-    for strange in (3, [], [tensor, tensor[:, 1:]], np.zeros((0, 8, 8, 3), np.uint8)):
+    for unexpected in (3, [], [tensor, tensor[:, 1:]], np.zeros((0, 8, 8, 3), np.uint8)):
         with pytest.raises(ValueError, match="expected"):
-            as_list(strange)
+            as_list(unexpected)
 
 
 @pytest.mark.parametrize(
-    "strange",
+    "unexpected",
     [
         torch.zeros(1, 3, 8, 8, dtype=torch.uint8),
         torch.full((1, 3, 8, 8), 255.0),
@@ -118,9 +118,9 @@ def test_one_and_several_become_a_list_or_a_tensor() -> None:
         torch.zeros(8, 8),
     ],
 )
-def test_other_tensors_are_refused(strange: torch.Tensor) -> None:
+def test_other_tensors_are_refused(unexpected: torch.Tensor) -> None:
     with pytest.raises(ValueError, match=r"floats \(N, 3, 8, 8\) in \[0, 1\], got"):
-        check_tensor(strange, 8)
+        check_tensor(unexpected, 8)
     assert check_tensor(torch.ones(1, 3, 8, 8), 8).shape == (1, 3, 8, 8)
 
 
@@ -137,9 +137,9 @@ def test_images_are_found_in_folders_in_a_fixed_order(tmp_path: Path) -> None:
         "c/notes.txt",
     ]
     assert result.others == 1
-    for strange, message in ((tmp_path / "c", "got none in"), (tmp_path / "d", "got nothing at")):
+    for path, message in ((tmp_path / "c", "got none in"), (tmp_path / "d", "got nothing at")):
         with pytest.raises(ValueError, match=message):
-            images_at([strange])
+            images_at([path])
 
 
 def test_a_folder_in_the_place_of_an_image_is_told(tmp_path: Path) -> None:

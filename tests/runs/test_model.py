@@ -1,4 +1,4 @@
-"""The network of a run: networks of one's own train, and are imported again only with trust."""
+"""The network of a run: custom networks train, and are imported again only with trust."""
 
 from __future__ import annotations
 
@@ -107,13 +107,13 @@ def test_loading_gives_the_network_that_was_tested(finished: Path) -> None:
     test = open_data("digits-lt").test
     saved, _ = read_predictions(finished / "predictions" / "test.npz")
     images = [test.inputs.image(index) for index in range(20)]
-    answers = loaded.predict(images)
+    predictions = loaded.predict(images)
     assert torch.allclose(
-        answers.probabilities,
+        predictions.probabilities,
         torch.from_numpy(saved.logits["logits"][:20]).softmax(dim=1),
         atol=1e-5,
     )
-    assert answers.labels == tuple(
+    assert predictions.labels == tuple(
         loaded.classes[int(i)] for i in saved.logits["logits"][:20].argmax(axis=1)
     )
     assert loaded.classes == tuple("0123456789")
@@ -128,23 +128,23 @@ def test_loading_gives_the_network_that_was_tested(finished: Path) -> None:
 
 def test_loaded_networks_take_paths_pictures_and_tensors(finished: Path, tmp_path: Path) -> None:
     loaded = load(finished, device="cpu")
-    picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (8, 8, 3), dtype=np.uint8))
-    picture.save(tmp_path / "a.png")
-    tensor = torch.from_numpy(np.asarray(picture).copy()).permute(2, 0, 1).float() / 255
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 255, (8, 8, 3), dtype=np.uint8))
+    image.save(tmp_path / "a.png")
+    tensor = torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1).float() / 255
     ways = [
         loaded.predict(given).probabilities
         for given in (
-            picture,
+            image,
             tmp_path / "a.png",
             str(tmp_path / "a.png"),
-            [picture],
+            [image],
             tensor,
             tensor[None],
         )
     ]
     assert all(torch.equal(way, ways[0]) for way in ways)
     (tmp_path / "b.png").write_bytes((tmp_path / "a.png").read_bytes()[:40])
-    strange: list[Any] = [
+    unexpected: list[Any] = [
         tensor * 255,
         tensor[:1],
         torch.zeros(0, 3, 8, 8),
@@ -152,7 +152,7 @@ def test_loaded_networks_take_paths_pictures_and_tensors(finished: Path, tmp_pat
         tmp_path / "none.png",
         [],
     ]
-    for given in strange:
+    for given in unexpected:
         with pytest.raises(ValueError, match="expected"):
             loaded.predict(given)
 

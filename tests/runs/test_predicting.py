@@ -25,19 +25,19 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
 
 
 def test_every_way_to_give_images_gives_the_same_answers(loaded: Loaded, tmp_path: Path) -> None:
-    # So that answers differ
+    # So that predictions differ
     colours = np.array([[0, 0, 0], [150, 0, 0], [0, 150, 150]], dtype=np.uint8)
     arrays = (
         np.random.default_rng(1).integers(0, 100, (3, 8, 8, 3), dtype=np.uint8)
         + colours[:, None, None]
     )
-    pictures = [Image.fromarray(array) for array in arrays]
+    images = [Image.fromarray(array) for array in arrays]
     paths = [tmp_path / f"{number}.png" for number in range(3)]
-    for picture, path in zip(pictures, paths, strict=True):
-        picture.save(path)
+    for image, path in zip(images, paths, strict=True):
+        image.save(path)
     floats = torch.from_numpy(arrays).permute(0, 3, 1, 2) / 255
     ways: list[Any] = [
-        pictures,
+        images,
         paths,
         [str(path) for path in paths],
         arrays,
@@ -53,7 +53,7 @@ def test_every_way_to_give_images_gives_the_same_answers(loaded: Loaded, tmp_pat
     assert np.allclose(probabilities[0].sum(1), 1, atol=1e-6)
     assert all(np.allclose(other, probabilities[0], atol=1e-6) for other in probabilities)
     assert len({*loaded.predict(arrays).labels}) > 1
-    for single in (pictures[1], paths[1], str(paths[1]), arrays[1], floats[1]):
+    for single in (images[1], paths[1], str(paths[1]), arrays[1], floats[1]):
         assert np.allclose(loaded.predict_proba(single)[0], probabilities[0][1], atol=1e-6)
     assert loaded.predict(arrays).labels == tuple(
         CLASSES[index] for index in probabilities[0].argmax(1)
@@ -83,9 +83,9 @@ def test_the_score_is_balanced_accuracy(loaded: Loaded) -> None:
     assert loaded.score(arrays, target) == pytest.approx(slow)
     assert loaded.score(arrays, [CLASSES[label] for label in target]) == pytest.approx(slow)
     assert loaded.score(arrays, torch.from_numpy(target)) == pytest.approx(slow)
-    for strange in (target[:3], ["ten"] * 30, target + 10, target - 10, target + 0.5):
+    for unexpected in (target[:3], ["ten"] * 30, target + 10, target - 10, target + 0.5):
         with pytest.raises(ValueError, match="expected"):
-            loaded.score(arrays, strange)
+            loaded.score(arrays, unexpected)
 
 
 def test_bad_files_are_named_and_the_rest_goes_on(loaded: Loaded, tmp_path: Path) -> None:

@@ -53,10 +53,8 @@ def test_timm_is_shown_the_part_of_a_picture_that_the_run_was(crop: float, tmp_p
             timm.create_model(f"local-dir:{folder}", pretrained=True)
         )
     )
-    picture = Image.fromarray(
-        np.random.default_rng(5).integers(0, 255, (29, 41, 3), dtype=np.uint8)
-    )
+    image = Image.fromarray(np.random.default_rng(5).integers(0, 255, (29, 41, 3), dtype=np.uint8))
     loaded = load(run)
     body: Any = loaded.network.network
-    ours = body.normalize(loaded.preprocessing(picture).float()[None] / 255)[0]
-    assert torch.allclose(transform(picture), ours, atol=1e-6)
+    ours = body.normalize(loaded.preprocessing(image).float()[None] / 255)[0]
+    assert torch.allclose(transform(image), ours, atol=1e-6)

@@ -367,12 +367,12 @@ def test_the_best_epoch_is_that_of_the_weights_that_were_kept(tmp_path: Path) ->
         json.loads(line)
         for line in (tmp_path / "run" / "train" / "journal.jsonl").read_text().splitlines()
     ]
-    judged = {
+    scores = {
         line["epoch"]: line["ema/val/balanced"] for line in lines if "ema/val/balanced" in line
     }
-    best = min(judged, key=lambda epoch: (-judged[epoch], epoch))
-    assert row["best_validation"] == {"epoch": best, "value": judged[best]}
-    assert row["val"]["balanced"] == pytest.approx(judged[best])
+    best = min(scores, key=lambda epoch: (-scores[epoch], epoch))
+    assert row["best_validation"] == {"epoch": best, "value": scores[best]}
+    assert row["val"]["balanced"] == pytest.approx(scores[best])
     history = [
         {
             "name": "train",

@@ -181,9 +181,9 @@ def test_maps_show_where_the_network_looked(
     client = TestClient(create(load(finished(tmp_path, made), device="cpu")), base_url=HERE)
     reply = uploaded(client, odd_images.content("wide"), map=True).json()
     assert reply["map_kind"] == kind
-    picture = Image.open(io.BytesIO(base64.b64decode(reply["map"].partition(",")[2])))
-    assert picture.size == (serving.SIDE, serving.SIDE)
-    assert np.asarray(picture).std() > 0
+    image = Image.open(io.BytesIO(base64.b64decode(reply["map"].partition(",")[2])))
+    assert image.size == (serving.SIDE, serving.SIDE)
+    assert np.asarray(image).std() > 0
     assert "set" not in reply
 
 

@@ -470,7 +470,7 @@ class WrongSign(Classify):
 
 
 class Leaking(Classify):
-    """Normalises by the batch when asked for predictions."""
+    """Normalises by the batch when predicting."""
 
     def predict(self, image: Tensor) -> Tensor:
         logits = super().predict(image)

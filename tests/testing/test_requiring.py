@@ -6,6 +6,6 @@ from longtail.testing.requiring import require
 
 
 def test_what_is_required_is_said() -> None:
-    require([1], "not said")
+    require([1], "not shown")
     with pytest.raises(AssertionError, match="no rows"):
         require([], "no rows")
