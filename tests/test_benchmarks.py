@@ -177,7 +177,7 @@ def test_seeds_come_in_turn_and_a_run_that_diverged_has_no_result(
     ]
 
 
-def test_committed_results_are_found_finished(
+def test_committed_results_count_as_finished(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("longtail.experiments.jobs.run_job", _refuse)

@@ -57,6 +57,6 @@ def test_defaults_change_nothing() -> None:
     assert each_epoch(clock)
 
 
-def test_a_method_must_say_what_it_learns_and_answers() -> None:
+def test_a_method_must_define_forward_and_predict() -> None:
     with pytest.raises(TypeError, match="abstract"):
         Method()  # type: ignore[abstract]

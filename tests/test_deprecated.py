@@ -39,7 +39,7 @@ NAMES = [(module, old, new) for module, names in RENAMED.items() for old, new in
 
 
 @pytest.mark.parametrize(("module", "old", "new"), NAMES)
-def test_a_renamed_attribute_is_found_by_its_old_name(module: str, old: str, new: str) -> None:
+def test_a_renamed_attribute_is_read_by_its_old_name(module: str, old: str, new: str) -> None:
     place, _, name = new.rpartition(".")
     there = importlib.import_module(place or module)
     with pytest.warns(

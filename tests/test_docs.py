@@ -102,7 +102,7 @@ def test_every_equation_leads_to_a_line(page: str, lines: int) -> None:
         assert unbroken(line) in unbroken(source), f"{path} has no line {line!r}"
 
 
-def test_recipes_of_your_own_train_as_they_stand(
+def test_custom_recipes_of_the_docs_train_as_they_stand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -161,7 +161,7 @@ def test_python_in_the_docs_compiles_and_commands_are_known(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_and_pictures_of_a_page_are_there(page: Path) -> None:
+def test_links_and_images_of_a_page_are_there(page: Path) -> None:
     # The strict build knows about links between pages, but neither about images nor about the
     # pages outside docs.
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
@@ -245,7 +245,7 @@ def test_the_loop_of_parts_trains(capsys: pytest.CaptureFixture[str]) -> None:
             )
 
 
-def test_a_score_of_your_own_ranks_runs(
+def test_a_custom_score_ranks_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -297,13 +297,13 @@ def test_the_results_page_says_what_the_results_say() -> None:
         )
 
 
-def test_the_first_picture_shows_what_the_results_say() -> None:
+def test_the_first_figure_shows_the_results() -> None:
     assert (ROOT / "docs" / "images" / "digits-recall.svg").read_text(
         encoding="utf-8"
     ) == picture.picture(), "run benchmarks/picture.py"
 
 
-def test_the_license_is_whole_and_the_version_is_one() -> None:
+def test_the_license_is_complete_and_the_version_is_one() -> None:
     import longtail
 
     assert len((ROOT / "LICENSE").read_text()) == 11358

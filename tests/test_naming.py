@@ -25,7 +25,7 @@ def test_nothing_is_guessed_where_nothing_is_close() -> None:
     assert str(unknown("head", "zzz", [])) == "unknown head 'zzz'. Known: none"
 
 
-def test_no_more_guesses_than_asked_for() -> None:
+def test_no_more_guesses_than_requested() -> None:
     assert meant("livt", ["livt1", "livt2", "livt3"], most=2).count("livt") == 2
 
 

@@ -80,7 +80,7 @@ def test_with_a_tolerance_only_numbers_may_differ() -> None:
     assert len(list(same_runs.differences(before, far, 1e-3))) == 3
 
 
-def test_exact_values_are_told_apart() -> None:
+def test_exact_values_are_distinguished() -> None:
     for old, new in ((1, 1.0), (True, 1), (0.0, -0.0), ("a", "b"), ([1], [1, 2]), (None, 0)):
         assert list(same_runs.differences(old, new))
     assert not list(same_runs.differences(float("nan"), float("nan")))

@@ -26,7 +26,7 @@ def test_cosine_warms_up_and_falls_to_its_floor() -> None:
     assert Cosine(warmup=1.0)(at(99)) == pytest.approx(0.99)
 
 
-def test_steps_fall_where_they_are_told() -> None:
+def test_steps_fall_at_the_milestones() -> None:
     rate = Steps(at=(0.8, 0.9), factors=(0.01, 0.0001), warmup=0.05, start=0.2)
     assert [rate(at(step)) for step in (0, 5, 79, 80, 89, 90, 99)] == pytest.approx(
         [0.2, 1, 1, 0.01, 0.01, 0.0001, 0.0001]

@@ -46,7 +46,7 @@ def network(pool: str = "tokens") -> Classifier:
     return Classifier(backbone, TokenHeads(backbone.dim, 10))
 
 
-def test_tokens_become_arrays_and_pictures(data: Dataset, tmp_path: Path) -> None:
+def test_tokens_become_arrays_and_figures(data: Dataset, tmp_path: Path) -> None:
     model = network()
     written = analyse_tokens(model, data, tmp_path, at_most=60, batch=7)
     assert [path.name for path in written] == ["rollout.npz", "attention_distance.npz", "rank.npz"]
@@ -109,7 +109,7 @@ def some(split: Split, rows: list[int]) -> Split:
     )
 
 
-def test_the_rarest_group_that_can_be_judged_is_looked_at(data: Dataset, tmp_path: Path) -> None:
+def test_the_rarest_group_with_enough_images_is_analysed(data: Dataset, tmp_path: Path) -> None:
     few = torch.isin(data.test.target, torch.tensor(data.groups.members["few"]))
     rows = (~few).nonzero().flatten().tolist()
     without = replace(data, test=some(data.test, rows))
@@ -147,7 +147,7 @@ class Dim(nn.Module):
         return 10 * image.flatten(1)[:, :10]
 
 
-def test_a_teacher_is_judged_in_and_out_of_distribution(data: Dataset, tmp_path: Path) -> None:
+def test_a_teacher_is_evaluated_in_and_out_of_distribution(data: Dataset, tmp_path: Path) -> None:
     path = analyse_teacher(
         Dim().eval(),
         data,
@@ -224,7 +224,7 @@ def journal(folder: Path, distances: list[float], *, epochs: int = 3) -> Path:
     return folder
 
 
-def test_one_process_of_several_looks_at_as_many_images(
+def test_one_process_of_several_analyses_as_many_images(
     data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Counting(Dim):

@@ -45,7 +45,7 @@ def test_a_network_that_ends_in_a_mean_has_a_known_map() -> None:
     assert torch.stack(everything).any()
 
 
-def test_it_asks_for_the_answer_unless_told_and_leaves_the_network_alone() -> None:
+def test_it_explains_the_prediction_unless_given_a_class_and_changes_no_weight() -> None:
     network, image = classifier("fast_cnn", width=8), torch.rand(4, 3, 16, 16)
     network.train().requires_grad_(False)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
@@ -63,7 +63,7 @@ def test_rows_do_not_depend_on_their_neighbours() -> None:
     assert torch.allclose(grad_cam(network, image), alone, atol=1e-6)
 
 
-def test_the_last_map_is_found_and_transformers_name_a_layer() -> None:
+def test_the_last_map_is_the_default_and_transformers_name_a_layer() -> None:
     network = classifier(width=4)
     assert last_map(network, torch.rand(1, 3, 16, 16)) is body(network).stages
     vit = classifier("vit_mini", patch=4, width=16, depth=2)
@@ -104,7 +104,7 @@ def test_a_layer_used_twice_is_refused() -> None:
         grad_cam(network, torch.rand(1, 3, 4, 4), layer=shared)
 
 
-def test_pictures_reach_from_zero_to_one() -> None:
+def test_maps_reach_from_zero_to_one() -> None:
     maps = enlarged(torch.stack([torch.arange(4.0).view(2, 2), torch.zeros(2, 2)]), 8)
     assert maps.shape == (2, 8, 8)
     assert maps[0].max() == 1

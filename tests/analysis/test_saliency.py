@@ -33,7 +33,7 @@ def classifier(name: str, **keywords: Any) -> nn.Module:
         ({"name": "timm:test_vit"}, "attention rollout"),
     ],
 )
-def test_every_kind_of_network_shows_where_it_looks(network: dict[str, Any], kind: str) -> None:
+def test_every_kind_of_network_has_a_saliency_map(network: dict[str, Any], kind: str) -> None:
     made = classifier(**network).requires_grad_(False)
     before = {name: value.clone() for name, value in made.state_dict().items()}
     maps, used = saliency_map(made, torch.rand(5, 3, 32, 32), target=torch.arange(5))
@@ -50,7 +50,7 @@ def test_every_kind_of_network_shows_where_it_looks(network: dict[str, Any], kin
     ]
 
 
-def test_experts_look_together() -> None:
+def test_experts_share_a_saliency_map() -> None:
     made = classifier("fast_cnn_experts", experts=2)
     image, label = torch.rand(2, 3, 32, 32), torch.zeros(2, dtype=torch.long)
     before, _ = saliency_map(made, image, target=label)

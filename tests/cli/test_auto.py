@@ -184,7 +184,7 @@ def test_killed_before_training_began_it_goes_on_with_what_was_chosen(
     ],
     ids=["none", "word"],
 )
-def test_mistakes_are_told(
+def test_mistakes_are_refused(
     longtail: Any, folder: Path, words: tuple[str, ...], message: str
 ) -> None:
     result = longtail("train", "auto", "--data", folder, *words)
@@ -201,7 +201,7 @@ def test_several_processes_do_not_choose(
     assert "run it with --dry-run in one process" in result.err
 
 
-def test_weights_are_looked_for_in_the_cache_then_once_at_the_hub(
+def test_weights_are_searched_in_the_cache_then_once_at_the_hub(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     requested: list[str] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def test_doctor_tells_what_is_here(longtail: Any) -> None:
+def test_doctor_lists_what_is_installed(longtail: Any) -> None:
     result = longtail("doctor")
     assert result.code == 0
     assert all(

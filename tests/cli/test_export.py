@@ -26,7 +26,7 @@ def test_an_export_says_that_it_was_checked(longtail: Any, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("to", "message"), [("timm", "that timm has"), ("coreml", "coreml")])
-def test_what_cannot_be_exported_is_said(
+def test_what_cannot_be_exported_is_refused(
     longtail: Any, tmp_path: Path, to: str, message: str
 ) -> None:
     result = longtail("export", finished(tmp_path), "--to", to)

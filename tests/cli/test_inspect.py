@@ -71,7 +71,7 @@ def test_digits_have_nothing_to_mend(longtail: Any) -> None:
         assert words in result.out
 
 
-def test_everything_wrong_is_found_and_written(longtail: Any, make: Make, tmp_path: Path) -> None:
+def test_all_problems_are_listed_and_written(longtail: Any, make: Make, tmp_path: Path) -> None:
     path = make({"cats & dogs": 60, "b": 12, "c": 4, "d": 2})
     (path / "d" / "000.png").write_bytes(b"no image")
     (path / "d" / "001.png").write_bytes(b"")
@@ -131,7 +131,7 @@ def test_quick_counts_without_opening(longtail: Any, make: Make, tmp_path: Path)
     assert "None" not in (tmp_path / "x.html").read_text(encoding="utf-8").partition("<body>")[2]
 
 
-def test_the_commands_repeat_what_was_asked_and_are_known(longtail: Any, make: Make) -> None:
+def test_the_commands_repeat_the_request_and_are_known(longtail: Any, make: Make) -> None:
     result = longtail(
         "inspect", "digits-lt", "--imbalance", 10, "--split-seed", 3, "--protocol", "paper"
     )

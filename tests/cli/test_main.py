@@ -70,7 +70,7 @@ def test_list_knows_what_there_is(longtail: Any) -> None:
     assert "next: longtail" in result.out
 
 
-def test_show_says_everything(longtail: Any) -> None:
+def test_show_prints_source_flags_and_next_command(longtail: Any) -> None:
     result = longtail("show", "logit_adjustment")
     assert "def balanced_softmax(" in result.out
     assert "--tau" in result.out
@@ -211,7 +211,7 @@ def test_dry_run_writes_nothing(longtail: Any, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_mistakes_are_told_in_a_sentence(
+def test_mistakes_are_refused_with_a_message(
     longtail: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

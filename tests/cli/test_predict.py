@@ -103,7 +103,7 @@ def test_json_says_the_same_with_the_prediction_set(
         (["good", "--format", "xml"], "xml"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_sentence(
+def test_what_cannot_be_done_is_refused_with_a_message(
     longtail: Any,
     run: Path,
     tmp_path: Path,
@@ -148,7 +148,7 @@ def test_a_pipe_and_a_link_are_written_in_place(
 
 
 @pytest.mark.parametrize("kind", ["unfinished", "empty", "newer"])
-def test_a_run_that_cannot_be_asked_says_why(
+def test_a_run_that_cannot_predict_gives_the_reason(
     longtail: Any, images: Path, tmp_path: Path, kind: str
 ) -> None:
     folder = finished(tmp_path / "run")

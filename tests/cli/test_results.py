@@ -22,7 +22,7 @@ def evaluation(test: Summary | None) -> Evaluation:
     }
 
 
-def test_nothing_to_evaluate_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_to_evaluate_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     results.summaries(evaluation(None))
     assert "no images for evaluation" in capsys.readouterr().out
 

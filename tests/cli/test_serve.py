@@ -46,7 +46,7 @@ def test_it_serves_until_it_is_stopped(tmp_path: Path) -> None:
             server.kill()
 
 
-def test_a_taken_port_is_said_at_once(longtail: Any, tmp_path: Path) -> None:
+def test_a_taken_port_is_reported_at_once(longtail: Any, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -59,7 +59,7 @@ def test_a_taken_port_is_said_at_once(longtail: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True), ("localhost", False)]
 )
-def test_strangers_are_warned_of(
+def test_a_public_host_is_warned_of(
     longtail: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, warned: bool
 ) -> None:
     monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)

@@ -95,7 +95,7 @@ def test_hashes_of_data_without_columns_have_not_changed() -> None:
     assert open_data("digits-lt").hash.startswith("228cb81e3a95")
 
 
-def test_classes_only_in_test_are_left_out_and_said(
+def test_classes_only_in_test_are_left_out_and_reported(
     tmp_path: Path, make_folder: MakeFolder
 ) -> None:
     make_folder(
@@ -124,7 +124,9 @@ def test_classes_only_in_test_are_left_out_and_said(
     )
 
 
-def test_images_shared_by_train_and_test_are_said(tmp_path: Path, make_folder: MakeFolder) -> None:
+def test_images_shared_by_train_and_test_are_reported(
+    tmp_path: Path, make_folder: MakeFolder
+) -> None:
     make_folder(tmp_path, {"train/a": 3, "train/b": 3, "val/a": 1, "test/a": 2, "test/b": 1})
     shutil.copy(tmp_path / "train" / "b" / "002.png", tmp_path / "test" / "a" / "001.png")
     data = open_data(str(tmp_path))

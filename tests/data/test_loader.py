@@ -210,7 +210,7 @@ def test_processes_share_the_evaluation_without_duplicates(world_size: int, proc
     assert rows == list(range(ROWS))
 
 
-def test_one_picture_is_seen_as_evaluation_sees_it() -> None:
+def test_one_image_is_prepared_as_in_evaluation() -> None:
     part = replace(MEMORY, crop=0.75)
     batch = next(EvalLoader(part, size=12, batch=3).epoch())
     assert torch.equal(load_images(part, [2, 0], 12), batch["image"][[2, 0]])

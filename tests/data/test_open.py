@@ -25,7 +25,9 @@ def test_streamed_splits_equal_those_in_memory_and_pickle(
     assert again.inputs.image(3).tobytes() == inside.train.inputs.image(3).tobytes()
 
 
-def test_to_be_judged_by_a_folder_is_asked_whole(tmp_path: Path, make_folder: MakeFolder) -> None:
+def test_a_folder_to_evaluate_on_is_requested_complete(
+    tmp_path: Path, make_folder: MakeFolder
+) -> None:
     path = make_folder(tmp_path / "plain", {"a": 12, "b": 3})
     data = open_for_evaluation(DataRequest(str(path)))
     assert (len(data.val), len(data.test)) == (0, 15)
@@ -41,7 +43,7 @@ def test_to_be_judged_by_a_folder_is_asked_whole(tmp_path: Path, make_folder: Ma
     ), "test images where there are some, and none held out of training"
 
 
-def test_what_was_learnt_from_is_judged_by_what_was_held_out(
+def test_training_data_is_evaluated_on_what_was_held_out(
     tmp_path: Path, make_folder: MakeFolder
 ) -> None:
     path = str(make_folder(tmp_path / "plain", {"a": 12, "b": 9}))
@@ -58,9 +60,7 @@ def test_what_was_learnt_from_is_judged_by_what_was_held_out(
     ), "another split of it is other data"
 
 
-def test_mirroring_is_as_the_data_has_it_unless_told(
-    tmp_path: Path, make_folder: MakeFolder
-) -> None:
+def test_mirroring_is_that_of_the_data_unless_set(tmp_path: Path, make_folder: MakeFolder) -> None:
     path = str(make_folder(tmp_path, {"a": 6, "b": 6}))
     assert open_data(path).mirror
     assert not open_data("digits-lt").mirror

@@ -67,7 +67,7 @@ def test_the_teacher_sees_the_image_as_it_is_after_mixing() -> None:
     assert "teacher_target" not in given
 
 
-def test_in_distribution_the_teacher_sees_its_own_view() -> None:
+def test_in_distribution_the_teacher_sees_its_view() -> None:
     given = batch()
     views = {
         "view1": given["image"],
@@ -89,7 +89,7 @@ def test_a_teacher_in_train_mode_is_refused() -> None:
         teacher_labels.AddTeacherLabels(Brightest().train())(batch(), CLOCK)
 
 
-def test_what_was_asked_once_is_remembered(tmp_path: Path) -> None:
+def test_labels_are_cached_after_the_first_request(tmp_path: Path) -> None:
     teacher = Brightest()
     labelled = teacher_labels.AddTeacherLabels(teacher)
     remember = teacher_labels.CachedTeacherLabels(
@@ -110,7 +110,7 @@ def test_what_was_asked_once_is_remembered(tmp_path: Path) -> None:
     assert (tmp_path / "x.bin").stat().st_size == 20
 
 
-def test_a_torn_file_is_made_whole_and_asked_again(tmp_path: Path) -> None:
+def test_a_torn_file_is_repaired_and_its_labels_computed_again(tmp_path: Path) -> None:
     path = tmp_path / "x.bin"
     teacher_labels.LabelFile(path, epochs=1, draws=8, classes=3).write(
         0, torch.arange(8), torch.ones(8, dtype=torch.long)
@@ -295,7 +295,7 @@ def test_the_file_lies_in_the_cache_and_says_what_it_is() -> None:
     assert json.loads(kept.store.path.with_suffix(".json").read_text()) == {"number": 2}
 
 
-def test_where_nothing_can_be_kept_the_teacher_is_asked(
+def test_where_nothing_can_be_cached_the_teacher_predicts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -306,7 +306,7 @@ def test_where_nothing_can_be_kept_the_teacher_is_asked(
 
 
 @pytest.mark.parametrize("problem", ["no room", "no home"])
-def test_without_room_or_home_the_teacher_is_asked(
+def test_without_space_or_home_the_teacher_predicts(
     problem: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -61,7 +61,7 @@ def test_a_view_is_a_function_of_image_and_parameters(view: View) -> None:
 
 @pytest.mark.parametrize("view", VIEWS, ids=names)
 @pytest.mark.parametrize("shape", [(8, 8), (50, 40), (33, 70)])
-def test_every_picture_becomes_a_square_of_one_size(view: View, shape: tuple[int, int]) -> None:
+def test_every_image_becomes_a_square_of_one_size(view: View, shape: tuple[int, int]) -> None:
     assert view(random_image(*shape), drawn(view, 1)[0]).shape[-2:] == (32, 32)
 
 

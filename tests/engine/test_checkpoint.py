@@ -35,7 +35,7 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
         load(tmp_path / "a.pt")
 
 
-def test_an_error_that_is_not_the_files_own_does_not_advise_to_delete_it(tmp_path: Path) -> None:
+def test_an_error_that_the_file_did_not_cause_does_not_advise_to_delete_it(tmp_path: Path) -> None:
     (tmp_path / "last.pt").mkdir()
     with pytest.raises(OSError, match=r"last\.pt") as caught:
         load(tmp_path / "last.pt")

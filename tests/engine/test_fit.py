@@ -154,7 +154,7 @@ def test_batches_without_position_are_refused(tmp_path: Path, batch: Any, got: s
         list(train(Run(tmp_path)._prepare(stage)))
 
 
-def test_a_method_that_returns_no_outcome_is_told(tmp_path: Path) -> None:
+def test_a_method_that_returns_no_outcome_is_refused(tmp_path: Path) -> None:
     class Bare(ToyMethod):
         def forward(self, batch: Labelled, clock: Clock) -> Any:
             return super().forward(batch, clock).loss
@@ -167,7 +167,7 @@ def test_a_method_that_returns_no_outcome_is_told(tmp_path: Path) -> None:
         list(train(Run(tmp_path)._prepare(stage)))
 
 
-def test_a_look_is_the_same_however_often_it_is_taken(tmp_path: Path) -> None:
+def test_a_closure_gives_the_same_loss_however_often_it_is_called(tmp_path: Path) -> None:
     losses: list[float] = []
 
     def twice(method: torch.nn.Module) -> torch.optim.Optimizer:

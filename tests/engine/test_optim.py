@@ -43,7 +43,7 @@ def test_norms_and_biases_do_not_decay() -> None:
     assert set(decay) == {name for name, _ in method.named_parameters()}
 
 
-def test_a_part_can_learn_at_its_own_rate() -> None:
+def test_a_part_can_have_its_lr() -> None:
     method = ToyMethod()
     scales = {
         name: scale
@@ -56,7 +56,7 @@ def test_a_part_can_learn_at_its_own_rate() -> None:
         parameter_groups(method, 0.1, scales={"haed": 0.1})
 
 
-def test_a_parameter_of_the_method_itself_can_learn_at_its_own_rate() -> None:
+def test_a_parameter_of_the_method_itself_can_have_its_lr() -> None:
     method = ToyMethod()
     method.temperature = nn.Parameter(torch.zeros(()))
     method.temperatures = nn.Linear(1, 1)

@@ -16,7 +16,7 @@ class TwoHeads(ToyMethod):
         return {"logits": logits, "first": 2 * logits}
 
 
-def test_answers_are_logits_without_gradient() -> None:
+def test_predictions_are_logits_without_gradient() -> None:
     method, image = ToyMethod().eval(), torch.randn(4, 6)
     predictions = predictor(method, Machine())(image)
     assert list(predictions) == ["logits"]
@@ -24,13 +24,13 @@ def test_answers_are_logits_without_gradient() -> None:
     assert torch.equal(predictions["logits"], method.predict(image).detach())
 
 
-def test_every_head_is_asked() -> None:
+def test_every_head_predicts() -> None:
     method, image = TwoHeads().eval(), torch.randn(4, 6)
     predictions = predictor(method, Machine())(image)
     assert torch.equal(predictions["first"], 2 * predictions["logits"])
 
 
-def test_a_module_that_is_called_heads_is_not_asked() -> None:
+def test_a_module_that_is_called_heads_does_not_predict() -> None:
     method, image = ToyMethod().eval(), torch.randn(4, 6)
     method.heads = torch.nn.ModuleList([method.head])  # type: ignore[method-assign]
     assert list(predictor(method, Machine())(image)) == ["logits"]

@@ -430,7 +430,7 @@ class Leaning(ToyMethod):
 
 
 @pytest.mark.parametrize("keep", ["val/score", "ema/val/score"])
-def test_the_kept_method_is_the_one_that_was_judged(tmp_path: Path, keep: str) -> None:
+def test_the_kept_method_is_the_one_that_was_evaluated(tmp_path: Path, keep: str) -> None:
     image, evaluated = torch.rand(5, 6), []
 
     def score(predict: Predict) -> dict[str, float]:  # the second epoch is the best
@@ -472,7 +472,7 @@ def test_what_is_not_a_number_is_never_the_best(tmp_path: Path) -> None:
     assert run.history[0]["best"] == {"metric": "val/auc", "epoch": 2, "value": 0.5}
 
 
-def test_stages_given_the_same_averages_have_their_own(tmp_path: Path) -> None:
+def test_stages_given_the_same_averages_have_separate_ones(tmp_path: Path) -> None:
     run, averages = Run(tmp_path), {"ema": EMA(0.9)}
     toy: dict[str, Any] = {
         "data": ToyBatches(),

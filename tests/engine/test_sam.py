@@ -35,7 +35,7 @@ def closure_for(method: ToyMethod, optimizer: Any) -> Callable[[], Outcome]:
     [copy.deepcopy, lambda optimizer: pickle.loads(pickle.dumps(optimizer))],
     ids=["deepcopy", "pickle"],
 )
-def test_a_copy_is_an_optimizer_of_its_own_and_leaves_others_as_they_were(
+def test_a_copy_is_a_separate_optimizer(
     copied: Callable[[Any], Any],
 ) -> None:
     method = ToyMethod(norm=False, dropout=0.0)
@@ -69,7 +69,7 @@ def test_the_step_uses_the_gradient_at_the_perturbed_weights() -> None:
         torch.testing.assert_close(p, before - 0.1 * g)
 
 
-def test_it_reports_the_look_at_the_weights_themselves() -> None:
+def test_it_reports_the_loss_at_the_unperturbed_weights() -> None:
     method = ToyMethod(norm=False, dropout=0.0)
     clean = method(next(ToyBatches().epoch(0)), CLOCK).loss
     optimizer: Any = sam(sgd(lr=0.1), rho=5.0)(method)
@@ -140,7 +140,7 @@ def test_a_rising_radius_needs_the_time() -> None:
         sharpness_aware(sgd(lr=0.1), 0.0, "rising")
 
 
-def test_a_second_look_that_fails_leaves_the_weights_as_they_were() -> None:
+def test_a_second_pass_that_fails_leaves_the_weights_as_they_were() -> None:
     method = ToyMethod(norm=False, dropout=0.0)
     optimizer: Any = sam(sgd(lr=0.1), rho=0.5)(method)
     before, looks = (

@@ -151,13 +151,13 @@ def test_what_begins_with_a_run_that_diverged_is_left_out_and_the_others_run(
     assert order == ["first-0", "first-1", "arm-0"]
 
 
-def test_a_process_of_its_own_says_when_it_diverged(tmp_path: Path) -> None:
+def test_a_separate_process_reports_that_it_diverged(tmp_path: Path) -> None:
     reason = run_job(job(tmp_path / "wild", lr=1e9, epochs=3, warmup=0.0), apart=True)
     assert reason is not None
     assert "stopped being finite" in reason
 
 
-def test_a_process_of_its_own_says_why_it_could_not(
+def test_a_separate_process_reports_why_it_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fails = tmp_path / "fails"
@@ -257,7 +257,7 @@ def test_two_processes_share_commands_and_the_first_one_writes(tmp_path: Path) -
     assert len([*(tmp_path / "search" / "trials").iterdir()]) == 2
 
 
-def test_jobs_of_their_own_are_refused_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_separate_processes_are_refused_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(LongtailError, match=r"--jobs 3 starts .* torchrun has started 2"):
         check_flags({}, 3)

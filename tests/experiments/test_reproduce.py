@@ -50,7 +50,7 @@ def planned(name: str, *, smoke: bool = False, **options: Any) -> list[Job]:
     return plan(row_of(name), Path("out"), small, flags=FLAGS, **options)
 
 
-def test_a_row_runs_with_its_own_settings_and_seeds() -> None:
+def test_a_row_runs_with_its_settings_and_seeds() -> None:
     jobs = planned("cifar100-lt-200-balanced-softmax-batchformer")
     assert [job.seed for job in jobs] == [0, 1, 2]
     assert jobs[0].folder == Path("out/seed=0")
@@ -143,7 +143,7 @@ def test_streamed_images_have_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert jobs[0].flags["workers"] == 1
 
 
-def test_what_only_the_user_has_is_asked_for() -> None:
+def test_what_only_the_user_has_is_requested() -> None:
     with pytest.raises(
         ValueError,
         match=(r"cifar10-lt-livt needs weights: an encoder of ViT-B/16.*Pass --set weights=PATH"),

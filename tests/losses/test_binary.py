@@ -93,7 +93,7 @@ def test_smoothing_is_a_soft_target() -> None:
     )
 
 
-def test_whole_answers_yes_for_every_class_of_a_mixture() -> None:
+def test_binarized_targets_are_one_for_every_class_of_a_mixture() -> None:
     logits, mixed = (
         torch.randn(4, 3),
         torch.tensor([[0.2, 0.8, 0.0], [1.0, 0.0, 0.0], [0.0, 0.5, 0.5], [0.1, 0.2, 0.7]]),

@@ -26,7 +26,7 @@ def test_a_soft_target_is_the_mean_of_its_classes() -> None:
     assert torch.allclose(loss(logits, torch.tensor([[0.0, 0.3, 0.0, 0.7]])), mixed)
 
 
-def test_confident_answers_keep_their_digits() -> None:
+def test_confident_predictions_keep_their_digits() -> None:
     logits = torch.tensor([[1.0, -1.0, -1.0, -1.0]])
     wide = LDAM(COUNTS)(logits.double(), torch.tensor([0])).item()
     assert 0 < wide < 1e-15

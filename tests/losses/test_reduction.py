@@ -117,7 +117,7 @@ def test_a_class_without_images_is_named() -> None:
     [CrossEntropy(), LogitAdjusted(COUNTS), LDAM(COUNTS), BalancedBCE(COUNTS)],
     ids=lambda loss: type(loss).__name__,
 )
-def test_gradients_of_single_rows_can_be_asked_for_at_once(loss: nn.Module) -> None:
+def test_gradients_of_single_rows_can_be_computed_at_once(loss: nn.Module) -> None:
     logits, target = torch.randn(4, 3), torch.tensor([0, 2, 1, 0])
     gradients = torch.func.vmap(torch.func.grad(lambda row, label: loss(row[None], label[None])))(
         logits, target

@@ -126,7 +126,7 @@ def test_a_teacher_adds_its_divergence_from_the_mean() -> None:
     assert outcome.terms["class_distill"].item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_every_expert_can_be_judged() -> None:
+def test_every_expert_can_be_evaluated() -> None:
     method, image = ride().eval(), batch()["image"]
     with torch.no_grad():
         predictions = method.heads(image)

@@ -66,7 +66,7 @@ def test_towards_k_of_one_it_is_balanced_accuracy(recalls: list[float]) -> None:
     )
 
 
-def test_told_the_prior_by_hand() -> None:
+def test_a_given_prior_by_hand() -> None:
     rng = np.random.default_rng(0)
     target = rng.integers(0, 3, size=90)
     logits, prior = rng.normal(size=(90, 4)), np.array([0.5, 0.3, 0.15, 0.05])
@@ -82,7 +82,7 @@ def test_told_the_prior_by_hand() -> None:
     assert math.isnan(recalls[3])
 
 
-def test_being_told_helps_logits_that_stand_for_a_uniform_prior() -> None:
+def test_a_given_prior_helps_logits_that_stand_for_a_uniform_one() -> None:
     rng = np.random.default_rng(0)
     target = np.repeat(np.arange(5), 2000)
     # Of unit normals around unit vectors, these are the log-likelihoods

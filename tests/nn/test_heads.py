@@ -32,7 +32,7 @@ def test_cosine_sees_directions_only() -> None:
     assert torch.allclose(head(7 * features), slow, atol=1e-6)
 
 
-def test_experts_answer_with_the_mean_of_their_own_features() -> None:
+def test_experts_predict_the_mean_over_their_features() -> None:
     head, features = CosineExperts(6, 3, experts=2, scale=30.0), torch.randn(5, 6)
     first, second = head.apart(features)
     assert torch.equal(first, head.parts[0](features[:, :3]))
@@ -61,7 +61,7 @@ def test_unknown_heads_are_refused() -> None:
         build_head({"name": "cosin"})
 
 
-def test_two_tokens_answer_with_the_mean_of_their_own_features() -> None:
+def test_two_tokens_predict_the_mean_over_their_features() -> None:
     head, features = TokenHeads(6, 3), torch.randn(5, 6)
     cls, dist = (
         features[:, :3] @ head.cls.weight.T + head.cls.bias,
@@ -99,7 +99,7 @@ def test_two_tokens_predict_by_the_answer_that_is_chosen() -> None:
         TokenHeads(6, 3, answer="class")
 
 
-def test_a_classifier_tells_the_parts_of_its_head_apart() -> None:
+def test_a_classifier_separates_the_parts_of_its_head() -> None:
     image = torch.rand(2, 3, 8, 8)
     network = build({"name": "fast_cnn", "size": 8, "width": 8}).eval()
     parts: dict[str, Head] = {

@@ -299,7 +299,7 @@ def test_a_decoder_that_cannot_share_its_width_is_refused() -> None:
         Decoder(16, grid=2, pixels=12, width=10, depth=1, heads=4)
 
 
-def test_the_pictures_show_what_was_seen_and_painted() -> None:
+def test_the_figure_shows_visible_and_predicted_patches() -> None:
     method, image = autoencoder(), torch.rand(2, 3, 8, 8, dtype=torch.float64)
     torch.manual_seed(2)
     hidden = method(image).hidden

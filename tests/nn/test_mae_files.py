@@ -330,7 +330,7 @@ def test_nothing_in_a_checkpoint_is_executed(
     ("beside", "named"),
     [(np.float64(0.5), r"numpy\.\S+\.scalar"), (Path("run"), r"pathlib\.\S*Path")],
 )
-def test_a_checkpoint_with_more_than_weights_says_how_to_save_them_alone(
+def test_a_checkpoint_with_more_than_weights_is_refused_with_the_remedy(
     beside: object, named: str, tmp_path: Path
 ) -> None:
     tensors = invented(public(decoder=None))
@@ -345,7 +345,7 @@ def test_a_checkpoint_with_more_than_weights_says_how_to_save_them_alone(
 
 
 @pytest.mark.parametrize("name", ["encoder", "model"])
-def test_a_folder_of_a_run_that_lacks_its_spec_is_not_whole(name: str, tmp_path: Path) -> None:
+def test_a_folder_of_a_run_without_its_spec_is_incomplete(name: str, tmp_path: Path) -> None:
     write(tmp_path / name, encoder(), data="digits-lt")
     (tmp_path / name / "spec.json").unlink()
     for source in (tmp_path, tmp_path / name):

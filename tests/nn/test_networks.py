@@ -104,7 +104,7 @@ def test_a_pretrained_network_is_rebuilt_without_fetching(monkeypatch: pytest.Mo
     assert requested == [True, False]
 
 
-def test_missing_pretrained_weights_are_said_clearly() -> None:
+def test_missing_pretrained_weights_are_reported() -> None:
     with pytest.raises(
         ValueError,
         match=r"cannot load the pretrained weights of mixer_s32_224: No .*--weights random",
@@ -226,7 +226,7 @@ def custom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-def test_a_network_of_ones_own_is_built_from_its_spec(custom: str) -> None:
+def test_a_custom_network_is_built_from_its_spec(custom: str) -> None:
     network = build({"name": f"{custom}:plain", "size": 8, "depth": 2}, trust=True)
     assert network.spec == {
         "name": f"{custom}:plain",
@@ -245,7 +245,7 @@ def test_a_network_of_ones_own_is_built_from_its_spec(custom: str) -> None:
     assert build({"name": f"{custom}:free", "size": 8, "width": 5}, trust=True).dim == 5
 
 
-def test_a_network_of_ones_own_is_not_imported_without_trust(custom: str) -> None:
+def test_a_custom_network_is_not_imported_without_trust(custom: str) -> None:
     network = build({"name": f"{custom}:plain", "size": 8}, trust=True)
     for spec in (network.spec, Classifier(network, Linear(network.dim, 3)).spec):
         sys.modules.pop(custom, None)
@@ -266,14 +266,14 @@ def test_a_network_of_ones_own_is_not_imported_without_trust(custom: str) -> Non
         ("missing", {}, "cannot import"),
     ],
 )
-def test_what_is_no_network_of_ones_own_is_refused(
+def test_what_is_no_custom_network_is_refused(
     custom: str, name: str, keywords: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         build({"name": f"{custom}:{name}", **keywords}, trust=True)
 
 
-def test_a_module_that_is_not_there_is_said() -> None:
+def test_a_missing_module_is_reported() -> None:
     with pytest.raises(
         ValueError, match=r"No module named 'not_here'.*Run the command from the folder"
     ):

@@ -4,7 +4,7 @@ import torch
 from longtail.nn import Normalize
 
 
-def test_each_channel_has_its_own_numbers() -> None:
+def test_each_channel_has_its_mean_and_deviation() -> None:
     image = torch.rand(2, 3, 4, 5)
     mean, std = [0.1, 0.2, 0.3], [0.5, 0.6, 0.7]
     out = Normalize(mean, std)(image)

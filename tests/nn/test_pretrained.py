@@ -41,7 +41,7 @@ def put(cache: Path, weights: dict[str, Any], *, model: str = MODEL) -> Path:
     return path
 
 
-def test_weights_are_found_where_the_hub_leaves_them(cache: Path) -> None:
+def test_weights_in_the_cache_of_the_hub_are_used(cache: Path) -> None:
     assert pretrained.cached(MODEL) is None
     assert pretrained.config_overlay(MODEL) == {}
     path = put(cache, {"x": torch.zeros(1)})
@@ -50,7 +50,7 @@ def test_weights_are_found_where_the_hub_leaves_them(cache: Path) -> None:
     assert pretrained.config_overlay(MODEL) == {"file": str(path), "custom_load": False}
 
 
-def test_weights_are_found_where_torch_leaves_them(cache: Path) -> None:
+def test_weights_in_the_cache_of_torch_are_used(cache: Path) -> None:
     path = cache / "torch" / "checkpoints" / "resnet18_a1_0-d63eafa0.pth"
     assert pretrained.cached("resnet18.a1_in1k") is None
     path.parent.mkdir(parents=True)
@@ -59,7 +59,7 @@ def test_weights_are_found_where_torch_leaves_them(cache: Path) -> None:
     assert pretrained.config_overlay("resnet18.a1_in1k") == {"file": str(path)}
 
 
-def test_a_network_begins_with_cached_weights_and_asks_nobody(
+def test_a_network_starts_from_cached_weights_without_a_connection(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(1)
@@ -73,7 +73,7 @@ def test_a_network_begins_with_cached_weights_and_asks_nobody(
     assert all(torch.equal(state[f"body.{name}"], theirs[name]) for name in shared)
 
 
-def test_a_broken_file_in_the_cache_is_told(cache: Path) -> None:
+def test_a_broken_file_in_the_cache_is_reported(cache: Path) -> None:
     put(cache, {"x": torch.zeros(1)}).write_bytes(b"broken")
     with pytest.raises(ValueError, match=f"cannot load the pretrained weights of {MODEL}"):
         build({"name": f"timm:{MODEL}", "size": 64, "pretrained": True})
@@ -96,7 +96,7 @@ def test_weights_say_what_they_have_seen(
     assert pretrained.pretraining_data(model) == (data or f"timm:{model}")
 
 
-def test_offline_means_that_nobody_is_asked(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_makes_no_request(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[str] = []
     monkeypatch.setattr(pretrained, "_succeeds", lambda code, seconds: requests.append(code))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -26,7 +26,7 @@ def test_errors_of_timm_itself_pass_through() -> None:
         zoo.timm_model("resnet18.no_such_tag", 32)
 
 
-def test_pooling_and_dropped_paths_can_be_asked_for() -> None:
+def test_pooling_and_dropped_paths_can_be_set() -> None:
     network = zoo.timm_model("test_vit", 32, patch=8, pool="avg_norm", drop_path=0.3)
     assert isinstance(network.fc_norm, torch.nn.LayerNorm)
     assert network.blocks[-1].drop_path1.drop_prob == pytest.approx(0.3)  # type: ignore[index, union-attr]
@@ -46,7 +46,7 @@ def test_a_distilled_transformer_gives_both_tokens() -> None:
     assert network(torch.rand(2, 3, 32, 32)).shape == (2, 384)
 
 
-def test_an_image_smaller_than_a_patch_is_told_a_size_that_works() -> None:
+def test_an_image_smaller_than_a_patch_is_refused_with_a_size_that_works() -> None:
     with pytest.raises(ValueError, match="got size 8 and patch 16: try 16"):
         zoo.timm_model("test_vit", 8)
 

@@ -36,7 +36,7 @@ def balanced(logits: NDArray[Any], target: NDArray[Any]) -> float:
 
 
 @pytest.mark.parametrize("tau", [-0.5, 0.0, 1.0])
-def test_a_prior_in_the_logits_is_found_and_taken_out(tau: float) -> None:
+def test_a_prior_in_the_logits_is_estimated_and_removed(tau: float) -> None:
     logits, target = drawn(0, 4000, tau=tau)
     other, unseen = drawn(1, 4000, tau=tau)
     fitted = adjustment(logits, target, COUNTS)

@@ -179,7 +179,7 @@ def test_small_images_are_shifted_before_randaugment_and_large_ones_are_not() ->
     assert training_view("jitter", 224, flip=False) == part
 
 
-def test_muon_has_rates_of_its_own_for_matrices_and_for_the_rest() -> None:
+def test_muon_has_one_lr_for_matrices_and_one_for_the_rest() -> None:
     network = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4))
     for build in (
         adamw_or_muon("muon", lr=1e-3, weight_decay=0.05, betas=(0.9, 0.9)),

@@ -159,7 +159,7 @@ def test_killed_and_resumed_within_an_epoch_it_is_the_same(
     assert equal(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
 
 
-def test_a_paco_teacher_a_weak_view_of_its_own_and_a_release(tmp_path: Path) -> None:
+def test_a_paco_teacher_with_a_weak_view_and_a_release(tmp_path: Path) -> None:
     keywords: dict[str, Any] = {
         "teacher_method": "paco",
         "teacher_view": "weak",
@@ -188,7 +188,7 @@ def test_a_paco_teacher_a_weak_view_of_its_own_and_a_release(tmp_path: Path) -> 
         ("paco", "cosine", 0.0077),
     ],
 )
-def test_the_teachers_rate_falls_as_asked(
+def test_the_teachers_lr_follows_the_requested_schedule(
     method: str, schedule: str | None, last: float, tmp_path: Path
 ) -> None:
     keywords: dict[str, Any] = {
@@ -275,7 +275,7 @@ def test_a_dry_run_writes_no_labels(tmp_path: Path) -> None:
     assert not labels()
 
 
-def test_a_teacher_sees_images_at_their_own_size(
+def test_a_teacher_sees_images_at_the_size_it_was_trained_on(
     teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for memory in (1 << 30, 0):  # enlarged in memory, or whenever they are looked at
@@ -581,7 +581,7 @@ def test_a_larger_teacher_labels_the_images_of_its_student(tmp_path: Path) -> No
         )
 
 
-def test_a_student_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_custom_student(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = f"student_{tmp_path.name}"
     (tmp_path / f"{module}.py").write_text(
         "from longtail.nn.vit import vit_mini\n"

@@ -50,7 +50,7 @@ def test_balanced_bce_begins_at_the_entropies_of_the_prior() -> None:
 
 @pytest.mark.parametrize("tau", [0.5, 1.0])
 @pytest.mark.parametrize("test_prior", [None, "uniform"])
-def test_the_variants_of_balanced_bce_can_be_asked_for(test_prior: Any, tau: float) -> None:
+def test_the_variants_of_balanced_bce_can_be_set(test_prior: Any, tau: float) -> None:
     function, head, _ = loss_and_head("bal_bce", COUNTS, 6, tau=tau, test_prior=test_prior)
     zero, target = torch.zeros(3, 6), torch.arange(3)
     # As if the head's bias began at 0

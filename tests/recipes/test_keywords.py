@@ -16,6 +16,6 @@ def test_an_explanation_is_one_short_sentence() -> None:
         assert len(meaning) <= 90, name
 
 
-def test_keywords_of_recipes_of_ones_own_have_meanings_of_their_own() -> None:
+def test_keywords_of_custom_recipes_have_no_built_in_meaning() -> None:
     assert meanings("ldam") == KEYWORDS
     assert not meanings("mine:ldam")

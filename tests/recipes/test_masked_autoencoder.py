@@ -42,7 +42,7 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_pretraining_leaves_an_encoder_a_picture_and_a_row(pretrained: Path) -> None:
+def test_pretraining_leaves_an_encoder_a_figure_and_a_row(pretrained: Path) -> None:
     weights = read_weights(pretrained)
     assert weights.spec is not None
     assert weights.spec["pool"] == "avg"
@@ -64,7 +64,7 @@ def test_a_finished_run_is_read_and_not_written(pretrained: Path) -> None:
     }
 
 
-def test_the_picture_has_originals_on_top(pretrained: Path) -> None:
+def test_the_figure_has_originals_on_top(pretrained: Path) -> None:
     with Image.open(pretrained / "analysis" / "reconstructions.png") as figure:
         pixels = np.asarray(figure)
     assert pixels.shape == (3 * 66 + 2, 8 * 66 + 2, 3)

@@ -257,7 +257,7 @@ ours = [entry for entry in PUBLISHED.values() if entry.source.startswith("our ow
 
 
 @pytest.mark.parametrize("entry", PUBLISHED.values(), ids=lambda entry: entry.name)
-def test_a_row_can_be_asked_for(entry: Published) -> None:
+def test_a_row_can_be_requested(entry: Published) -> None:
     recipe = read(entry.recipe)
     assert recipe.name == entry.recipe, "a row names the recipe as runs do"
     keywords = entry.all_keywords(dict.fromkeys(entry.needed_keywords, "somewhere"))
@@ -304,7 +304,7 @@ def test_enlarged_images_of_cifar_are_cropped_from_the_originals() -> None:
             assert (entry.geometry == "crop") == (size is not None), entry.name
 
 
-def test_rows_tell_the_differences_of_their_own_recipe() -> None:
+def test_rows_name_the_differences_of_their_recipe() -> None:
     differences = {name: "; ".join(PUBLISHED[name].differs) for name in PUBLISHED}
     assert all(
         ("Nesterov" in differences[name]) == (PUBLISHED[name].recipe == "balanced_softmax")
@@ -378,7 +378,7 @@ def test_a_table_may_print_other_numbers_of_a_row_and_quote_others() -> None:
             assert quote.row == "" or quote.row in PUBLISHED
 
 
-def test_rows_that_differ_in_what_they_begin_with_are_told_apart_by_its_folder() -> None:
+def test_rows_that_start_from_different_runs_are_separated_by_their_folder() -> None:
     row = made(PUBLISHED["cifar10-lt-deit-lt-paco"])
     row["keywords"]["teacher"] = "elsewhere/seed=0"
     assert match(row) is PUBLISHED["cifar10-lt-deit-lt-paco"], "the first row with these settings"
@@ -410,7 +410,7 @@ def test_bands_are_wide_enough_and_say_why() -> None:
 
 
 @pytest.mark.parametrize("entry", ours, ids=lambda entry: entry.name)
-def test_our_own_rows_say_what_the_results_say(entry: Published) -> None:
+def test_our_rows_agree_with_the_results(entry: Published) -> None:
     folder, arm = entry.source.removeprefix("our own: benchmarks/results/").split("/")
     results = [
         json.loads(path.read_text())

@@ -23,7 +23,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_it_trains_and_every_expert_is_judged(finished: Path) -> None:
+def test_it_trains_and_every_expert_is_evaluated(finished: Path) -> None:
     (line,) = [
         json.loads(text) for text in (finished / "train" / "journal.jsonl").read_text().splitlines()
     ]
@@ -147,7 +147,7 @@ def test_what_a_beginning_and_a_teacher_have_seen_stands_on_the_row(
     assert str(other.row["pretraining"]).endswith("(beginning)")
 
 
-def test_experts_and_teachers_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_experts_and_teachers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = f"experts_{tmp_path.name}"
     (tmp_path / f"{module}.py").write_text(
         "from torch import nn\n"

@@ -45,7 +45,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "my_recipes"
 
 
-def test_a_recipe_of_ones_own_is_read(module: str) -> None:
+def test_a_custom_recipe_is_read(module: str) -> None:
     recipe = read(f"{module}:mine")
     assert recipe.headline == "Do it my way."
     assert recipe.source.startswith("def mine(")
@@ -285,7 +285,7 @@ def test_a_folder_may_be_given_as_a_path_wherever_its_name_may() -> None:
     assert read("deit_lt").keywords({"teacher": Path("runs/t")})["teacher"] == str(Path("runs/t"))
 
 
-def test_the_current_folder_is_searched_only_for_recipes_of_ones_own(tmp_path: Path) -> None:
+def test_the_current_folder_is_searched_only_for_custom_recipes(tmp_path: Path) -> None:
     (tmp_path / "ours.py").write_text(
         "def plain(run, data, *, epochs: int = 1) -> None:\n    'A recipe.'\n"
     )

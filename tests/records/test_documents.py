@@ -84,7 +84,7 @@ def test_what_is_no_such_file_is_refused_by_name(text: str, message: str, tmp_pa
     assert str(path) in str(refused.value)
 
 
-def test_a_missing_file_asks_for_the_folder(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_file_names_the_folder(tmp_path: Path) -> None:
     with pytest.raises(LongtailError, match=r"expected a run folder with thing\.json, got none at"):
         read_document(tmp_path / "thing.json", KIND)
 

@@ -127,7 +127,7 @@ def progress(run: RunFolder) -> tuple[bool, bool, bool]:
     return run.has_started(), run.has_checkpoint(), run.is_finished
 
 
-def test_a_run_tells_how_far_it_is(tmp_path: Path) -> None:
+def test_a_run_has_a_state(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     assert not run.other_files()
     run.stage("train").path.mkdir(parents=True)
@@ -144,7 +144,7 @@ def test_a_run_tells_how_far_it_is(tmp_path: Path) -> None:
     assert run.other_files() == ["row.json", "train"]
 
 
-def test_trials_of_a_search_are_told_from_runs_that_are_called_so(tmp_path: Path) -> None:
+def test_trials_of_a_search_are_separated_from_runs_of_the_same_name(tmp_path: Path) -> None:
     run = SearchFolder(tmp_path).trial(7)
     assert run.path == tmp_path / "trials" / "007"
     assert not is_trial(run)

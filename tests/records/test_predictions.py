@@ -53,7 +53,7 @@ def test_numpy_alone_can_read_it(tmp_path: Path) -> None:
         assert sorted(archive.files) == ["ids", "index", "logits", "logits.cls", "target"]
 
 
-def test_a_part_of_a_split_takes_its_own_names(tmp_path: Path) -> None:
+def test_a_part_of_a_split_takes_its_names(tmp_path: Path) -> None:
     part = SplitPredictions(
         {"logits": np.zeros((2, 2), dtype=np.float32)}, np.array([0, 1]), np.array([0, 2])
     )

@@ -106,7 +106,7 @@ def test_evaluating_on_other_data_goes_by_class_names(copied: Path, tmp_path: Pa
         evaluate(copied, data=tmp_path / "data", device="cpu", threads=1)
 
 
-def test_a_folder_without_splits_is_evaluated_whole(copied: Path, tmp_path: Path) -> None:
+def test_a_folder_without_splits_is_evaluated_completely(copied: Path, tmp_path: Path) -> None:
     test = open_data("digits-lt").test
     for index in range(0, 500, 10):
         path = tmp_path / "data" / str(int(test.target[index])) / f"{index}.png"
@@ -125,7 +125,7 @@ def test_a_folder_without_splits_is_evaluated_whole(copied: Path, tmp_path: Path
     assert alone["balanced"] == result["test"]["recall"][9]
 
 
-def test_a_folder_that_was_moved_is_found_and_never_judged_by_what_was_learnt(
+def test_a_moved_folder_is_located_and_never_evaluated_on_training_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     digits = open_data("digits-lt").test
@@ -205,7 +205,7 @@ def parity():
 """
 
 
-def test_other_data_has_columns_scores_and_scoring_of_its_own(
+def test_other_data_has_its_columns_scores_and_scorer(
     copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "odd_and_even.py").write_text(PARITY)
@@ -239,7 +239,7 @@ def test_two_folders_of_one_name_are_two_evaluations(copied: Path, tmp_path: Pat
     assert len(list(copied.glob("eval-new-*-none.json"))) == 2
 
 
-def test_prediction_sets_and_adjustments_are_for_a_network_that_is_asked_once(
+def test_prediction_sets_and_adjustments_are_for_a_single_pass(
     tmp_path: Path,
 ) -> None:
     train(
@@ -313,7 +313,9 @@ def test_prediction_sets_are_calibrated_on_validation_and_tried_on_test(copied: 
     assert json.loads((copied / "model" / "conformal.json").read_text()) == shipped
 
 
-def test_other_data_is_judged_by_the_thresholds_of_the_run(copied: Path, tmp_path: Path) -> None:
+def test_other_data_is_evaluated_with_the_thresholds_of_the_run(
+    copied: Path, tmp_path: Path
+) -> None:
     test = open_data("digits-lt").test
     for index in range(0, 500, 4):
         for split in ("train", "test"):

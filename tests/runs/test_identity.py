@@ -102,7 +102,7 @@ def test_a_run_from_before_its_recipe_moved_or_had_a_flag_is_the_same_run(copied
     )
 
 
-def test_the_command_is_one_that_asks_for_the_same() -> None:
+def test_the_command_requests_the_same_run() -> None:
     recipe = read("balanced_softmax")
     config = RunConfig(
         recipe=recipe,

@@ -17,7 +17,7 @@ from longtail.errors import LongtailError
 from longtail.runs.images import Preprocessing, as_list, check_tensor, images_at, open_image
 
 
-def test_a_padded_picture_keeps_its_edges_and_a_cut_one_does_not() -> None:
+def test_a_padded_image_keeps_its_edges_and_a_cropped_one_does_not() -> None:
     wide = Image.new("RGB", (24, 8), (0, 0, 255))
     wide.paste((255, 0, 0), (0, 0, 4, 8))
     padded, cut = Preprocessing(8, "pad", 8)(wide), Preprocessing(8, "crop", 8)(wide)
@@ -124,7 +124,7 @@ def test_other_tensors_are_refused(unexpected: torch.Tensor) -> None:
     assert check_tensor(torch.ones(1, 3, 8, 8), 8).shape == (1, 3, 8, 8)
 
 
-def test_images_are_found_in_folders_in_a_fixed_order(tmp_path: Path) -> None:
+def test_images_of_folders_are_listed_in_a_fixed_order(tmp_path: Path) -> None:
     for name in ("b/2.PNG", "b/1.jpg", "a/x.webp", "c/notes.txt", ".hidden/z.png", "a/.thumb.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
@@ -142,7 +142,7 @@ def test_images_are_found_in_folders_in_a_fixed_order(tmp_path: Path) -> None:
             images_at([path])
 
 
-def test_a_folder_in_the_place_of_an_image_is_told(tmp_path: Path) -> None:
+def test_a_folder_in_the_place_of_an_image_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected an image, got the folder"):
         open_image(tmp_path)
 

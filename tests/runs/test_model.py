@@ -52,7 +52,7 @@ def forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Path
     return forgotten
 
 
-def test_a_network_of_ones_own_trains_and_is_imported_again_only_with_trust(
+def test_a_custom_network_trains_and_is_imported_again_only_with_trust(
     tmp_path: Path, forget: Callable[[], Path]
 ) -> None:
     run = tmp_path / "run"
@@ -126,7 +126,7 @@ def test_loading_gives_the_network_that_was_tested(finished: Path) -> None:
         _ = longtail.losess
 
 
-def test_loaded_networks_take_paths_pictures_and_tensors(finished: Path, tmp_path: Path) -> None:
+def test_loaded_networks_take_paths_images_and_tensors(finished: Path, tmp_path: Path) -> None:
     loaded = load(finished, device="cpu")
     image = Image.fromarray(np.random.default_rng(0).integers(0, 255, (8, 8, 3), dtype=np.uint8))
     image.save(tmp_path / "a.png")

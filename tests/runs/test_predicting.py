@@ -24,7 +24,9 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     return load(finished(tmp_path_factory.mktemp("runs")), device="cpu")
 
 
-def test_every_way_to_give_images_gives_the_same_answers(loaded: Loaded, tmp_path: Path) -> None:
+def test_every_way_to_give_images_gives_the_same_predictions(
+    loaded: Loaded, tmp_path: Path
+) -> None:
     # So that predictions differ
     colours = np.array([[0, 0, 0], [150, 0, 0], [0, 150, 150]], dtype=np.uint8)
     arrays = (
@@ -61,7 +63,7 @@ def test_every_way_to_give_images_gives_the_same_answers(loaded: Loaded, tmp_pat
     assert loaded.classes == CLASSES
 
 
-def test_many_images_are_asked_about_in_parts(loaded: Loaded) -> None:
+def test_many_images_are_predicted_in_parts(loaded: Loaded) -> None:
     arrays = np.random.default_rng(2).integers(0, 255, (2 * BATCH + 3, 8, 8, 3), dtype=np.uint8)
     whole = loaded.predict_proba(arrays)
     one_by_one = np.concatenate([loaded.predict_proba(array) for array in arrays[::50]])
@@ -111,7 +113,7 @@ def test_bad_files_are_named_and_the_rest_goes_on(loaded: Loaded, tmp_path: Path
         loaded.predict(tmp_path / "bomb.png")
 
 
-def test_it_abstains_by_the_runs_own_thresholds(tmp_path: Path) -> None:
+def test_it_abstains_by_the_thresholds_of_the_run(tmp_path: Path) -> None:
     image = odd_images.pixels()
     sure = load(calibrated(finished(tmp_path), [1.0, *[0.0] * 9]), device="cpu").predict(image)
     assert sure.sets == (("0",),)
@@ -123,7 +125,7 @@ def test_it_abstains_by_the_runs_own_thresholds(tmp_path: Path) -> None:
         load(tmp_path, device="cpu")
 
 
-def test_oblong_pictures_are_seen_as_they_were_in_the_evaluation(tmp_path: Path) -> None:
+def test_oblong_images_are_prepared_as_in_the_evaluation(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for name in ("a", "b"):
         (tmp_path / "data" / name).mkdir(parents=True)

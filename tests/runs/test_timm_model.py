@@ -40,7 +40,7 @@ def test_timm_gets_what_it_has(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("crop", [1.0, 0.8])
-def test_timm_is_shown_the_part_of_a_picture_that_the_run_was(crop: float, tmp_path: Path) -> None:
+def test_timm_gets_the_crop_of_an_image_that_the_run_used(crop: float, tmp_path: Path) -> None:
     spec, head = {"name": "vit_mini", "size": 8, "width": 16, "depth": 1}, Linear
     run = finished(tmp_path, adjusted(spec, head))
     written = json.loads((run / "model" / "spec.json").read_text(encoding="utf-8"))

@@ -268,7 +268,7 @@ def test_a_folder_that_another_command_began_meanwhile_is_left_alone(
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["seed"] == 1
 
 
-def test_a_recipe_that_returns_no_method_is_told(
+def test_a_recipe_that_returns_no_method_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "forgetful.py").write_text(
@@ -389,7 +389,7 @@ def test_the_best_epoch_is_that_of_the_weights_that_were_kept(tmp_path: Path) ->
     }, "not that of the raw weights"
 
 
-def test_a_network_of_a_binary_loss_is_judged_by_its_sigmoid(
+def test_a_network_of_a_binary_loss_is_evaluated_by_its_sigmoid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "our_recipes.py").write_text(RECIPES_OF_OUR_OWN)

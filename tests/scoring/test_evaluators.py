@@ -93,7 +93,7 @@ def test_a_scorer_is_evaluated_for_each_head_with_the_loss() -> None:
     assert numbers["cls/loss"] == pytest.approx(np.log(np.exp(-1) + 2) + 1)
 
 
-def test_flipped_averages_both_looks() -> None:
+def test_flipped_averages_both_passes() -> None:
     images = torch.rand(5, 3, 4, 6)
 
     def corner(image: Tensor) -> Mapping[str, Tensor]:

@@ -157,7 +157,7 @@ def test_five_classes_have_no_top5() -> None:
     assert summarise(np.eye(5), np.arange(5), classes=5, groups=groups)["top5"] is None
 
 
-def test_confidence_and_bins_are_as_asked_and_said() -> None:
+def test_confidence_and_bins_are_as_requested_and_reported() -> None:
     target = np.array([0, 1])
     numbers = summarise(
         np.eye(6)[:2], target, classes=6, groups=GROUPS, confidence="sigmoid", bins=7

@@ -71,7 +71,7 @@ def test_images_of_every_kind_are_answered_as_predict_does(
         ("empty", 415, "an image ("),
     ],
 )
-def test_what_is_no_image_is_refused_in_a_sentence(
+def test_what_is_no_image_is_refused_with_a_message(
     client: TestClient, kind: str, code: int, message: str
 ) -> None:
     reply = uploaded(client, odd_images.content(kind))
@@ -170,9 +170,7 @@ def test_nothing_may_be_loaded_from_elsewhere(client: TestClient) -> None:
         ({"name": "fast_cnn_experts", "size": 8, "width": 8}, "Grad-CAM"),
     ],
 )
-def test_maps_show_where_the_network_looked(
-    spec: dict[str, Any], kind: str, tmp_path: Path
-) -> None:
+def test_saliency_maps_are_returned(spec: dict[str, Any], kind: str, tmp_path: Path) -> None:
     network = build(spec)
     made = Classifier(
         network,
@@ -187,7 +185,7 @@ def test_maps_show_where_the_network_looked(
     assert "set" not in reply
 
 
-def test_class_names_are_said_as_they_are(tmp_path: Path) -> None:
+def test_class_names_are_returned_unchanged(tmp_path: Path) -> None:
     names = ["<b>bold</b>", "ключ", *CLASSES[2:]]
     loaded = load(finished(tmp_path, classifier(), classes=names), device="cpu")
     client = TestClient(create(loaded), base_url=HERE)

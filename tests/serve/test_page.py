@@ -103,7 +103,7 @@ def test_an_upload_is_answered_with_bars_a_set_and_a_map(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_what_is_no_image_is_said_in_a_sentence_and_the_next_one_works(page: Page) -> None:
+def test_what_is_no_image_gets_a_message_and_the_next_one_works(page: Page) -> None:
     upload(page, "notes.txt", odd_images.content("text"))
     expect(page.locator("#problem")).to_contain_text("expected an image")
     assert page.locator("#problem").get_attribute("role") == "alert"
@@ -120,7 +120,7 @@ def test_what_is_no_image_is_said_in_a_sentence_and_the_next_one_works(page: Pag
 
 
 @pytest.mark.parametrize("way", ["paste", "drop"])
-def test_pictures_can_be_pasted_and_dropped(page: Page, way: str) -> None:
+def test_images_can_be_pasted_and_dropped(page: Page, way: str) -> None:
     page.evaluate(
         """async ([way, content]) => {
             const carried = new DataTransfer();

@@ -264,7 +264,7 @@ def test_a_value_by_hand(case: Case) -> None:
 
 
 @every
-def test_what_is_refused_is_said_with_both_numbers(case: Case) -> None:
+def test_what_is_refused_is_reported_with_both_numbers(case: Case) -> None:
     loss, features = case.loss(torch.tensor(COUNTS)), torch.ones(2, 1)
     message = "expected targets 0 to 3 as int64 for logits of 4 classes, got 1 to 4"
     with pytest.raises(ValueError, match=message):

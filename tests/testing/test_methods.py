@@ -575,7 +575,7 @@ def test_the_contract_notices_heads_without_the_prediction() -> None:
         (Headless, "heads"),
     ],
 )
-def test_check_method_asks_every_question(kind: type[Classify], message: str) -> None:
+def test_check_method_runs_every_check(kind: type[Classify], message: str) -> None:
     builder: Any = kind
     builds_itself = kind in (Counting, Unseeded, Forgetful, Following)
 

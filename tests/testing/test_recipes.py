@@ -153,7 +153,7 @@ def test_a_fault_is_caught(recipe: Callable[..., Method[Labelled]], message: str
         check_recipe(recipe)
 
 
-def test_a_stage_of_one_batch_is_said() -> None:
+def test_a_stage_of_one_batch_is_reported() -> None:
     with pytest.raises(AssertionError, match="stage 'train' has one batch"):
         check_recipe(cross_entropy, "digits-lt", network="fast_cnn", epochs=1, batch=364)
 

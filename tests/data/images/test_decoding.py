@@ -68,7 +68,7 @@ def test_all_values_of_sixteen_bits_round_to_the_nearest_in_little_memory() -> N
     assert peak < 12 * values.size, "a copy of a large image takes much memory"
 
 
-def test_what_is_no_image_is_said_in_words_that_do_not_change() -> None:
+def test_what_is_no_image_has_a_message_that_does_not_change() -> None:
     with pytest.raises(ValueError, match=r"^not an image of a known kind$"):
         decode(b"no image")
 

@@ -218,7 +218,7 @@ def test_the_rule_of_versions_that_recorded_no_geometry(
     assert open_dataset(DataRequest("digits-lt"), size=16, legacy=True).geometry == "pad"
 
 
-def test_a_folder_at_another_size_comes_back_at_its_own(path: Path) -> None:
+def test_a_folder_at_another_size_comes_back_at_its_size(path: Path) -> None:
     native = open_data(str(path), protocol="paper")
     for size in (16, 64):
         resized = open_data(str(path), protocol="paper", size=size)

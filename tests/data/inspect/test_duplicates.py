@@ -81,7 +81,7 @@ def names(group: dict[str, Any]) -> set[str]:
     return {one["image"] for one in group["images"]}
 
 
-def test_different_pictures_are_no_duplicates(folder: Path) -> None:
+def test_different_images_are_no_duplicates(folder: Path) -> None:
     result = duplicates_in(folder)
     assert (
         result["exact"],
@@ -129,7 +129,7 @@ def test_near_copies_are_duplicates_in(folder: Path, change: str) -> None:
 
 
 @pytest.mark.parametrize("change", OTHERS)
-def test_what_is_another_picture_is_left_alone(folder: Path, change: str) -> None:
+def test_another_image_is_left_alone(folder: Path, change: str) -> None:
     OTHERS[change](Image.open(folder / "train" / "a" / "00.png")).save(
         folder / "test" / "a" / "other.png"
     )
@@ -168,7 +168,7 @@ def test_exact_copies_within_across_and_under_two_labels(folder: Path) -> None:
     assert result["across"] == {"train and val": 2, "train and test": 2, "val and test": 2}
 
 
-def test_a_family_of_look_alikes_is_not_one_picture(tmp_path: Path) -> None:
+def test_a_family_of_similar_images_is_not_one_image(tmp_path: Path) -> None:
     """Discs of about one size on white correlate by 0.98 and more; a recompressed one is still
     found among them.
     """
@@ -204,7 +204,7 @@ def test_blank_images_are_not_near_duplicates(folder: Path) -> None:
     assert duplicates_in(folder)["groups"] == []
 
 
-def test_many_copies_of_one_picture_are_one_group(folder: Path) -> None:
+def test_many_copies_of_one_image_are_one_group(folder: Path) -> None:
     image = Image.open(folder / "train" / "a" / "00.png")
     for i in range(15):
         recompressed(image, 80 + i).save(folder / "train" / "b" / f"copy{i}.png")
@@ -244,7 +244,9 @@ def test_the_search_finds_each_close_pair_once(monkeypatch: pytest.MonkeyPatch, 
     assert sum(compared for *_, compared in blocks) == work(hashes)
 
 
-def test_too_much_work_is_left_out_and_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_work_is_left_out_and_reported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for i in range(4):
         recompressed(Image.open(folder / "train" / "a" / f"{i:02}.png"), 90).save(
             folder / "test" / "a" / f"copy{i}.png"

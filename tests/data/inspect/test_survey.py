@@ -108,7 +108,7 @@ def test_a_class_of_which_only_test_images_can_be_read_is_left_out(
     assert assemble(result.source).classes == ("a", "b")
 
 
-def test_what_was_converted_is_counted_and_sizes_are_the_files_own(tmp_path: Path) -> None:
+def test_converted_images_are_counted_and_sizes_are_those_of_the_files(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
     rng = np.random.default_rng(0)
@@ -169,7 +169,7 @@ def test_what_was_converted_is_counted_and_sizes_are_the_files_own(tmp_path: Pat
     )
 
 
-def test_small_pictures_are_upright_and_not_enlarged(tmp_path: Path) -> None:
+def test_thumbnails_are_upright_and_not_enlarged(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
         Image.new("RGB", (10, 10)).save(tmp_path / name / "x.png")

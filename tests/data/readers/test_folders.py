@@ -49,7 +49,7 @@ def test_a_class_called_train_among_others_is_a_class(
     assert folder(make_folder(tmp_path / "y", {"test": 1, "val": 1})).classes == ("test", "val")
 
 
-def test_what_is_left_out_is_said(tmp_path: Path, make_folder: MakeFolder) -> None:
+def test_what_is_left_out_is_reported(tmp_path: Path, make_folder: MakeFolder) -> None:
     make_folder(tmp_path, {"a": 1, "b": 1, ".hidden": 1})
     for name in ("a/notes.md", "a/Thumbs.db", "b/.DS_Store"):
         (tmp_path / name).write_text("x")

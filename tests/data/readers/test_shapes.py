@@ -23,7 +23,7 @@ def pixels(split: Split) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_everyone_has_the_same_distinct_images(name: str) -> None:
+def test_every_machine_makes_the_same_distinct_images(name: str) -> None:
     check_dataset(lambda: open_data(name))
     data = open_data(name)
     images = np.concatenate([pixels(split) for split in (data.train, data.val, data.test)])
