@@ -111,6 +111,27 @@ def test_from_a_folder_to_a_verdict_and_again(
     assert "longtail train balanced_softmax" in foreign.err
 
 
+def test_epochs_without_time_are_left_out_and_the_stored_line_has_the_plan(
+    longtail: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MAX_EPOCHS, "random", 30)
+    monkeypatch.setattr(auto, "TIME_SHARE", 1e-6)  # as if the machine had become very busy
+    run = tmp_path / "run"
+    words = ("--threads", 1, "--device", "cpu")
+    result = longtail("train", "auto", "--data", folder, "--minutes", 2, *words, "--out", run)
+    assert result.code == 0, result.err
+    assert "of 30 epochs. The equivalent command now ends with --epoch-plan 1:" in result.out
+    assert " of 2 minutes." in result.out
+    stored = json.loads((run / "auto.json").read_text())
+    line = shlex.split(stored["command"])
+    line[line.index("--out") + 1] = str(tmp_path / "line")
+    assert longtail(*line[1:], *words).code == 0
+    first, second = (
+        read_predictions(path / "predictions" / "test.npz")[0] for path in (run, tmp_path / "line")
+    )
+    assert np.array_equal(first.logits["logits"], second.logits["logits"])
+
+
 def test_weights_at_hand_are_tuned(
     longtail: Any, folder: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from longtail.core import Clock, Labelled, NonFinite, Outcome, Predict, Stage, a
 from longtail.engine.averaging import EMA, Uniform
 from longtail.engine.journal import Journal
 from longtail.engine.optim import adamw, clipped, sgd
+from longtail.engine.plan import EpochPlan
 from longtail.engine.run import Run
 from longtail.engine.sam import sam
 from longtail.engine.stopping import Stopped
@@ -146,6 +147,57 @@ def test_killed_at_any_step_and_resumed_equals_the_uninterrupted_run(
             *((dying, fine) if stage == "pretrain" else (fine, dying)),
         )
     assert everything(tmp_path, recipe(Run(tmp_path), ToyBatches(), ToyBatches())) == reference
+
+
+class Slower(EpochPlan):
+    """Plans as on a machine where epochs take 1, 1, 4, 4, ... seconds."""
+
+    def update(self, finished: int, *, planned: int, elapsed: float) -> None:
+        slow = sum(1.0 if epoch < 2 else 4.0 for epoch in range(finished))
+        super().update(finished, planned=planned, elapsed=slow)
+
+
+def planned(run: Run, data: ToyBatches) -> ToyMethod:
+    """One stage of eight epochs, with a schedule that follows the plan."""
+    method = ToyMethod()
+    run.fit(
+        Stage(
+            name="s",
+            method=method,
+            data=data,
+            epochs=8,
+            optimizer=sgd(lr=0.1),
+            schedule=Cosine(0.1),
+            mix=noisy,
+        )
+    )
+    return method
+
+
+def test_epochs_that_are_planned_again_resume_and_repeat_to_the_bit(tmp_path: Path) -> None:
+    run = Run(tmp_path / "slow", plan=Slower(seconds=16.0))
+    reference = digest(planned(run, ToyBatches()))
+    (record,) = run.history
+    assert record["plan"] == "3:7,4:6,5:5", "1 + 1 + 4 + 4 + 4 = 14 seconds, one more takes 18"
+    assert record["epochs"] == 5
+    epochs = [line for line in read_lines(tmp_path / "slow/s/journal.jsonl") if "epochs" in line]
+    assert [f"{line['epoch']}:{line['epochs']}" for line in epochs] == record["plan"].split(",")
+
+    with pytest.raises(Killed):  # in the fifth epoch
+        planned(Run(tmp_path / "killed", plan=Slower(seconds=16.0)), Deadly(4 * 3 + 1))
+    resumed = planned(Run(tmp_path / "killed", plan=Slower(seconds=16.0)), ToyBatches())
+    assert digest(resumed) == reference
+
+    again = Run(tmp_path / "again", plan=EpochPlan.parse(record["plan"]))
+    assert digest(planned(again, ToyBatches())) == reference
+    whole = Run(tmp_path / "whole")
+    assert digest(planned(whole, ToyBatches())) != reference
+    assert "plan" not in whole.history[0]
+
+
+def test_epochs_are_planned_again_in_recipes_of_one_stage_only(tmp_path: Path) -> None:
+    with pytest.raises(LongtailError, match="of one stage only, and this one has pretrain, finet"):
+        recipe(Run(tmp_path, plan=EpochPlan(seconds=1.0)), ToyBatches(), ToyBatches())
 
 
 @pytest.mark.parametrize("minutes", [-1.0, math.nan])

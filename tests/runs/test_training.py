@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -474,3 +475,30 @@ def test_fast_cnn_gets_images_of_64_pixels_unless_a_size_is_given(
     capsys.readouterr()
     train("cross_entropy", data, tmp_path / "dry", dry_run=True, size=72, **quick)
     assert "resized to" not in capsys.readouterr().err
+
+
+def test_minutes_leave_out_epochs_and_the_plan_gives_the_same_run(tmp_path: Path) -> None:
+    words: dict[str, Any] = {"epochs": 200, "batch": 32, "device": "cpu", "threads": 1}
+    first = train("cross_entropy", "digits-lt", tmp_path / "a", minutes=0.02, **words)
+    assert first.row is not None
+    assert first.row["epochs"]["train"] < 200
+    plan = first.row["epoch_plan"]
+    page = (tmp_path / "a" / "report.html").read_text()
+    assert f"--epoch-plan {plan}" in page
+    again = train("cross_entropy", "digits-lt", tmp_path / "b", epoch_plan=plan, **words)
+    assert again.row is not None
+    assert again.row["epoch_plan"] == plan
+    weights = [(tmp_path / name / "model/model.safetensors").read_bytes() for name in "ab"]
+    assert weights[0] == weights[1]
+    with pytest.raises(ValueError, match=f"epoch plan: {plan} in the folder, 3:4 requested"):
+        train("cross_entropy", "digits-lt", tmp_path / "b", epoch_plan="3:4", **words)
+    for minutes, other in ((0.0, ""), (math.nan, ""), (1.0, "3:4")):
+        with pytest.raises(ValueError, match="expected minutes above 0, and no epoch_plan beside"):
+            train(
+                "cross_entropy",
+                "digits-lt",
+                tmp_path / "c",
+                minutes=minutes,
+                epoch_plan=other,
+                **words,
+            )

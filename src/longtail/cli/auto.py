@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from longtail.cli import flags, results, tables
 from longtail.errors import LongtailError
-from longtail.recipes.auto import Choice, Facts, choose
+from longtail.recipes.auto import TIME_SHARE, Choice, Facts, choose
 from longtail.recipes.signatures import read
 from longtail.records.layout import RunFolder
 
@@ -56,6 +56,9 @@ def perform(**values: Any) -> None:
             " process, then start the printed command with torchrun"
         )
     shared = {name: values[name] for name in flags.SHARED}
+    del shared["minutes"]
+    if shared.pop("epoch_plan"):
+        raise LongtailError("auto plans the epochs itself: leave --epoch-plan out")
     data, out, wish = shared.pop("data"), shared.pop("out"), shared.pop("adjust")
     out = out or default_folder("auto", data, shared["seed"])
     check_outside(out, data)
@@ -78,6 +81,7 @@ def perform(**values: Any) -> None:
                 " values, pass another --out"
             )
         tables.say(stored["command"])
+        training_minutes = stored.get("training_minutes")
     else:
         if files.recipe.exists():
             raise LongtailError(
@@ -117,20 +121,45 @@ def perform(**values: Any) -> None:
             tables.say("Dry run: nothing was written.")
             tables.next_step("the same command without --dry-run", command)
             return
+        spent = (time.monotonic() - began) / 60
+        # Before training the data is opened again, after it the network is evaluated
+        training_minutes = max(TIME_SHARE * (minutes - spent) - spent / 2, 0.01)
         document = {
             "command": command,
             **asdict(choice),
             "requested_minutes": minutes,
+            "training_minutes": training_minutes,
             "facts": asdict(facts),
         }
         out.mkdir(parents=True, exist_ok=True)
         write_document(files.choice, document)
-    result = train(choice.recipe, data, out, **shared, adjust=choice.adjust, **choice.keywords)
+    result = train(
+        choice.recipe,
+        data,
+        out,
+        **shared,
+        adjust=choice.adjust,
+        minutes=training_minutes,
+        **choice.keywords,
+    )
     if result.row is None:
         tables.next_step("the same command without --dry-run")
         return
     if not result.fresh:
         tables.say(f"{result.folder} was finished before; its results:")
+    if plan := result.row.get("epoch_plan"):
+        document = read_document(files.choice, CHOICE)
+        if "--epoch-plan" not in document["command"]:
+            command = f"{document['command']} --epoch-plan {plan}"
+            write_document(files.choice, {**document, "command": command})
+        tables.say(
+            f"Training had time for {sum(result.row['epochs'].values())} of"
+            f" {choice.keywords['epochs']} epochs. The equivalent command now ends with"
+            f" --epoch-plan {plan}"
+        )
+    if result.fresh:
+        taken = (time.monotonic() - began) / 60
+        tables.say(f"This took {taken:.{0 if taken >= 10 else 1}f} of {minutes:g} minutes.")
     results.row(result.row)
     for line in verdict(result.folder, result.row):
         tables.say(line)

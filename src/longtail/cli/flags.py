@@ -51,6 +51,20 @@ Adjust = Annotated[
         RUN,
     ),
 ]
+Plan = Annotated[
+    str,
+    _flag(
+        "Change the number of epochs on the way, such as 3:37,8:35: after 3 epochs 37 in total.",
+        RUN,
+    ),
+]
+Minutes = Annotated[
+    float | None,
+    _flag(
+        "Training time: after each epoch, leave out the epochs that there is no time for.",
+        RUN,
+    ),
+]
 Device = Annotated[str, _flag("auto, cpu, cuda or mps.", RUN)]
 Precision = Annotated[
     Literal["auto", "fp32", "bf16"], _flag("auto uses bf16 where it is both safe and fast.", RUN)
@@ -112,6 +126,8 @@ def _shared(
     view_seed: ViewSeed = None,
     tta: Tta = "none",
     adjust: Adjust = "none",
+    epoch_plan: Plan = "",
+    minutes: Minutes = None,
     device: Device = "auto",
     precision: Precision = "auto",
     threads: Threads = None,
@@ -197,7 +213,7 @@ SWEEP: Mapping[str, inspect.Parameter] = {
     **{
         name: parameter
         for name, parameter in SHARED.items()
-        if name not in ("data", "seed", "view_seed", "dry_run")
+        if name not in ("data", "seed", "view_seed", "dry_run", "epoch_plan", "minutes")
     },
     "out": _out(
         "The folder of the runs; by default runs/NAME, runs/sweep-DATA or runs/search-RECIPE-DATA."

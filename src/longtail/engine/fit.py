@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from longtail import processes
 from longtail.core import Clock, Outcome, Stage
 from longtail.engine.distributed import Forward
 from longtail.engine.machine import Machine
+from longtail.engine.plan import EpochPlan
 from longtail.engine.seeding import seed_all
 from longtail.errors import LongtailError
 
@@ -30,6 +31,7 @@ class StageContext:
     forward: Forward  # the method's forward, with gradients averaged over processes
     unsynced: Callable[[], contextlib.AbstractContextManager[Any]]
     base_lrs: Sequence[float]  # each group's learning rate before the schedule
+    plan: EpochPlan = field(default_factory=EpochPlan)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -38,12 +40,9 @@ class StageContext:
 
     def clock(self, step: int) -> Clock:
         """The clock at an optimizer step."""
-        return Clock(
-            step,
-            self.stage.epochs * self.steps_per_epoch,
-            step // self.steps_per_epoch,
-            self.stage.epochs,
-        )
+        epoch = step // self.steps_per_epoch
+        epochs = self.plan.total(epoch, planned=self.stage.epochs)
+        return Clock(step, epochs * self.steps_per_epoch, epoch, epochs)
 
 
 class Step(NamedTuple):
@@ -58,7 +57,7 @@ def train(context: StageContext, *, step: int = 0) -> Iterator[Step]:
     """Train from `step` to the end, and yield each step."""
     stage, method = context.stage, context.stage.method
     optimize: Any = context.optimizer.step  # always with a closure: SAM calls it twice
-    while step < stage.epochs * context.steps_per_epoch:
+    while step < context.clock(step).steps:
         method.train()
         epoch, done = divmod(step, context.steps_per_epoch)
         batches = checked_batches(stage, epoch, start=done * stage.accumulate)

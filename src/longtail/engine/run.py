@@ -18,6 +18,7 @@ from longtail.engine.display import LONG, Display, duration
 from longtail.engine.distributed import wrapped
 from longtail.engine.fit import StageContext, train
 from longtail.engine.machine import Machine, compile_parts
+from longtail.engine.plan import EpochPlan
 from longtail.engine.seeding import seed_all
 from longtail.engine.session import Session, announce
 from longtail.errors import LongtailError, warn
@@ -44,6 +45,7 @@ class Run:
         command: the command that continues the run, for messages.
         check: called by a dry run with each stage; it raises if memory or disk has no room for
             the stage, and returns what the stage needs, for people.
+        plan: how the epochs of the only stage change on the way; fixed unless given.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Run:
         trust: bool = False,
         command: str = "the same command",
         check: Callable[[Stage[Any]], str] = lambda stage: "",
+        plan: EpochPlan | None = None,
     ) -> None:
         self.folder, self.seed, self.view_seed = (
             Path(folder),
@@ -70,7 +73,7 @@ class Run:
         self.files = RunFolder(self.folder)
         self.machine, self.save_minutes = machine or Machine(), save_minutes
         self.dry, self.tensorboard, self.command = dry, tensorboard, command
-        self.trust, self.check = trust, check
+        self.trust, self.check, self.plan = trust, check, plan
         self.history: list[dict[str, Any]] = []  # one record per finished stage
         # Other data that the initial weights were trained on; set by recipes that load such weights
         self.pretraining: str | None = None
@@ -103,6 +106,12 @@ class Run:
             raise LongtailError(
                 f"two stages are called {stage.name!r}, and each needs a separate folder:"
                 " rename one"
+            )
+        if self.plan is not None and self._fitted:
+            raise LongtailError(
+                "epochs are planned again in recipes of one stage only, and this one has"
+                f" {', '.join([*sorted(self._fitted), stage.name])}: leave --epoch-plan and minutes"
+                " out"
             )
         self._fitted.add(stage.name)
         # Copies, so that two stages may be given the same averages
@@ -189,7 +198,16 @@ class Run:
         if self.machine.compile:
             compile_parts(stage.method)
         base_lrs = [group["lr"] * group.get("lr_scale", 1.0) for group in optimizer.param_groups]
-        return StageContext(stage, self.machine, self.seed, optimizer, forward, unsynced, base_lrs)
+        return StageContext(
+            stage,
+            self.machine,
+            self.seed,
+            optimizer,
+            forward,
+            unsynced,
+            base_lrs,
+            self.plan or EpochPlan(),
+        )
 
     def _estimate(self, stage: Stage[B]) -> None:
         needs = self.check(stage)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,8 @@ class Session:
             self.meter.load_state_dict(meters[processes.rank()])
         self.kept, self.step = dict(saved["kept"]), saved["step"]
         self.seconds, self.journal_length = saved["seconds"], saved["journal"]
+        if "plan" in saved:
+            self.context.plan.load_state_dict(saved["plan"])
 
     def train(self) -> None:
         """Train to the end, or until a stop is requested."""
@@ -103,6 +106,7 @@ class Session:
                     # The last step of an epoch may have fewer rows
                     images = max(images, rows * processes.world_size())
                     self.step = clock.step + 1
+                    clock = self._planned_again(clock)
                     self._record(clock, outcome, images)
                     stop, due = self._any_rank(request.made, self._save_due(clock))
                     if stop or due or self._epoch_ended:
@@ -128,14 +132,24 @@ class Session:
     def _elapsed(self) -> float:
         return self.seconds + time.monotonic() - self._started
 
+    def _planned_again(self, clock: Clock) -> Clock:
+        """The clock of a step, at the end of an epoch with the epochs that are planned now."""
+        if not self._epoch_ended:
+            return clock
+        plan, finished, planned = self.context.plan, clock.epoch + 1, self.stage.epochs
+        plan.update(finished, planned=planned, elapsed=self._elapsed)
+        epochs = plan.total(finished, planned=planned)
+        return replace(clock, steps=epochs * self.context.steps_per_epoch, epochs=epochs)
+
     def _save_due(self, clock: Clock) -> bool:
         """Whether to save: every `save_minutes`, and at the end of an epoch unless just saved.
 
-        The ends of the first and of the last epoch are always saved.
+        The ends of the first and of the last epoch are always saved, and changes of the plan.
         """
         wait = 60 * self.save_minutes
         if self._epoch_ended:
-            always = self.step == clock.steps or not self._has_saved
+            changed = clock.epoch + 1 in self.context.plan.changes
+            always = self.step == clock.steps or changed or not self._has_saved
             wait = -1.0 if always else min(wait, SAVE_SECONDS)
         return time.monotonic() - self._saved > wait
 
@@ -163,6 +177,8 @@ class Session:
                 for average in self.stage.averages.values():
                     average.observe(results, clock)
             line |= results
+            if clock.epoch + 1 in self.context.plan.changes:
+                line["epochs"] = clock.epochs
             self._keep_best(results, clock)
             self.meter = Meter()
             self.display.milestone(
@@ -259,6 +275,8 @@ class Session:
             "journal": self.journal.length,
             "seconds": self._elapsed,
         }
+        if self.context.plan.may_change:
+            state["plan"] = self.context.plan.state_dict()
         if self.first:
             checkpoint.save(self.folder.checkpoint, state)
         self._saved, self._has_saved = time.monotonic(), True
@@ -284,10 +302,12 @@ class Session:
         )
         record = {
             "name": self.stage.name,
-            "epochs": self.stage.epochs,
+            "epochs": self.step // self.context.steps_per_epoch,
             "minutes": round(self._elapsed / 60, 3),
         }
         record |= {"keep": keep.name, "best": best}
+        if self.context.plan.changes:
+            record["plan"] = str(self.context.plan)
         if self.first:
             checkpoint.save(self.folder.kept, {"weights": self.kept["weights"]})
             write_document(self.folder.record, record)

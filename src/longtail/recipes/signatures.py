@@ -33,6 +33,8 @@ RESERVED = frozenset(
         "dry_run",
         "tta",
         "adjust",
+        "epoch_plan",
+        "minutes",
         "tensorboard",
         "trust",
     }

@@ -241,6 +241,7 @@ class Row(TypedDict):
     pretraining: str | None
     parameters: int
     epochs: dict[str, int]  # by stage
+    epoch_plan: NotRequired[str]  # where the epochs were planned again on the way
     minutes: float
     test: Summary | None
     val: Summary | None

@@ -476,4 +476,6 @@ def _reproduce(run: Finished) -> dict[str, Any]:
     command = run.request.get(
         "command", f"longtail train {row['recipe']} --out {shlex.quote(str(run.folder))}"
     )
+    if "epoch_plan" in row and "--epoch-plan" not in command:  # planned while it was trained
+        command += f" --epoch-plan {row['epoch_plan']}"
     return {"command": command, "pairs": pairs, "keywords": keywords}

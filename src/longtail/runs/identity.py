@@ -47,6 +47,7 @@ class RunConfig:
     view_seed: int
     tta: Tta
     adjust: Adjust = "none"
+    epoch_plan: str = ""
 
     def command(self, out: Path) -> str:
         """The command that starts or resumes this run; values that are defaults are left out."""
@@ -65,6 +66,7 @@ class RunConfig:
             "view_seed": self.view_seed,
             "tta": self.tta,
             "adjust": self.adjust,
+            "epoch_plan": self.epoch_plan,
             **self.keywords,
         }
         usual = {
@@ -73,6 +75,7 @@ class RunConfig:
             "view_seed": self.seed,
             "tta": "none",
             "adjust": "none",
+            "epoch_plan": "",
         }
         usual |= {name: parameter.default for name, parameter in self.recipe.parameters.items()}
         words += flag_words({name: value for name, value in given.items() if value != usual[name]})
@@ -80,6 +83,7 @@ class RunConfig:
 
     def record(self, dataset: Dataset, machine: Machine, out: Path) -> dict[str, Any]:
         """The content of recipe.json."""
+        plan = {"epoch_plan": self.epoch_plan} if self.epoch_plan else {}
         return {
             "format": FORMAT,
             "command": self.command(out),
@@ -99,6 +103,7 @@ class RunConfig:
             "view_seed": self.view_seed,
             "tta": self.tta,
             "adjust": self.adjust,
+            **plan,
             "versions": versions(),
             "hardware": hardware(machine),
         }
@@ -217,6 +222,7 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterable[
     for name in ("seed", "tta") if following else ("seed", "view_seed", "tta"):
         yield from differ(name, there[name], here[name])
     yield from differ("adjust", there.get("adjust", "none"), here["adjust"])
+    yield from differ("epoch plan", there.get("epoch_plan", ""), here.get("epoch_plan", ""))
     # The content decides, flags only explain: a root may move, and a default may be given.
     old, new = there["data"], here["data"]
     yield from differ("mirror", old.get("mirror", new["mirror"]), new["mirror"])

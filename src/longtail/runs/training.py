@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ from longtail.data.open import find, open_dataset
 from longtail.data.request import DataRequest, Geometry, OnBadImage, Pairs, Profile, Protocol
 from longtail.engine.distributed import started
 from longtail.engine.machine import Machine, choose
+from longtail.engine.plan import EpochPlan
 from longtail.engine.run import Run
 from longtail.errors import LongtailError, warn
 from longtail.nn import Adjusted, Classifier
@@ -99,6 +101,8 @@ def train(
     view_seed: int | None = None,
     tta: Tta = "none",
     adjust: Adjust = "none",
+    epoch_plan: str = "",
+    minutes: float | None = None,
     device: str = "auto",
     precision: Literal["auto", "fp32", "bf16"] = "auto",
     threads: int | None = None,
@@ -139,6 +143,10 @@ def train(
         tta: Test-time averaging of the evaluation.
         adjust: With "validation", the logits are shifted and scaled by the predictions for the
             validation images (`longtail.posthoc.adjusting`); the row also has the scores without.
+        epoch_plan: Changes of the number of epochs on the way, such as "3:37,8:35": after 3 epochs
+            there are 37 in total, after 8, 35.
+        minutes: After each epoch, plan again how many epochs of those requested training has time
+            for; the plan is on the row, and as `epoch_plan` it gives the same run.
         device: Where to compute.
         precision: In what to compute.
         threads: Threads that compute.
@@ -189,7 +197,18 @@ def train(
         view_seed=seed if view_seed is None else view_seed,
         tta=tta,
         adjust=adjust,
+        epoch_plan=str(EpochPlan.parse(epoch_plan)),
     )
+    if minutes is not None and (epoch_plan or not minutes > 0):
+        raise LongtailError(
+            f"expected minutes above 0, and no epoch_plan beside them, got {minutes} and"
+            f" {epoch_plan!r}"
+        )
+    if minutes is not None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise LongtailError(
+            "several processes would plan different epochs: leave minutes out, or pass the epoch"
+            " plan of a run in one process"
+        )
     config = with_small_images(config, out)
     machine = choose(
         device=device,
@@ -252,6 +271,7 @@ def train(
                 dry="rehearse",
                 trust=trust,
                 check=lambda stage: str(check_needs(stage, device=machine.device, folder=out)),
+                plan=_epoch_plan(config, minutes),
             )
             with checked_sizes():
                 check_rebuilt(deployed(call_recipe(config, dataset, rehearsal), dataset))
@@ -274,6 +294,7 @@ def train(
             tensorboard=tensorboard,
             trust=trust,
             command=config.command(out),
+            plan=_epoch_plan(config, minutes),
         )
         if first:
             _note_session(out, machine)
@@ -287,6 +308,13 @@ def train(
             write_document(files.row, row)
             _write_report(out)
         return Result(out, row | {"folder": str(out)})
+
+
+def _epoch_plan(config: RunConfig, minutes: float | None) -> EpochPlan | None:
+    """How the epochs change on the way, if they do."""
+    if minutes is None:
+        return EpochPlan.parse(config.epoch_plan) if config.epoch_plan else None
+    return EpochPlan(seconds=60 * minutes)
 
 
 def _write_report(out: Path) -> None:
@@ -521,6 +549,8 @@ def _evaluate_and_save(
         "versions": versions(),
         "hardware": hardware(machine),
     }
+    if plan := next((stage["plan"] for stage in history if "plan" in stage), ""):
+        row["epoch_plan"] = plan
     if dataset.backbone is not None:
         row["data"]["backbone"] = dict(dataset.backbone.network)
     if earlier := sum(run.minutes_before.values()):
