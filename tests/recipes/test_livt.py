@@ -148,11 +148,11 @@ def test_a_dry_run_goes_through_both_stages_and_writes_nothing(tmp_path: Path) -
         ({"patch": 0}, "size 8 and patch 0"),
         ({"drop_path": 1.0}, r"drop path in \[0, 1\), got 1"),
         ({"layer_decay": -1.0}, r"layer decay in \(0, 1\], got -1.0"),
-        ({"warmup": 2.0}, "got 2.0"),
-        ({"erase": 2.0}, "erase must be a probability, got 2.0"),
+        ({"warmup": 2.0}, "--warmup of 0 or more and of at most 1, got 2"),
+        ({"erase": 2.0}, "--erase of 0 or more and of at most 1, got 2"),
         ({"augment": "weak", "erase": 0.5}, "--erase 0.5 has no effect with --augment weak"),
-        ({"mixup": -1.0}, "got -1.0"),
-        ({"smoothing": 3.0}, "got 3.0"),
+        ({"mixup": -1.0}, "--mixup of 0 or more, got -1"),
+        ({"smoothing": 3.0}, "--smoothing of at most 1, got 3"),
         ({"keep": "best", "protocol": "paper"}, "validation"),
         ({"decoder_heads": 0}, "heads 0"),
         (
@@ -180,14 +180,14 @@ def test_words_about_a_pretraining_that_does_not_happen_are_refused(
 ) -> None:
     with pytest.raises(
         ValueError,
-        match=r"--pretrain-epochs 77, --mask 1\.5 have no effect with --weights: remove them",
+        match=r"--pretrain-epochs 77, --mask 0\.5 have no effect with --weights: remove them",
     ):
         train(
             "livt",
             "digits-lt",
             tmp_path / "run",
             weights=pretrained,
-            mask=1.5,
+            mask=0.5,
             pretrain_epochs=77,
             **QUICK,
         )

