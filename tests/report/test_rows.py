@@ -17,7 +17,7 @@ def test_a_finished_run(finished: Callable[..., Path]) -> None:
     row = read_row(folder)
     assert row["seed"] == 3
     assert row["folder"] == str(folder)
-    of_some = {"adjustment", "minutes_before", "operating_point", "unused"}
+    of_some = {"adjustment", "epoch_plan", "minutes_before", "operating_point", "unused"}
     assert set(row) == set(Row.__annotations__) - of_some
 
 
