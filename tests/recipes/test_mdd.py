@@ -88,7 +88,7 @@ def test_it_is_refused_without_target_images_before_training(tmp_path: Path) -> 
         ({"batchformer_on": "backbone"}, "--batchformer-on has no effect"),
         ({"backbone_lr_scale": 0.5}, "--backbone-lr-scale has no effect on feature vectors"),
         ({"batchformer_lr_scale": 0.1}, "--batchformer-lr-scale 0.1 has no effect"),
-        ({"lr_decay": -1.0}, "decay must be at least 0"),
+        ({"lr_decay": -1.0}, "--lr-decay of 0 or more, got -1"),
     ):
         with pytest.raises(LongtailError, match=message):
             train(mdd, data, tmp_path / "run", **FLAGS, **{**SMALL, **wrong}, **QUICK)
