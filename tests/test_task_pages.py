@@ -23,17 +23,19 @@ def line(arm: str, values: list[float]) -> str:
 
 
 def domains() -> list[str]:
+    names = ("erm", "coral", "irm", "vrex", "swad")
+    arms = [name + end for name in names for end in ("", "-batchformer")]
+    plans = dict.fromkeys(arms, "pacs_features_domains")
+    plans |= dict.fromkeys(("erm-frozen", "erm-self"), "pacs_features_domains_controls")
     lines = []
-    for method in ("erm", "coral", "irm", "vrex", "swad"):
-        for arm in (method, f"{method}-batchformer"):
-            means = [
-                statistics.mean(
-                    score("pacs_features_domains", f"{arm}-{domain}-seed{seed}", "domains")
-                    for seed in range(3)
-                )
-                for domain in DOMAINS
-            ]
-            lines.append(line(arm, [*means, statistics.mean(means)]))
+    for arm, plan in plans.items():
+        means = [
+            statistics.mean(
+                score(plan, f"{arm}-{domain}-seed{seed}", "domains") for seed in range(3)
+            )
+            for domain in DOMAINS
+        ]
+        lines.append(line(arm, [*means, statistics.mean(means)]))
     return lines
 
 
