@@ -90,9 +90,9 @@ class LADE(LogitAdjusted):
         normaliser = biased.amax(1) - share.amax(1).log()
         exponent = normaliser - (len(prior) * prior[target]).log()
         largest = exponent.max()
-        importance = (exponent - largest).exp()[:, None]
+        importance = (exponent - largest).exp()
         with torch.autocast(logits.device.type, enabled=False):  # it would round the product
-            total = (importance.T @ share)[0]
+            total = importance @ share
         if bool((total < 1e-30).any()):
             return None
         spread = total.log() + largest - self.bias - math.log(len(logits))
@@ -104,7 +104,7 @@ class LADE(LogitAdjusted):
             - (of_class * logits.gather(1, column)[:, 0]).sum()
         )
         slope = self.alpha * prior * (1 + 2 * self.lam * spread) / total
-        gradient = torch.addcmul(factors[:, None], importance, slope).mul_(share)
+        gradient = torch.outer(importance, slope).add_(factors[:, None]).mul_(share)
         return value, gradient.scatter_add_(1, column, -(factors + of_class)[:, None])
 
     def regulariser(self, logits: Tensor, target: Tensor) -> Tensor:
