@@ -215,6 +215,15 @@ def nothing(size):
     return None
 
 constant = 3
+
+
+class Branching(nn.Module):
+    def forward(self, image):
+        return image[:, :2].mean((2, 3)) if image.mean().item() < 1 else image
+
+
+def branching(size):
+    return Branching()
 """
 
 
@@ -347,3 +356,8 @@ def test_a_network_for_large_images_is_built_without_a_forward_pass() -> None:
         type(tensor) in (nn.Parameter, torch.Tensor)
         for tensor in network.state_dict(keep_vars=True).values()
     )
+
+
+def test_a_network_whose_shapes_depend_on_values_gets_a_large_image(custom: str) -> None:
+    network = build({"name": f"{custom}:branching", "size": 300}, trust=True)
+    assert network.dim == 2

@@ -475,6 +475,11 @@ def test_fast_cnn_gets_images_of_64_pixels_unless_a_size_is_given(
     capsys.readouterr()
     train("cross_entropy", data, tmp_path / "dry", dry_run=True, size=72, **quick)
     assert "resized to" not in capsys.readouterr().err
+    student: dict[str, Any] = {**quick, "network": "vit_tiny", "size": 16, "dry_run": True}
+    train("deit", data, tmp_path / "dry", teacher_epochs=1, **student)
+    assert "of the teacher are resized to 64 pixels" in capsys.readouterr().err
+    train("deit", data, tmp_path / "dry", teacher=str(tmp_path / "run"), **student)
+    assert "resized to" not in capsys.readouterr().err
 
 
 def test_minutes_leave_out_epochs_and_the_plan_gives_the_same_run(tmp_path: Path) -> None:

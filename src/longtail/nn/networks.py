@@ -6,7 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
 
@@ -50,7 +50,7 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
 DEFAULTS = {"size": 32, "mean": [0.4914, 0.4822, 0.4465], "std": [0.2023, 0.1994, 0.2010]}
 # ImageNet's, for networks of large images.
 LARGE = {"size": 224, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
-FORWARD_SIDE = 1024  # pixels up to which a new network is given an image to learn its width
+FORWARD_SIDE = 256  # pixels up to which a new network is given an image to learn its width
 
 
 class Network(nn.Module):
@@ -65,12 +65,7 @@ class Backbone(Network):
     """Normalisation, then a body that returns features (N, dim)."""
 
     def __init__(self, body: nn.Module, spec: Mapping[str, Any]) -> None:
-        body.eval()
-        # Of a large image only the shape of its features is computed: no memory is allocated
-        large = spec["size"] > FORWARD_SIDE
-        fake = FakeTensorMode(allow_non_fake_inputs=True) if large else nullcontext()
-        with torch.no_grad(), fake:
-            features = body(torch.zeros(1, 3, spec["size"], spec["size"]))
+        features = _features(body.eval(), spec["size"])
         if features.ndim != 2:
             raise LongtailError(
                 f"expected features (N, dim) from {spec['name']}, got {tuple(features.shape)}:"
@@ -83,6 +78,22 @@ class Backbone(Network):
     def forward(self, image: Tensor) -> Tensor:
         """Features (N, dim)."""
         return self.body(self.normalize(image))  # type: ignore[no-any-return]
+
+
+@torch.no_grad()
+def _features(body: nn.Module, size: int) -> Tensor:
+    """The features of an image of zeros.
+
+    Of a large one only their shape is computed, which takes neither memory nor time, unless the
+    body does what cannot be done without values.
+    """
+    if size > FORWARD_SIDE:
+        with (
+            suppress(RuntimeError, NotImplementedError, TypeError),
+            FakeTensorMode(allow_non_fake_inputs=True),
+        ):
+            return body(torch.zeros(1, 3, size, size))  # type: ignore[no-any-return]
+    return body(torch.zeros(1, 3, size, size))  # type: ignore[no-any-return]
 
 
 class Vectors(Network):

@@ -323,30 +323,42 @@ def _write_report(out: Path) -> None:
 
 
 def with_small_images(config: RunConfig, out: Path) -> RunConfig:
-    """Images of 64 pixels for fast_cnn, unless a size is given: larger ones take it days.
+    """Images of 64 pixels for fast_cnn, also as a teacher, unless a size is given.
 
-    A run that was started with larger images keeps them. Known datasets have published sizes.
+    Larger ones take it days. A run that was started with larger images keeps them. Known datasets
+    have published sizes.
     """
-    keywords, path = config.keywords, Path(config.data.source)
-    if keywords.get("network") != "fast_cnn" or keywords.get("size", 0) is not None:
+    sizes = [name for name in ("size", "teacher_size") if _is_of_fast_cnn(config.keywords, name)]
+    if not sizes or not Path(config.data.source).exists():
         return config
-    if not path.exists() or (
-        RunFolder(out).recipe.exists() and read_recipe(out)["keywords"].get("size") is None
-    ):
-        return config
+    started = read_recipe(out)["keywords"] if RunFolder(out).recipe.exists() else None
     source = find(config.data)
     if source.splits["train"].inputs.vectors() is not None:
         return config
     native = source.size or natural_size(source)
     if native <= FAST_CNN_SIZE:
         return config
-    if processes.rank() == 0:
-        warn(
-            f"images are resized to {FAST_CNN_SIZE} pixels, for which fast_cnn is made: pass --size"
-            f" {native} for larger ones, which take {(native / FAST_CNN_SIZE) ** 2:.0f} times as"
-            " long"
-        )
-    return replace(config, keywords={**keywords, "size": FAST_CNN_SIZE})
+    small = {}
+    for size in sizes:
+        if started is not None and started.get(size) is None:
+            continue
+        small[size] = FAST_CNN_SIZE
+        if processes.rank() == 0:
+            of, flag = "of the teacher " * (size != "size"), size.replace("_", "-")
+            warn(
+                f"images {of}are resized to {FAST_CNN_SIZE} pixels, for which fast_cnn is made:"
+                f" pass --{flag} {native} for larger ones, which take"
+                f" {(native / FAST_CNN_SIZE) ** 2:.0f} times as long"
+            )
+    return replace(config, keywords={**config.keywords, **small})
+
+
+def _is_of_fast_cnn(keywords: Mapping[str, Any], size: str) -> bool:
+    """Whether fast_cnn is trained, and the keyword of its size is left at None."""
+    if size == "teacher_size" and keywords.get("teacher") is not None:
+        return False
+    network = size.replace("size", "network")
+    return keywords.get(network) == "fast_cnn" and keywords.get(size, 0) is None
 
 
 def check_inputs(config: RunConfig, dataset: Dataset) -> None:
