@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -28,20 +29,24 @@ def build(kind: type[Built], content: Mapping[str, Any], *, where: str) -> Built
     errors.
     """
     assert is_dataclass(kind)
-    known = {field.name: field for field in fields(kind)}
+    known, kinds = {field.name: field for field in fields(kind)}, _types(kind)
     for name in content:
         if name not in known:
             raise unknown(f"field of {where}", name, known)
     for name, field in known.items():
         if name not in content and field.default is field.default_factory is MISSING:
             raise LongtailError(f"{where}: {name} is missing")
-    kinds = get_type_hints(kind)
     return kind(
         **{
             name: _convert(value, kinds[name], where=f"{name} of {where}")
             for name, value in content.items()
         }
     )
+
+
+@cache
+def _types(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _convert(value: Any, kind: Any, *, where: str) -> Any:

@@ -199,13 +199,16 @@ class Published:
 @cache
 def published() -> dict[str, Published]:
     """Every published row that a recipe can run, by name."""
+    return {name: _row(name) for name in _content()["rows"]}
+
+
+@cache
+def _row(name: str) -> Published:
     content = _content()
-    rows = {}
-    for name, entry in content["rows"].items():
-        differs = [_named(content, "differs", text, name) for text in entry.get("differs", ())]
-        entry = {**_measured(content, entry, name, points=_POINTS), "differs": differs}
-        rows[name] = build(Published, {"name": name, **entry}, where=name)
-    return rows
+    entry = content["rows"][name]
+    differs = [_named(content, "differs", text, name) for text in entry.get("differs", ())]
+    entry = {**_measured(content, entry, name, points=_POINTS), "differs": differs}
+    return build(Published, {"name": name, **entry}, where=name)
 
 
 def listed() -> dict[str, dict[str, str]]:
@@ -340,7 +343,12 @@ def match(row: Row) -> Published | None:
     `differs`. Of rows that differ only in the run that they begin with, it is the one that the
     folder of that run names, or else the first.
     """
-    known = [entry for entry in published().values() if _comparable(entry, row)]
+    about = (row["recipe"], row["data"]["name"])
+    if about[1] not in KNOWN:  # no file needs to be read
+        return None
+    entries = _content()["rows"].items()
+    near = [_row(name) for name, entry in entries if (entry["recipe"], entry["data"]) == about]
+    known = [entry for entry in near if _comparable(entry, row)]
     named = (entry for entry in known if entry.begins_with and _begins_with(entry, row))
     return next(named, next(iter(known), None))
 
@@ -368,9 +376,7 @@ def _comparable(known: Published, row: Row) -> bool:
     if known.is_folder or known.test_domains or known.value is None:
         return False
     same = (
-        row["recipe"] == known.recipe
-        and data["name"] == known.data
-        and data["protocol"] == known.protocol
+        data["protocol"] == known.protocol
         and row["tta"] == known.tta
         and "adjustment" not in row
         and mirrored(row) == (known.data != "digits-lt")
