@@ -34,6 +34,8 @@ def test_an_npz_has_the_same_vectors(tmp_path: Path) -> None:
         ("navy 1 0\nshirt 2 2\n", "no vector for Blue .of Navy Blue., blue, Flip .of Flip-Flops."),
         ("navy 1 0\nblue 0 x\n", "line 2: expected a word and 2 numbers"),
         ("navy 1 0\nblue\n", "no vector for"),
+        ("dark 1 2\nblue 1\nt-shirt 1 1\n", "line 2: expected a word and 2 numbers.*got 1 after"),
+        ("dark 1 2\nblue 1 2 3\nt-shirt 1 1\n", "line 2: .* got 3 after blue"),
     ],
 )
 def test_missing_words_and_broken_lines_are_named(

@@ -80,20 +80,34 @@ def _text(path: Path, wanted: Iterable[str]) -> dict[str, NDArray[np.float32]]:
                 dim = dim or len(cells) - 1
                 word = " ".join(cells[:-dim])
                 if word not in wanted:
-                    continue
+                    if cells[0] not in wanted or not (count := _count_numbers(cells)):
+                        continue
+                    raise _broken_line(path, number, dim, f"{count} after {cells[0]}")
                 try:
                     row = np.array(cells[-dim:], dtype=np.float32)
                 except ValueError:
-                    row = np.full(dim, np.nan, dtype=np.float32)
+                    raise _broken_line(path, number, dim, "something else") from None
                 if len(cells) <= dim or not np.isfinite(row).all():
-                    raise LongtailError(
-                        f"{path}, line {number}: expected a word and {dim} numbers, separated by"
-                        " spaces."
-                    )
+                    raise _broken_line(path, number, dim, "none, NaN or infinity")
                 known.setdefault(word, row)
     except OSError as error:
         raise LongtailError(f"the word vectors {path} cannot be read: {error}") from error
     return known
+
+
+def _count_numbers(cells: Sequence[str]) -> int:
+    """How many numbers follow the first cell; 0 if anything else does."""
+    try:
+        return len([float(cell) for cell in cells[1:]])
+    except ValueError:
+        return 0
+
+
+def _broken_line(path: Path, number: int, dim: int, got: str) -> LongtailError:
+    return LongtailError(
+        f"{path}, line {number}: expected a word and {dim} numbers, separated by spaces, got {got}:"
+        " mend or remove the line"
+    )
 
 
 def _npz(path: Path, wanted: Iterable[str]) -> dict[str, NDArray[np.float32]]:
