@@ -135,3 +135,12 @@ def test_a_dry_run_writes_nothing(longtail: Any, tmp_path: Path) -> None:
     result = longtail(*words, "--out", tmp_path / "out")
     assert result.code == 0, result.err
     assert not (tmp_path / "out").exists()
+
+
+def test_torchrun_leaves_the_flags_behind_two_hyphens_alone() -> None:
+    run = pytest.importorskip("torch.distributed.run")
+    command = ["longtail", "reproduce", "--table", "livt-7", "--run"]
+    parsed = run.get_args_parser().parse_args(
+        ["--nproc-per-node", "2", "--no-python", "--", *command]
+    )
+    assert [parsed.training_script, *parsed.training_script_args] == command
