@@ -67,8 +67,18 @@ def zero_shot() -> list[str]:
 def pairs() -> list[str]:
     names = ("auc", "hm", "best_seen", "best_unseen", "attribute", "object")
     arms = [name + end for name in ("product", "compcos", "cge") for end in ("", "-batchformer")]
+    plans = {arm: ("fashion_pairs", arm) for arm in arms}
+    for control in ("frozen", "self"):
+        plans[f"cge-{control}"] = ("fashion_pairs_controls", f"batchformer-{control}")
     return [
-        line(arm, [score("fashion_pairs", f"{arm}-seed0", name) for name in names]) for arm in arms
+        line(
+            arm,
+            [
+                statistics.mean(score(plan, f"{run}-seed{seed}", name) for seed in range(3))
+                for name in names
+            ],
+        )
+        for arm, (plan, run) in plans.items()
     ]
 
 
