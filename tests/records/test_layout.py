@@ -15,6 +15,7 @@ from longtail.records.layout import (
     AnalysisFolder,
     ArraysName,
     ExportFolder,
+    File,
     ModelFolder,
     RunFolder,
     SearchFolder,
@@ -50,9 +51,9 @@ ALLOWED = {
 
 
 def paths(folder: object) -> Iterator[Path]:
-    """Every path that a folder's properties give."""
+    """Every path that a folder's attributes give."""
     for name, member in vars(type(folder)).items():
-        if isinstance(member, property):
+        if isinstance(member, property | File):
             value = getattr(folder, name)
             yield from [value] if isinstance(value, Path) else []
 

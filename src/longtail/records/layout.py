@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from longtail.errors import LongtailError
 
@@ -40,36 +40,36 @@ ArraysName = Literal[
 """The arrays that analyses write: `analysis/NAME.npz`."""
 
 
+class File:
+    """A file of this name in a folder, and what it is for."""
+
+    def __init__(self, name: str, doc: str) -> None:
+        self.name, self.__doc__ = name, doc
+
+    def __get__(self, folder: Any, owner: type) -> Path:
+        return Path(folder.path, self.name)
+
+
 @dataclass(frozen=True)
 class ModelFolder:
     """The folder of a network: `model/`, `encoder/`, or `model/` in the folder of a stage."""
 
     path: Path
 
-    @property
-    def weights(self) -> Path:
-        """The tensors."""
-        return self.path / "model.safetensors"
-
-    @property
-    def spec(self) -> Path:
-        """How the network is built. Written last: a folder that has it is complete."""
-        return self.path / "spec.json"
-
-    @property
-    def card(self) -> Path:
-        """The model card, for people."""
-        return self.path / "README.md"
-
-    @property
-    def thresholds(self) -> Path:
-        """The thresholds of prediction sets; runs without validation images have none."""
-        return self.path / "conformal.json"
-
-    @property
-    def pairs(self) -> Path:
-        """What new pairs of attribute and object are made from; other runs have none."""
-        return self.path / "pairs.npz"
+    weights = File("model.safetensors", "The tensors.")
+    spec = File(
+        "spec.json",
+        "How the network is built. Written last: a folder that has it is complete.",
+    )
+    card = File("README.md", "The model card, for people.")
+    thresholds = File(
+        "conformal.json",
+        "The thresholds of prediction sets; runs without validation images have none.",
+    )
+    pairs = File(
+        "pairs.npz",
+        "What new pairs of attribute and object are made from; other runs have none.",
+    )
 
     @property
     def is_complete(self) -> bool:
@@ -83,25 +83,16 @@ class StageFolder:
 
     path: Path
 
-    @property
-    def checkpoint(self) -> Path:
-        """The state that training continues from."""
-        return self.path / "last.pt"
-
-    @property
-    def kept(self) -> Path:
-        """The weights that the stage returns, where they are not those of its last step."""
-        return self.path / "kept.pt"
-
-    @property
-    def record(self) -> Path:
-        """Epochs, minutes and selection of a finished stage. Written last."""
-        return self.path / "done"
-
-    @property
-    def journal(self) -> Path:
-        """A line of JSON for each epoch, and for some of the steps between."""
-        return self.path / "journal.jsonl"
+    checkpoint = File("last.pt", "The state that training continues from.")
+    kept = File(
+        "kept.pt",
+        "The weights that the stage returns, where they are not those of its last step.",
+    )
+    record = File("done", "Epochs, minutes and selection of a finished stage. Written last.")
+    journal = File(
+        "journal.jsonl",
+        "A line of JSON for each epoch, and for some of the steps between.",
+    )
 
     @property
     def model(self) -> ModelFolder:
@@ -128,10 +119,10 @@ class AnalysisFolder:
         """A figure of such arrays."""
         return self.path / f"{name}.svg"
 
-    @property
-    def reconstructions(self) -> Path:
-        """The reconstructions of a masked autoencoder, as an image."""
-        return self.path / "reconstructions.png"
+    reconstructions = File(
+        "reconstructions.png",
+        "The reconstructions of a masked autoencoder, as an image.",
+    )
 
     def stored(self) -> dict[ArraysName, Path]:
         """The arrays that there are, by name."""
@@ -150,45 +141,14 @@ class ExportFolder:
 
     path: Path
 
-    @property
-    def onnx(self) -> Path:
-        """The ONNX program."""
-        return self.path / "model.onnx"
-
-    @property
-    def onnx_data(self) -> Path:
-        """Its weights, where they are too large for that file."""
-        return self.path / "model.onnx.data"
-
-    @property
-    def program(self) -> Path:
-        """The program of `torch.export`."""
-        return self.path / "model.pt2"
-
-    @property
-    def weights(self) -> Path:
-        """The weights, as timm reads them."""
-        return self.path / "model.safetensors"
-
-    @property
-    def config(self) -> Path:
-        """The model's configuration, as timm reads it."""
-        return self.path / "config.json"
-
-    @property
-    def description(self) -> Path:
-        """Classes, size and the check against our predictions."""
-        return self.path / "model.json"
-
-    @property
-    def readme(self) -> Path:
-        """How to use it, for people."""
-        return self.path / "README.md"
-
-    @property
-    def script(self) -> Path:
-        """The program that classifies image files with it."""
-        return self.path / "predict.py"
+    onnx = File("model.onnx", "The ONNX program.")
+    onnx_data = File("model.onnx.data", "Its weights, where they are too large for that file.")
+    program = File("model.pt2", "The program of `torch.export`.")
+    weights = File("model.safetensors", "The weights, as timm reads them.")
+    config = File("config.json", "The model's configuration, as timm reads it.")
+    description = File("model.json", "Classes, size and the check against our predictions.")
+    readme = File("README.md", "How to use it, for people.")
+    script = File("predict.py", "The program that classifies image files with it.")
 
     @property
     def models(self) -> tuple[Path, ...]:
@@ -207,40 +167,19 @@ class RunFolder:
 
     path: Path
 
-    @property
-    def recipe(self) -> Path:
-        """What was requested. A folder without it is no run."""
-        return self.path / "recipe.json"
-
-    @property
-    def recipe_source(self) -> Path:
-        """The source of the recipe when the run started."""
-        return self.path / "recipe.py"
-
-    @property
-    def choice(self) -> Path:
-        """What `longtail train auto` chose, and why."""
-        return self.path / "auto.json"
-
-    @property
-    def teacher_record(self) -> Path:
-        """Which weights teach in this run, where they come from outside."""
-        return self.path / "teacher.json"
-
-    @property
-    def sessions(self) -> Path:
-        """A line of JSON for each time that a process worked on the run."""
-        return self.path / "sessions.jsonl"
-
-    @property
-    def row(self) -> Path:
-        """The results. Written last: a folder with it is finished."""
-        return self.path / "row.json"
-
-    @property
-    def report(self) -> Path:
-        """The report of this run alone."""
-        return self.path / "report.html"
+    recipe = File("recipe.json", "What was requested. A folder without it is no run.")
+    recipe_source = File("recipe.py", "The source of the recipe when the run started.")
+    choice = File("auto.json", "What `longtail train auto` chose, and why.")
+    teacher_record = File(
+        "teacher.json",
+        "Which weights teach in this run, where they come from outside.",
+    )
+    sessions = File(
+        "sessions.jsonl",
+        "A line of JSON for each time that a process worked on the run.",
+    )
+    row = File("row.json", "The results. Written last: a folder with it is finished.")
+    report = File("report.html", "The report of this run alone.")
 
     @property
     def log(self) -> Path:
@@ -343,36 +282,19 @@ class SearchFolder:
 
     path: Path
 
-    @property
-    def request(self) -> Path:
-        """What is searched, and by which metric."""
-        return self.path / "search.json"
-
-    @property
-    def journal(self) -> Path:
-        """Optuna's journal."""
-        return self.path / "search.jsonl"
-
-    @property
-    def figure(self) -> Path:
-        """The metric of every trial, by keyword."""
-        return self.path / "search.svg"
-
-    @property
-    def reproduction(self) -> Path:
-        """How the runs compare with a published number."""
-        return self.path / "reproduce.json"
+    request = File("search.json", "What is searched, and by which metric.")
+    journal = File("search.jsonl", "Optuna's journal.")
+    figure = File("search.svg", "The metric of every trial, by keyword.")
+    reproduction = File("reproduce.json", "How the runs compare with a published number.")
 
     def trial(self, number: int) -> RunFolder:
         """The run of a trial."""
         return RunFolder(self.path / "trials" / f"{number:03d}")
 
-    @property
-    def final(self) -> Path:
-        """The runs of the table at the end, but for the winner with the first seed, which is a
-        trial.
-        """
-        return self.path / "final"
+    final = File(
+        "final",
+        "The runs of the table at the end; the winner with the first seed is a trial.",
+    )
 
 
 def is_trial(run: RunFolder) -> bool:
