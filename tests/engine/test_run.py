@@ -18,6 +18,7 @@ import pytest
 import torch
 from toys import ToyBatches, ToyMethod, digest, noisy
 
+import longtail
 from longtail.core import Clock, Labelled, NonFinite, Outcome, Predict, Stage, average, best, last
 from longtail.engine.averaging import EMA, Uniform
 from longtail.engine.journal import Journal
@@ -641,6 +642,17 @@ def test_keywords_without_effect_are_refused_before_a_run_and_kept_off_its_row(
         before.ignore(["teacher_epochs"], given="--teacher")
     after.ignore(["teacher_epochs"], given="--teacher")  # a run that began under older defaults
     assert after.unused == {"teacher_epochs"}
+
+
+def test_a_dry_run_leaves_a_computation_out(tmp_path: Path) -> None:
+    for dry, result in ((None, "long"), ("estimate", "short"), ("rehearse", "short")):
+        run = Run(tmp_path, dry=dry)
+        assert run.compute(lambda: "long", dry=lambda: "short") == result
+
+
+def test_no_recipe_asks_whether_a_run_is_dry() -> None:
+    recipes = Path(longtail.__file__).parent / "recipes"
+    assert not [path.name for path in recipes.glob("*.py") if ".dry" in path.read_text()]
 
 
 def test_a_finished_stage_and_a_dry_run_will_not_train(tmp_path: Path) -> None:

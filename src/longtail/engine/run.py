@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from longtail import processes
 from longtail.core import B, Method, Stage
@@ -25,6 +25,8 @@ from longtail.errors import LongtailError, warn
 from longtail.records.documents import read_document
 from longtail.records.kinds import STAGE
 from longtail.records.layout import RunFolder, StageFolder
+
+T = TypeVar("T")
 
 
 class Run:
@@ -138,6 +140,10 @@ class Run:
         """
         if self.dry is None and processes.rank() == 0 and (replace or not path.exists()):
             writer(path)
+
+    def compute(self, result: Callable[[], T], *, dry: Callable[[], T]) -> T:
+        """The result of a computation that takes long; a dry run calls `dry` instead."""
+        return result() if self.dry is None else dry()
 
     def ignore(self, keywords: Collection[str], *, given: str) -> None:
         """Leave keywords that have no effect out of the row, and raise if they were changed.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -95,8 +96,10 @@ def compcos(
     assert isinstance(fitted, PairMethod)
     if isinstance(fitted, MatchOpenPairs):
         fitted.update_feasibility()  # of the weights that were kept
-        if run.dry is None and len(data.val):
-            choose_threshold(fitted, run, data, size=keywords.get("size") or data.size)
+        if len(data.val):
+            size = keywords.get("size") or data.size
+            choose = partial(choose_threshold, fitted, run, data, size=size)
+            run.compute(choose, dry=lambda: None)
     write_parts(run, data, fitted)
     return fitted
 

@@ -51,16 +51,15 @@ def eszsl(
     rows = data.train.inputs.vectors()
     assert rows is not None
     held = _held_out(data)
-    chosen = Choice(1.0, 1.0, 1.0, 0.0, 0.0)
-    if run.dry is None:
-        chosen = _choose(rows, data, vectors, held, gamma=gamma, lambda_=lambda_)
+    chosen = run.compute(
+        lambda: _choose(rows, data, vectors, held, gamma=gamma, lambda_=lambda_),
+        dry=lambda: Choice(1.0, 1.0, 1.0, 0.0, 0.0),
+    )
     head = ClassVectors(data.size, len(seen), width=vectors.shape[1], unit=True, scale=chosen.scale)
     head.vectors.copy_(vectors)
-    if run.dry is None:
-        position = seen.cumsum(0) - 1
-        solved = Eszsl.fit(rows, position[data.train.target], vectors[seen])
-        with torch.no_grad():
-            head.project.weight.copy_(solved.weight(gamma=chosen.gamma, lambda_=chosen.lambda_))
+    solved = Eszsl.fit(rows, (seen.cumsum(0) - 1)[data.train.target], vectors[seen])
+    with torch.no_grad():
+        head.project.weight.copy_(solved.weight(gamma=chosen.gamma, lambda_=chosen.lambda_))
     minutes = round((time.monotonic() - start) / 60, 3)
     record = {"name": "solve", "epochs": 0, "minutes": minutes, "keep": "closed form", "best": None}
     run.history.append(record)

@@ -304,7 +304,7 @@ def pretrain_and_probe(
     classes = len(data.classes)
     knn = None
     if neighbours:
-        split = data.train if run.dry is None else _first_rows(data.train, 2 * classes)
+        split = run.compute(lambda: data.train, dry=lambda: _first_rows(data.train, 2 * classes))
         knn = NearestNeighbours(
             features_of(run, network, split, size=size),
             split.target,
