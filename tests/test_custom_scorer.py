@@ -18,7 +18,7 @@ from longtail.records.predictions import read_predictions
 from longtail.records.row import read_row
 from longtail.records.scores import Headline
 from longtail.report.comparison import compare
-from longtail.runs import evaluate, train, training
+from longtail.runs import evaluate, results, train
 
 OUR_DATA = '''
 from dataclasses import dataclass, replace
@@ -147,9 +147,9 @@ def test_without_keep_best_the_row_names_the_epoch_in_that_direction(tmp_path: P
     (tmp_path / "train" / "journal.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
     history = [{"name": "train", "keep": "last epoch", "best": None}]
     headline: Headline = {"name": "nll", "higher_is_better": False}
-    assert training._best(tmp_path, history, headline) == {"epoch": 2, "value": 0.4}
+    assert results._best(tmp_path, history, headline) == {"epoch": 2, "value": 0.4}
     headline["higher_is_better"] = True
-    assert training._best(tmp_path, history, headline) == {"epoch": 1, "value": 0.7}
+    assert results._best(tmp_path, history, headline) == {"epoch": 1, "value": 0.7}
 
 
 def test_the_row_has_its_scores_and_the_long_tailed_ones(runs: Path) -> None:

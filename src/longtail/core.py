@@ -155,14 +155,12 @@ class Batches(Protocol[B_co]):
 
     def __len__(self) -> int:
         """The number of batches in an epoch."""
-        ...
 
     def epoch(self, index: int, *, start: int = 0) -> Iterator[B_co]:
         """Iterate over the batches of an epoch from batch `start` on.
 
         The rows and views depend on `index` alone, not on what was read before.
         """
-        ...
 
 
 Predict = Callable[[Tensor], Mapping[str, Tensor]]
@@ -186,12 +184,10 @@ class Scorer(Protocol):
     @property
     def headline(self) -> str:
         """The score that ranks runs and chooses the best epoch on validation."""
-        ...
 
     @property
     def labels(self) -> Mapping[str, Label]:
         """How to show each score and which direction is better, in the order of the columns."""
-        ...
 
     def __call__(self, predictions: SplitPredictions, /) -> Mapping[str, float | None]:
         """Compute the scores by name; None where a score is not defined.
@@ -199,7 +195,6 @@ class Scorer(Protocol):
         A name such as "domain/sketch" is a part of the score "domain": reports show the parts of a
         score in a separate table.
         """
-        ...
 
 
 class Average(Protocol):
@@ -207,7 +202,6 @@ class Average(Protocol):
 
     def update(self, method: nn.Module, clock: Clock) -> None:
         """Add the current weights; called after every step."""
-        ...
 
     def observe(self, results: Mapping[str, float], clock: Clock) -> None:
         """Receive the results of an evaluation, such as "val/top1"; most averages ignore them."""

@@ -43,3 +43,9 @@ def test_native_resolution_gives_back_the_pixels_of_the_source() -> None:
     again = large.at_native_resolution()
     assert (large.size, again.size) == (12, 8)
     assert again.test.inputs.image(3).tobytes() == small.test.inputs.image(3).tobytes()
+
+
+def test_splits_are_evaluated_where_they_have_rows() -> None:
+    data = open_data("digits-lt")
+    assert {name: len(split) for name, split in data.evaluated.items()} == {"val": 41, "test": 500}
+    assert [*open_data("digits-lt", protocol="paper").evaluated] == ["test"]

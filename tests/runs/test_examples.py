@@ -109,7 +109,7 @@ def test_a_finished_run_survives_and_says_why(
     def broken(*given: Any, **named: Any) -> None:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr("longtail.runs.training.write_examples", broken)
+    monkeypatch.setattr("longtail.runs.results.write_examples", broken)
     monkeypatch.setattr("longtail.runs.training.write_report", broken)
     result = train("cross_entropy", "digits-lt", tmp_path / "run", **QUICK)
     assert result.row is not None

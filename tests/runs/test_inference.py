@@ -30,6 +30,7 @@ from longtail.runs.inference import (
     network_outputs,
     predict_images,
     predict_split,
+    predict_splits,
     read_ahead,
     split_batches,
 )
@@ -134,3 +135,13 @@ def test_batches_hold_everything_once(count: int, threads: int) -> None:
     assert [index for part in batches for index in part] == [*range(count)]
     assert max(map(len, batches)) <= BATCH
     assert len(batches) >= min(count, threads)
+
+
+def test_splits_are_also_predicted_without_test_time_averaging(folder: Path) -> None:
+    data, network = open_data(str(folder), size=8), classifier(size=8).eval()
+    keywords: dict[str, Any] = {"size": 8, "machine": Machine()}
+    results = predict_splits(network, data.evaluated, tta="flip", **keywords)
+    for tta in ("none", "flip"):
+        alone = predict_split(network, data.test, tta=tta, **keywords)
+        assert np.array_equal(results[tta]["test"].logits["logits"], alone.logits["logits"])
+    assert [*predict_splits(network, data.evaluated, tta="none", **keywords)] == ["none"]

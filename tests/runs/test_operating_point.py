@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,13 @@ from longtail.nn import Classifier, Linear, build
 from longtail.records.predictions import SplitPredictions, read_predictions
 from longtail.records.row import read_row
 from longtail.runs import evaluate, load, train
-from longtail.runs.operating_point import bias_of, choose_bias, shift_predictions, with_bias
+from longtail.runs.operating_point import (
+    bias_of,
+    choose_bias,
+    map_logits,
+    shift_predictions,
+    with_bias,
+)
 from longtail.scoring.long_tail import LongTailScorer
 from longtail.scoring.zero_shot import ZeroShotScorer
 
@@ -60,6 +67,14 @@ def test_validation_chooses_the_bias_of_the_best_harmonic_mean() -> None:
     assert point == {"bias": 2.0, "chosen_on": "validation", "harmonic_mean": 1.0}
     shifted = shift_predictions({"val": val}, SEEN, 2.0)["val"]
     assert shifted.logits["logits"].argmax(1).tolist() == [0, 1, 2]
+
+
+def test_a_function_maps_the_logits_of_every_head() -> None:
+    val = predictions([[3.0, 0, 0]], [0])
+    two = replace(val, logits={"logits": val.logits["logits"], "cls": val.logits["logits"] + 1})
+    mapped = map_logits({"val": two}, lambda logits: 2 * logits)["val"]
+    assert mapped.logits["logits"].tolist() == [[6.0, 0, 0]]
+    assert mapped.logits["cls"].tolist() == [[8.0, 2.0, 2.0]]
 
 
 def test_without_a_choice_the_bias_of_the_recipe_stays() -> None:

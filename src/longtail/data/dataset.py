@@ -103,6 +103,12 @@ class Dataset:
         """Whether rows are feature vectors (N, size) instead of images."""
         return self.train.inputs.vectors() is not None
 
+    @property
+    def evaluated(self) -> dict[str, Split]:
+        """The splits "val" and "test", where they have rows."""
+        splits = {"val": self.val, "test": self.test}
+        return {name: split for name, split in splits.items() if len(split)}
+
     def at_native_resolution(self) -> Dataset:
         """Return the data at its native resolution, where another size was requested."""
 

@@ -33,7 +33,6 @@ class Sampler(Protocol):
 
     def order(self, targets: Tensor, *, epoch: int, seed: int) -> Array:
         """Return row indices (N,), as many as the split has rows."""
-        ...
 
 
 def _generator(seed: int, epoch: int) -> np.random.Generator:

@@ -66,19 +66,15 @@ class Labels(Protocol):
 
     def __call__(self, logits: Tensor) -> Tensor:
         """Turn logits (N, C) into labels, exactly as `decode` returns them after `encode`."""
-        ...
 
     def dtype(self, classes: int) -> np.dtype[Any]:
         """The type of a stored label; of an unknown one all bytes are zero."""
-        ...
 
     def encode(self, target: Tensor) -> NDArray[Any]:
         """Turn labels into an array of this type."""
-        ...
 
     def decode(self, stored: NDArray[Any], classes: int) -> Tensor | None:
         """Turn an array of this type into labels, or None unless all are known."""
-        ...
 
 
 @dataclass(frozen=True)

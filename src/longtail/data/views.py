@@ -27,15 +27,12 @@ class View(Protocol):
     @property
     def size(self) -> int:
         """The side of the output, in pixels."""
-        ...
 
     def parameters(self, rng: np.random.Generator, rows: int) -> Array:
         """Sample parameters: integers (rows, P), one row for each position of an epoch."""
-        ...
 
     def __call__(self, image: Image.Image, parameters: Array) -> Tensor:
         """Return the view as uint8 (3, size, size), given the image's parameters (P,)."""
-        ...
 
 
 @runtime_checkable
@@ -44,7 +41,6 @@ class Batched(Protocol):
 
     def batch(self, pixels: Array, parameters: Array) -> Array:
         """Return the views of uint8 images (N, 3, size, size), given parameters (N, P)."""
-        ...
 
 
 def to_tensor(image: Image.Image) -> Tensor:

@@ -22,7 +22,6 @@ class DomainPenalty(Protocol):
 
         All rows are of one stream: a batch with and without BatchFormer has two penalties.
         """
-        ...
 
 
 def coral(features: Tensor, logits: Tensor, target: Tensor, domain: Tensor) -> Tensor:

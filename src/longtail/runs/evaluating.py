@@ -31,7 +31,7 @@ from longtail.records.row import Evaluation
 from longtail.report.page import write as write_report
 from longtail.runs.examples import write_examples
 from longtail.runs.identity import Tta, open_run_data, versions
-from longtail.runs.inference import predict_split
+from longtail.runs.inference import predict_splits
 from longtail.runs.model import load
 from longtail.scoring.long_tail import LongTailScorer
 from longtail.scoring.scorer import headline_of, scorer_for, summarise_splits
@@ -140,21 +140,11 @@ def evaluate(
     class_numbers = _class_numbers(dataset.classes, loaded.classes)
     groups = Groups.from_json(record["data"]["groups"])
     splits = {
-        name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if len(split)
+        name: replace(split, target=class_numbers[split.target])
+        for name, split in dataset.evaluated.items()
     }
-
-    def predict_splits(tta: Tta) -> dict[str, SplitPredictions]:
-        results = {
-            name: predict_split(loaded.network, split, size=loaded.size, tta=tta, machine=machine)
-            for name, split in splits.items()
-        }
-        return {
-            name: replace(result, target=class_numbers[result.target].numpy())
-            for name, result in results.items()
-        }
-
-    predictions = predict_splits(tta)
-    once = predictions if tta == "none" else predict_splits("none")
+    results = predict_splits(loaded.network, splits, size=loaded.size, tta=tta, machine=machine)
+    predictions, once = results[tta], results["none"]
     # Other data tests the calibration on the run's data: nothing is calibrated on it.
     thresholds = calibrated(once, groups=groups) if data is None else loaded.thresholds
     counts = np.array(loaded.row["data"]["counts_after"])

@@ -87,6 +87,32 @@ def predict_split(
     )
 
 
+def predict_splits(
+    model: Method[Any] | nn.Module,
+    splits: Mapping[str, Split],
+    *,
+    size: int,
+    tta: Tta,
+    machine: Machine,
+) -> dict[Tta, dict[str, SplitPredictions]]:
+    """Predict splits with this test-time averaging and with "none", which may be the same.
+
+    Args:
+        model: A method in eval mode, or a deployed network.
+        splits: By name.
+        size: The side of the network's images.
+        tta: Test-time averaging.
+        machine: Where the model is.
+    """
+    return {
+        averaging: {
+            name: predict_split(model, split, size=size, tta=averaging, machine=machine)
+            for name, split in splits.items()
+        }
+        for averaging in dict.fromkeys((tta, "none"))
+    }
+
+
 def predict_images(
     predict: Predict, images: ImagesLike, preprocessing: Preprocessing, *, machine: Machine
 ) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ seen and unseen classes of the validation images.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -66,9 +66,17 @@ def shift_predictions(
 ) -> dict[str, SplitPredictions]:
     """Predictions with a further bias on the logits of unseen classes, in every head."""
     shift = np.where(seen, 0.0, bias).astype(np.float32)
+    return map_logits(predictions, lambda logits: logits + shift)
+
+
+def map_logits(
+    predictions: Mapping[str, SplitPredictions],
+    function: Callable[[NDArray[np.float32]], NDArray[np.float32]],
+) -> dict[str, SplitPredictions]:
+    """Predictions with a function applied to the logits (N, C) of every head."""
     return {
         name: replace(
-            result, logits={head: logits + shift for head, logits in result.logits.items()}
+            result, logits={head: function(logits) for head, logits in result.logits.items()}
         )
         for name, result in predictions.items()
     }

@@ -6,43 +6,34 @@ import importlib
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
-
-import torch
 
 from longtail import processes
 from longtail.analysis.writing import warn_on_error
 from longtail.core import Method
 from longtail.data.dataset import Dataset
-from longtail.data.images.reading import natural_size
-from longtail.data.open import find, open_dataset
+from longtail.data.open import open_dataset
 from longtail.data.request import DataRequest, Geometry, OnBadImage, Pairs, Profile, Protocol
 from longtail.engine.distributed import started
 from longtail.engine.machine import Machine, choose
 from longtail.engine.plan import EpochPlan
 from longtail.engine.run import Run
 from longtail.errors import LongtailError, warn
-from longtail.nn import Adjusted, Classifier
-from longtail.nn.networks import size_of
-from longtail.posthoc import Adjustment, adjustment
 from longtail.recipes.signatures import Recipe, read
-from longtail.records.documents import FORMAT, write_document
-from longtail.records.files import append_line, read_journal, write_text
+from longtail.records.documents import write_document
+from longtail.records.files import append_line, write_text
 from longtail.records.kinds import read_recipe, upgrade_folder
 from longtail.records.layout import RunFolder
 from longtail.records.lock import locked
-from longtail.records.predictions import SplitPredictions, write_predictions
-from longtail.records.row import Adjustment as AdjustmentRecord
-from longtail.records.row import Best, Row, read_row
-from longtail.records.scores import Headline
+from longtail.records.row import Row, read_row
 from longtail.report.page import write as write_report
-from longtail.runs.evaluating import calibrated, confidence_of, warn_of_mirroring, write_sets
-from longtail.runs.examples import write_examples
+from longtail.runs.evaluating import warn_of_mirroring
 from longtail.runs.identity import (
     Adjust,
     RunConfig,
@@ -54,20 +45,13 @@ from longtail.runs.identity import (
     versions,
     with_geometry,
 )
-from longtail.runs.inference import predict_split
-from longtail.runs.model import check_rebuilt, deployed, write_model
-from longtail.runs.operating_point import bias_of, choose_bias, shift_predictions, with_bias
+from longtail.runs.inputs import check_inputs, with_small_images
+from longtail.runs.model import check_rebuilt, deployed
 from longtail.runs.resources import check_needs, checked_sizes
+from longtail.runs.results import evaluate_and_save
 from longtail.scoring.scorer import (
     check_scorer,
-    headline_of,
-    scorer_for,
-    summarise_splits,
-    task_scorer,
 )
-
-FAST_CNN_SIZE = 64
-"""The side in pixels of the largest images that fast_cnn is given by default."""
 
 
 @dataclass(frozen=True)
@@ -224,33 +208,18 @@ def train(
         dataset = open_dataset(
             config.data, device=machine.device, size=config.keywords.get("size"), legacy=former
         )
-        if adjust == "validation" and not len(dataset.val):
-            raise LongtailError(
-                "expected validation images to adjust on, "
-                f"got none of {dataset.name} (protocol {protocol}): use --protocol holdout "
-                "where classes have five images or more, or --adjust none"
-            )
-        if adjust == "validation" and not bool((dataset.counts > 0).all()):
-            raise LongtailError(
-                "--adjust validation needs training images of every class, "
-                f"and {dataset.name} has classes without: use --adjust none"
-            )
         check_scorer(dataset)
         check_inputs(config, dataset)
         warn_of_mirroring(tta, dataset.name, mirror=dataset.mirror)
+        start = partial(Run, seed=seed, view_seed=config.view_seed, machine=machine, trust=trust)
+        rehearsed = partial(
+            start,
+            check=lambda stage: str(check_needs(stage, device=machine.device, folder=out)),
+        )
         if dry_run:
-            with tempfile.TemporaryDirectory() as folder:
-                run = Run(
-                    Path(folder),
-                    seed=seed,
-                    view_seed=config.view_seed,
-                    machine=machine,
-                    dry="estimate",
-                    trust=trust,
-                    check=lambda stage: str(check_needs(stage, device=machine.device, folder=out)),
-                )
-                with checked_sizes():
-                    deployed(call_recipe(config, dataset, run), dataset)
+            with tempfile.TemporaryDirectory() as folder, checked_sizes():
+                run = rehearsed(Path(folder), dry="estimate")
+                deployed(call_recipe(config, dataset, run), dataset)
             return Result(out, None)
         record, first = config.record(dataset, machine, out), processes.rank() == 0
         check_identity(out, record, geometry=dataset.geometry)
@@ -263,16 +232,7 @@ def train(
                 _write_report(out)
             return Result(out, row, fresh=False)
         if not files.has_checkpoint():
-            rehearsal = Run(
-                out,
-                seed=seed,
-                view_seed=config.view_seed,
-                machine=machine,
-                dry="rehearse",
-                trust=trust,
-                check=lambda stage: str(check_needs(stage, device=machine.device, folder=out)),
-                plan=_epoch_plan(config, minutes),
-            )
+            rehearsal = rehearsed(out, dry="rehearse", plan=_epoch_plan(config, minutes))
             with checked_sizes():
                 check_rebuilt(deployed(call_recipe(config, dataset, rehearsal), dataset))
         if first:
@@ -285,20 +245,16 @@ def train(
             write_document(files.recipe, record)
         if first and former:
             write_document(files.recipe, with_geometry(read_recipe(out), dataset.geometry))
-        run = Run(
+        run = start(
             out,
-            seed=seed,
-            view_seed=config.view_seed,
-            machine=machine,
             save_minutes=save_every,
             tensorboard=tensorboard,
-            trust=trust,
             command=config.command(out),
             plan=_epoch_plan(config, minutes),
         )
         if first:
             _note_session(out, machine)
-        row = _evaluate_and_save(config, dataset, machine, call_recipe(config, dataset, run), run)
+        row = evaluate_and_save(config, dataset, machine, call_recipe(config, dataset, run), run)
         if first and not files.recipe.exists():
             raise LongtailError(
                 f"{files.recipe} was deleted while {out} was trained: delete what is left of the"
@@ -320,71 +276,6 @@ def _epoch_plan(config: RunConfig, minutes: float | None) -> EpochPlan | None:
 def _write_report(out: Path) -> None:
     with warn_on_error("no report was written", f"longtail report {out}"):
         write_report([out], RunFolder(out).report)
-
-
-def with_small_images(config: RunConfig, out: Path) -> RunConfig:
-    """Images of 64 pixels for fast_cnn, also as a teacher, unless a size is given.
-
-    Larger ones take it days. A run that was started with larger images keeps them. Known datasets
-    have published sizes.
-    """
-    sizes = [name for name in ("size", "teacher_size") if _is_of_fast_cnn(config.keywords, name)]
-    if not sizes or not Path(config.data.source).exists():
-        return config
-    started = read_recipe(out)["keywords"] if RunFolder(out).recipe.exists() else None
-    source = find(config.data)
-    if source.splits["train"].inputs.vectors() is not None:
-        return config
-    native = source.size or natural_size(source)
-    if native <= FAST_CNN_SIZE:
-        return config
-    small = {}
-    for size in sizes:
-        if started is not None and started.get(size) is None:
-            continue
-        small[size] = FAST_CNN_SIZE
-        if processes.rank() == 0:
-            of, flag = "of the teacher " * (size != "size"), size.replace("_", "-")
-            warn(
-                f"images {of}are resized to {FAST_CNN_SIZE} pixels, for which fast_cnn is made:"
-                f" pass --{flag} {native} for larger ones, which take"
-                f" {(native / FAST_CNN_SIZE) ** 2:.0f} times as long"
-            )
-    return replace(config, keywords={**config.keywords, **small})
-
-
-def _is_of_fast_cnn(keywords: Mapping[str, Any], size: str) -> bool:
-    """Whether fast_cnn is trained, and the keyword of its size is left at None."""
-    if size == "teacher_size" and keywords.get("teacher") is not None:
-        return False
-    network = size.replace("size", "network")
-    return keywords.get(network) == "fast_cnn" and keywords.get(size, 0) is None
-
-
-def check_inputs(config: RunConfig, dataset: Dataset) -> None:
-    """Refuse a network for images on feature vectors, and the other way round, before training."""
-    network = config.keywords.get("network")
-    if dataset.has_vectors and network != "vectors":
-        advice = (
-            f"this recipe trains {network}: pass --network vectors"
-            if "network" in config.keywords
-            else "this recipe needs images: choose one that has the keyword network"
-        )
-        raise LongtailError(f"{dataset.name} has feature vectors instead of images, and {advice}")
-    if network == "vectors" and not dataset.has_vectors:
-        if config.recipe.parameters["network"].default == "vectors":
-            raise LongtailError(
-                f"{config.recipe.name} trains on feature vectors, and {dataset.name} has images:"
-                " compute features with `longtail embed` first"
-            )
-        raise LongtailError(
-            f"--network vectors is for feature vectors, and {dataset.name} has images: "
-            "choose another network"
-        )
-    if dataset.has_vectors and config.tta == "flip":
-        raise LongtailError(
-            f"--tta flip mirrors images, and {dataset.name} has feature vectors: remove it"
-        )
 
 
 def call_recipe(config: RunConfig, dataset: Dataset, run: Run) -> Method[Any]:
@@ -439,174 +330,3 @@ def _note_session(out: Path, machine: Machine) -> None:
         "versions": versions(),
     }
     append_line(RunFolder(out).sessions, line)
-
-
-def _evaluate_and_save(
-    config: RunConfig, dataset: Dataset, machine: Machine, method: Method[Any], run: Run
-) -> Row:
-    """Evaluate, write predictions and model, and make the row. Only here are test images used."""
-    first, network = processes.rank() == 0, deployed(method, dataset)
-    out, history = run.folder, run.history
-    size = size_of(network.spec)
-    splits = {
-        name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if len(split)
-    }
-    predictions = {
-        name: predict_split(method, split, size=size, tta=config.tta, machine=machine)
-        for name, split in splits.items()
-    }
-    # Without test-time averaging: what `predict` does is adjusted and calibrated
-    once = predictions
-    if config.tta != "none":
-        once = {
-            name: predict_split(method, split, size=size, tta="none", machine=machine)
-            for name, split in splits.items()
-        }
-    scorer, counts = scorer_for(dataset), dataset.counts.numpy()
-    adjustment_record: AdjustmentRecord | None = None
-    if config.adjust == "validation":
-        before = summarise_splits(
-            predictions,
-            scorer,
-            groups=dataset.groups,
-            counts=counts,
-            confidence=confidence_of(network),
-            detail=False,
-        )
-        network, chosen = _adjusted(network, once["val"], dataset)
-        both = [
-            {
-                name: replace(
-                    result, logits={head: chosen(rows) for head, rows in result.logits.items()}
-                )
-                for name, result in results.items()
-            }
-            for results in ([predictions] if once is predictions else [predictions, once])
-        ]
-        predictions, once = both[0], both[-1]
-        adjustment_record = {
-            "tau": chosen.tau,
-            "temperature": chosen.temperature,
-            "val": before["val"],
-            "test": before["test"],
-        }
-    point = choose_bias(task_scorer(dataset), network, once)
-    if point is not None and point["bias"]:
-        seen = counts > 0
-        already = bias_of(network, seen)
-        before = summarise_splits(
-            shift_predictions(predictions, seen, -already),
-            scorer,
-            groups=dataset.groups,
-            counts=counts,
-            confidence=confidence_of(network),
-            detail=False,
-        )
-        point |= {"val": before["val"], "test": before["test"]}
-        network = with_bias(network, seen, point["bias"])
-        same = once is predictions
-        predictions = shift_predictions(predictions, seen, point["bias"] - already)
-        once = predictions if same else shift_predictions(once, seen, point["bias"] - already)
-    thresholds, confidence = calibrated(once, groups=dataset.groups), confidence_of(network)
-    summaries = summarise_splits(
-        predictions,
-        scorer,
-        once=once,
-        groups=dataset.groups,
-        counts=counts,
-        confidence=confidence,
-        thresholds=thresholds,
-    )
-    if first:
-        for name, result in predictions.items():
-            write_predictions(run.files.predictions(name), result, splits[name].ids)
-    selection = history[-1]["keep"] if history else "not trained"
-    row: Row = {
-        "format": FORMAT,
-        "recipe": config.recipe.name,
-        "keywords": {
-            name: value for name, value in config.keywords.items() if name not in run.unused
-        },
-        "data": {
-            "name": dataset.name,
-            "hash": dataset.hash,
-            "protocol": dataset.protocol,
-            "imbalance": config.data.imbalance,
-            "mirror": dataset.mirror,
-            "scoring": dataset.scoring,
-            "test_domain": config.data.test_domain,
-            "train_domain": config.data.train_domain,
-            "geometry": dataset.geometry,
-            "classes": len(dataset.classes),
-            "train_images": len(dataset.train),
-            "counts_before": dataset.source_counts.tolist(),
-            "counts_after": dataset.counts.tolist(),
-            "caveats": [*dataset.caveats, *run.caveats],
-        },
-        "seed": config.seed,
-        "view_seed": config.view_seed,
-        "split_seed": config.data.split_seed,
-        "selection": f"{selection}, adjusted on validation" if adjustment_record else selection,
-        "tta": config.tta,
-        "size": size,
-        "pretraining": run.pretraining or dataset.pretraining,
-        "parameters": sum(weight.numel() for weight in network.parameters()),
-        "epochs": {stage["name"]: stage["epochs"] for stage in history},
-        "minutes": sum(stage["minutes"] for stage in history),
-        "test": summaries["test"],
-        "val": summaries["val"],
-        "best_validation": _best(out, history, headline_of(scorer)),
-        "headline": headline_of(scorer),
-        "labels": dict(scorer.labels),
-        "versions": versions(),
-        "hardware": hardware(machine),
-    }
-    if plan := next((stage["plan"] for stage in history if "plan" in stage), ""):
-        row["epoch_plan"] = plan
-    if dataset.backbone is not None:
-        row["data"]["backbone"] = dict(dataset.backbone.network)
-    if earlier := sum(run.minutes_before.values()):
-        row["minutes_before"] = round(earlier, 3)
-    if run.unused:
-        row["unused"] = sorted(run.unused)
-    if point is not None:
-        row["operating_point"] = point
-    if adjustment_record:
-        row["adjustment"] = adjustment_record
-    if first:
-        write_model(run.files.model.path, network, dataset, row)
-        write_sets(run.files.model.path, thresholds)
-        with warn_on_error("no example images were written", f"longtail eval {out} --rewrite"):
-            write_examples(out, network, dataset, size=size, confidence=confidence)
-    return row
-
-
-def _adjusted(
-    network: Classifier, val: SplitPredictions, dataset: Dataset
-) -> tuple[Adjusted, Adjustment]:
-    """The network with its logits adjusted by the predictions for the validation images."""
-    chosen = adjustment(val.logits["logits"], val.target, dataset.counts.numpy())
-    device = next(network.parameters()).device
-    adjusted = Adjusted(
-        network.network,
-        network.head,
-        bias=torch.from_numpy(chosen.bias),
-        temperature=chosen.temperature,
-    )
-    return adjusted.to(device).eval(), chosen
-
-
-def _best(out: Path, history: Sequence[Mapping[str, Any]], headline: Headline) -> Best | None:
-    """The best epoch of the last stage by validation, of the weights that were saved."""
-    if not history:
-        return None
-    metric = f"val/{headline['name']}"
-    if (chosen := history[-1].get("best")) and history[-1]["keep"].endswith(metric):
-        return {"epoch": chosen["epoch"], "value": chosen["value"]}
-    kept = history[-1]["keep"].partition(", ")[2]
-    metric = f"{kept}/{metric}" if kept else metric
-    journal = RunFolder(out).stage(history[-1]["name"]).journal
-    lines = [line for line in (read_journal(journal) if journal.exists() else []) if metric in line]
-    sign = 1 if headline["higher_is_better"] else -1
-    best = max(lines, key=lambda line: (sign * line[metric], -line["epoch"]), default=None)
-    return None if best is None else {"epoch": best["epoch"], "value": best[metric]}
