@@ -50,6 +50,9 @@ def test_classes_of_domains_that_are_not_used_do_not_count(
     make_folder(tree, {"unlabelled/trunk00": 3})
     with pytest.raises(LongtailError, match="unlabelled has classes without training images"):
         open_data(tree, test_domain="unlabelled")
+    # As in VisDA-2017, whose test images are in folders trunk00, ... without their classes
+    with pytest.raises(LongtailError, match="classes of photo in every training domain, got none"):
+        open_data(tree, test_domain="photo")
     data = open_data(tree, test_domain="photo", train_domain="art,sketch")
     assert data.classes == ("a", "b")
 

@@ -114,7 +114,7 @@ def _all_rows(source: Source, number: int) -> Rows:
 
 
 def _check_classes(source: Source, trained: Sequence[str]) -> Source:
-    """Raise if the test domain has classes that cannot be learned from the training domains."""
+    """Raise if the training domains lack classes of the test domain, or one of them has none."""
     counts = np.bincount(source.splits["train"].target, minlength=len(source.classes))
     tested = np.bincount(source.splits["test"].target, minlength=len(source.classes))
     lacking = np.flatnonzero((counts == 0) & (tested > 0))
@@ -124,6 +124,13 @@ def _check_classes(source: Source, trained: Sequence[str]) -> Source:
             f" classes without training images in {listing(trained)}:"
             f" {listing(source.classes[label] for label in lacking.tolist())}. Rename or remove"
             " them, or choose other domains with --train-domain."
+        )
+    train, names = source.splits["train"], source.categories["domain"]
+    shared = train.columns["domain"][tested[train.target] > 0]
+    if unrelated := [name for name in trained if names.index(name) not in shared]:
+        raise LongtailError(
+            f"{source.name}: expected classes of {source.test_domain} in every training domain, got"
+            f" none in {listing(unrelated)}: name the domains to train on with --train-domain."
         )
     return source
 
