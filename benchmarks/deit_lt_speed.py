@@ -28,8 +28,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from longtail.core import BatchTransform, Clock, Stage
+from longtail.data.label_cache import CachedTeacherLabels, LabelFile
 from longtail.data.mixing import MixupCutMix
-from longtail.data.teacher_labels import AddTeacherLabels, CachedTeacherLabels, Compose, LabelFile
+from longtail.data.teacher_labels import AddTeacherLabels, Compose
 from longtail.engine.fit import train
 from longtail.engine.machine import Machine
 from longtail.engine.optim import adamw

@@ -101,3 +101,26 @@ def digest(method: nn.Module) -> dict[str, bytes]:
         name: tensor.cpu().contiguous().numpy().tobytes()
         for name, tensor in method.state_dict().items()
     }
+
+
+class Brightest(nn.Module):
+    """Predicts the brightest channel, and counts its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(3), requires_grad=False)
+        self.calls = 0
+        self.eval()
+
+    def forward(self, image: Tensor) -> Tensor:
+        self.calls += 1
+        return image.mean((2, 3)) @ self.weight
+
+
+def labelled_batch(rows: int = 4, first: int = 0) -> dict[str, Tensor]:
+    image = torch.rand(rows, 3, 4, 4, generator=torch.Generator().manual_seed(first))
+    return {
+        "image": image,
+        "target": torch.zeros(rows, dtype=torch.long),
+        "position": torch.arange(first, first + rows),
+    }

@@ -45,7 +45,7 @@ ALLOWED = {
     ("runs/new_classes.py", ".npz"): "a file of class attributes or word vectors",
     ("cli/export.py", "predict.py agrees from file to logits on "): "a sentence",
     ("runs/export_program.py", "the exported program predict.py failed ("): "a sentence",
-    ("data/teacher_labels.py", ".part"): "a cache outside of run folders",
+    ("data/label_cache.py", ".part"): "a cache outside of run folders",
     ("nn/pretrained.py", "model.safetensors"): "the hub's name for weights",
 }
 

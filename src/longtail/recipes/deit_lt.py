@@ -12,7 +12,7 @@ from torch import nn
 from longtail.analysis.distillation import analyse_teacher, analyse_tokens, analyse_training
 from longtail.analysis.writing import warn_on_error
 from longtail.core import BatchTransform, Method, Schedule, Stage, constant, nothing
-from longtail.data import teacher_labels
+from longtail.data import label_cache, teacher_labels
 from longtail.data.dataset import Dataset
 from longtail.data.loader import TrainLoader
 from longtail.data.samplers import Instance, RepeatedAugmentation
@@ -101,7 +101,7 @@ def deit_lt(
     teacher gets the images at native resolution, whatever the student's `size`, or at
     `teacher_size`, and its network is left in `teacher/model`. `--teacher RUN` takes the
     network of a finished run, or of `OTHER/teacher`, and `--teacher timm:NAME` a pretrained one
-    of timm. Its labels for every image are cached (see `longtail.data.teacher_labels`). With
+    of timm. Its labels for every image are cached (see `longtail.data.label_cache`). With
     `--teacher-view weak --mixup 0 --cutmix 0` it labels a weakly augmented view instead: in
     distribution, as in table 1.
 
@@ -306,7 +306,7 @@ def distil(
     labelled = teacher_labels.AddTeacherLabels(labeller, labels)
     add_labels: BatchTransform = labelled
     if run.will_train("student"):  # an estimate measures what a first student costs
-        key = teacher_labels.cache_key(
+        key = label_cache.cache_key(
             labeller,
             loader,
             data,
@@ -317,7 +317,7 @@ def distil(
             accumulate=accumulate,
             labels=labels,
         )
-        add_labels = teacher_labels.cached_labels(
+        add_labels = label_cache.cached_labels(
             labelled,
             key,
             epochs=epochs,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from longtail.core import B, Method, Stage
-from longtail.data import teacher_labels
+from longtail.data import label_cache
 from longtail.data.dataset import Dataset
 from longtail.engine.run import Run
 from longtail.errors import LongtailError
@@ -41,7 +41,7 @@ def find_teacher(
     if teacher is not None:
         result = read_teacher(teacher, data, trust=run.trust)
         record_origin(run, teacher, data)
-        weights = {"teacher": teacher, "weights": teacher_labels.digest(result)}
+        weights = {"teacher": teacher, "weights": label_cache.digest(result)}
         run.write(run.files.teacher_record, partial(_check_unchanged, run, weights), replace=True)
     else:
         stage = _OneStage(run, "teacher")
