@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -86,21 +86,28 @@ def show(results: Mapping[str, Any]) -> None:
     tables.say("")
 
 
+def _largest_and_smallest(
+    classes: Sequence[Mapping[str, Any]], table: Table
+) -> Iterator[Mapping[str, Any]]:
+    """Classes by size; of more than `HISTOGRAM`, a row of the table stands for those between."""
+    ordered, half = sorted(classes, key=lambda row: -row["source"]), HISTOGRAM // 2
+    if len(ordered) <= HISTOGRAM:
+        yield from ordered
+        return
+    yield from ordered[:half]
+    table.add_row(Text(f"... {len(ordered) - 2 * half} more", style="dim"))
+    yield from ordered[-half:]
+
+
 def histogram(classes: Sequence[Mapping[str, Any]], *, largest: int) -> Table:
     """A bar per class, the largest class first."""
-    ordered = sorted(classes, key=lambda row: -row["source"])
-    half = HISTOGRAM // 2
-    shown = ordered if len(ordered) <= HISTOGRAM else [*ordered[:half], None, *ordered[-half:]]
     table = Table(box=None, padding=(0, 1), header_style="dim")
     for name in ("class", "", "all", "train", "val", "test", "group", "recall"):
         table.add_column(
             name, justify="left" if name in ("class", "", "group") else "right", no_wrap=True
         )
     colours = {"many": "green", "medium": "yellow", "few": "red"}
-    for row in shown:
-        if row is None:
-            table.add_row(Text(f"... {len(ordered) - 2 * half} more", style="dim"))
-            continue
+    for row in _largest_and_smallest(classes, table):
         bar = Text(
             "█" * max(round(BAR * row["source"] / largest), 1), style=colours.get(row["group"], "")
         )
@@ -112,21 +119,16 @@ def histogram(classes: Sequence[Mapping[str, Any]], *, largest: int) -> Table:
 
 def domain_table(results: Mapping[str, Any]) -> Table:
     """Images of each class in each domain; beyond `HISTOGRAM` classes, the largest and smallest."""
-    domains, names = results["domains"], [row["name"] for row in results["classes"]]
-    order = sorted(range(len(names)), key=lambda label: -results["classes"][label]["source"])
-    half = HISTOGRAM // 2
-    shown = order if len(order) <= HISTOGRAM else [*order[:half], None, *order[-half:]]
+    domains = results["domains"]
     table = Table(box=None, padding=(0, 1), header_style="dim")
     table.add_column("class", no_wrap=True)
     for name in domains["names"]:
         heading = tables.name(f"{name} (test)" if name == domains["test"] else name)
         table.add_column(heading, justify="right")
-    for label in shown:
-        if label is None:
-            table.add_row(Text(f"... {len(order) - 2 * half} more", style="dim"))
-            continue
-        cells = [f"{counts[label]:,}" for counts in domains["counts"]]
-        table.add_row(tables.name(names[label]), *cells)
+    numbered = [{**row, "label": label} for label, row in enumerate(results["classes"])]
+    for row in _largest_and_smallest(numbered, table):
+        cells = [f"{counts[row['label']]:,}" for counts in domains["counts"]]
+        table.add_row(tables.name(row["name"]), *cells)
     table.add_row("all", *(f"{sum(counts):,}" for counts in domains["counts"]))
     return table
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -117,7 +118,7 @@ def _front(block: Any, tokens: Tensor, count: int) -> Tensor:
 def vit(
     size: int,
     *,
-    patch: int | None,
+    patch: int | None = None,
     width: int,
     depth: int,
     heads: int,
@@ -178,51 +179,10 @@ def vit(
     return Tokens(transformer) if distilled else transformer
 
 
-def vit_mini(
-    size: int,
-    *,
-    patch: int | None = None,
-    width: int = 128,
-    depth: int = 6,
-    heads: int = 4,
-    pool: str = "token",
-    drop_path: float = 0.0,
-    layer_scale: float | None = None,
-) -> nn.Module:
-    """A ViT of 1.2 M parameters, with 64 patches at 32 pixels by default; see `vit`."""
-    return vit(
-        size,
-        patch=patch,
-        width=width,
-        depth=depth,
-        heads=heads,
-        pool=pool,
-        drop_path=drop_path,
-        layer_scale=layer_scale,
-    )
+vit_mini = partial(vit, width=128, depth=6, heads=4)
+"""A ViT of 1.2 M parameters, with 64 patches at 32 pixels by default; see `vit`."""
 
-
-def vit_tiny(
-    size: int,
-    *,
-    patch: int | None = None,
-    width: int = 192,
-    depth: int = 12,
-    heads: int = 3,
-    pool: str = "token",
-    drop_path: float = 0.0,
-    layer_scale: float | None = None,
-) -> nn.Module:
-    """ViT-Ti of DeiT (Touvron et al. 2021), 5.4 M parameters, with 64 patches at 32 pixels by
-    default; see `vit`.
-    """
-    return vit(
-        size,
-        patch=patch,
-        width=width,
-        depth=depth,
-        heads=heads,
-        pool=pool,
-        drop_path=drop_path,
-        layer_scale=layer_scale,
-    )
+vit_tiny = partial(vit, width=192, depth=12, heads=3)
+"""ViT-Ti of DeiT (Touvron et al. 2021), 5.4 M parameters, with 64 patches at 32 pixels by default;
+see `vit`.
+"""

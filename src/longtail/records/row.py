@@ -318,20 +318,18 @@ def upgrade_row(document: Document) -> Document:
         row["unused"] = [current_keyword(row["recipe"], name) for name in row["unused"]]
     row["data"] = renamed(row["data"], {"marks": "caveats"})
     if row.get("adjustment"):
-        row["adjustment"] = _each_split(row["adjustment"])
-    row = _each_split(row)
-    add_scores(row)
-    return row
+        row["adjustment"] = _with_upgraded_splits(row["adjustment"])
+    return upgrade_evaluation(row)
 
 
 def upgrade_evaluation(document: Document) -> Document:
     """Format 1 had no named scores, and other names in its summaries."""
-    evaluation = _each_split(document)
+    evaluation = _with_upgraded_splits(document)
     add_scores(evaluation)
     return evaluation
 
 
-def _each_split(document: Document) -> Document:
+def _with_upgraded_splits(document: Document) -> Document:
     splits = ("val", "test")
     return {
         name: _summary(value) if name in splits and value else value
@@ -345,11 +343,16 @@ _SUMMARY = {
     "eater": "confused_with",
     "eaten": "confused_share",
 }
-_WORST = {
-    "train": "train_images",
-    "eater": "confused_with",
-    "eater_group": "confused_with_group",
-    "eaten": "confused_share",
+_INSIDE = {
+    "worst": {
+        "train": "train_images",
+        "eater": "confused_with",
+        "eater_group": "confused_with_group",
+        "eaten": "confused_share",
+    },
+    "confusions": {"right": "correct"},
+    "priors": {"known": "known_prior"},
+    "conformal": {"several": "multiple", "single_right": "single_correct"},
 }
 
 
@@ -357,15 +360,13 @@ def _summary(document: Document) -> Document:
     summary = renamed(document, _SUMMARY)
     if "heads" in summary:
         summary["heads"] = {name: _summary(head) for name, head in summary["heads"].items()}
-    if "worst" in summary:
-        summary["worst"] = [renamed(one, _WORST) for one in summary["worst"]]
-    if "confusions" in summary:
-        summary["confusions"] = renamed(summary["confusions"], {"right": "correct"})
-    if "priors" in summary:
-        summary["priors"] = [renamed(one, {"known": "known_prior"}) for one in summary["priors"]]
-    if "conformal" in summary:
-        names = {"several": "multiple", "single_right": "single_correct"}
-        summary["conformal"] = renamed(summary["conformal"], names)
+    for name in _INSIDE.keys() & summary:
+        part, names = summary[name], _INSIDE[name]
+        summary[name] = (
+            [renamed(one, names) for one in part]
+            if isinstance(part, list)
+            else renamed(part, names)
+        )
     return summary
 
 

@@ -33,6 +33,12 @@ class Figure:
     images: tuple[Thumbnail, ...] = ()
     rows: int = 1
 
+    def write(self, path: Path) -> Path:
+        """Write it as an SVG file, and return the path."""
+        drawing = self.drawing or svg.image_grid(self.images, title=self.caption, rows=self.rows)
+        write_text(path, svg.standalone(drawing))
+        return path
+
 
 def analysis_figures(files: Sequence[Path]) -> tuple[list[Figure], list[str]]:
     """Figures of the files in a folder `analysis/`, and the names of files without a figure."""
@@ -59,14 +65,8 @@ def write_figures(folder: str | Path) -> list[Path]:
         raise LongtailError(
             f"{folder} has none of {', '.join(ANALYSES)}: write them with longtail.analysis"
         )
-    written = []
-    for figure in chain.from_iterable(map(_figures, arrays)):
-        drawing = figure.drawing or svg.image_grid(
-            figure.images, title=figure.caption, rows=figure.rows
-        )
-        written.append(files.figure(figure.name))
-        write_text(written[-1], svg.standalone(drawing))
-    return written
+    figures = chain.from_iterable(map(_figures, arrays))
+    return [figure.write(files.figure(figure.name)) for figure in figures]
 
 
 def _figures(path: Path) -> list[Figure]:

@@ -23,6 +23,7 @@ from longtail.report.columns import ColumnTable, compare_by
 from longtail.report.comparison import Comparison, Score, compare
 from longtail.report.curves import metric_by_epoch
 from longtail.report.folders import Finished, read_folder
+from longtail.report.rows import read_all
 from longtail.report.sections import section
 from longtail.report.side_by_side import side_by_side
 from longtail.report.svg import Bar, bar_chart, line_plot, series
@@ -52,56 +53,33 @@ def build(
         raise LongtailError("expected at least one run to report on, got none")
     if by and len({*folders}) == 1:
         raise LongtailError("--by has no effect on the report of one run: remove it")
-    runs, problems = [], []
-    for folder in dict.fromkeys(folders):
-        try:
-            runs.append(read_folder(folder))
-        except LongtailError as error:
-            problems.append(str(error))
-    if problems:
-        raise LongtailError("\n".join(problems))
+    runs = read_all(read_folder, dict.fromkeys(folders))
     sections = [section(run) for run in runs]
     missing = [f"{run.folder}: {message}" for run in runs for message in run.missing]
+    values: dict[str, Any] = {"runs": sections, "title": _title(runs), "refused": None}
     if len(runs) == 1:
-        return (
-            render(
-                "runs.html",
-                runs=sections,
-                title=sections[0]["title"],
-                comparison=None,
-                refused=None,
-            ),
-            missing,
-        )
+        values |= {"title": sections[0]["title"], "comparison": None}
+        return render("runs.html", **values), missing
+    rows = [run.row for run in runs]
     if by:
-        table = compare_by([run.row for run in runs], by, across=across)
-        page = render(
-            "runs.html", runs=sections, title=_title(runs), columns=_columns(table), refused=None
-        )
-        return page, missing
+        values["columns"] = _columns(compare_by(rows, by, across=across))
+        return render("runs.html", **values), missing
     try:
-        comparison = compare([run.row for run in runs], across=across)
+        comparison = compare(rows, across=across)
     except LongtailError as error:
-        page = render(
-            "runs.html", runs=sections, title=_title(runs), comparison=None, refused=str(error)
-        )
-        return page, [*missing, str(error)]
+        values |= {"comparison": None, "refused": str(error)}
+        return render("runs.html", **values), [*missing, str(error)]
     letters = {
         folder: letter
         for line, letter in zip(comparison.lines, _letters(), strict=False)
         for folder in line.folders
     }
-    for run, values in zip(runs, sections, strict=True):
-        values["letter"] = letters[str(run.folder)]
+    for run, shown in zip(runs, sections, strict=True):
+        shown["letter"] = letters[str(run.folder)]
     order = sorted(range(len(runs)), key=lambda index: [*letters].index(str(runs[index].folder)))
-    page = render(
-        "runs.html",
-        runs=[sections[index] for index in order],
-        title=_title(runs),
-        comparison=_comparison(comparison, {str(run.folder): run for run in runs}),
-        refused=None,
-    )
-    return page, missing
+    values["runs"] = [sections[index] for index in order]
+    values["comparison"] = _comparison(comparison, {str(run.folder): run for run in runs})
+    return render("runs.html", **values), missing
 
 
 def _title(runs: Sequence[Finished]) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from longtail.errors import LongtailError
 from longtail.records.layout import RunFolder, is_trial
 from longtail.records.row import Row, read_row
+
+T = TypeVar("T")
 
 PREREQUISITES = "first"
 """The subfolder of a sweep for the runs that others start from."""
@@ -36,12 +39,17 @@ def find_runs(folders: Sequence[Path]) -> tuple[list[Path], list[Path]]:
 
 def read_rows(folders: Sequence[Path]) -> list[Row]:
     """Read the rows of finished runs; one error lists all folders without a row."""
-    rows, problems = [], []
+    return read_all(read_row, folders)
+
+
+def read_all(read: Callable[[Path], T], folders: Iterable[Path]) -> list[T]:
+    """Read all folders; one error has the messages of those that cannot be read."""
+    contents, problems = [], []
     for folder in folders:
         try:
-            rows.append(read_row(folder))
+            contents.append(read(folder))
         except LongtailError as error:
             problems.append(str(error))
     if problems:
         raise LongtailError("\n".join(problems))
-    return rows
+    return contents

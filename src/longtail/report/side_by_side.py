@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from longtail.records.arrays import read_arrays
-from longtail.records.files import write_text
 from longtail.records.layout import RunFolder
 from longtail.report import images, svg
 from longtail.report.figures import (
@@ -71,14 +70,8 @@ def write_side_by_side(folders: Sequence[Path], path: Path) -> list[Path]:
     runs: dict[str, list[Path]] = {}
     for folder in folders:
         runs.setdefault(folder.name.rpartition("-seed=")[0], RunFolder(folder).analysis.files())
-    written = []
-    for figure in side_by_side(runs):
-        drawing = figure.drawing or svg.image_grid(
-            figure.images, title=figure.caption, rows=figure.rows
-        )
-        written.append(path.with_name(f"{path.name}-{figure.name}.svg"))
-        write_text(written[-1], svg.standalone(drawing))
-    return written
+    figures = side_by_side(runs)
+    return [figure.write(path.with_name(f"{path.name}-{figure.name}.svg")) for figure in figures]
 
 
 def _saliency(runs: ByRun) -> list[Figure]:

@@ -91,9 +91,7 @@ class CompositionalScorer(SeenUnseenScorer):
         """(C,), which pairs can be predicted for a split with these targets."""
         if self.candidates == "open":
             return np.ones_like(self.seen)
-        candidates = self.seen.copy()
-        candidates[target] = True
-        return candidates
+        return super().candidates_of(target)
 
 
 def _accuracy(part: NDArray[Any], predicted: NDArray[Any], target: NDArray[Any]) -> float:

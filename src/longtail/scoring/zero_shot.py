@@ -24,6 +24,12 @@ class SeenUnseenScorer(ABC):
     def sweep(self, predictions: SplitPredictions, /) -> BiasSweep | None:
         """Accuracies at all biases on unseen classes; None without seen or unseen images."""
 
+    def candidates_of(self, target: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """(C,), which classes can be predicted for a split with these targets."""
+        candidates = self.seen.copy()
+        candidates[target] = True
+        return candidates
+
 
 @dataclass(frozen=True)
 class ZeroShotScorer(SeenUnseenScorer):
@@ -59,7 +65,7 @@ class ZeroShotScorer(SeenUnseenScorer):
     def __call__(self, predictions: SplitPredictions, /) -> dict[str, float | None]:
         """Scores by name; None where there are no images of seen or of unseen classes."""
         logits, target = predictions.logits["logits"], predictions.target
-        candidates = self._candidates(target)
+        candidates = self.candidates_of(target)
         predicted = predictions_at(logits, self.seen, bias=0.0, candidates=candidates)
         right, weight, known = predicted == target, class_weights(target), self.seen[target]
         seen, unseen = (
@@ -82,14 +88,9 @@ class ZeroShotScorer(SeenUnseenScorer):
             logits,
             target,
             self.seen,
-            candidates=self._candidates(target),
+            candidates=self.candidates_of(target),
             weight=class_weights(target),
         )
-
-    def _candidates(self, target: NDArray[np.int64]) -> NDArray[np.bool_]:
-        candidates = self.seen.copy()
-        candidates[target] = True
-        return candidates
 
 
 def harmonic_mean(first: float | None, second: float | None) -> float | None:

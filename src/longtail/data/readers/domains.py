@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 
 from longtail.data.images.stores import FileImages
-from longtail.data.readers.folders import class_images, folder_names, is_image
-from longtail.data.readers.lists import NAMES, Entry, class_names, read_list, source_of_entries
+from longtail.data.readers.folders import class_images, folder_names, ignored_files, is_image
+from longtail.data.readers.lists import (
+    NAMES,
+    Entry,
+    class_names,
+    named_by_folders,
+    read_list,
+    source_of_entries,
+)
 from longtail.data.request import LIST_SUFFIXES
 from longtail.data.source import Rows, Source, listing
 from longtail.data.splits import one_group
@@ -75,12 +82,7 @@ def domain_tree(path: Path) -> Source:
     warnings = []
     if skipped:
         warnings.append(f"folders without class folders were left out: {listing(skipped)}.")
-    if ignored:
-        relative = (Path(file).relative_to(path).as_posix() for file in ignored)
-        warnings.append(
-            f"{len(ignored):,} files are not images by their suffix and were left out:"
-            f" {listing(relative)}."
-        )
+    warnings += ignored_files(ignored, path)
     return Source(
         path.resolve().name,
         classes,
@@ -134,7 +136,8 @@ def domain_lists(path: Path, *, root: Path | None = None) -> Source:
     numbers = {label for _, label, _ in images}
     if "0" not in numbers and all(label.isdecimal() for label in numbers):
         images = [(image, str(int(label) - 1), split) for image, label, split in images]
-    names = class_names(path) or _folder_names(images)
+    labels = {label for _, label, _ in images}
+    names = class_names(path) or named_by_folders(images, len(labels))
     source = source_of_entries(
         path.resolve().name, images, names, root, where=str(path), warnings=[]
     )
@@ -153,15 +156,3 @@ def _domain(stem: str) -> str:
     ('art_painting', 'Real_World')
     """
     return re.sub(rf"_({'|'.join(sorted(SPLITS))})(_kfold)?$", "", stem) or stem
-
-
-def _folder_names(entries: list[Entry]) -> tuple[str, ...] | None:
-    """The folders of the images of labels 0, 1, ..., if each label has one folder name."""
-    folders: dict[str, set[str]] = {}
-    for image, label, _ in entries:
-        folders.setdefault(label, set()).add(PurePosixPath(image).parent.name)
-    labels = [str(number) for number in range(len(folders))]
-    if {*labels} != {*folders} or any(len(names) > 1 for names in folders.values()):
-        return None
-    names = tuple(next(iter(folders[label])) for label in labels)
-    return names if len({*names}) == len(names) and all(names) else None

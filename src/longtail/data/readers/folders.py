@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -109,13 +109,15 @@ def folder(path: Path, *, least: int = 2) -> Source:
             f"{len(loose):,} images lie beside the class folders and were left out:"
             f" {listing(sorted(loose))}."
         )
-    if ignored:
-        relative = (Path(file).relative_to(path).as_posix() for file in ignored)
-        warnings.append(
-            f"{len(ignored):,} files are not images by their suffix and were left out:"
-            f" {listing(relative)}."
-        )
+    warnings += ignored_files(ignored, path)
     return Source(path.resolve().name, classes, splits, natural_groups, warnings=tuple(warnings))
+
+
+def ignored_files(files: Sequence[str], folder: Path) -> list[str]:
+    """The warning about files that are no images; none without such files."""
+    relative = listing(Path(file).relative_to(folder).as_posix() for file in files)
+    text = f"{len(files):,} files are not images by their suffix and were left out: {relative}."
+    return [text] * bool(files)
 
 
 def _domain_folders(path: Path) -> list[str]:

@@ -144,7 +144,7 @@ def published(name: str, *, root: Path | None = None) -> Source:
         entries = _balanced(entries, dataset.balanced, root)
     names = (
         class_names(root)
-        or _named_by_folders(entries, dataset.classes)
+        or named_by_folders(entries, dataset.classes)
         or tuple(map(str, range(dataset.classes)))
     )
     images = sum(split == "train" for *_, split in entries)
@@ -210,7 +210,7 @@ def class_names(folder: Path) -> tuple[str, ...] | None:
     return tuple(line.strip() for _, line in read_lines(path) if line.strip())
 
 
-def _named_by_folders(entries: list[Entry], classes: int) -> tuple[str, ...] | None:
+def named_by_folders(entries: list[Entry], classes: int) -> tuple[str, ...] | None:
     """The folder names of the classes, such as n01440764, if each class has a folder."""
     folders: dict[str, set[str]] = {str(label): set() for label in range(classes)}
     for path, label, _ in entries:
