@@ -247,6 +247,11 @@ def test_all_test_domains(tmp_path: Path) -> None:
         plan(recipes="cross_entropy", data="digits-lt", grid={"test_domain": "all"})
 
 
+@pytest.mark.parametrize("name", ["deit-lt-baselines", "deit-lt-tokens", "livt-from-scratch"])
+def test_recipes_are_compared_with_one_network(name: str) -> None:
+    assert len({job.keywords["network"] for job in plan(name=name) if job.compared}) == 1
+
+
 @pytest.mark.parametrize("name", named_sweeps())
 def test_named_sweeps_can_be_planned(name: str) -> None:
     assert plan(name=name)

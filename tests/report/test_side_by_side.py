@@ -98,3 +98,13 @@ def test_the_figures_are_files_beside_a_sweep_and_a_section_of_the_page(
     page, _ = build(analysed)
     assert "Analyses, side by side" in page
     assert "Attention distance by block" in page
+
+
+def test_runs_are_named_by_what_differs(finished: Callable[..., Path], tmp_path: Path) -> None:
+    folders = [finished(f"softmax-batchformer={value}-seed=0") for value in ("off", "on")]
+    for seed, folder in enumerate(folders):
+        arrays_of(folder / "analysis", seed)
+    write_side_by_side(folders, tmp_path / "sweep")
+    drawing = (tmp_path / "sweep-saliency.svg").read_text()
+    assert ">batchformer=off<" in drawing
+    assert ">softmax" not in drawing

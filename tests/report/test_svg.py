@@ -198,6 +198,16 @@ def test_images_lie_in_columns() -> None:
     assert height > spots[1][1]
 
 
+def test_a_label_of_a_complete_row_stands_once_beside_it() -> None:
+    names = ("cat", "a long name", "dog", "a long name")
+    images = [Thumbnail("data:,", "", name) for name in names]
+    root = tree(svg.image_grid(images, title="t", rows=2))
+    labels = [element.text for element in root.iter("text")]
+    assert sorted(filter(None, labels)) == ["a long name", "cat", "dog"]
+    spots = {float(element.attrib["x"]) for element in root.iter("image")}
+    assert min(spots) >= svg.CHARACTER * len("a long name"), "no image lies on the label"
+
+
 def test_a_file_is_a_drawing_whose_colours_need_no_page() -> None:
     content = svg.line_file({"a < b": [(0, 1), (1, 3)], "c": [(0, 3)]}, x="tau", y="accuracy, %")
     root = ET.fromstring(content)

@@ -83,10 +83,10 @@ def test_a_sweep_over_epochs_plots_accuracy_and_loss(finished: Finished, tmp_pat
     rows = read_rows(made)
     accuracy: Any = sweep_figures.by_epoch(rows, "loss", "val/balanced", scale=100)
     assert accuracy == {
-        "bce": [(1.0, pytest.approx(20.0)), (2.0, pytest.approx(40.0))],
-        "ce": [(1.0, pytest.approx(20.0))],
+        "loss=bce": [(1.0, pytest.approx(20.0)), (2.0, pytest.approx(40.0))],
+        "loss=ce": [(1.0, pytest.approx(20.0))],
     }
-    assert sweep_figures.by_epoch(rows, "loss", "loss")["bce"] == [(1.0, 5.0), (2.0, 2.5)]
+    assert sweep_figures.by_epoch(rows, "loss", "loss")["loss=bce"] == [(1.0, 5.0), (2.0, 2.5)]
     plot, path = {"x": "epoch", "lines": "loss"}, tmp_path / "plots" / "livt-convergence"
     written = sweep_figures.write_sweep_figures(plot, made, path)
     assert [path.name for path in written] == ["livt-convergence.svg", "livt-convergence-loss.svg"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,21 @@ def write_side_by_side(folders: Sequence[Path], path: Path) -> list[Path]:
     runs: dict[str, list[Path]] = {}
     for folder in folders:
         runs.setdefault(folder.name.rpartition("-seed=")[0], RunFolder(folder).analysis.files())
+    runs = {label: files for label, files in runs.items() if files}
+    runs = dict(zip(_distinct([*runs]), runs.values(), strict=True))
     figures = side_by_side(runs)
     return [figure.write(path.with_name(f"{path.name}-{figure.name}.svg")) for figure in figures]
+
+
+def _distinct(labels: Sequence[str]) -> list[str]:
+    """The names of runs without the words that all of them begin with.
+
+    >>> _distinct(["vit-loss=ce", "vit-loss=bce"])
+    ['loss=ce', 'loss=bce']
+    """
+    words = [label.split("-") for label in labels]
+    shared = len([*takewhile(lambda own: len({*own}) == 1, zip(*words, strict=False))])
+    return ["-".join(own[shared:]) or label for own, label in zip(words, labels, strict=True)]
 
 
 def _saliency(runs: ByRun) -> list[Figure]:

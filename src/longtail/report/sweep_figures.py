@@ -65,7 +65,7 @@ def score_by(
 ) -> dict[str, Line]:
     """A score of the test images over a setting, one line per value of another: means over runs."""
     return _means(
-        (str(_setting(row, lines)), float(_setting(row, x)), scale * value)
+        (_name(row, lines), float(_setting(row, x)), scale * value)
         for row in rows
         if (value := _test(row)["scores"].get(score)) is not None
     )
@@ -75,6 +75,12 @@ def _setting(row: Row, name: str) -> Any:
     """A keyword, a data flag, the recipe or the number of parameters of a run."""
     places: tuple[Mapping[str, Any], ...] = (row["keywords"], row["data"], row)
     return next((place[name] for place in places if name in place), None)
+
+
+def _name(row: Row, setting: str) -> str:
+    """What the line of a run is called: the recipe, or the setting with its value."""
+    value = str(_setting(row, setting))
+    return value if setting == "recipe" else f"{setting}={value}"
 
 
 def accuracy_by_keyword(rows: Sequence[Row], keyword: str) -> dict[str, Line]:
@@ -98,7 +104,7 @@ def ece_by_keyword(rows: Sequence[Row], keyword: str) -> dict[str, Line]:
 def by_epoch(rows: Sequence[Row], keyword: str, key: str, *, scale: float = 1.0) -> dict[str, Line]:
     """A number over epochs (`metric_by_epoch`), one line per value of a keyword."""
     return _means(
-        (str(row["keywords"][keyword]), epoch, scale * value)
+        (_name(row, keyword), epoch, scale * value)
         for row in rows
         for epoch, value in metric_by_epoch(read_folder(Path(row["folder"])), key).items()
     )
