@@ -117,18 +117,20 @@ def test_a_score_over_a_setting_with_a_line_per_recipe(finished: Finished, tmp_p
     made = [
         finished(f"{recipe}-{size}", recipe=recipe, parameters=size, draw=size)
         for recipe in ("livt", "vit")
-        for size in (10, 20)
+        for size in (1_000_000, 2_000_000)
     ]
     rows = read_rows(made)
     lines = sweep_figures.score_by(rows, "parameters", "recipe", "few", scale=100)
-    assert [[x for x, _ in points] for points in lines.values()] == [[10.0, 20.0]] * 2
+    assert [[x for x, _ in points] for points in lines.values()] == [[1.0, 2.0]] * 2
     test = rows[0]["test"]
     assert test is not None
     assert lines["livt"][0][1] == pytest.approx(100 * float(test["groups"]["few"] or 0))
     assert sweep_figures.score_by(rows, "imbalance", "recipe", "few")["vit"][0][0] == 10.0
     plot = {"x": "parameters", "lines": "recipe", "score": "few"}
     (written,) = sweep_figures.write_sweep_figures(plot, made, tmp_path / "size")
-    assert "livt" in written.read_text()
+    words = written.read_text()
+    assert "livt" in words
+    assert "accuracy of group few on test images, % over parameters, millions" in words
 
 
 def test_every_trial_is_a_point_and_the_best_stands_out() -> None:

@@ -46,7 +46,9 @@ def write_sweep_figures(plot: Mapping[str, str], folders: Sequence[Path], path: 
         label = rows[0]["labels"][plot["score"]]
         scale, unit = (100, ", %") if label["format"] == "percent" else (1, "")
         lines = score_by(rows, plot["x"], plot["lines"], plot["score"], scale=scale)
-        plots = {"": (lines, f"{label['description']}{unit}")}
+        is_group = plot["score"] in _test(rows[0])["groups"]
+        of = "accuracy of group " if is_group else ""
+        plots = {"": (lines, f"{of}{label['description']} on test images{unit}")}
     else:
         plots = {
             "": (accuracy_by_keyword(rows, plot["x"]), "test accuracy, %"),
@@ -56,7 +58,8 @@ def write_sweep_figures(plot: Mapping[str, str], folders: Sequence[Path], path: 
     for suffix, (lines, y) in plots.items():
         if lines:
             written.append(path.with_name(f"{path.name}{suffix}.svg"))
-            write_text(written[-1], svg.line_file(lines, x=plot["x"], y=y))
+            x = "parameters, millions" if plot["x"] == "parameters" else plot["x"]
+            write_text(written[-1], svg.line_file(lines, x=x, y=y))
     return written
 
 
@@ -72,7 +75,9 @@ def score_by(
 
 
 def _setting(row: Row, name: str) -> Any:
-    """A keyword, a data flag, the recipe or the number of parameters of a run."""
+    """A keyword, a data flag, the recipe or the millions of parameters of a run."""
+    if name == "parameters":
+        return row["parameters"] / 1e6
     places: tuple[Mapping[str, Any], ...] = (row["keywords"], row["data"], row)
     return next((place[name] for place in places if name in place), None)
 
