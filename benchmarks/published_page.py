@@ -186,9 +186,8 @@ def _needs(rows: Sequence[Published]) -> str:
 
 
 def _hours(rows: Sequence[Published]) -> str:
-    known = [len(row.seeds) * own for row in rows if (own := costs.hours(row)) is not None]
-    total = sum(known)
-    return "-" if not known else f"{total:,.0f}" if total >= 10 else f"{total:.1f}"
+    total = costs.total_hours(rows)
+    return "-" if total is None else f"{total:,.0f}" if total >= 10 else f"{total:.1f}"
 
 
 def _tested(entries: Sequence[Mapping[str, Any]], folder: Path) -> Iterator[str]:
@@ -206,7 +205,7 @@ def _tested(entries: Sequence[Mapping[str, Any]], folder: Path) -> Iterator[str]
             measured += f", {found.seeds} seed{'s' * (found.seeds > 1)}"
         outcome = found.outcome
         if outcome == "disagrees":
-            outcome += f": {entry['reason']}"
+            outcome += f": {entry.get('reason', 'no reason was looked for yet')}"
         link = f"[{plan.replace('_', ' ')}](results.md#{plan.replace('_', '-')})"
         cells = [
             table.removeprefix("batchformer-"),

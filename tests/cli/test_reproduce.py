@@ -32,6 +32,7 @@ def test_a_table_shows_what_was_published_and_what_is_finished(
     assert "54.5 / -" in line
     assert "19.4 / -" in line
     assert "next: longtail reproduce --table livt-2 --run" in result.out
+    assert re.search(r"all rows with all their seeds: about [1-9][\d,.]* hours", result.out)
     done = {"name": "", "kind": "reproduction", "expected": {}, "verdict": "inside", "format": 2}
     done |= {
         "measured": {"mean": 0.541},

@@ -336,9 +336,11 @@ def test_a_table_runs_its_rows_and_what_they_begin_with_once(
     table = ("reproduce", "--table", "mine-2", "--out", tmp_path)
     before_run = longtail(*table).out
     assert before_run.count("not finished") == 2
+    assert f"next: longtail reproduce --table mine-2 --run --out {tmp_path}" in before_run
     words = (*table, "--run", "--threads", 1, "--device", "cpu")
     printed = longtail(*words)
     assert printed.code == 0, printed.err
+    assert f"next: longtail report {tmp_path / 'student' / 'seed=0'}" in printed.out
     result = reproduction("student", out=tmp_path / "student")
     assert result is not None
     line = next(line for line in printed.out.splitlines() if line.lstrip().startswith("student  "))
@@ -361,6 +363,14 @@ def test_a_table_runs_its_rows_and_what_they_begin_with_once(
     assert {**again, "format": result["format"]} == result
     assert (teacher / "row.json").stat().st_mtime_ns == before
     assert reproduction("student", out=tmp_path / "student") is not None
+
+    # Of three seeds, one is finished, and another one without its result
+    rows["small"] = replace(rows["small"], seeds=(0, 1, 2))
+    assert "1 of 3 seeds" in longtail(*table).out
+    (tmp_path / "small" / "reproduce.json").unlink()
+    partly = longtail(*table).out
+    assert "not finished, finished runs: 1" in partly
+    assert "--table mine-2 --run" in partly
 
     # The columns, one image after the other
     predictions, _ = read_predictions(tmp_path / "student" / "seed=0" / "predictions" / "test.npz")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from longtail.recipes.costs import FORWARD, TRAINING, gigaflops, hours, parts_of
+from longtail.recipes.costs import FORWARD, TRAINING, gigaflops, hours, parts_of, total_hours
 from longtail.recipes.published import published
 
 ROWS = published()
@@ -16,6 +16,14 @@ def test_every_long_tailed_row_is_counted_and_no_other() -> None:
     assert not missing, "run python benchmarks/network_flops.py"
     assert hours(ROWS["cifar10-lt-balanced-softmax-fast-cnn"]) is None
     assert hours(ROWS["pacs-erm"]) is None
+
+
+def test_a_total_is_over_seeds_and_over_the_rows_that_are_counted() -> None:
+    row, other = ROWS["cifar100-lt-paco"], ROWS["pacs-erm"]
+    one = hours(row)
+    assert one is not None
+    assert total_hours([row, other]) == 3 * one
+    assert total_hours([other]) is None
 
 
 def test_the_operations_of_a_known_network() -> None:

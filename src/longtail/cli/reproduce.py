@@ -109,8 +109,6 @@ def reproduce(
             )
         if is_first_process():
             _print_table(table, smoke=smoke, out=out)
-        if not run:
-            tables.next_step(f"longtail reproduce --table {table} --run")
         return
     assert name is not None
     if dry_run:
@@ -144,16 +142,16 @@ def _print_rows() -> None:
 
 def _print_table(table: str, *, smoke: bool, out: Path | None) -> None:
     """Print the rows of a published table: what was published, what we measured, what it costs."""
-    from longtail.experiments.reproduce import reproduction, row_of, rows_of
-    from longtail.recipes.costs import hours
-    from longtail.recipes.published import quotes
+    from longtail.experiments import reproduce as experiment
+    from longtail.recipes.costs import hours, total_hours
 
-    rows = [row_of(name) for name in rows_of(table)]
+    rows = [experiment.row_of(name) for name in experiment.rows_of(table)]
     further = list(dict.fromkeys(column for row in rows for column in row.column_names))
-    lines, costs = [], {}
+    lines, costs, results, runs = [], {}, 0, []
     for row in rows:
         folder = None if out is None else out / row.name
-        done = reproduction(row.name, smoke=smoke, out=folder)
+        trained = experiment.finished_runs(experiment.folder_of(row.name, smoke=smoke, out=folder))
+        done = experiment.reproduction(row.name, smoke=smoke, out=folder)
         mean = None if done is None else done["measured"]["mean"]
         numbers = row.numbers(table)
         cells = [f"{_percent(numbers.get(row.metric))} / {_percent(mean)}"]
@@ -168,7 +166,13 @@ def _print_table(table: str, *, smoke: bool, out: Path | None) -> None:
         needs = [f"quoted from {row.quoted}"] * bool(row.quoted)
         needs += [f"needs {name}" for name in row.needs]
         needs += [f"begins with {other}" for other in row.begins_with.values()]
-        state = "not finished" if done is None else f"{done['kind']}: {done['verdict']}"
+        seeds = 0 if done is None else len(done["measured"].get("seeds", ()))
+        some = 0 < seeds < len(row.seeds) and not smoke
+        results, runs = results + (done is not None and not some), runs + trained
+        state = "not finished" + f", finished runs: {len(trained)}" * bool(trained)
+        if done is not None:
+            fewer = f", {seeds} of {len(row.seeds)} seeds" * some
+            state = f"{done['kind']}: {done['verdict']}{fewer}"
         lines.append([row.name, state, *cells, band])
         if (estimate := hours(row)) is not None:
             needs.append(f"about {max(estimate, 0.1):.1f} hours a seed on one A100 (estimated)")
@@ -176,24 +180,35 @@ def _print_table(table: str, *, smoke: bool, out: Path | None) -> None:
             costs[row.name] = "; ".join([*needs, *[row.cost] * bool(row.cost)])
     metric = rows[0].metric
     tables.say(f"{table} in percent: published / measured.\n")
-    tables.grid(["row", "state", metric, *further, "band"], lines, left=2)
+    tables.wide_grid(["row", "state", metric, *further, "band"], lines, left=2)
     if costs:
         tables.say("")
         tables.pairs("needs and cost", costs)
-    copied = quotes().get(table, ())
-    if copied:
-        names = list(dict.fromkeys(name for quote in copied for name in quote.values))
-        cells_of = [
-            [
-                *(quote.method, quote.origin, quote.row),
-                *(f"{quote.values.get(name, '')}" for name in names),
-            ]
-            for quote in copied
-        ]
+    if (total := total_hours(rows)) is not None:
         tables.say(
-            "\nLines that the paper quotes; no recipe here is theirs unless a row is named.\n"
+            f"all rows with all their seeds: about {total:,.1f} hours on one A100 (estimated),"
+            " without rows of other tables that they begin with"
         )
-        tables.grid(["method", "quoted from", "row", *names], cells_of, left=3)
+    _print_quotes(table)
+    smaller, place = " --smoke" * smoke, "" if out is None else f" --out {quote(str(out))}"
+    more = [f"longtail reproduce --table {table} --run{smaller}{place}"] * (results < len(rows))
+    tables.next_step(*more, *[f"longtail report {quote(str(run))}" for run in runs[:1]])
+
+
+def _print_quotes(table: str) -> None:
+    """Print the lines of a published table that its paper copied from others."""
+    from longtail.recipes.published import quotes
+
+    copied = quotes().get(table, ())
+    if not copied:
+        return
+    names = list(dict.fromkeys(name for line in copied for name in line.values))
+    cells = [
+        [line.method, line.origin, line.row, *(f"{line.values.get(name, '')}" for name in names)]
+        for line in copied
+    ]
+    tables.say("\nLines that the paper quotes; no recipe here is theirs unless a row is named.\n")
+    tables.wide_grid(["method", "quoted from", "row", *names], cells, left=3)
 
 
 def _percent(value: float | None) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -115,6 +116,22 @@ def grid(
     console.print()
     console.print(build_table(columns, rows, left=left, title=title))
     console.print()
+
+
+def wide_grid(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
+    """Print a table, in parts that begin with the first column if the terminal is too narrow."""
+    width, part = terminal().width, [0]
+    wide = [2 + max(map(cell_len, cells)) for cells in zip(columns, *rows, strict=True)]
+    parts = [part]
+    for position in range(1, len(columns)):
+        if len(part) > 1 and sum(wide[own] for own in part) + wide[position] - 2 > width:
+            part = [0]
+            parts.append(part)
+        part.append(position)
+    for part in parts:
+        cells = [[row[own] for own in part] for row in rows]
+        text = sum(own < left for own in part)
+        grid([columns[own] for own in part], cells, left=text)
 
 
 def unwrapped(doc: str) -> str:

@@ -177,6 +177,12 @@ def reproduction(
     return read_document(path, REPRODUCTION) if path.exists() else None
 
 
+def finished_runs(folder: Path) -> list[Path]:
+    """The finished runs of a published row."""
+    inside = RunFolder(folder).runs_inside() if folder.exists() else []
+    return [run.path for run in inside if run.is_finished]
+
+
 def dry_run(
     name: str,
     *,

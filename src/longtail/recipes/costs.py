@@ -6,7 +6,7 @@ in `data/flops.toml`, counted by benchmarks/network_flops.py; importing this nee
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -114,3 +114,9 @@ def hours(row: Published, gpu: str = "A100") -> float | None:
         return None
     work = sum(part.passes * gigaflops()[part.key] for part in parts)
     return work / (SHARE * PEAK[gpu] * 1000 * 3600)
+
+
+def total_hours(rows: Iterable[Published]) -> float | None:
+    """Hours of these rows with all their seeds on one A100, or None if none was counted."""
+    known = [len(row.seeds) * own for row in rows if (own := hours(row)) is not None]
+    return sum(known) if known else None
