@@ -147,7 +147,8 @@ def _print_table(table: str, *, smoke: bool, out: Path | None) -> None:
 
     rows = [experiment.row_of(name) for name in experiment.rows_of(table)]
     further = list(dict.fromkeys(column for row in rows for column in row.column_names))
-    lines, costs, results, runs = [], {}, 0, []
+    lines, costs, results = [], {}, 0
+    runs: list[Path] = []
     for row in rows:
         folder = None if out is None else out / row.name
         trained = experiment.finished_runs(experiment.folder_of(row.name, smoke=smoke, out=folder))
