@@ -86,6 +86,21 @@ def test_the_page_quotes_the_other_methods() -> None:
     ]
 
 
+def test_the_page_quotes_paco_on_digits() -> None:
+    plan = "digits_lt_smokes"
+    (sentence,) = re.findall(r"^On long-tailed digits.*?holds 0\.", PAGE, re.DOTALL | re.MULTILINE)
+    losses = [
+        each("paco", seed, plan=plan) - each("paco-batchformer", seed, plan=plan)
+        for seed in range(3)
+    ]
+    interval(losses)
+    assert re.findall(r"\d+\.\d", sentence) == [
+        mean("paco", plan=plan),
+        mean("paco-batchformer", plan=plan),
+        *(f"{100 * loss:.1f}" for loss in (min(losses), max(losses))),
+    ]
+
+
 def test_the_page_quotes_the_results() -> None:
     (paragraph,) = re.findall(r"^- \*\*All seeds agree.*?\n\n", PAGE, re.DOTALL | re.MULTILINE)
     assert re.findall(r"\d+\.\d", paragraph) == [
