@@ -29,7 +29,7 @@ from longtail.records.layout import AnalysisFolder
 
 
 @contextmanager
-def warn_on_error(what: str, again: str) -> Iterator[None]:
+def warn_on_error(what: str, command: str) -> Iterator[None]:
     """Turn an error in an optional step of a finished run into a warning.
 
     `what` names the step, `again` the command to repeat it.
@@ -37,7 +37,7 @@ def warn_on_error(what: str, again: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        warn(f"{what}: {type(error).__name__}: {error}\nTry again with: {again}")
+        warn(f"{what}: {type(error).__name__}: {error}\nTry again with: {command}")
 
 
 def analyse(

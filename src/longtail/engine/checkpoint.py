@@ -35,7 +35,7 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
 
 def load(path: Path) -> dict[str, Any]:
     """Load a checkpoint without running code from it."""
-    again = f"delete {path.parent} to train this stage again"
+    repair = f"delete {path.parent} to train this stage again"
     check_regular(path, limit=LIMIT)
     try:
         state: Any = torch.load(path, map_location="cpu", weights_only=True)
@@ -44,11 +44,12 @@ def load(path: Path) -> dict[str, Any]:
     except Exception as error:
         reason = (str(error).splitlines() or ["it is empty"])[0]
         raise LongtailError(
-            f"the checkpoint {path} cannot be read ({type(error).__name__}: {reason}): {again}"
+            f"the checkpoint {path} cannot be read ({type(error).__name__}: {reason}): {repair}"
         ) from error
     if not isinstance(state, dict):
         raise LongtailError(
-            f"expected a dictionary in the checkpoint {path}, got a {type(state).__name__}: {again}"
+            f"expected a dictionary in the checkpoint {path}, got a {type(state).__name__}:"
+            f" {repair}"
         )
     version = state.get("format", 0)
     if isinstance(version, int) and version > FORMAT:

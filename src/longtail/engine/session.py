@@ -106,7 +106,7 @@ class Session:
                     # The last step of an epoch may have fewer rows
                     images = max(images, rows * processes.world_size())
                     self.step = clock.step + 1
-                    clock = self._planned_again(clock)
+                    clock = self._replanned(clock)
                     self._record(clock, outcome, images)
                     stop, due = self._any_rank(request.made, self._save_due(clock))
                     if stop or due or self._epoch_ended:
@@ -132,7 +132,7 @@ class Session:
     def _elapsed(self) -> float:
         return self.seconds + time.monotonic() - self._started
 
-    def _planned_again(self, clock: Clock) -> Clock:
+    def _replanned(self, clock: Clock) -> Clock:
         """The clock of a step, at the end of an epoch with the epochs that are planned now."""
         if not self._epoch_ended:
             return clock

@@ -167,15 +167,15 @@ def run_trials(search: Search) -> FrozenTrial:
                 trial = _new_trial(search, opened[0]) if started is None else started
                 return trial, _duplicate(search, opened[0], trial)
 
-        trial, twin = in_first(begin)
+        trial, duplicate = in_first(begin)
         job = search.trial_job(trial)
-        note = f" (same as trial {twin.number + 1})" if twin else ""
+        note = f" (same as trial {duplicate.number + 1})" if duplicate else ""
         search.progress.say(
             f"trial {trial.number + 1} of {search.trials}: {_to_text(search.sampled(trial))}{note}"
         )
         reason: str | LongtailError | None
         try:
-            reason = None if twin else run_job(job, apart=search.jobs > 1)
+            reason = None if duplicate else run_job(job, apart=search.jobs > 1)
         except LongtailError as error:
             if in_first(RunFolder(job.folder).has_started):
                 raise  # training had started, so the keywords are valid
@@ -184,7 +184,7 @@ def run_trials(search: Search) -> FrozenTrial:
 
         def record() -> None:
             with lock:
-                _record(search, opened[0], trial, twin, reason)
+                _record(search, opened[0], trial, duplicate, reason)
 
         in_first(record)
 
@@ -233,7 +233,7 @@ def _record(
     search: Search,
     study: Study,
     trial: FrozenTrial,
-    twin: FrozenTrial | None,
+    duplicate: FrozenTrial | None,
     reason: str | LongtailError | None,
 ) -> None:
     """Tell the study how a trial ended: with a score, diverged, or with keywords that are refused.
@@ -252,7 +252,7 @@ def _record(
         invalid = isinstance(reason, LongtailError)
         study.tell(trial.number, state=TrialState.FAIL if invalid else TrialState.PRUNED)
         return
-    value = value_of(twin) if twin else search.score(read_row(folder))
+    value = value_of(duplicate) if duplicate else search.score(read_row(folder))
     study.tell(trial.number, value)
     best = winner(study)
     search.progress.say(

@@ -117,7 +117,7 @@ def loss_and_head(
     tau: float,
     test_prior: Literal["uniform"] | None,
     smoothing: float = 0.0,
-    whole: bool = False,
+    binarize_targets: bool = False,
     std: float | None = HEAD_STD,
 ) -> tuple[nn.Module, Head, nn.Module | None]:
     """Build a loss of LiVT's table 7, the head that it was designed with, and its class weights.
@@ -130,7 +130,7 @@ def loss_and_head(
         counts: training images of each class, (C,).
         dim: width of the features.
         smoothing: label smoothing within a cross entropy.
-        whole: `BinaryCrossEntropy`'s, for labels that are mixed.
+        binarize_targets: `BinaryCrossEntropy`'s, for labels that are mixed.
         std: deviation of the initial weights of a linear head; PyTorch's default where it is None.
     """
     if tau != 1.0 and loss not in ("bal_bce", "bal_ce"):
@@ -147,7 +147,7 @@ def loss_and_head(
         )
     losses: dict[Loss, Callable[[], nn.Module]] = {
         "bal_bce": lambda: BalancedBCE(counts, tau=tau, test_prior="uniform"),
-        "bce": lambda: BinaryCrossEntropy(binarize_targets=whole),
+        "bce": lambda: BinaryCrossEntropy(binarize_targets=binarize_targets),
         "cb_bce": lambda: ClassBalancedBCE(counts),
         "bal_ce": lambda: LogitAdjusted(counts, tau=tau, smoothing=smoothing),
         "ce": lambda: CrossEntropy(smoothing=smoothing),

@@ -107,7 +107,7 @@ def deit3(
         smoothing=0.0,
         loss=loss,
         # LAMB's steps are in proportion to the weights: a head near zero would stay there.
-        build_loss=partial(loss_and_head, whole=True, std=0.02),
+        build_loss=partial(loss_and_head, binarize_targets=True, std=0.02),
         neck=PassThrough(1 / len(data.classes) if loss.endswith("bce") else 1.0),
         **finetuning,
     )

@@ -82,10 +82,10 @@ class Parameter:
             return [self._accept(item, value) for item in value]
         return self._accept(value, value)
 
-    def _accept(self, item: Any, whole: Any) -> Any:
+    def _accept(self, item: Any, given: Any) -> Any:
         if self.choices:
             if not any(item == choice and type(item) is type(choice) for choice in self.choices):
-                raise self._wrong(whole)
+                raise self._wrong(given)
             return item
         kinds = {
             "bool": bool,
@@ -97,22 +97,22 @@ class Parameter:
         if not isinstance(item, kinds[self.scalar]) or (
             isinstance(item, bool) and self.scalar != "bool"
         ):
-            raise self._wrong(whole)
+            raise self._wrong(given)
         if isinstance(item, float) and not math.isfinite(item):
-            raise self._wrong(whole)
+            raise self._wrong(given)
         return (
             float(item) if self.scalar == "float" else str(item) if isinstance(item, Path) else item
         )
 
-    def _scalar(self, text: str, whole: str) -> Any:
+    def _scalar(self, text: str, given: str) -> Any:
         if self.choices:
             named = {str(choice): choice for choice in self.choices}
             if text not in named:
-                raise self._wrong(whole)
+                raise self._wrong(given)
             return named[text]
         if self.scalar == "bool":
             if text.lower() not in ("true", "false"):
-                raise self._wrong(whole)
+                raise self._wrong(given)
             return text.lower() == "true"
         try:
             read = (
@@ -123,9 +123,9 @@ class Parameter:
                 else text
             )
         except ValueError:
-            raise self._wrong(whole) from None
+            raise self._wrong(given) from None
         if isinstance(read, float) and not math.isfinite(read):
-            raise self._wrong(whole)
+            raise self._wrong(given)
         return read
 
     def _wrong(self, value: object) -> LongtailError:

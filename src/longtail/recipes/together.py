@@ -144,13 +144,13 @@ def kept_together(
     images = batch * int(keywords.get("accumulate", 1))
     counts = range(1, processes + 1)
     shared = [count for count in counts if together % count == 0] if across else [1]
-    each = [count for count in counts if images % (together * count) == 0]
+    divisors = [count for count in counts if images % (together * count) == 0]
     raise LongtailError(
         f"{together} images attend together in BatchFormer of {name}, which {processes} processes"
         f" with {batch} images ({batch // processes} each) cannot keep: start"
         f" {_either(shared)} without --batch"
-        + f", or {_either(each)} with --batch {together}"
-        * bool(each)
+        + f", or {_either(divisors)} with --batch {together}"
+        * bool(divisors)
     )
 
 

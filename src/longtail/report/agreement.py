@@ -145,10 +145,10 @@ def check_unique_seeds(rows: Sequence[Row]) -> None:
     """Refuse repeated seeds: they would count one training twice and shrink the deviation."""
     by_seed: dict[tuple[int, int], Row] = {}
     for row in rows:
-        twin = by_seed.setdefault((row["seed"], row["view_seed"]), row)
-        if twin is not row:
+        duplicate = by_seed.setdefault((row["seed"], row["view_seed"]), row)
+        if duplicate is not row:
             raise LongtailError(
-                f"{where(twin)} and {where(row)} have the same recipe, keywords and seed "
+                f"{where(duplicate)} and {where(row)} have the same recipe, keywords and seed "
                 f"{row['seed']}: remove one of them"
             )
 

@@ -83,7 +83,7 @@ def read_folder(folder: Path) -> Finished:
             f"The names of the classes: {_inside(files, files.model.spec)} is not in the folder, so"
             " classes are numbered."
         )
-    again = f"longtail eval {folder} --rewrite"
+    command = f"longtail eval {folder} --rewrite"
     predictions = None
     if summary is not None and files.predictions(split).exists():
         stored_predictions, _ = read_predictions(files.predictions(split))
@@ -104,16 +104,16 @@ def read_folder(folder: Path) -> Finished:
     elif summary is not None:
         missing.append(
             f"Confusions, reliability and intervals: {_inside(files, files.predictions(split))} is"
-            f" not in the folder. `{again}` writes it."
+            f" not in the folder. `{command}` writes it."
         )
     path = files.analysis.arrays("examples")
     examples = (
-        read_arrays(path, repair=f"delete it; `{again}` writes it") if path.exists() else None
+        read_arrays(path, repair=f"delete it; `{command}` writes it") if path.exists() else None
     )
     if examples is None and predictions is not None and _wrong_in_the_tail(predictions, members):
         missing.append(
             f"Example images and saliency maps: {_inside(files, path)} is not in the"
-            f" folder. `{again}` writes it."
+            f" folder. `{command}` writes it."
         )
     paths = {stage: files.stage(stage).journal for stage in row["epochs"]}
     journals = {stage: read_journal(path) for stage, path in paths.items() if path.exists()}
