@@ -44,10 +44,10 @@ def command(experiment: Experiment, arm: Arm, seed: int, *, threads: int = 1) ->
     return " ".join(["longtail", "train", arm.recipe, *words])
 
 
-def silent(result: Mapping[str, Any]) -> dict[str, Any]:
+def changed_defaults(result: Mapping[str, Any]) -> dict[str, Any]:
     """Keywords that a run's command does not name and that had another default when it ran."""
     recipe = result["row"]["recipe"]
-    today = {name: own.default for name, own in read(recipe).parameters.items()}
+    today = {name: known.default for name, known in read(recipe).parameters.items()}
     given = {
         current_keyword(recipe, part.partition(" ")[0].removeprefix("no-").replace("-", "_"))
         for part in result["command"].split(" --")
@@ -60,7 +60,7 @@ def silent(result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def twin(shown: str) -> tuple[str, dict[str, Any]] | None:
+def result_elsewhere(shown: str) -> tuple[str, dict[str, Any]] | None:
     """The result of the same command in another plan: equal keywords, data and seed, in any order,
     and the defaults of today.
     """
@@ -73,7 +73,7 @@ def twin(shown: str) -> tuple[str, dict[str, Any]] | None:
         if (
             settings(result["command"]) == settings(shown)
             and result["row"]["test"] is not None
-            and not silent(result)
+            and not changed_defaults(result)
         ):
             return f"{path.parent.name}/{path.stem}", result
     return None
@@ -117,13 +117,13 @@ def result_of(job: Job, starts: Sequence[Path], work: Path, *, shown: str, judge
         rows = {start: json.loads(RunFolder(start).row.read_text()) for start in starts}
         names = {start: str(start.relative_to(work)) for start in starts}
         result["begun_with"] = {  # under the paper protocol there are no validation images
-            names[own]: row["val"] and row["val"]["balanced"] for own, row in rows.items()
+            names[start]: row["val"] and row["val"]["balanced"] for start, row in rows.items()
         }
         result["begun_minutes"] = {
-            names[own]: minutes(RunFolder(own), row) for own, row in rows.items()
+            names[start]: minutes(RunFolder(start), row) for start, row in rows.items()
         }
         result["begun_threads"] = {
-            names[own]: row["hardware"]["threads"] for own, row in rows.items()
+            names[start]: row["hardware"]["threads"] for start, row in rows.items()
         }
     return json.dumps(result, indent=1).replace(str(work), str(SHOWN)) + "\n"
 
@@ -146,14 +146,14 @@ def run(
     public = upgrade_plan(path, root=Path("DATA"))
     shown: dict[Path, str] = {}
     for seed in plan["seeds"]:
-        for arm, own, same in zip(plan["arms"], experiment.arms, public.arms, strict=True):
+        for arm, trained, same in zip(plan["arms"], experiment.arms, public.arms, strict=True):
             if (only and arm not in only) or (seeds and seed not in seeds):
                 continue
             result = RESULTS / name / f"{arm}-seed{seed}.json"
             text = command(public, same, seed, threads=threads)
             if result.exists():
                 print(f"{result} was there", flush=True)
-            elif plan.get("judged") != "validation" and (found := twin(text)):
+            elif plan.get("judged") != "validation" and (found := result_elsewhere(text)):
                 write(
                     result,
                     json.dumps({**found[1], "plan": name, "arm": arm, "copied": found[0]}, indent=1)
@@ -161,7 +161,7 @@ def run(
                 )
                 print(f"{result} is that of {found[0]}", flush=True)
             else:
-                shown[run_folder(own, seed, work)] = text
+                shown[run_folder(trained, seed, work)] = text
     flags = {"threads": threads, "device": "cpu"}
     planned = jobs_of(replace(experiment, flags=flags), work)
     places = {str(job.folder): job.folder for job in planned if not job.compared}
@@ -172,7 +172,7 @@ def run(
         job.folder: [places[value] for value in map(str, job.keywords.values()) if value in places]
         for job in wanted
     }
-    needed = {start for own in starts.values() for start in own}
+    needed = {start for folders in starts.values() for start in folders}
 
     def finished(job: Job) -> None:
         if job.compared:

@@ -15,7 +15,7 @@ CHARACTER = 6.6  # pixels of a letter in the names of arms
 BLUE, GREY = "#1f5fa8", "#6b7280"
 
 
-def picture(scores: Mapping[str, Mapping[str, Sequence[float]]], *, title: str) -> str:
+def figure(scores: Mapping[str, Mapping[str, Sequence[float]]], *, title: str) -> str:
     """An SVG from percents by panel, arm and seed; the dashed line is the mean of the first arm.
 
     >>> drawn = picture({"balanced": {"plain": [40.0, 41.0], "new": [44.0]}}, title="A plan")

@@ -86,7 +86,7 @@ def in_turns(loops: dict[str, Callable[[int], None]], *, block: int, blocks: int
                 times[name].append((time.perf_counter() - before) / block)
     first, second = times.values()
     added = statistics.median(b - a for a, b in zip(first, second, strict=True))
-    shown = {f"{name}_ms": round(1000 * statistics.median(own), 2) for name, own in times.items()}
+    shown = {f"{name}_ms": round(1000 * statistics.median(item), 2) for name, item in times.items()}
     return {
         **shown,
         "added_ms": round(1000 * added, 3),
@@ -100,9 +100,9 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--blocks", type=int, default=20)
-    asked = parser.parse_args()
-    torch.set_num_threads(asked.threads)
-    machine = Machine(threads=asked.threads)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    machine = Machine(threads=options.threads)
     generator = torch.Generator().manual_seed(0)
     batches: list[Any] = [
         machine.place_batch(
@@ -115,17 +115,19 @@ def main() -> None:
     ]
     plain, attended = method("off", machine), method("on", machine)
     with torch.no_grad():
-        equal = torch.equal(*(own.eval().predict(batches[0]["image"]) for own in (plain, attended)))
+        equal = torch.equal(
+            *(item.eval().predict(batches[0]["image"]) for item in (plain, attended))
+        )
     figures = {
         "training_step": in_turns(
             {"plain": stepping(plain, batches), "batchformer": stepping(attended, batches)},
             block=3,
-            blocks=asked.blocks,
+            blocks=options.blocks,
         ),
         "inference": in_turns(
             {"plain": asking(plain, batches), "batchformer": asking(attended, batches)},
             block=5,
-            blocks=asked.blocks,
+            blocks=options.blocks,
         ),
         "inference_equal_to_the_bit": equal,
     }
@@ -134,7 +136,8 @@ def main() -> None:
         " inference?"
     )
     command = (
-        f"python benchmarks/batchformer_speed.py --threads {asked.threads} --blocks {asked.blocks}"
+        f"python benchmarks/batchformer_speed.py --threads {options.threads}"
+        f" --blocks {options.blocks}"
     )
     measured.write(
         "batchformer",
@@ -142,7 +145,7 @@ def main() -> None:
         plan="batchformer",
         question=question,
         command=command,
-        threads=asked.threads,
+        threads=options.threads,
     )
 
 

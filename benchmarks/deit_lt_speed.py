@@ -84,8 +84,10 @@ def turns(
     student: str, teacher: str, *, block: int, blocks: int, machine: Machine
 ) -> dict[str, Any]:
     steps = block * (blocks + 1)
-    own = build({"name": teacher, "size": 32})
-    labelled = AddTeacherLabels(Teacher(Classifier(own, Cosine(own.dim, CLASSES)), size=32))
+    backbone = build({"name": teacher, "size": 32})
+    labelled = AddTeacherLabels(
+        Teacher(Classifier(backbone, Cosine(backbone.dim, CLASSES)), size=32)
+    )
     machine.place_module(labelled.teacher)  # type: ignore[arg-type]
     times: dict[str, list[float]] = {"free": [], "remembered": [], "alive": []}
     reading: list[float] = []
@@ -159,11 +161,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--block", type=int, default=2, help="steps in a turn")
     parser.add_argument("--blocks", type=int, default=15, help="turns of each")
-    asked = parser.parse_args()
-    machine = replace(Machine(), threads=asked.threads)
+    options = parser.parse_args()
+    machine = replace(Machine(), threads=options.threads)
     figures: dict[str, Any] = {
         f"{student}, {teacher} teacher": turns(
-            student, teacher, block=asked.block, blocks=asked.blocks, machine=machine
+            student, teacher, block=options.block, blocks=options.blocks, machine=machine
         )
         for student in ("vit_mini", "vit_tiny")
         for teacher in ("fast_cnn", "resnet32")
@@ -178,8 +180,8 @@ def main() -> None:
         " classes that cost nothing?"
     )
     command = (
-        f"python benchmarks/deit_lt_speed.py --threads {asked.threads} --block {asked.block}"
-        f" --blocks {asked.blocks}"
+        f"python benchmarks/deit_lt_speed.py --threads {options.threads} --block {options.block}"
+        f" --blocks {options.blocks}"
     )
     measured.write(
         "deit_lt_speed",
@@ -187,7 +189,7 @@ def main() -> None:
         plan="deit_lt_speed",
         question=question,
         command=command,
-        threads=asked.threads,
+        threads=options.threads,
     )
 
 

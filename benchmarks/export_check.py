@@ -26,13 +26,13 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--to", choices=("onnx", "torch", "timm"), default="onnx")
     parser.add_argument("--root", type=Path)
-    asked = parser.parse_args()
-    row = read_row(asked.run)
+    options = parser.parse_args()
+    row = read_row(options.run)
     with tempfile.TemporaryDirectory() as folder:
         found = export(
-            asked.run, asked.to, out=Path(folder) / asked.to, root=asked.root, images=IMAGES
+            options.run, options.to, out=Path(folder) / options.to, root=options.root, images=IMAGES
         )
-        size = sum(own.stat().st_size for own in found.folder.iterdir())
+        size = sum(path.stat().st_size for path in found.folder.iterdir())
     agreement = asdict(found.agreement)
     source = agreement.pop("source")
     name = (
@@ -42,12 +42,16 @@ def main() -> None:
         name: {**agreement, "difference_allowed": TOLERANCE, "megabytes": round(size / 1e6, 1)}
     }
     question = (
-        f"Does the network that was exported to {asked.to} answer as the run's? (Difference in"
+        f"Does the network that was exported to {options.to} answer as the run's? (Difference in"
         " parts of the largest logit.)"
     )
-    command = f"python benchmarks/export_check.py RUN --to {asked.to}"
+    command = f"python benchmarks/export_check.py RUN --to {options.to}"
     measured.write(
-        f"export_{asked.to}", figures, plan=f"export_{asked.to}", question=question, command=command
+        f"export_{options.to}",
+        figures,
+        plan=f"export_{options.to}",
+        question=question,
+        command=command,
     )
 
 

@@ -145,12 +145,12 @@ def runs(folder: Path) -> Target:
     from longtail.report.public import write_report
     from longtail.runs import load, train
 
-    whole, run = folder / "whole", folder / "run"
-    train("cross_entropy", "digits-lt", whole, epochs=1, batch=128, device="cpu", threads=1)
+    complete, run = folder / "whole", folder / "run"
+    train("cross_entropy", "digits-lt", complete, epochs=1, batch=128, device="cpu", threads=1)
     names = ("row.json", "recipe.json", "model/spec.json", "model/conformal.json",
              "predictions/test.npz", "model/model.safetensors", "train/journal.jsonl")  # fmt: skip
-    files = {name: (whole / name).read_bytes() for name in names if (whole / name).exists()}
-    shutil.copytree(whole, run)
+    files = {name: (complete / name).read_bytes() for name in names if (complete / name).exists()}
+    shutil.copytree(complete, run)
 
     def read_run(name: str, content: bytes) -> None:
         (run / name).write_bytes(content)
@@ -161,7 +161,7 @@ def runs(folder: Path) -> Target:
             load(run, device="cpu")
             write_report([run], folder / "page.html")
         finally:
-            shutil.copyfile(whole / name, run / name)
+            shutil.copyfile(complete / name, run / name)
 
     return damaged(files), read_run
 

@@ -240,7 +240,9 @@ def _run(case: Case, place: Place, folder: Path, *, seconds: float) -> Result:
     problems += _left(process.pid)
     output = Running(process.pid, stdout, stderr).output()
     if not problems:
-        problems += judge(case, place, code, output, stderr.read_text("utf-8", errors="replace"))
+        problems += problems_of(
+            case, place, code, output, stderr.read_text("utf-8", errors="replace")
+        )
         problems += lost(before, snapshot(place.folder), case.may_change)
     return Result(
         case.name, case.verb, case.point, "; ".join(problems), code, round(took, 2),
@@ -265,7 +267,7 @@ def _act(
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def judge(case: Case, place: Place, code: int | None, output: str, stderr: str) -> list[str]:
+def problems_of(case: Case, place: Place, code: int | None, output: str, stderr: str) -> list[str]:
     """What is wrong with the exit code, the message and what the command left."""
     problems = [f"printed {text!r}" for text in _TRACES if text in output]
     if code != case.code:

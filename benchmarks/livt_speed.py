@@ -132,7 +132,7 @@ def in_turns(contestants: Mapping[str, Callable[[], Any]], *, rounds: int) -> di
             act()
             if number:
                 times[name].append(1000 * (time.perf_counter() - before))
-    return {name: statistics.median(own) for name, own in times.items()}
+    return {name: statistics.median(item) for name, item in times.items()}
 
 
 def peak(rounds: int = 15) -> float:
@@ -179,8 +179,8 @@ def mgp_step(decoder: Mapping[str, int], rounds: int) -> dict[str, Any]:
         figures["lightly_over_visible"] = round(times["lightly"] / times["visible"], 2)
     figures["peak_gflops"] = round(most, 1)
     figures |= {
-        f"{name}_percent_of_peak": round(100 * own / times[name] * 1000 / most, 1)
-        for name, own in work.items()
+        f"{name}_percent_of_peak": round(100 * item / times[name] * 1000 / most, 1)
+        for name, item in work.items()
     }
     return figures
 
@@ -190,10 +190,10 @@ def tokens(rounds: int) -> dict[str, Any]:
     image, network = torch.rand(16, 3, 32, 32), vit_tiny(patch=2)
     contestants, most = {}, 256
     for visible in (16, 32, 64, 96, 128, 192):
-        own = MaskedAutoencoder(network, ratio=1 - visible / most, width=16, depth=1, heads=2)
+        item = MaskedAutoencoder(network, ratio=1 - visible / most, width=16, depth=1, heads=2)
 
-        def act(own: MaskedAutoencoder = own) -> None:
-            encoded, _ = own.encode(own.network.normalize(image))
+        def act(item: MaskedAutoencoder = item) -> None:
+            encoded, _ = item.encode(item.network.normalize(image))
             encoded.sum().backward()
 
         contestants[str(visible)] = act
@@ -254,8 +254,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--only", action="append", help="a question; may be repeated")
-    asked = parser.parse_args()
-    torch.set_num_threads(asked.threads)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
     size = f"vit_tiny, 32 pixels, patch 4, batch {BATCH}"
     questions: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
         "livt_step": (
@@ -263,28 +263,28 @@ def main() -> None:
                 f"What does hiding patches from the encoder save in a pretraining step ({size},"
                 " decoder 128 wide with 2 blocks)?"
             ),
-            lambda: mgp_step(SMALL, asked.rounds),
+            lambda: mgp_step(SMALL, options.rounds),
         ),
         "livt_step_paper": (
             f"And with the paper's decoder, 512 wide with 8 blocks ({size})?",
-            lambda: mgp_step(PAPER, asked.rounds),
+            lambda: mgp_step(PAPER, options.rounds),
         ),
         "livt_tokens": (
             "Does the encoder's cost grow linearly with visible tokens (vit_tiny, patch 2)?",
-            lambda: tokens(asked.rounds),
+            lambda: tokens(options.rounds),
         ),
         "livt_classes": (
             "Does Balanced BCE's cost grow linearly with classes, to 8,142?",
-            lambda: classes(asked.rounds),
+            lambda: classes(options.rounds),
         ),
     }
     for name, (question, measure) in questions.items():
-        if asked.only and name not in asked.only:
+        if options.only and name not in options.only:
             continue
         torch.manual_seed(0)
         figures = measure()
         command = (
-            f"python benchmarks/livt_speed.py --threads {asked.threads} --rounds {asked.rounds}"
+            f"python benchmarks/livt_speed.py --threads {options.threads} --rounds {options.rounds}"
             f" --only {name}"
         )
         measured.write(
@@ -293,7 +293,7 @@ def main() -> None:
             plan="livt_speed",
             question=question,
             command=command,
-            threads=asked.threads,
+            threads=options.threads,
         )
 
 

@@ -35,7 +35,7 @@ def write(
         text=True,
         check=False,
     )
-    whole = {
+    complete = {
         "plan": plan,
         "question": question,
         "command": command,
@@ -45,5 +45,5 @@ def write(
         "commit": commit.stdout.strip() or None,
     }
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    (RESULTS / f"{name}.json").write_text(json.dumps(complete, indent=1) + "\n", encoding="utf-8")
     print(f"{name}: {json.dumps(figures, indent=1)}", flush=True)

@@ -28,7 +28,7 @@ LABELS = {"plain": "cross entropy", "balanced": "balanced softmax"}
 GREY = "#d9dde3"
 
 
-def picture(folder: Path = HERE) -> str:
+def figure(folder: Path = HERE) -> str:
     """The whole picture, from the results in a folder."""
     rows: dict[str, list[Mapping[str, Any]]] = {name: [] for name in COLOURS}
     for path in sorted((folder / "results" / "digits_lt_demo").glob("*.json")):
@@ -42,9 +42,9 @@ def picture(folder: Path = HERE) -> str:
     recalls = {
         name: [
             statistics.fmean(values)
-            for values in zip(*(row["test"]["recall"] for row in own), strict=True)
+            for values in zip(*(row["test"]["recall"] for row in runs), strict=True)
         ]
-        for name, own in rows.items()
+        for name, runs in rows.items()
     }
     counts = rows["plain"][0]["data"]["counts_before"]
     seeds = len(rows["plain"])
@@ -114,8 +114,8 @@ def _bars(counts: Sequence[int]) -> Iterator[str]:
 
 
 def _lines(recalls: Mapping[str, Sequence[float]]) -> Iterator[str]:
-    for name, own in recalls.items():
-        points = [(_x(label, len(own)), _y(recall)) for label, recall in enumerate(own)]
+    for name, runs in recalls.items():
+        points = [(_x(label, len(runs)), _y(recall)) for label, recall in enumerate(runs)]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         yield (
             f'<polyline points="{path}" fill="none" stroke="{COLOURS[name]}" stroke-width="2.5"'
@@ -141,8 +141,8 @@ def main() -> None:
     """Draw the picture, or check it."""
     if "--check" not in sys.argv[1:]:
         PICTURE.parent.mkdir(parents=True, exist_ok=True)
-        PICTURE.write_text(picture(), encoding="utf-8")
-    elif not PICTURE.exists() or PICTURE.read_text(encoding="utf-8") != picture():
+        PICTURE.write_text(figure(), encoding="utf-8")
+    elif not PICTURE.exists() or PICTURE.read_text(encoding="utf-8") != figure():
         sys.exit(f"{PICTURE} does not show what the results say: run python benchmarks/picture.py")
 
 

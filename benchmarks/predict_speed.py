@@ -76,18 +76,18 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--images", type=int, default=4096)
     parser.add_argument("--rounds", type=int, default=5)
-    asked = parser.parse_args()
-    torch.set_num_threads(asked.threads)
-    loaded = network(Machine(threads=asked.threads))
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    loaded = network(Machine(threads=options.threads))
     memory = loaded.machine.place_batch({"image": torch.rand(BATCH, 3, SIZE, SIZE)})["image"]
 
     @torch.inference_mode()
     def raw() -> None:
-        for first in range(0, asked.images, BATCH):
-            loaded.network(memory[: asked.images - first])
+        for first in range(0, options.images, BATCH):
+            loaded.network(memory[: options.images - first])
 
     with tempfile.TemporaryDirectory() as folder:
-        paths = files(Path(folder), asked.images)
+        paths = files(Path(folder), options.images)
 
         def predict() -> None:
             answered = sum(len(part.paths) for part in loaded.predict_files(paths))
@@ -99,13 +99,13 @@ def main() -> None:
 
         works = {"raw": raw, "predict": predict, "decode": decode}
         times: dict[str, list[float]] = {name: [] for name in works}
-        for number in range(asked.rounds + 1):
+        for number in range(options.rounds + 1):
             # Who is first takes turns
             for name, work in list(works.items())[:: 1 if number % 2 else -1]:
                 spent = seconds(work)
                 if number:  # the first round warms up
                     times[name].append(spent)
-    speed = {name: round(asked.images / statistics.median(own)) for name, own in times.items()}
+    speed = {name: round(options.images / statistics.median(own)) for name, own in times.items()}
     share = statistics.median(a / b for a, b in zip(times["raw"], times["predict"], strict=True))
     figures = {
         "raw network": {"images_per_second": speed["raw"]},
@@ -113,8 +113,8 @@ def main() -> None:
         "decoding alone": {"images_per_second": speed["decode"]},
     }
     command = (
-        f"python benchmarks/predict_speed.py --threads {asked.threads} --images {asked.images}"
-        f" --rounds {asked.rounds}"
+        f"python benchmarks/predict_speed.py --threads {options.threads} --images {options.images}"
+        f" --rounds {options.rounds}"
     )
     question = (
         "How much of ResNet-32's speed is left when `longtail predict` reads 32-pixel PNG files for"
@@ -126,7 +126,7 @@ def main() -> None:
         plan="predict",
         question=question,
         command=command,
-        threads=asked.threads,
+        threads=options.threads,
     )
 
 

@@ -139,8 +139,8 @@ def page(folder: Path = HERE) -> str:
             "|:--|:--|--:|:--|:--|--:|:--|:--|",
         ]
         for table, entry in paper["tables"].items():
-            own = [one for one in entries if one["table"] == table]
-            lines.append(_line(table, entry, [compared(one, folder).outcome for one in own]))
+            item = [one for one in entries if one["table"] == table]
+            lines.append(_line(table, entry, [compared(one, folder).outcome for one in item]))
         tested = [one for one in entries if one["table"] in paper["tables"]]
         lines += ["", *_tested(tested, folder)]
         parts.append("\n".join(lines))
@@ -151,7 +151,7 @@ def page(folder: Path = HERE) -> str:
 def _line(table: str, entry: Mapping[str, Any], outcomes: Sequence[str]) -> str:
     name = table.split("-", 2)[2] if table.startswith("deit-lt") else table.split("-", 1)[1]
     words = name.replace("figure-", "figure ") if "figure" in name else f"table {name}"
-    rows = [published()[own] for own in tables().get(table, ())]
+    rows = [published()[item] for item in tables().get(table, ())]
     commands = [f"`longtail reproduce --table {table} --run`"] * bool(rows)
     commands += [f"`longtail sweep --name {sweep}`" for sweep in entry.get("sweeps", ())]
     if "page" in entry:
@@ -255,10 +255,10 @@ def _cost_model() -> Iterator[str]:
     yield "| row | GPUs | hours by the model | authors' hours | model / authors |"
     yield "|:--|:--|--:|--:|--:|"
     for name, gpu, many, stated in AUTHORS:
-        own = costs.hours(published()[name], gpu)
-        assert own is not None
-        share = own / many / stated
-        yield f"| {name} | {many} x {gpu} | {own / many:.0f} | {stated} | {share:.2f} |"
+        item = costs.hours(published()[name], gpu)
+        assert item is not None
+        share = item / many / stated
+        yield f"| {name} | {many} x {gpu} | {item / many:.0f} | {stated} | {share:.2f} |"
     yield ""
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import arms
 import published_page
-from accuracy import silent
+from accuracy import changed_defaults
 
 from longtail.recipes import RECIPES
 from longtail.recipes.signatures import read
@@ -58,15 +58,15 @@ def page(folder: Path = HERE) -> str:
         if "arms" not in plan:
             found |= {
                 question: speed.pop(question)
-                for question, own in [*speed.items()]
-                if name in (question, own["plan"])
+                for question, runs in [*speed.items()]
+                if name in (question, runs["plan"])
             }
         body = (
             _accuracy(plan, list(found.values()), image=f"images/{name}.svg")
             if "arms" in plan
             else _figures(found)
         )
-        parts.append("\n".join([f"## {name.replace('_', ' ')}\n", *_asked(plan), *body]))
+        parts.append("\n".join([f"## {name.replace('_', ' ')}\n", *_question(plan), *body]))
     if speed:
         parts.append("\n".join(["## speed\n", *_figures(speed)]))
     if len(parts) == 1:
@@ -81,13 +81,13 @@ def _overview(plans: Mapping[str, Mapping[str, Any]], results: Path) -> Iterator
     for recipe in dict.fromkeys(read(name).name for name in RECIPES):
         places: dict[bool, list[str]] = {True: [], False: []}
         for name, plan in plans.items():
-            own = [
+            runs = [
                 arm
                 for arm, given in plan.get("arms", {}).items()
                 if {**plan.get("settings", {}), **given}.get("recipe") == recipe
             ]
-            if own:
-                ran = any(next((results / name).glob(f"{arm}-seed*.json"), None) for arm in own)
+            if runs:
+                ran = any(next((results / name).glob(f"{arm}-seed*.json"), None) for arm in runs)
                 places[ran].append(f"[{name.replace('_', ' ')}](#{name.replace('_', '-')})")
         yield (
             f"| `{recipe}` | {', '.join(places[True]) or '-'} | {', '.join(places[False]) or '-'} |"
@@ -95,7 +95,7 @@ def _overview(plans: Mapping[str, Mapping[str, Any]], results: Path) -> Iterator
     yield ""
 
 
-def pictures(folder: Path = HERE) -> dict[str, str]:
+def charts(folder: Path = HERE) -> dict[str, str]:
     """An SVG for each plan of which at least two arms have run."""
     drawn = {}
     for path in sorted((folder / "plans").glob("*.json")):
@@ -105,7 +105,7 @@ def pictures(folder: Path = HERE) -> dict[str, str]:
         ]
         ran = _by_arm(plan, found) if "arms" in plan else {}
         if len(ran) > 1:
-            drawn[path.stem] = arms.picture(
+            drawn[path.stem] = arms.figure(
                 _panels(ran),
                 title=(
                     f"Accuracy of the arms of {path.stem}, overall and by group, a dot for each"
@@ -117,14 +117,14 @@ def pictures(folder: Path = HERE) -> dict[str, str]:
 
 def _panels(ran: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, list[float]]]:
     """Percents by panel, arm and seed; a group that is empty has no panel."""
-    tests = {arm: [_judged(result["row"]) for result in own] for arm, own in ran.items()}
+    tests = {arm: [_evaluated(result["row"]) for result in runs] for arm, runs in ran.items()}
     first = next(iter(tests.values()))[0]
     panels = {
-        "balanced": {arm: [100 * test["balanced"] for test in own] for arm, own in tests.items()}
+        "balanced": {arm: [100 * test["balanced"] for test in runs] for arm, runs in tests.items()}
     }
     for group in (group for group, value in first["groups"].items() if value is not None):
         panels[group] = {
-            arm: [100 * test["groups"][group] for test in own] for arm, own in tests.items()
+            arm: [100 * test["groups"][group] for test in runs] for arm, runs in tests.items()
         }
     return panels
 
@@ -136,7 +136,7 @@ def _by_arm(
     by_arm: dict[str, list[Mapping[str, Any]]] = {arm: [] for arm in plan["arms"]}
     for result in found:
         by_arm.setdefault(result["arm"], []).append(result)
-    return {arm: own for arm, own in by_arm.items() if own}
+    return {arm: runs for arm, runs in by_arm.items() if runs}
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-def _asked(plan: Mapping[str, Any]) -> Iterator[str]:
+def _question(plan: Mapping[str, Any]) -> Iterator[str]:
     yield from (
         f"**{what.capitalize()}.** {plan[what]}\n"
         for what in ("question", "expected", "selection", "tuning")
@@ -167,7 +167,7 @@ def _accuracy(
             )
         yield "Commands, for one seed of each arm:\n"
         yield "```bash"
-        yield from (_command(own[0]) for own in ran.values())
+        yield from (_command(runs[0]) for runs in ran.values())
         yield "```\n"
         yield (
             f"{_facts([result['row'] for result in found])}. Commits:"
@@ -180,20 +180,20 @@ def _accuracy(
     ]
     if copied:
         yield f"Copied from another plan with the same command: {'; '.join(copied)}.\n"
-    begun = [
+    started = [
         f"`{result['arm']}` with seed {result['row']['seed']}: {first}"
         + ("" if score is None else f" ({_percent([score])}% balanced on validation)")
         for result in found
         for first, score in result.get("begun_with", {}).items()
     ]
-    if begun:
-        yield f"Started from: {'; '.join(begun)}.\n"
-    seeds = {arm: {result["row"]["seed"] for result in own} for arm, own in ran.items()}
+    if started:
+        yield f"Started from: {'; '.join(started)}.\n"
+    seeds = {arm: {result["row"]["seed"] for result in runs} for arm, runs in ran.items()}
     missing = {
         arm: [str(seed) for seed in plan["seeds"] if seed not in seeds.get(arm, ())]
         for arm in plan["arms"]
     }
-    absent = [f"`{arm}` with seed {', '.join(own)}" for arm, own in missing.items() if own]
+    absent = [f"`{arm}` with seed {', '.join(runs)}" for arm, runs in missing.items() if runs]
     if absent:
         yield f"Not run yet: {'; '.join(absent)}.\n"
 
@@ -201,32 +201,34 @@ def _accuracy(
 def _command(result: Mapping[str, Any]) -> str:
     """The command of a run, with the keywords that were defaults then and are no longer."""
     before, root, after = result["command"].partition(" --root ")
-    more = "".join(f" --{name.replace('_', '-')} {value}" for name, value in silent(result).items())
+    more = "".join(
+        f" --{name.replace('_', '-')} {value}" for name, value in changed_defaults(result).items()
+    )
     return f"{before}{more}{root}{after}"
 
 
 def _table(
     plan: Mapping[str, Any], ran: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> Iterator[str]:
-    groups = list(_judged(next(iter(ran.values()))[0]["row"])["groups"])
+    groups = list(_evaluated(next(iter(ran.values()))[0]["row"])["groups"])
     columns = ["arm", "seeds", "top-1", "balanced", *groups, "ECE", "core minutes"]
     yield f"| {' | '.join(columns)} |"
     yield f"|:--|{'--:|' * (len(columns) - 1)}"
-    for arm, own in ran.items():
-        tests = [_judged(result["row"]) for result in own]
+    for arm, runs in ran.items():
+        tests = [_evaluated(result["row"]) for result in runs]
         named = f"`{arm}`" if arm in plan["arms"] else f"`{arm}` (no longer in the plan)"
         core_minutes = [
-            result["row"]["minutes"] * result["row"]["hardware"]["threads"] for result in own
+            result["row"]["minutes"] * result["row"]["hardware"]["threads"] for result in runs
         ]
         minutes = f"{statistics.fmean(core_minutes):.1f}"
-        begun = [
+        started = [
             sum(value * result["begun_threads"][first] for first, value in starts.items())
-            for result in own
+            for result in runs
             if (starts := result.get("begun_minutes", {}))
         ]
-        minutes += f" + {statistics.fmean(begun):.1f}" if begun else ""
-        yield f"| {' | '.join([named, str(len(own)), *_scores(tests, groups), minutes])} |"
-        before = [result["row"].get("adjustment", {}).get("test") for result in own]
+        minutes += f" + {statistics.fmean(started):.1f}" if started else ""
+        yield f"| {' | '.join([named, str(len(runs)), *_scores(tests, groups), minutes])} |"
+        before = [result["row"].get("adjustment", {}).get("test") for result in runs]
         if all(before):
             cells = [f"{named}, before the adjustment", "", *_scores(before, groups), ""]
             yield f"| {' | '.join(cells)} |"
@@ -243,7 +245,7 @@ def _scores(tests: Sequence[Mapping[str, Any]], groups: Sequence[str]) -> Iterat
     yield f"{statistics.fmean(test['ece'] for test in tests):.3f}"
 
 
-def _judged(row: Mapping[str, Any]) -> Mapping[str, Any]:
+def _evaluated(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """The numbers on test images, or on validation images where a plan chooses by them."""
     numbers: Mapping[str, Any] = row["test"] or row["val"]
     return numbers
@@ -270,11 +272,11 @@ def _facts(rows: Sequence[Mapping[str, Any]]) -> str:
         [
             every(
                 "Test images" if rows[0]["test"] else "Validation images (no test images)",
-                (_judged(row)["images"] for row in rows),
+                (_evaluated(row)["images"] for row in rows),
             ),
             every("training images", (row["data"]["train_images"] for row in rows)),
             every("parameters", (row["parameters"] for row in rows)),
-            every("groups by", (_judged(row)["group_rule"] for row in rows)),
+            every("groups by", (_evaluated(row)["group_rule"] for row in rows)),
             every("test-time augmentation", (row["tta"] for row in rows)),
             every("caveats", (mark for row in rows for mark in row["data"]["caveats"] or ["none"])),
             every("torch", (row["versions"]["torch"] for row in rows)),
@@ -312,7 +314,7 @@ def main() -> None:
     for path, text in {
         PAGE: page(),
         published_page.PAGE: published_page.page(),
-        **{IMAGES / f"{name}.svg": drawn for name, drawn in pictures().items()},
+        **{IMAGES / f"{name}.svg": drawn for name, drawn in charts().items()},
     }.items():
         if "--check" not in sys.argv[1:]:
             path.write_text(text, encoding="utf-8")

@@ -59,11 +59,11 @@ def made_up(
     counts = np.round(500 * 0.01 ** (np.arange(classes) / (classes - 1))).astype(int)
     thirds = np.array_split(np.arange(classes), 3)
     members = {
-        name: tuple(own.tolist())
-        for name, own in zip(("many", "medium", "few"), thirds, strict=True)
+        name: tuple(item.tolist())
+        for name, item in zip(("many", "medium", "few"), thirds, strict=True)
     }
     groups: Any = SimpleNamespace(
-        rule=f"ranks: {'/'.join(str(len(own)) for own in thirds)}", members=members
+        rule=f"ranks: {'/'.join(str(len(item)) for item in thirds)}", members=members
     )
     target = np.repeat(np.arange(classes), tested)
     logits = rng.normal(size=(len(target), classes)).astype(np.float32)
@@ -71,7 +71,7 @@ def made_up(
         np.log(counts)[target] / 2 * (1 - strength) + 2.5 * strength + 0.5
     )
     test = detailed(logits, target, groups=groups, counts=counts)
-    names = [f"class number {own}" for own in range(classes)]
+    names = [f"class number {item}" for item in range(classes)]
     keywords = {"epochs": EPOCHS, "network": "resnet32"}
     record = {
         "format": FORMAT,
@@ -127,8 +127,8 @@ def made_up(
     for epoch in range(1, EPOCHS + 1):
         value = 1 - 0.98**epoch
         judged = {
-            f"val/{name}": value * (own or 0)
-            for name, own in {"balanced": test["balanced"], **test["groups"]}.items()
+            f"val/{name}": value * (item or 0)
+            for name, item in {"balanced": test["balanced"], **test["groups"]}.items()
         }
         lines.append(
             {
@@ -141,7 +141,7 @@ def made_up(
             }
         )
     (folder / "train" / "journal.jsonl").write_text(
-        "".join(json.dumps(own) + "\n" for own in lines)
+        "".join(json.dumps(item) + "\n" for item in lines)
     )
     ids = [f"test/{number:05d}.png" for number in range(len(target))]
     write_predictions(
@@ -149,7 +149,7 @@ def made_up(
         SplitPredictions({"logits": logits}, target, np.arange(len(target))),
         ids,
     )
-    worst = sorted(members["few"], key=lambda own: (test["recall"][own] or 0.0, own))[:5]
+    worst = sorted(members["few"], key=lambda item: (test["recall"][item] or 0.0, item))[:5]
     shown = np.repeat(worst, 4)
     np.savez_compressed(
         folder / "analysis" / "examples.npz",
@@ -158,7 +158,7 @@ def made_up(
         target=shown,
         answer=(shown + 1) % classes,
         confidence=np.full(len(shown), 0.9, dtype=np.float32),
-        id=np.array([f"test/{own}.png" for own in shown]),
+        id=np.array([f"test/{item}.png" for item in shown]),
         split=np.array("test"),
         kind=np.array("Grad-CAM"),
     )
@@ -171,9 +171,9 @@ def main() -> None:
     )
     parser.add_argument("runs", nargs="*", type=Path)
     parser.add_argument("--times", type=int, default=5)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        runs = asked.runs or [
+        runs = options.runs or [
             made_up(Path(folder) / recipe, recipe=recipe, strength=strength, size=64)
             for recipe, strength in (
                 ("cross_entropy", 0.0),
@@ -182,7 +182,7 @@ def main() -> None:
             )
         ]
         page, seconds = Path(folder) / "report.html", []
-        for _ in range(asked.times):
+        for _ in range(options.times):
             before = time.perf_counter()
             subprocess.run([sys.executable, "-c", BUILD, page, *runs], check=True)
             seconds.append(time.perf_counter() - before)
@@ -194,7 +194,7 @@ def main() -> None:
             },
             "torch_not_imported": True,  # BUILD asserts it
         }
-    if asked.runs:
+    if options.runs:
         print(json.dumps(figures, indent=1))
         return
     question = "How long does the report of three runs of 100 classes take, and how large is it?"

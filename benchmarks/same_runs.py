@@ -289,9 +289,9 @@ def compare_sides(old: Side, new: Side) -> Iterator[str]:
         shutil.copytree(killed, resumed)
         new.train(f"resumed/{stage}/run")
         for journal in killed.rglob("journal.jsonl"):
-            again = journal.relative_to(killed)
-            if first_times(journal) != first_times(resumed / again):
-                yield f"killed in {stage}: {again.parent} was trained again"
+            repeated = journal.relative_to(killed)
+            if first_times(journal) != first_times(resumed / repeated):
+                yield f"killed in {stage}: {repeated.parent} was trained again"
         for difference in compare_folders(old.folder / "run", resumed / "run", tolerance):
             yield f"killed in {stage}: {difference}"
     new.train("run")

@@ -219,7 +219,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, required=True, help="where CIFAR-100 is")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", action="append", help="a question; may be repeated")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     # First: its peak is read from all children so far
     questions: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
         "demo": ("How long does the demo take, and how much memory?", demo),
@@ -231,21 +231,21 @@ def main() -> None:
             ),
             loop_on_mlp,
         ),
-        "loop_resnet32": ("And on resnet32, batch 128?", lambda: loop_on_resnet(asked.threads)),
+        "loop_resnet32": ("And on resnet32, batch 128?", lambda: loop_on_resnet(options.threads)),
         "data_wait": (
             (
                 "How much of a resnet32 step (batch 128, CIFAR-100-LT, weak augmentation) waits for"
                 " data?"
             ),
-            lambda: waiting_for_data(asked.root, asked.threads),
+            lambda: waiting_for_data(options.root, options.threads),
         ),
     }
     for name, (question, measure) in questions.items():
-        if asked.only and name not in asked.only:
+        if options.only and name not in options.only:
             continue
         figures = measure()
         command = f"python benchmarks/speed.py --root DATA --only {name}"
-        measured.write(name, figures, question=question, command=command, threads=asked.threads)
+        measured.write(name, figures, question=question, command=command, threads=options.threads)
 
 
 if __name__ == "__main__":

@@ -247,8 +247,8 @@ def voc_score(
     for label in range(1, classes + 1):
         count, ranked = 0, []
         for row, predictions in zip(rows, found, strict=True):
-            own = row.labels == label
-            boxes, difficult = row.boxes[own], row.difficult[own]
+            of_class = row.labels == label
+            boxes, difficult = row.boxes[of_class], row.difficult[of_class]
             count += int((~difficult).sum())
             used, mine = set(), predictions["labels"] == label
             scores = predictions["scores"][mine]

@@ -291,7 +291,7 @@ def test_the_results_page_says_what_the_results_say() -> None:
     assert published_page.PAGE.read_text(encoding="utf-8") == published_page.page(), (
         "run python benchmarks/render.py"
     )
-    for name, drawn in render.pictures().items():
+    for name, drawn in render.charts().items():
         assert (ROOT / "docs" / "images" / f"{name}.svg").read_text(encoding="utf-8") == drawn, (
             "run python benchmarks/render.py"
         )
@@ -300,7 +300,7 @@ def test_the_results_page_says_what_the_results_say() -> None:
 def test_the_first_figure_shows_the_results() -> None:
     assert (ROOT / "docs" / "images" / "digits-recall.svg").read_text(
         encoding="utf-8"
-    ) == picture.picture(), "run benchmarks/picture.py"
+    ) == picture.figure(), "run benchmarks/picture.py"
 
 
 def test_the_license_is_complete_and_the_version_is_one() -> None:

@@ -11,7 +11,7 @@ from hostile_cases import Case, Place, Running
 
 
 def problems(case: Case, code: int | None, stderr: str, folder: Path) -> list[str]:
-    return hostile.judge(case, Place(folder, folder), code, stderr, stderr)
+    return hostile.problems_of(case, Place(folder, folder), code, stderr, stderr)
 
 
 def test_an_end_as_declared_is_handled(tmp_path: Path) -> None:

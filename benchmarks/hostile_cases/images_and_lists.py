@@ -29,7 +29,7 @@ def _sparse(path: Path) -> None:
         file.truncate(40 << 30)
 
 
-def _picture() -> bytes:
+def _image() -> bytes:
     buffer = io.BytesIO()
     Image.new("RGB", (9, 7), (1, 2, 3)).save(buffer, "PNG")
     return buffer.getvalue()
@@ -38,7 +38,7 @@ def _picture() -> bytes:
 BAD: dict[str, Callable[[Path], object]] = {
     "empty": lambda path: path.write_bytes(b""),
     "text": lambda path: path.write_text("no image"),
-    "cut": lambda path: path.write_bytes(_picture()[:40]),
+    "cut": lambda path: path.write_bytes(_image()[:40]),
     "bomb": lambda path: path.write_bytes(png(30_000, 30_000)),
     "long": lambda path: path.write_bytes(png(49_000_000, 1)),
     "high": lambda path: path.write_bytes(png(1, 89_000_000)),
@@ -65,7 +65,7 @@ def _predict(kind: str) -> Callable[[Place], None]:
     def setup(place: Place) -> None:
         place.run()
         BAD[kind](place / "bad.png")
-        place.write("good.png", _picture())
+        place.write("good.png", _image())
 
     return setup
 
@@ -239,7 +239,7 @@ CASES = [
          setup=lambda place: (place.run(), place.folder_at("empty"))),
     Case("predict-no-images-given", ("predict", "run"), message="Missing argument"),
     Case("eval-other-classes", ("eval", "run", "--data", "data"), message="error: ",
-         setup=lambda place: (place.run(), place.write("data/dog/a.png", _picture()))),
+         setup=lambda place: (place.run(), place.write("data/dog/a.png", _image()))),
     Case("embed-unknown-network", ("embed", "photos", "--network", "resnet1000", "--out", "f.npz"),
          message="error: ", setup=lambda place: place.photos()),
     Case("embed-no-data", ("embed", "nowhere", "--network", "run", "--out", "f.npz"),
@@ -274,4 +274,4 @@ def _deep(folder: Path) -> None:
     for level in range(60):
         folder = folder / f"d{level}"
     folder.mkdir(parents=True)
-    (folder / "x.png").write_bytes(_picture())
+    (folder / "x.png").write_bytes(_image())

@@ -15,7 +15,7 @@ from pathlib import Path
 from PIL import Image
 
 from hostile_cases import STOPPED, Case, Place, Running, train
-from hostile_cases.security import picture
+from hostile_cases.security import image_bytes
 
 FLAGS: dict[str, tuple[str, ...]] = {
     "epochs": ("0", "-1", "nan", "ten", "1e9"),
@@ -65,7 +65,7 @@ def _exported(place: Place, output: str) -> None:
 
 def _export_setup(place: Place) -> None:
     place.run()
-    place.write("side.jpg", picture(20, 14))
+    place.write("side.jpg", image_bytes(20, 14))
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.new("RGB", (31, 17), (200, 10, 10)).save(place / "side.jpg", exif=exif)

@@ -41,7 +41,7 @@ def _stranger_named(place: Place) -> None:
 
 def _network_named(place: Place) -> None:
     run = place.run()
-    place.write("a.jpg", picture())
+    place.write("a.jpg", image_bytes())
     place.write("stranger.py", "open('executed', 'w').close()\n")
     spec = json.loads((run / "model" / "spec.json").read_text())
     spec["network"]["network"] = {"name": "stranger:network", "size": 16}
@@ -56,7 +56,7 @@ def _data_named(place: Place) -> None:
     (run / "recipe.json").write_text(json.dumps(record))
 
 
-def _strange_names(place: Place) -> None:
+def _unusual_names(place: Place) -> None:
     photos = place.photos()
     (photos / "ant").rename(photos / f"ant{ESCAPE}")
     (photos / "bee").rename(photos / "=1+1")
@@ -69,8 +69,8 @@ def _clean(place: Place, output: str) -> None:
     assert "\x07" not in left
 
 
-def _bad_strange_name(place: Place) -> None:
-    _strange_names(place)
+def _bad_unusual_name(place: Place) -> None:
+    _unusual_names(place)
     place.write(f"photos/cat/bad{ESCAPE}.png", "no image")
 
 
@@ -134,7 +134,7 @@ def _posted(
     )
 
 
-def picture(width: int = 9, height: int = 7, **keywords: object) -> bytes:
+def image_bytes(width: int = 9, height: int = 7, **keywords: object) -> bytes:
     """A small JPEG file."""
     buffer = io.BytesIO()
     Image.new("RGB", (width, height)).save(buffer, "JPEG", **keywords)
@@ -142,17 +142,17 @@ def picture(width: int = 9, height: int = 7, **keywords: object) -> bytes:
 
 
 def _many_scans() -> bytes:
-    image = picture(1000, 1000, progressive=True)
+    image = image_bytes(1000, 1000, progressive=True)
     start = image.index(b"\xff\xda")
     return image[:-2] + 200 * image[start:-2] + b"\xff\xd9"
 
 
-def _silent(place: Place, running: Running) -> None:
+def _idle(place: Place, running: Running) -> None:
     """Forty connections that send nothing must not keep a request out."""
     address = _address(running)
-    silent = [socket.create_connection(address) for _ in range(40)]
+    idle = [socket.create_connection(address) for _ in range(40)]
     _request(status=200)(place, running)
-    for connection in silent:
+    for connection in idle:
         connection.close()
 
 
@@ -232,11 +232,11 @@ CASES = [
     *(
         Case(f"{verb}-control-characters", argv, point=15, code=code, setup=setup, check=_clean)
         for verb, argv, setup, code in (
-            ("inspect", ("inspect", "photos"), _strange_names, 0),
-            ("inspect-quick", ("inspect", "photos", "--quick"), _strange_names, 0),
-            ("train", train(), _strange_names, 0),
-            ("train-bad", train(), _bad_strange_name, 2),
-            ("inspect-bad", ("inspect", "photos"), _bad_strange_name, 0),
+            ("inspect", ("inspect", "photos"), _unusual_names, 0),
+            ("inspect-quick", ("inspect", "photos", "--quick"), _unusual_names, 0),
+            ("train", train(), _unusual_names, 0),
+            ("train-bad", train(), _bad_unusual_name, 2),
+            ("inspect-bad", ("inspect", "photos"), _bad_unusual_name, 0),
             ("predict-json", ("predict", "run", "+a.png", "--format", "json"), _renamed_classes, 0),
         )
     ),
@@ -247,15 +247,15 @@ CASES = [
     served("rebound-host", _request(status=421, headers={"Host": "127.0.0.1.evil.org:80"})),
     served("empty-host", _request(status=421, headers={"Host": ""})),
     served("allowed-host", _request(status=200, headers={"Host": "gpu7:80"}), "--allow-host", "gpu7"),
-    served("predict", _posted(picture(), 200, '"probability"')),
+    served("predict", _posted(image_bytes(), 200, '"probability"')),
     served("no-image", _posted(b"no image", 415, "expected an image")),
     served("empty-image", _posted(b"", 415, "expected an image")),
-    served("wrong-field", _posted(picture(), 422, "a file called image", field="file")),
-    served("wrong-top", _posted(picture(), 422, "value for top", query="?top=0")),
+    served("wrong-field", _posted(image_bytes(), 422, "a file called image", field="file")),
+    served("wrong-top", _posted(image_bytes(), 422, "value for top", query="?top=0")),
     served("many-scans", _posted(_many_scans(), 422, "scans")),
     served("too-large", _posted(bytes(2_200_000), 413, "at most 1 MB"), "--max-megabytes", "1"),
     served("no-such-page", _request(path="/../../etc/passwd", status=404)),
-    served("silent-connections", _silent),
+    served("silent-connections", _idle),
     served("slow-headers", _closed(b"GET / HTTP/1.1\r\nHost: x\r\n")),
     *(
         Case(f"serve-host-{name}", (*SERVE, "--host", host), point=16, message="another --host",
