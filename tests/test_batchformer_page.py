@@ -31,7 +31,7 @@ def test_our_numbers_are_on_the_page_of_results() -> None:
         assert (ROOT / "benchmarks" / "plans" / f"{plan.replace('-', '_')}.json").exists()
 
 
-def each(arm: str, seed: int, *, plan: str) -> float:
+def balanced_of(arm: str, seed: int, *, plan: str) -> float:
     row = json.loads((ROOT / "benchmarks/results" / plan / f"{arm}-seed{seed}.json").read_text())[
         "row"
     ]
@@ -64,7 +64,7 @@ def test_the_page_quotes_resnet32() -> None:
         r"^\*\*With the paper's ResNet-32.*?\n\n", PAGE, re.DOTALL | re.MULTILINE
     )
     gains = [
-        each("batchformer", seed, plan=plan) - each("baseline", seed, plan=plan)
+        balanced_of("batchformer", seed, plan=plan) - balanced_of("baseline", seed, plan=plan)
         for seed in range(3)
     ]
     assert re.findall(r"\d+\.\d", paragraph) == [

@@ -111,7 +111,7 @@ def test_a_result_from_before_a_default_changed_is_not_copied(results: Path) -> 
         _run(results, settings=_settings(epochs=3, batch=16))
 
 
-def test_what_an_arm_starts_from_is_trained_again_if_only_its_result_is_left(
+def test_what_an_arm_starts_from_is_retrained_if_only_its_result_is_left(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = []
@@ -187,7 +187,7 @@ def test_committed_results_count_as_finished(
     assert all(line.endswith("was there") for line in lines)
 
 
-def test_a_plan_run_again_does_what_its_results_did() -> None:
+def test_a_repeated_plan_has_the_keywords_of_its_results() -> None:
     for path in sorted(accuracy.RESULTS.glob("*/*-seed*.json")):
         result = json.loads(path.read_text())
         plan = json.loads((accuracy.PLANS / f"{result['plan']}.json").read_text())
@@ -202,11 +202,11 @@ def test_a_plan_run_again_does_what_its_results_did() -> None:
         settings = current_keywords(recipe.name, settings)
         today = {name: parameter.default for name, parameter in recipe.parameters.items()}
         used = run_keywords(result["row"]["recipe"], result["row"]["keywords"])
-        begun = {name for name, value in used.items() if str(value).startswith("runs/")}
+        running = {name for name, value in used.items() if str(value).startswith("runs/")}
         requested = {
             name: settings.get(name, default)
             for name, default in today.items()
-            if name in used and name not in begun | unset
+            if name in used and name not in running | unset
         }
         assert {name: used[name] for name in requested} == requested, path
 
@@ -223,7 +223,7 @@ def test_arms_and_seeds_that_a_plan_lacks_are_refused(
         accuracy.check(plan, arms, seeds)
 
 
-def test_the_page_says_what_was_copied_and_what_a_run_began_with() -> None:
+def test_the_page_says_what_was_copied_and_what_a_run_started_from() -> None:
     scores = {
         "top1": 0.5,
         "balanced": 0.5,

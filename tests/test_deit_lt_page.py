@@ -122,13 +122,13 @@ def test_three_seeds_say_what_the_page_says() -> None:
     ), "the distillation token alone is best"
 
 
-def test_a_classifier_trained_again_is_above_the_student_in_every_seed() -> None:
-    again, student = (
+def test_a_retrained_classifier_is_above_the_student_in_every_seed() -> None:
+    repeated, student = (
         [balanced(f"deit_lt_seeds_cifar10_lt/{arm}-seed{seed}") for seed in (0, 1, 2)]
         for arm in ("vit-crt", "student")
     )
-    assert f"{statistics.fmean(again):.1f} ± {statistics.stdev(again):.1f}%" in TEXT
-    assert all(one > other for one, other in zip(again, student, strict=True))
+    assert f"{statistics.fmean(repeated):.1f} ± {statistics.stdev(repeated):.1f}%" in TEXT
+    assert all(one > other for one, other in zip(repeated, student, strict=True))
 
 
 def test_the_cost_of_caching_is_that_of_the_results() -> None:

@@ -66,8 +66,8 @@ def left_behind(out: Path) -> tuple[object, ...]:
 def test_killed_twice_and_resumed_with_other_workers_equals_the_uninterrupted_run(
     tmp_path: Path,
 ) -> None:
-    whole = start(tmp_path / "whole")
-    with ended(whole):
+    complete = start(tmp_path / "whole")
+    with ended(complete):
         # Saved at every step, so that the kill falls between, or into, writes.
         for at, workers in ((8, "0"), (17, "2")):
             dying = start(tmp_path / "killed", "--save-every", "0", "--workers", workers)
@@ -85,7 +85,7 @@ def test_killed_twice_and_resumed_with_other_workers_equals_the_uninterrupted_ru
         resumed = start(tmp_path / "killed", "--workers", "1")
         with ended(resumed):
             assert resumed.wait() == 0
-        assert whole.wait() == 0
+        assert complete.wait() == 0
     assert left_behind(tmp_path / "killed") == left_behind(tmp_path / "whole")
 
 

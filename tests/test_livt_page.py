@@ -53,11 +53,11 @@ def _results(arm: str) -> list[Any]:
 
 
 def _core_minutes(result: Any) -> float:
-    begun = sum(
+    started = sum(
         value * result["begun_threads"][first]
         for first, value in result.get("begun_minutes", {}).items()
     )
-    return float(result["row"]["minutes"] * result["row"]["hardware"]["threads"] + begun)
+    return float(result["row"]["minutes"] * result["row"]["hardware"]["threads"] + started)
 
 
 def _mean(values: Iterable[float]) -> str:
@@ -215,9 +215,9 @@ def test_costs_in_docstrings_are_those_of_the_results() -> None:
         minutes("mgp"),
     )
     (encoder,) = [
-        begun
+        started
         for result in _results("bal-bce")
-        for first, begun in result["begun_minutes"].items()
+        for first, started in result["begun_minutes"].items()
         if result["begun_threads"][first] == 1
     ]
     assert f"Cost: {min(labels):.0f} to {max(labels):.0f} minutes on one thread" in doc("livt")

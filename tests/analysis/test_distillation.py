@@ -187,9 +187,9 @@ def test_a_teacher_is_evaluated_in_and_out_of_distribution(data: Dataset, tmp_pa
         batch=91,
         batches=4,
     )
-    with np.load(io.BytesIO(before)) as stored, np.load(path) as again:
+    with np.load(io.BytesIO(before)) as stored, np.load(path) as repeated:
         assert all(
-            np.array_equal(stored[name], again[name], equal_nan=stored[name].dtype.kind == "f")
+            np.array_equal(stored[name], repeated[name], equal_nan=stored[name].dtype.kind == "f")
             for name in stored.files
         )
     assert torch.equal(torch.get_rng_state(), state)

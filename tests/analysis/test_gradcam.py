@@ -33,9 +33,9 @@ def slow(head: nn.Linear, maps: Tensor, target: int) -> Tensor:
 def test_a_network_that_ends_in_a_mean_has_a_known_map() -> None:
     network = classifier(width=4)
     image = torch.rand(3, 3, 16, 16)
-    whole = body(network)
+    complete = body(network)
     with torch.no_grad():
-        maps = whole.stages(whole.stem(network.network.normalize(image)))  # type: ignore[operator]
+        maps = complete.stages(complete.stem(network.network.normalize(image)))  # type: ignore[operator]
     everything = []
     for target in range(5):
         result = grad_cam(network, image, target=torch.full((3,), target))

@@ -47,7 +47,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
     return folder
 
 
-def test_from_a_folder_to_a_verdict_and_again(
+def test_auto_trains_a_folder_and_a_repeated_call_resumes(
     longtail: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(MAX_EPOCHS, "random", 2)
@@ -97,9 +97,9 @@ def test_from_a_folder_to_a_verdict_and_again(
     assert np.array_equal(first.logits["logits"], second.logits["logits"])
 
     monkeypatch.setattr(auto, "_choose", lambda *_, **__: pytest.fail("chose again"))
-    again = longtail(*words)
-    assert "resumes with the settings chosen before" in again.out
-    assert "was finished before" in again.out
+    repeated = longtail(*words)
+    assert "resumes with the settings chosen before" in repeated.out
+    assert "was finished before" in repeated.out
     (tmp_path / "run" / "row.json").unlink()
     assert "balanced accuracy" in longtail(*words).out
     other = longtail(*words, "--seed", 1)
@@ -166,7 +166,7 @@ def test_weights_at_hand_are_tuned(
     assert (row["pretraining"], row["size"], row["keywords"]["lr"]) == ("ImageNet-1k", 64, 0.0025)
 
 
-def test_killed_before_training_began_it_goes_on_with_what_was_chosen(
+def test_a_run_killed_before_training_resumes_with_its_choice(
     longtail: Any, folder: Path, tmp_path: Path
 ) -> None:
     choice = {

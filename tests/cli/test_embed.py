@@ -22,8 +22,8 @@ def test_embed_writes_features_and_names_the_next_command(tmp_path: Path) -> Non
     with np.load(out) as archive:
         assert archive["features"].shape[1] == 128
         assert {*archive["split"].tolist()} == {"train", "test"}
-    again = CliRunner().invoke(app, words)
-    assert "was written before" in again.output
+    repeated = CliRunner().invoke(app, words)
+    assert "was written before" in repeated.output
 
 
 @pytest.mark.parametrize(

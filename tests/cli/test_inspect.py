@@ -116,14 +116,14 @@ def test_all_problems_are_listed_and_written(longtail: Any, make: Make, tmp_path
 
 def test_quick_counts_without_opening(longtail: Any, make: Make, tmp_path: Path) -> None:
     path = make({"a": 30, "b": 6})
-    whole = longtail("inspect", path).out
+    complete = longtail("inspect", path).out
     for file in path.rglob("*.png"):
         file.write_bytes(b"")
     result = longtail(
         "inspect", path, "--quick", "--json", tmp_path / "x.json", "--html", tmp_path / "x.html"
     )
     assert result.code == 0, result.err
-    bars = [line for line in whole.splitlines() if "█" in line]
+    bars = [line for line in complete.splitlines() if "█" in line]
     assert bars == [line for line in result.out.splitlines() if "█" in line]
     assert "no image was read" in result.out
     written = json.loads((tmp_path / "x.json").read_text(encoding="utf-8"))

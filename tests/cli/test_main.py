@@ -281,8 +281,8 @@ def test_sweep_is_a_grid_that_resumes(longtail: Any, tmp_path: Path) -> None:
     *_, last = result.out.strip().splitlines()
     compared = longtail(*shlex.split(last.removeprefix("next: longtail ").partition(" --out")[0]))
     assert "balanced over cross_entropy" in compared.out
-    again = longtail(*words, "--threads", 1, "--out", tmp_path)
-    assert again.out.count("finished before") == 4
+    repeated = longtail(*words, "--threads", 1, "--out", tmp_path)
+    assert repeated.out.count("finished before") == 4
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/row.json")}
 
 

@@ -116,10 +116,10 @@ def test_the_smoke_of_the_cheapest_row_runs_and_is_inside(
     assert "reproduction" not in result.out
     assert "next: longtail report" in result.out
     monkeypatch.setitem(smokes(), "balanced", replace(smokes()["balanced"], low=0.999, high=1.0))
-    again = longtail(*words)
-    assert again.code == 1
-    assert "finished before" in again.out
-    assert "below" in again.out
+    repeated = longtail(*words)
+    assert repeated.code == 1
+    assert "finished before" in repeated.out
+    assert "below" in repeated.out
 
 
 def test_a_dry_run_writes_nothing(longtail: Any, tmp_path: Path) -> None:

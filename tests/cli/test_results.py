@@ -31,8 +31,11 @@ def test_the_parts_of_a_head_stand_below_it(capsys: pytest.CaptureFixture[str]) 
     groups = Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)})
     logits, target = np.eye(2)[[0, 0, 1, 1]], np.array([0, 0, 1, 1])
     part = summarise(np.eye(2)[[0, 0, 0, 0]], target, classes=2, groups=groups)
-    whole: Summary = {**summarise(logits, target, classes=2, groups=groups), "heads": {"cls": part}}
-    results.summaries(evaluation(whole))
+    complete: Summary = {
+        **summarise(logits, target, classes=2, groups=groups),
+        "heads": {"cls": part},
+    }
+    results.summaries(evaluation(complete))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["test", "100.0", "100.0", "100.0", "-", "100.0"] in lines
     assert ["test,", "cls", "alone", "50.0", "50.0", "100.0", "-", "0.0"] in lines

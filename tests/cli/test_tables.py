@@ -8,7 +8,7 @@ from rich.console import Console
 from longtail.cli import tables
 
 
-def test_other_processes_are_silent(
+def test_other_processes_print_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "1")

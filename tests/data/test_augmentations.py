@@ -30,7 +30,7 @@ def random_image(width: int = 32, height: int = 32) -> Image.Image:
     )
 
 
-def drawn(view: View, rows: int) -> Array:
+def sampled(view: View, rows: int) -> Array:
     return view.parameters(np.random.default_rng(0), rows)
 
 
@@ -42,8 +42,8 @@ def test_no_flip_means_no_flip(make: type[CifarAutoAugment | ThreeAugment]) -> N
         )
     )
     view = make(32, flip=False, pad=0)
-    views = torch.stack([view(dark_left, row) for row in drawn(view, 60)]).float()
-    mirrored = torch.stack([make(32, pad=0)(dark_left, row) for row in drawn(view, 60)]).float()
+    views = torch.stack([view(dark_left, row) for row in sampled(view, 60)]).float()
+    mirrored = torch.stack([make(32, pad=0)(dark_left, row) for row in sampled(view, 60)]).float()
     # AutoAugment inverts or solarizes some, so count instead of asking for all.
     rises, falls = (
         (v[..., 16:].mean((1, 2, 3)) > v[..., :16].mean((1, 2, 3))).sum() for v in (views, mirrored)
@@ -69,7 +69,7 @@ def test_strong_views_move_the_image_as_the_weak_one_does() -> None:
 def test_the_rand_augment_recipe_does_not_crash() -> None:
     # Pillow 13 rejects what timm's posterize asks for, about once in 570 images.
     view, image = RandAugment(8), random_image(8, 8)
-    for row in drawn(view, 5000):
+    for row in sampled(view, 5000):
         view(image, row)
 
 
@@ -90,7 +90,7 @@ def test_three_augment_chooses_one_of_three() -> None:
     view, image = ThreeAugment(16, pad=0, jitter=0.0, flip=False), random_image(16, 16)
     original = CenterCrop(16)(image)
     kinds = set()
-    for row in drawn(view, 40):
+    for row in sampled(view, 40):
         result = view(image, row)
         grey = torch.equal(result[0], result[1])
         solarized = torch.equal(torch.where(original < 128, original, 255 - original), result)
@@ -104,16 +104,16 @@ def test_three_augment_may_take_a_part_of_the_image() -> None:
         np.repeat(np.array([[[0] * 3] * 16 + [[255] * 3] * 16], dtype=np.uint8), 32, axis=0)
     )
     view = ThreeAugment(16, pad=0, jitter=0.0, flip=False, scale=(0.08, 0.1))
-    inside = [view(halves, row).float().std() < 1 for row in drawn(view, 40)]
+    inside = [view(halves, row).float().std() < 1 for row in sampled(view, 40)]
     assert sum(inside) > 10, "a tenth of the image is often of one colour"
     full = ThreeAugment(16, pad=0, jitter=0.0, flip=False)
-    assert not any(full(halves, row).float().std() < 1 for row in drawn(full, 10))
+    assert not any(full(halves, row).float().std() < 1 for row in sampled(full, 10))
 
 
 def test_rotated_matches_torchvision_within_its_degrees() -> None:
     view, image = Rotated(16, pad=0, degrees=15, flip=False), random_image(16, 16)
     angles = []
-    for row in drawn(view, 200):
+    for row in sampled(view, 200):
         rotated = view(image, row)
         random.seed(int(row[0]))
         random.randint(0, 0), random.randint(0, 0)  # the shift
@@ -138,13 +138,13 @@ class Noise(Seeded):
 
 def test_a_seed_reaches_all_three_generators() -> None:
     view = Noise()
-    rows = drawn(view, 2)
-    first, second, again = (
+    rows = sampled(view, 2)
+    first, second, repeated = (
         view(random_image(), rows[0]),
         view(random_image(), rows[1]),
         view(random_image(), rows[0]),
     )
-    assert torch.equal(first, again)
+    assert torch.equal(first, repeated)
     assert (first != second).all()
 
 
@@ -168,7 +168,7 @@ def test_jittered_crop_changes_colours_and_takes_most_of_the_image() -> None:
 def test_a_padded_randaugment_shifts_the_image_over_black() -> None:
     view = RandAugment(8, ops="rand-n0", erase=0.0, flip=False, pad=1)
     image = Image.new("RGB", (8, 8), "white")
-    views = [view(image, row) for row in drawn(view, 60)]
+    views = [view(image, row) for row in sampled(view, 60)]
     black = {(int((crop[0] == 0).all(1).sum()), int((crop[0] == 0).all(0).sum())) for crop in views}
     assert black == {(rows, columns) for rows in (0, 1) for columns in (0, 1)}
     assert {int(value) for crop in views for value in crop.unique()} == {0, 255}
@@ -179,7 +179,7 @@ def test_a_padded_randaugment_shifts_the_image_over_black() -> None:
 def test_the_views_of_convolutions_on_large_images_have_torchvisions_jitter() -> None:
     flat = Image.new("RGB", (32, 32), (200, 100, 50))
     view = JitteredCrop(16, scale=(0.08, 1.0), jitter=0.4, hue=0.0, grey=0.0)
-    seen = np.stack([view(flat, row).float().mean((1, 2)).numpy() for row in drawn(view, 80)])
+    seen = np.stack([view(flat, row).float().mean((1, 2)).numpy() for row in sampled(view, 80)])
     random.seed(1)
     torch.manual_seed(1)
     jitter = transforms.ColorJitter(0.4, 0.4, 0.4, 0.0)
@@ -195,7 +195,7 @@ def test_a_jittered_crop_is_blurred_and_has_randaugment_if_requested() -> None:
 
     def changed(**more: Any) -> int:
         view = replace(plain, **more)
-        rows = drawn(view, 40)
+        rows = sampled(view, 40)
         return sum(not torch.equal(view(image, row), plain(image, row)) for row in rows)
 
     assert 8 < changed(blur=0.5) < 32

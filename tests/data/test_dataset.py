@@ -40,9 +40,9 @@ def test_the_old_name_of_the_inputs_warns() -> None:
 def test_native_resolution_gives_back_the_pixels_of_the_source() -> None:
     small, large = open_data("digits-lt"), open_data("digits-lt", size=12)
     assert not large.has_vectors
-    again = large.at_native_resolution()
-    assert (large.size, again.size) == (12, 8)
-    assert again.test.inputs.image(3).tobytes() == small.test.inputs.image(3).tobytes()
+    repeated = large.at_native_resolution()
+    assert (large.size, repeated.size) == (12, 8)
+    assert repeated.test.inputs.image(3).tobytes() == small.test.inputs.image(3).tobytes()
 
 
 def test_splits_are_evaluated_where_they_have_rows() -> None:

@@ -34,25 +34,25 @@ CLOCK = Clock(0, 4, 0, 2)
 def test_labels_are_cached_after_the_first_request(tmp_path: Path) -> None:
     teacher = Brightest()
     labelled = teacher_labels.AddTeacherLabels(teacher)
-    remember = label_cache.CachedTeacherLabels(
+    cached = label_cache.CachedTeacherLabels(
         labelled, label_cache.LabelFile(tmp_path / "x.bin", epochs=2, draws=10, classes=3)
     )
-    first = remember(labelled_batch(), CLOCK)
+    first = cached(labelled_batch(), CLOCK)
     assert teacher.calls == 1
-    again = label_cache.CachedTeacherLabels(
+    repeated = label_cache.CachedTeacherLabels(
         labelled, label_cache.LabelFile(tmp_path / "x.bin", epochs=2, draws=10, classes=3)
     )
-    known = again(labelled_batch(), CLOCK)
+    known = repeated(labelled_batch(), CLOCK)
     assert teacher.calls == 1
     assert torch.equal(known["teacher_target"], first["teacher_target"])
     assert known["teacher_target"].dtype == first["teacher_target"].dtype == torch.int64
-    again(labelled_batch(), Clock(2, 4, 1, 2))  # another epoch
-    again(labelled_batch(4, first=3), CLOCK)  # one draw is known, three are not
+    repeated(labelled_batch(), Clock(2, 4, 1, 2))  # another epoch
+    repeated(labelled_batch(4, first=3), CLOCK)  # one draw is known, three are not
     assert teacher.calls == 3
     assert (tmp_path / "x.bin").stat().st_size == 20
 
 
-def test_a_torn_file_is_repaired_and_its_labels_computed_again(tmp_path: Path) -> None:
+def test_a_torn_file_is_repaired_and_its_labels_are_recomputed(tmp_path: Path) -> None:
     path = tmp_path / "x.bin"
     label_cache.LabelFile(path, epochs=1, draws=8, classes=3).write(
         0, torch.arange(8), torch.ones(8, dtype=torch.long)
@@ -102,26 +102,26 @@ def test_probabilities_are_stored_as_they_are_learnt(tmp_path: Path) -> None:
     teacher, labels = Brightest(), teacher_labels.SoftLabels()
     labelled = teacher_labels.AddTeacherLabels(teacher, labels)
 
-    def remember() -> label_cache.CachedTeacherLabels:
+    def cached() -> label_cache.CachedTeacherLabels:
         store = label_cache.LabelFile(
             tmp_path / "x.bin", epochs=2, draws=10, classes=3, labels=labels
         )
         return label_cache.CachedTeacherLabels(labelled, store)
 
     given = labelled_batch()
-    first = remember()(given, CLOCK)["teacher_target"]
+    first = cached()(given, CLOCK)["teacher_target"]
     exact = given["image"].double().mean((2, 3)).softmax(1)
     assert torch.allclose(first.double(), exact, atol=1e-3)
     assert teacher.calls == 1
-    again = remember()(given, CLOCK)["teacher_target"]
+    repeated = cached()(given, CLOCK)["teacher_target"]
     assert teacher.calls == 1
-    assert torch.equal(again, first), "a run with stored labels is one without, to the bit"
-    assert again.dtype == first.dtype == torch.float32
-    remember()(labelled_batch(4, first=3), CLOCK)  # one draw is known, three are not
+    assert torch.equal(repeated, first), "a run with stored labels is one without, to the bit"
+    assert repeated.dtype == first.dtype == torch.float32
+    cached()(labelled_batch(4, first=3), CLOCK)  # one draw is known, three are not
     assert teacher.calls == 2
     assert (tmp_path / "x.bin").stat().st_size == 10 * 3 * 2
     (tmp_path / "x.bin").write_bytes(bytes([60] * 60))  # each more than 1
-    remember()(given, CLOCK)
+    cached()(given, CLOCK)
     assert teacher.calls == 3
 
 

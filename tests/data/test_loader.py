@@ -101,14 +101,14 @@ def test_batches_are_what_they_say(sampler: Sampler) -> None:
         )
 
 
-def test_pictures_in_memory_and_on_disk_are_seen_alike() -> None:
+def test_images_in_memory_and_on_disk_give_equal_batches() -> None:
     memory, stream = (
         TrainLoader(split, view=VIEWS[0], batch=10, seed=3).epoch(0) for split in (MEMORY, STREAM)
     )
     assert all_same(memory, stream)
 
 
-def test_pictures_in_memory_of_another_size_are_resized() -> None:
+def test_images_in_memory_of_another_size_are_resized() -> None:
     batch = next(TrainLoader(MEMORY, view=CropFlip(12), batch=10, seed=3).epoch(0))
     assert batch["image"].shape == (10, 3, 12, 12)
 
@@ -139,7 +139,7 @@ def test_the_union_of_two_processes_is_one_processs_batch(
         assert same(union, {key: value[:shared] for key, value in batch.items()})
 
 
-def test_epochs_seeds_and_draws_give_other_views() -> None:
+def test_epochs_seeds_and_positions_change_the_views() -> None:
     one = Split(ArrayImages(PIXELS[:1].expand(8, -1, -1, -1)), TARGET[:8], MEMORY.ids[:8])
     for view in VIEWS:
         first = next(TrainLoader(one, view=view, batch=8, seed=0).epoch(0))["image"]
@@ -275,7 +275,7 @@ def test_an_error_in_a_worker_keeps_its_message(workers: int) -> None:
     assert set(multiprocessing.active_children()) <= others, "its workers ended with it"
 
 
-def test_pictures_and_labels_that_do_not_fit_are_refused() -> None:
+def test_images_and_labels_that_do_not_fit_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"expected pixels as uint8 \(N, 3, H, W\), got torch.float32"
     ):

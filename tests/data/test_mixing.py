@@ -86,7 +86,7 @@ def test_even_batches_equal_timms(probability: float, smoothing: float) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_targets_tell_how_much_of_each_image_is_there(seed: int) -> None:
+def test_targets_are_the_shares_of_the_mixed_images(seed: int) -> None:
     rows = 5
     # Channel c of image c is 1: the mean says whose pixels they are
     image = torch.eye(rows)[:, :, None, None].expand(rows, rows, 7, 9)
@@ -96,7 +96,7 @@ def test_targets_tell_how_much_of_each_image_is_there(seed: int) -> None:
         assert torch.allclose(mixed_image.mean((2, 3)), mixed_target, atol=1e-6)
 
 
-def test_cutmix_moves_whole_pixels_and_mixup_blends_them() -> None:
+def test_cutmix_moves_pixels_and_mixup_blends_them() -> None:
     batch = made(4)
     cut, _ = ours(3, batch, CutMix(classes=5, alpha=1.0))
     assert ((cut == batch["image"]) | (cut == batch["image"].flip(0))).all()

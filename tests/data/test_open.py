@@ -21,8 +21,8 @@ def test_streamed_splits_equal_those_in_memory_and_pickle(
     outside = open_data(path)
     assert (outside.hash, outside.test.ids) == (inside.hash, inside.test.ids)
     assert outside.train.inputs.in_memory(outside.size) is None
-    again = pickle.loads(pickle.dumps(outside.train))
-    assert again.inputs.image(3).tobytes() == inside.train.inputs.image(3).tobytes()
+    repeated = pickle.loads(pickle.dumps(outside.train))
+    assert repeated.inputs.image(3).tobytes() == inside.train.inputs.image(3).tobytes()
 
 
 def test_a_folder_to_evaluate_on_is_requested_complete(

@@ -59,7 +59,7 @@ def test_a_terminal_gets_a_bar_that_goes_away(monkeypatch: pytest.MonkeyPatch) -
     assert "10/10" in screen.getvalue()
 
 
-def test_other_processes_are_silent(
+def test_other_processes_print_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "QUIET", 0.0)

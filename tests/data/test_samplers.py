@@ -80,7 +80,7 @@ def test_images_of_a_class_take_turns() -> None:
     assert np.bincount(TARGETS[order].numpy()).tolist() == pytest.approx([125] * 5, abs=1)
 
 
-def test_classes_without_images_are_not_drawn() -> None:
+def test_classes_without_images_are_not_sampled() -> None:
     target = torch.tensor([1, 1, 1, 4])
     order = ClassBalanced().order(target, epoch=0, seed=0)
     assert target[order].bincount(minlength=6).tolist() == [0, 2, 0, 0, 2, 0]

@@ -211,8 +211,8 @@ def test_rows_with_domains_are_held_out_class_by_class_and_domain_by_domain() ->
     assert sorted(strata) == [(a, b) for a in range(2) for b in range(3) for _ in range(2)]
     assert len(stay) + len(out) == 60
     other = replace(plain, columns={"domain": 2 - domain})  # the same domains in another order
-    again = hold_out(other, "ab", share=5, seed=0, purpose="val", domains="zyx")[1]
-    assert {*again.ids} == {*out.ids}
+    repeated = hold_out(other, "ab", share=5, seed=0, purpose="val", domains="zyx")[1]
+    assert {*repeated.ids} == {*out.ids}
     assert {*hold_out(plain, "ab", share=5, seed=0, purpose="val")[1].ids} != {*out.ids}
 
 

@@ -41,19 +41,19 @@ def random_image(width: int = 32, height: int = 32, seed: int = 0) -> Image.Imag
     )
 
 
-def drawn(view: View, rows: int, seed: int = 0) -> Array:
+def sampled(view: View, rows: int, seed: int = 0) -> Array:
     return view.parameters(np.random.default_rng(seed), rows)
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=names)
 def test_a_view_is_a_function_of_image_and_parameters(view: View) -> None:
-    parameters = drawn(view, 8)
+    parameters = sampled(view, 8)
     first = torch.stack([view(random_image(), row) for row in parameters])
     random.seed(99)
-    again = torch.stack([view(random_image(), row) for row in reversed(parameters)]).flip(0)
+    repeated = torch.stack([view(random_image(), row) for row in reversed(parameters)]).flip(0)
     assert first.dtype == torch.uint8
     assert first.shape[-3:] == (3, 32, 32)
-    assert torch.equal(first, again)
+    assert torch.equal(first, repeated)
     if not isinstance(view, CenterCrop):
         assert len(first.flatten(1).unique(dim=0)) >= 5
     assert pickle.loads(pickle.dumps(view)) == view
@@ -62,7 +62,7 @@ def test_a_view_is_a_function_of_image_and_parameters(view: View) -> None:
 @pytest.mark.parametrize("view", VIEWS, ids=names)
 @pytest.mark.parametrize("shape", [(8, 8), (50, 40), (33, 70)])
 def test_every_image_becomes_a_square_of_one_size(view: View, shape: tuple[int, int]) -> None:
-    assert view(random_image(*shape), drawn(view, 1)[0]).shape[-2:] == (32, 32)
+    assert view(random_image(*shape), sampled(view, 1)[0]).shape[-2:] == (32, 32)
 
 
 def reference(image: Array, row: Array, view: CropFlip) -> Array:
@@ -95,7 +95,7 @@ def reference(image: Array, row: Array, view: CropFlip) -> Array:
 )
 def test_weak_batched_equals_one_by_one_and_the_slow_reference(view: CropFlip) -> None:
     pixels = np.random.default_rng(1).integers(256, size=(20, 3, 8, 8), dtype=np.uint8)
-    before, parameters = pixels.copy(), drawn(view, 20)
+    before, parameters = pixels.copy(), sampled(view, 20)
     together = view.batch(pixels, parameters)
     assert np.array_equal(pixels, before)
     for image, row, result in zip(pixels, parameters, together, strict=True):
@@ -104,13 +104,13 @@ def test_weak_batched_equals_one_by_one_and_the_slow_reference(view: CropFlip) -
 
 
 def test_weak_parameters_are_uniform_and_flip_can_be_off() -> None:
-    parameters = drawn(CropFlip(8), 9000)
+    parameters = sampled(CropFlip(8), 9000)
     top, left, flipped, row, column = parameters.T
     for values, choices in ((top, 9), (left, 9), (flipped, 2), (row, 8), (column, 8)):
         shares = np.bincount(values) / len(values)
         assert len(shares) == choices
         assert shares == pytest.approx(1 / choices, abs=0.02)
-    assert not drawn(CropFlip(8, flip=False), 100)[:, 2].any()
+    assert not sampled(CropFlip(8, flip=False), 100)[:, 2].any()
 
 
 def test_plain_leaves_the_right_size_alone_and_cuts_the_middle() -> None:
@@ -127,14 +127,14 @@ def test_plain_leaves_the_right_size_alone_and_cuts_the_middle() -> None:
     )
     pixels = np.asarray(image).transpose(2, 0, 1)[None]
     for view in (CenterCrop(32), CenterCrop(32, crop=0.8)):
-        assert np.array_equal(view.batch(pixels, drawn(view, 1))[0], view(image).numpy())
+        assert np.array_equal(view.batch(pixels, sampled(view, 1))[0], view(image).numpy())
 
 
 def test_the_two_views_are_the_views_they_are_made_of() -> None:
     both = TwoViews(CropFlip(32), SimClr(32))
     rng = np.random.default_rng(5)
     weak, strong = CropFlip(32).parameters(rng, 3), SimClr(32).parameters(rng, 3)
-    for row, first, second in zip(drawn(both, 3, seed=5), weak, strong, strict=True):
+    for row, first, second in zip(sampled(both, 3, seed=5), weak, strong, strict=True):
         pair = both(random_image(), row)
         assert torch.equal(pair[0], CropFlip(32)(random_image(), first))
         assert torch.equal(pair[1], SimClr(32)(random_image(), second))

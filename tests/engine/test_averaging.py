@@ -93,18 +93,20 @@ def test_an_average_takes_in_what_is_unfrozen_later() -> None:
 
 @pytest.mark.parametrize("build", [lambda: EMA(0.9), lambda: Uniform(start=0.0)])
 def test_an_average_continues_from_its_state(build: type) -> None:
-    method, whole, half = ToyMethod(), build(), build()
+    method, complete, half = ToyMethod(), build(), build()
     for step in range(6):
         drift(method, step)
-        whole.update(method, Clock(step, 6, 0, 1))
+        complete.update(method, Clock(step, 6, 0, 1))
         half.update(method, Clock(step, 6, 0, 1))
         if step == 2:
             state, half = copy.deepcopy(half.state_dict()), build()
             half.load_state_dict(state)
-    assert all(torch.equal(whole.weights()[name], half.weights()[name]) for name in whole.weights())
+    assert all(
+        torch.equal(complete.weights()[name], half.weights()[name]) for name in complete.weights()
+    )
 
 
-def test_weights_are_lent_and_given_back() -> None:
+def test_temporary_weights_are_restored() -> None:
     method, other = ToyMethod(), ToyMethod()
     before = digest(method)
     with temporary_weights(
@@ -203,9 +205,9 @@ def test_a_resumed_loss_valley_goes_on_to_the_bit(at: int) -> None:
                 swad.load_state_dict(torch.load(file, weights_only=True))
         return swad
 
-    whole, resumed = follow(resume_at=-1), follow(resume_at=at)
-    assert whole.ended
-    for name, tensor in whole.weights().items():
+    complete, resumed = follow(resume_at=-1), follow(resume_at=at)
+    assert complete.ended
+    for name, tensor in complete.weights().items():
         assert torch.equal(tensor, resumed.weights()[name])
 
 

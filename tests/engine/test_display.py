@@ -50,7 +50,7 @@ def test_short_epochs_do_not_flood_the_screen(monkeypatch: pytest.MonkeyPatch) -
     assert stream.getvalue().splitlines() == ["epoch 0", "epoch 3", "epoch 6", "epoch 9"]
 
 
-def test_other_processes_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_processes_print_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "rank", lambda: 1)
     stream = io.StringIO()
     display = Display("finetune", stream=stream)

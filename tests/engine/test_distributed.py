@@ -107,11 +107,11 @@ def test_a_signal_to_one_process_stops_all_and_they_go_on_as_if_it_had_not(tmp_p
     assert all(torch.equal(saved["method"][name], first["state"][name]) for name in first["state"])
 
     resumed = launch("sgd", tmp_path / "two", processes=2)
-    whole = launch("sgd", tmp_path / "whole", processes=2)
+    complete = launch("sgd", tmp_path / "whole", processes=2)
     assert lines(tmp_path / "two") == lines(tmp_path / "whole"), (
         "each process goes on with its own means"
     )
-    for result, other in zip(resumed, whole, strict=True):
+    for result, other in zip(resumed, complete, strict=True):
         assert all(
             torch.equal(result["state"][name], other["state"][name]) for name in result["state"]
         )

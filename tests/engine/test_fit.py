@@ -35,7 +35,7 @@ def fitted(
     return [(clock, outcome.loss.item()) for clock, outcome, _ in train(context)]
 
 
-def test_the_loop_is_the_one_anyone_would_write_by_hand(tmp_path: Path) -> None:
+def test_the_loop_equals_one_written_by_hand(tmp_path: Path) -> None:
     ours, data, schedule = ToyMethod(dropout=0.0), ToyBatches(), Cosine()
     hand = copy.deepcopy(ours)
     fitted(ours, data, tmp_path)
@@ -55,30 +55,32 @@ def test_the_loop_is_the_one_anyone_would_write_by_hand(tmp_path: Path) -> None:
     assert digest(ours) == digest(hand)
 
 
-def test_accumulation_gives_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:
-    whole = ToyMethod(norm=False, dropout=0.0)
-    parts = copy.deepcopy(whole)
+def test_accumulation_gives_the_gradient_of_the_complete_batch(tmp_path: Path) -> None:
+    complete = ToyMethod(norm=False, dropout=0.0)
+    parts = copy.deepcopy(complete)
     # 44 rows: batches of 16 and a last one of 12; in parts 8 + 8, 8 + 8, 8 + 4: the last group is
     # scaled by its own size.
-    one = fitted(whole, ToyBatches(44, 16), tmp_path)
+    one = fitted(complete, ToyBatches(44, 16), tmp_path)
     two = fitted(parts, ToyBatches(44, 8), tmp_path, accumulate=2)
     assert [clock for clock, _ in one] == [clock for clock, _ in two]
-    for (name, a), b in zip(whole.state_dict().items(), parts.state_dict().values(), strict=True):
+    for (name, a), b in zip(
+        complete.state_dict().items(), parts.state_dict().values(), strict=True
+    ):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6, msg=name)
-    assert whole.seen == parts.seen == 88  # carried rows reach after_step once each
+    assert complete.seen == parts.seen == 88  # carried rows reach after_step once each
 
 
 def test_terms_are_averaged_by_rows() -> None:
     method = ToyMethod(norm=False, dropout=0.0).eval()
     batches = [*ToyBatches(24, 16).epoch(0)]
-    whole: Labelled = {
+    complete: Labelled = {
         key: torch.cat([b[key] for b in batches]) for key in ("image", "target", "position")
     }  # type: ignore[assignment]
     clock = Clock(0, 1, 0, 1)
     merged = merge([method(b, clock) for b in batches], rows_share(batches))
     torch.testing.assert_close(
         merged.terms["class"],
-        F.cross_entropy(method.predict(whole["image"]), whole["target"]).detach(),
+        F.cross_entropy(method.predict(complete["image"]), complete["target"]).detach(),
     )
     assert len(merged.carry["rows"]) == 24
 
@@ -123,7 +125,7 @@ def test_data_that_yields_another_number_of_batches_than_its_length_is_refused(
     assert method.seen == 16 * seen, "not one step beyond the end of the epoch"
 
 
-def test_rows_are_counted_by_their_draws_whatever_else_a_batch_has(tmp_path: Path) -> None:
+def test_rows_are_counted_by_their_positions_whatever_else_a_batch_has(tmp_path: Path) -> None:
     def prompted(batch: Any, clock: Clock) -> Any:
         return {"prompt": torch.zeros(312), **batch}
 

@@ -20,9 +20,9 @@ def test_means_are_over_the_epoch_and_survive_a_checkpoint() -> None:
     meter = Meter()
     for value in (1.0, 2.0, 6.0):
         meter.add(outcome(value), Clock(0, 3, 0, 1))
-        again = Meter()
-        again.load_state_dict(meter.state_dict())
-        meter = again
+        repeated = Meter()
+        repeated.load_state_dict(meter.state_dict())
+        meter = repeated
     assert meter.means() == {"terms/a": 3.0, "terms/b": 1.0, "notes/n": 6.0}
 
 

@@ -36,7 +36,7 @@ def test_a_module_that_is_called_heads_does_not_predict() -> None:
     assert list(predictor(method, Machine())(image)) == ["logits"]
 
 
-def test_answers_are_float32_whatever_the_method_computes_in() -> None:
+def test_predictions_are_float32_whatever_the_method_computes_in() -> None:
     method = ToyMethod().double().eval()
     assert (
         predictor(method, Machine())(torch.randn(4, 6, dtype=torch.float64))["logits"].dtype
@@ -52,7 +52,7 @@ class Watched(ToyMethod):
         return super().predict(image)
 
 
-def test_answers_are_computed_in_float32_whatever_training_computes_in() -> None:
+def test_predictions_are_computed_in_float32_whatever_training_computes_in() -> None:
     assert predictor(Watched().eval(), Machine(precision="bf16"))(torch.randn(4, 6))[
         "logits"
     ].shape == (4, 3)

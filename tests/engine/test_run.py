@@ -175,7 +175,7 @@ def planned(run: Run, data: ToyBatches) -> ToyMethod:
     return method
 
 
-def test_epochs_that_are_planned_again_resume_and_repeat_to_the_bit(tmp_path: Path) -> None:
+def test_replanned_epochs_resume_and_repeat_to_the_bit(tmp_path: Path) -> None:
     run = Run(tmp_path / "slow", plan=Slower(seconds=16.0))
     reference = digest(planned(run, ToyBatches()))
     (record,) = run.history
@@ -189,14 +189,14 @@ def test_epochs_that_are_planned_again_resume_and_repeat_to_the_bit(tmp_path: Pa
     resumed = planned(Run(tmp_path / "killed", plan=Slower(seconds=16.0)), ToyBatches())
     assert digest(resumed) == reference
 
-    again = Run(tmp_path / "again", plan=EpochPlan.parse(record["plan"]))
-    assert digest(planned(again, ToyBatches())) == reference
-    whole = Run(tmp_path / "whole")
-    assert digest(planned(whole, ToyBatches())) != reference
-    assert "plan" not in whole.history[0]
+    repeated = Run(tmp_path / "again", plan=EpochPlan.parse(record["plan"]))
+    assert digest(planned(repeated, ToyBatches())) == reference
+    complete = Run(tmp_path / "whole")
+    assert digest(planned(complete, ToyBatches())) != reference
+    assert "plan" not in complete.history[0]
 
 
-def test_epochs_are_planned_again_in_recipes_of_one_stage_only(tmp_path: Path) -> None:
+def test_epochs_are_replanned_in_recipes_of_one_stage_only(tmp_path: Path) -> None:
     with pytest.raises(LongtailError, match="of one stage only, and this one has pretrain, finet"):
         recipe(Run(tmp_path, plan=EpochPlan(seconds=1.0)), ToyBatches(), ToyBatches())
 
@@ -211,8 +211,8 @@ def test_a_finished_run_loads_without_training(tmp_path: Path) -> None:
     first = recipe(Run(tmp_path), ToyBatches(), ToyBatches())
     before = (tmp_path / "finetune" / "last.pt").stat().st_mtime_ns
     run = Run(tmp_path)
-    again = recipe(run, ToyBatches(), ToyBatches())
-    assert digest(first) == digest(again)
+    repeated = recipe(run, ToyBatches(), ToyBatches())
+    assert digest(first) == digest(repeated)
     assert (tmp_path / "finetune" / "last.pt").stat().st_mtime_ns == before
     assert [record["name"] for record in run.history] == ["pretrain", "finetune"]
     assert run.history[1]["best"]["metric"] == "ema/val/top1"
@@ -291,7 +291,7 @@ class Steep(ToyMethod):
         )
 
 
-def test_weights_that_a_finite_loss_spoilt_do_not_replace_good_ones(tmp_path: Path) -> None:
+def test_nonfinite_weights_after_a_finite_loss_do_not_replace_good_ones(tmp_path: Path) -> None:
     stage = Stage(name="s", method=Steep(), data=ToyBatches(), epochs=3, optimizer=sgd(lr=0.1))
     with pytest.raises(
         NonFinite,

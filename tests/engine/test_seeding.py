@@ -8,7 +8,7 @@ import torch
 from longtail.engine.seeding import seed_all
 
 
-def drawn() -> tuple[float, float, float]:
+def random_numbers() -> tuple[float, float, float]:
     return torch.rand(()).item(), float(np.random.rand()), random.random()  # noqa: NPY002
 
 
@@ -22,9 +22,9 @@ def test_the_same_parts_give_the_same_numbers_and_others_give_others() -> None:
         (0, "train", 1, 1),
     ):
         seed_all(*parts)
-        first = drawn()
+        first = random_numbers()
         seed_all(*parts)
-        assert drawn() == first
+        assert random_numbers() == first
         seen.append(first)
     for numbers in zip(*seen, strict=True):
         assert len(set(numbers)) == len(seen)

@@ -86,12 +86,12 @@ def valley(method: ToyMethod) -> Stage[Labelled]:
 
 def test_a_loss_valley_is_kept_and_resumes_to_the_bit(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    whole = Run(tmp_path / "whole").fit(valley(Deadly()))
+    complete = Run(tmp_path / "whole").fit(valley(Deadly()))
     saved = torch.load(tmp_path / "whole" / "s" / "last.pt", weights_only=True)
     state = saved["averages"]["swad"]
     assert state["counted"] + len(state["segments"]) > 1, "the valley has begun"
     kept = torch.load(tmp_path / "whole" / "s" / "kept.pt", weights_only=True)["weights"]
-    assert torch.equal(kept["head.weight"], whole.state_dict()["head.weight"])
+    assert torch.equal(kept["head.weight"], complete.state_dict()["head.weight"])
     assert not torch.equal(kept["head.weight"], saved["method"]["head.weight"])
     for die_at in (7, 20, 34):
         folder = tmp_path / str(die_at)
@@ -99,7 +99,7 @@ def test_a_loss_valley_is_kept_and_resumes_to_the_bit(tmp_path: Path) -> None:
         with pytest.raises(Killed):
             Run(folder, save_minutes=0.0).fit(valley(Deadly(die_at)))
         assert torch.load(folder / "s" / "last.pt", weights_only=True)["step"] == die_at
-        assert digest(Run(folder).fit(valley(Deadly()))) == digest(whole)
+        assert digest(Run(folder).fit(valley(Deadly()))) == digest(complete)
 
 
 @pytest.fixture

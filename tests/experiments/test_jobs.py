@@ -45,20 +45,20 @@ def test_results_come_as_they_are_done() -> None:
     assert list(run_all(work, [0.0], at_once=1)) == [0.0]
 
 
-def test_an_error_keeps_what_has_not_begun_from_beginning() -> None:
-    begun = []
+def test_no_run_starts_after_an_error() -> None:
+    started = []
 
     def work(item: int) -> None:
-        begun.append(item)
+        started.append(item)
         time.sleep(0.05)
         raise ValueError(f"item {item}")
 
     with pytest.raises(ValueError, match=r"item [01]"):
         list(run_all(work, range(50), at_once=2))
-    assert len(begun) < 10
+    assert len(started) < 10
 
 
-def test_an_error_stops_also_the_process_that_was_begun_meanwhile(
+def test_an_error_also_stops_a_process_that_has_just_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = tmp_path / "python"
@@ -121,7 +121,7 @@ def test_those_that_others_begin_with_come_first(
     assert order == ["first", "a", "b"]
 
 
-def test_what_begins_with_a_run_that_diverged_is_left_out_and_the_others_run(
+def test_runs_that_start_from_a_diverged_run_are_left_out_and_the_others_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     order: list[str] = []

@@ -359,8 +359,8 @@ def test_a_table_runs_its_rows_and_what_they_begin_with_once(
     assert read_row(teacher)["recipe"] == "ldam"
     before = (teacher / "row.json").stat().st_mtime_ns
     assert longtail(*words).code == 0, "all are finished"
-    again = reproduce("student", out=tmp_path / "student", **flags)
-    assert {**again, "format": result["format"]} == result
+    repeated = reproduce("student", out=tmp_path / "student", **flags)
+    assert {**repeated, "format": result["format"]} == result
     assert (teacher / "row.json").stat().st_mtime_ns == before
     assert reproduction("student", out=tmp_path / "student") is not None
 

@@ -21,7 +21,7 @@ def test_the_space_is_read_by_the_types_of_the_recipe() -> None:
     assert [optional.value(text) for text in optional.texts] == [None, 0.1]
 
 
-def test_what_is_drawn_can_be_typed_and_stays_in_its_range() -> None:
+def test_sampled_values_can_be_typed_and_stay_in_their_range() -> None:
     wide = Range(0.01234, 0.3, log=True, integer=False)
     assert wide.value(0.0456789) == 0.0457
     assert wide.value(0.012341) == 0.01234

@@ -220,7 +220,7 @@ def test_in_thirty_epochs_reweighting_starts_early_enough_to_matter(name: str) -
     assert {(arm["mix_until"], arm["repeats"]) for arm in arms} == {(0.8, 1)}
 
 
-def test_at_once_means_one_thread_each() -> None:
+def test_parallel_runs_have_one_thread() -> None:
     (job,) = plan(recipes="cross_entropy", data="digits-lt")
     assert "threads" not in job.flags
     (job,) = plan(recipes="cross_entropy", data="digits-lt", jobs=2)
@@ -328,13 +328,13 @@ def test_a_sweep_over_the_data_has_a_column_for_each_value(tmp_path: Path) -> No
     assert table.columns() == ("method", "imbalance 5", "imbalance 10", "mean", "seeds")
     assert {line.label for line in table.lines} == {"cross_entropy", "balanced_softmax"}
     assert {row[-1] for row in table.cells()} == {"0, 1"}
-    again = longtail.compare(tmp_path / "runs", by="imbalance")
-    assert again.cells() == table.cells()
+    repeated = longtail.compare(tmp_path / "runs", by="imbalance")
+    assert repeated.cells() == table.cells()
     with pytest.raises(ValueError, match="split"):
         longtail.compare(tmp_path / "runs")
 
 
-def test_a_sweep_draws_an_analysis_of_all_its_runs(
+def test_a_sweep_plots_an_analysis_of_all_its_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name_sweep(

@@ -81,11 +81,11 @@ def test_a_search_that_was_interrupted_goes_on_as_if_it_was_not(
         "space": {"tau": "0.5..1.5", "lr": "log:0.01..0.3", "network": "fast_cnn,resnet32"},
         "settings": {"epochs": "2"},
     }
-    whole = trained(near)
+    complete = trained(near)
     run(tmp_path / "whole", trials=14, **settings)
-    assert len(whole) == 14
-    assert all(job.keywords["epochs"] == 2 and job.seed == 0 for job in whole)
-    assert len({(job.keywords["tau"], job.keywords["lr"]) for job in whole}) == 14
+    assert len(complete) == 14
+    assert all(job.keywords["epochs"] == 2 and job.seed == 0 for job in complete)
+    assert len({(job.keywords["tau"], job.keywords["lr"]) for job in complete}) == 14
 
     def killed(job: Job) -> float:
         if job.folder.name in ("003", "012") and not (tmp_path / job.folder.name).exists():
@@ -102,7 +102,7 @@ def test_a_search_that_was_interrupted_goes_on_as_if_it_was_not(
     output = capsys.readouterr().out
     assert "11 of 14 trials were done before, 1 more were started" in output
     assert [job.keywords for job in parts if job.folder.name not in ("003", "012")] == [
-        job.keywords for job in whole if job.folder.name not in ("003", "012")
+        job.keywords for job in complete if job.folder.name not in ("003", "012")
     ]
     assert [job.folder.name for job in parts].count("012") == 2, (
         "the trial that had begun is continued in its own folder"
@@ -117,7 +117,7 @@ def test_a_search_that_was_interrupted_goes_on_as_if_it_was_not(
     assert len(done) == 1
 
 
-def test_it_learns_where_to_look(tmp_path: Path, trained: Any) -> None:
+def test_a_search_learns_which_values_are_good(tmp_path: Path, trained: Any) -> None:
     seen = trained(near)
     run(tmp_path, trials=40, space={"tau": "0.5..1.5"})
     early, late = seen[:10], seen[10:]  # the first ten are drawn blindly
@@ -138,9 +138,9 @@ def test_a_trial_that_has_learnt_something_is_continued_and_not_given_up(
     trained(failing)
     with pytest.raises(ValueError, match=r"x\.png cannot be read"):
         run(tmp_path / "run", space={"tau": "0.5..1.5"}, trials=4)
-    again = trained(near)
+    repeated = trained(near)
     run(tmp_path / "run", space={"tau": "0.5..1.5"}, trials=4)
-    assert "001" in [job.folder.name for job in again]
+    assert "001" in [job.folder.name for job in repeated]
 
 
 def test_another_search_in_the_same_folder_is_refused(tmp_path: Path, trained: Any) -> None:
@@ -156,7 +156,7 @@ def test_another_search_in_the_same_folder_is_refused(tmp_path: Path, trained: A
         run(tmp_path, trials=1, space={"tau": "0.5..1.5"}, seeds=[3])
 
 
-def test_settings_that_were_tried_are_not_trained_again(
+def test_settings_that_were_tried_are_not_trained_twice(
     tmp_path: Path, trained: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen = trained(near)
@@ -199,7 +199,7 @@ def test_settings_that_do_not_go_together_do_not_end_a_search(
         run(tmp_path / "none", trials=2, space={"tau": "0.5..1.5"})
 
 
-def test_a_later_twin_does_not_stand_for_a_trial(tmp_path: Path) -> None:
+def test_a_later_duplicate_does_not_replace_a_trial(tmp_path: Path) -> None:
     requested = plan({"tau": "0.5,1.0"}, out=tmp_path)
     study = trials.open_study(requested)
     same = [trials._new_trial(requested, study) for _ in range(8)]

@@ -132,10 +132,10 @@ def test_a_tau_that_is_no_number_is_refused(tau: float) -> None:
 
 def test_class_balanced_weighs_the_columns() -> None:
     logits, target = torch.randn(3, 4), torch.tensor([0, 1, 3])
-    each = F.binary_cross_entropy_with_logits(
+    losses = F.binary_cross_entropy_with_logits(
         logits, F.one_hot(target, 4).float(), reduction="none"
     )
-    expected = (each * class_balanced_weights(COUNTS, 0.9)).sum(1).mean()
+    expected = (losses * class_balanced_weights(COUNTS, 0.9)).sum(1).mean()
     assert torch.allclose(ClassBalancedBCE(COUNTS, beta=0.9)(logits, target), expected)
 
 

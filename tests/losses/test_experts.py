@@ -35,7 +35,7 @@ def test_diversity_equals_a_slow_reference(temperature: list[float] | None) -> N
     assert expected < 0
 
 
-def test_the_gradient_is_as_for_a_fixed_mean_which_is_also_the_whole_one() -> None:
+def test_the_gradient_is_as_for_a_fixed_mean_which_is_also_the_complete_one() -> None:
     logits = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(Diversity(1.0)(logits), logits)
     # For a fixed aim p, the gradient of KL(p || softmax(z)) is softmax(z) - p.

@@ -29,8 +29,8 @@ def test_against_a_slow_reference() -> None:
     weights = [4 * w / sum(inverse) for w in inverse]
     total = 0.0
     for z, h, c in zip(logits.tolist(), features.tolist(), hard, strict=True):
-        whole = sum(math.exp(logit) for logit in z)
-        p = [math.exp(logit) / whole for logit in z]
+        complete = sum(math.exp(logit) for logit in z)
+        p = [math.exp(logit) / complete for logit in z]
         influence = sum(abs(probability - (k == c)) for k, probability in enumerate(p)) * sum(
             abs(feature) for feature in h
         )

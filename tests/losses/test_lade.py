@@ -63,9 +63,11 @@ def test_weights_leave_the_regulariser_alone() -> None:
         torch.tensor(COUNTS),
     )
     weight, rows = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.rand(6)
-    whole = LADE(counts, alpha=0.5)(logits, target, weight=weight, rows=rows)
+    complete = LADE(counts, alpha=0.5)(logits, target, weight=weight, rows=rows)
     plain = LogitAdjusted(counts)(logits, target, weight=weight, rows=rows)
-    assert torch.allclose(whole - plain, 0.5 * LADE(counts).regulariser(logits, target), atol=1e-6)
+    assert torch.allclose(
+        complete - plain, 0.5 * LADE(counts).regulariser(logits, target), atol=1e-6
+    )
 
 
 def test_log_densities_of_balanced_data_are_its_minimum() -> None:

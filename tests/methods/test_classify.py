@@ -83,13 +83,13 @@ def test_streams_are_terms_and_those_of_weight_zero_notes(
         assert (name in outcome.terms) is (factor > 0)
     assert not any(note.requires_grad for note in outcome.notes.values())
     streamed = neck(features, given["target"])
-    whole = method.loss(
+    complete = method.loss(
         method.head(streamed.features),
         streamed.aligned[0],
         weight=torch.tensor([0.5, 1.0, 1.5]),
         rows=streamed.rows,
     )
-    assert torch.allclose(outcome.loss, whole)
+    assert torch.allclose(outcome.loss, complete)
 
 
 def test_the_neck_is_nowhere_in_prediction_and_deployment() -> None:
@@ -141,10 +141,10 @@ def test_a_network_without_a_spec_cannot_be_deployed() -> None:
 )
 def test_a_deployed_network_says_how_its_logits_are_meant(loss: nn.Module, confidence: str) -> None:
     deployed = Classify(network(), Linear(16, 3), loss).deploy()
-    again = build(deployed.spec)
-    assert isinstance(again, Classifier)
-    assert deployed.confidence == again.confidence == confidence
-    assert again.spec == deployed.spec
+    repeated = build(deployed.spec)
+    assert isinstance(repeated, Classifier)
+    assert deployed.confidence == repeated.confidence == confidence
+    assert repeated.spec == deployed.spec
 
 
 def test_a_loss_of_another_signature_is_refused() -> None:

@@ -78,21 +78,23 @@ def test_late_the_teachers_class_weighs_and_not_the_label() -> None:
     late = student(given, LATE).terms["dist"]
     assert torch.allclose(late, F.cross_entropy(dist, given["teacher_target"], weight=weights) / 2)
     # By hand: the weighted mean of -log p, weighted by the class that the teacher named.
-    each = torch.stack([-dist[i].log_softmax(0)[t] for i, t in enumerate(given["teacher_target"])])
+    losses = torch.stack(
+        [-dist[i].log_softmax(0)[t] for i, t in enumerate(given["teacher_target"])]
+    )
     chosen = weights[given["teacher_target"]]
-    assert torch.allclose(late, (chosen * each).sum() / chosen.sum() / 2)
+    assert torch.allclose(late, (chosen * losses).sum() / chosen.sum() / 2)
 
 
 def test_the_teachers_probabilities_can_be_learnt() -> None:
     student, given = method(weights=Deferred(class_balanced_weights(COUNTS), 0.5)), batch()
     given["teacher_target"] = torch.rand(5, 3).softmax(1)
     dist = student.head.named(student.network(given["image"]))["dist"]
-    each = -(given["teacher_target"] * dist.log_softmax(1))
+    losses = -(given["teacher_target"] * dist.log_softmax(1))
     outcome = student(given, EARLY)
-    assert torch.allclose(outcome.terms["dist"], each.sum(1).mean() / 2)
+    assert torch.allclose(outcome.terms["dist"], losses.sum(1).mean() / 2)
     weights = class_balanced_weights(COUNTS)  # of each class's share
     total = (weights * given["teacher_target"]).sum()
-    assert torch.allclose(student(given, LATE).terms["dist"], (weights * each).sum() / total / 2)
+    assert torch.allclose(student(given, LATE).terms["dist"], (weights * losses).sum() / total / 2)
     named = given["teacher_target"].argmax(1)
     assert outcome.notes["agreement"] == (named == given["target"]).float().mean()
     assert outcome.notes["follows"] == (named == dist.argmax(1)).float().mean()

@@ -23,7 +23,7 @@ def test_the_loss_is_the_autoencoders() -> None:
     assert list(outcome.terms) == ["reconstruction"]
 
 
-def test_features_are_of_whole_images() -> None:
+def test_features_are_of_unmasked_images() -> None:
     model, image = method().eval(), torch.rand(4, 3, 8, 8)
     body = model.autoencoder.network.body
     tokens = body.forward_features(model.autoencoder.network.normalize(image))  # type: ignore[operator]

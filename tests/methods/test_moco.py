@@ -146,11 +146,11 @@ def test_keys_of_both_streams_may_enter_the_queue() -> None:
 
 
 def test_projector_norm_over_both_streams_or_each() -> None:
-    joint, each = (
+    joint, by_pair = (
         MoCo(cnn(), dim=8, size=16, neck=streams(), norm=norm) for norm in ("joint", "per_stream")
     )
-    each.load_state_dict(joint.state_dict())
-    outcome = {"joint": joint(batch(), CLOCK), "per_stream": each(batch(), CLOCK)}
+    by_pair.load_state_dict(joint.state_dict())
+    outcome = {"joint": joint(batch(), CLOCK), "per_stream": by_pair(batch(), CLOCK)}
     alone = copy.deepcopy(joint)
     features = joint.key.network(batch()["view2"])
     plain = F.normalize(alone.key.projector(features), dim=1)
@@ -198,13 +198,13 @@ def test_version_3_contrasts_all_pairs_in_both_directions() -> None:
 
 def test_the_released_pairings_skip_one_stream_and_count_others_twice() -> None:
     method = third("released", neck=streams(1.0, 1.0))
-    each = third_by_hand(copy.deepcopy(method))
+    by_pair = third_by_hand(copy.deepcopy(method))
     expected = (
-        each[0, "plain", "plain"]
-        + each[0, "plain", "attended"]
-        + 2 * each[0, "attended", "plain"]
-        + 2 * each[1, "plain", "plain"]
-        + 2 * each[1, "plain", "attended"]
+        by_pair[0, "plain", "plain"]
+        + by_pair[0, "plain", "attended"]
+        + 2 * by_pair[0, "attended", "plain"]
+        + 2 * by_pair[1, "plain", "plain"]
+        + 2 * by_pair[1, "plain", "attended"]
     )
     assert method(batch(), CLOCK).loss.item() == pytest.approx(expected, rel=1e-4)
 

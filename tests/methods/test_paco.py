@@ -56,7 +56,7 @@ def test_the_loss_contrasts_first_views_with_second_ones_and_the_queue() -> None
     assert not outcome.carry["keys"].requires_grad
 
 
-def test_keys_and_labels_are_remembered_after_the_step_only() -> None:
+def test_keys_and_labels_are_queued_after_the_step_only() -> None:
     method, given = paco(), batch()
     assert method.labels().unique().tolist() == [-1.0]
     before = method.queue()
@@ -81,7 +81,7 @@ def test_the_copy_follows_slowly_and_has_no_gradient() -> None:
 
 
 @pytest.mark.parametrize(("plain_weight", "batchformer_weight"), [(0.5, 0.5), (0.0, 1.0)])
-def test_batchformer_stands_in_both_branches_and_keys_are_remembered_plain(
+def test_batchformer_stands_in_both_branches_and_plain_keys_are_queued(
     plain_weight: float, batchformer_weight: float
 ) -> None:
     neck = Streams(
@@ -95,7 +95,7 @@ def test_batchformer_stands_in_both_branches_and_keys_are_remembered_plain(
     features, key = (torch.cat([rows, neck.batchformer.attend(rows)]) for rows in (features, key))
     target = given["target"].repeat(2)
     keys = method.key.project(key)
-    each = method.loss.per_sample(
+    losses = method.loss.per_sample(
         method.head(features),
         target,
         anchors=method.query.project(features),
@@ -103,7 +103,7 @@ def test_batchformer_stands_in_both_branches_and_keys_are_remembered_plain(
         labels=torch.cat([target, torch.full((16,), -1)]),
     )
     assert torch.allclose(
-        outcome.loss, plain_weight * each[:6].mean() + batchformer_weight * each[6:].mean()
+        outcome.loss, plain_weight * losses[:6].mean() + batchformer_weight * losses[6:].mean()
     )
     assert ("plain" in outcome.terms) is (plain_weight > 0)
     plain_keys = F.normalize(method.key.projector(key), dim=1)[:6]
@@ -127,7 +127,7 @@ def test_bad_input_is_refused() -> None:
         paco(neck=BatchFormer(16))  # type: ignore[arg-type]
 
 
-def test_labels_stay_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_stay_integers(monkeypatch: pytest.MonkeyPatch) -> None:
     method, given, seen = paco(), batch(), list[torch.Tensor]()
     per_sample = method.loss.per_sample
 

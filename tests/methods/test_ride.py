@@ -88,7 +88,7 @@ def test_the_loss_is_the_published_one(step: int) -> None:
 @pytest.mark.parametrize(
     ("plain_weight", "batchformer_weight"), [(0.5, 0.5), (1.0, 1.0), (0.0, 1.0)]
 )
-def test_each_stream_has_the_whole_loss_and_experts_share_one_batchformer(
+def test_each_stream_has_the_complete_loss_and_experts_share_one_batchformer(
     plain_weight: float, batchformer_weight: float
 ) -> None:
     neck = Streams(

@@ -19,7 +19,7 @@ from longtail.records.groups import Groups
 GROUPS = Groups("ranks: 1/2/2", {"many": (0,), "medium": (1, 2), "few": (3, 4)})
 
 
-def drawn(
+def sampled(
     rng: np.random.Generator, images: list[int]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Rare classes are harder."""
@@ -38,7 +38,7 @@ def probabilities(row: list[float]) -> list[float]:
 
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.9])
 def test_thresholds_equal_sorting_by_hand_with_every_fallback(level: float) -> None:
-    logits, target = drawn(np.random.default_rng(0), [40, 12, 9, 3, 0])
+    logits, target = sampled(np.random.default_rng(0), [40, 12, 9, 3, 0])
     thresholds = calibrate(logits, target, groups=GROUPS, level=level)
     scores = [
         1 - probabilities(row)[t] for row, t in zip(logits.tolist(), target.tolist(), strict=True)
@@ -71,7 +71,7 @@ def test_thresholds_equal_sorting_by_hand_with_every_fallback(level: float) -> N
 
 
 def test_the_image_that_gave_the_threshold_is_inside() -> None:
-    logits, target = drawn(np.random.default_rng(0), [40, 30, 30, 30, 30])
+    logits, target = sampled(np.random.default_rng(0), [40, 30, 30, 30, 30])
     inside = sets(logits, calibrate(logits, target, groups=GROUPS).values)
     # ceil((n + 1) 0.9)
     assert [int(inside[target == index][:, index].sum()) for index in range(5)] == [
@@ -109,7 +109,7 @@ def test_classes_that_share_a_threshold_are_covered_together() -> None:
 
 
 def test_too_few_images_of_anything_put_every_class_into_every_set() -> None:
-    logits, target = drawn(np.random.default_rng(0), [2, 2, 2, 1, 1])
+    logits, target = sampled(np.random.default_rng(0), [2, 2, 2, 1, 1])
     thresholds = calibrate(logits, target, groups=GROUPS)
     assert thresholds.values.tolist() == [1.0] * 5
     assert thresholds.calibrated_on["nothing"] == 5
@@ -133,7 +133,7 @@ def test_every_class_is_covered_and_a_pooled_threshold_would_not_cover_all() -> 
     by_class, pooled = [], []
     alone = Groups("ranks: 0/0/5", {"many": (), "medium": (), "few": (0, 1, 2, 3, 4)})
     for _ in range(60):
-        calibration, test = drawn(rng, [200, 60, 30, 19, 19]), drawn(rng, [200] * 5)
+        calibration, test = sampled(rng, [200, 60, 30, 19, 19]), sampled(rng, [200] * 5)
         thresholds = calibrate(*calibration, groups=alone, level=level)
         assert thresholds.calibrated_on["class"] == 5
         by_class.append(
@@ -155,13 +155,13 @@ def test_every_class_is_covered_and_a_pooled_threshold_would_not_cover_all() -> 
 
 def test_evaluating_sets_equals_counting_set_by_set(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
-    thresholds = calibrate(*drawn(rng, [40, 20, 20, 9, 3]), groups=GROUPS)
-    logits, target = drawn(rng, [30, 20, 10, 10, 0])
+    thresholds = calibrate(*sampled(rng, [40, 20, 20, 9, 3]), groups=GROUPS)
+    logits, target = sampled(rng, [30, 20, 10, 10, 0])
     inside = [
         [c for c, value in enumerate(probabilities(row)) if 1 - value <= thresholds.values[c]]
         for row in logits.tolist()
     ]
-    result, again = (
+    result, repeated = (
         evaluate_sets(logits, target, groups=GROUPS, thresholds=thresholds),
         calibrate(logits, target, groups=GROUPS).values.tolist(),
     )
@@ -192,20 +192,20 @@ def test_evaluating_sets_equals_counting_set_by_set(monkeypatch: pytest.MonkeyPa
     assert (result["level"], result["images"]) == (0.9, 92)
     monkeypatch.setattr(conformal, "blocks", partial(blocks, entries=12))
     assert evaluate_sets(logits, target, groups=GROUPS, thresholds=thresholds) == result
-    assert calibrate(logits, target, groups=GROUPS).values.tolist() == again
+    assert calibrate(logits, target, groups=GROUPS).values.tolist() == repeated
 
 
 def test_thresholds_come_back_from_json() -> None:
-    thresholds = calibrate(*drawn(np.random.default_rng(0), [40, 12, 9, 3, 0]), groups=GROUPS)
+    thresholds = calibrate(*sampled(np.random.default_rng(0), [40, 12, 9, 3, 0]), groups=GROUPS)
     content = json.loads(json.dumps(thresholds.to_json(), allow_nan=False))
     assert (content["level"], content["score"], len(content["thresholds"])) == (
         0.9,
         "1 - softmax probability",
         5,
     )
-    again = from_json(content)
-    assert again.values.tolist() == thresholds.values.tolist()
-    assert (again.level, again.images, again.calibrated_on) == (
+    repeated = from_json(content)
+    assert repeated.values.tolist() == thresholds.values.tolist()
+    assert (repeated.level, repeated.images, repeated.calibrated_on) == (
         thresholds.level,
         thresholds.images,
         thresholds.calibrated_on,

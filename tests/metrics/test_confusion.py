@@ -10,7 +10,7 @@ from longtail.records.groups import Groups
 GROUPS = Groups("ranks: 2/2/2", {"many": (0, 1), "medium": (4, 3), "few": (2, 5)})
 
 
-def drawn(seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def sampled(seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     rng = np.random.default_rng(seed)
     target = rng.integers(0, 5, size=60)  # class 5 has no images
     return (
@@ -22,7 +22,7 @@ def drawn(seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_confused_classes_equal_counting_by_hand(seed: int) -> None:
-    logits, target = drawn(seed)
+    logits, target = sampled(seed)
     predicted = [row.index(max(row)) for row in logits.tolist()]
     by, share = most_confused(logits, target)
     for index in range(6):
@@ -44,7 +44,7 @@ def test_confused_classes_equal_counting_by_hand(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_groups_take_images_as_counted_by_hand(seed: int) -> None:
-    logits, target = drawn(seed)
+    logits, target = sampled(seed)
     confusions = between_groups(logits, target, groups=GROUPS)
     predicted = [row.index(max(row)) for row in logits.tolist()]
     pairs = list(zip(target.tolist(), predicted, strict=True))

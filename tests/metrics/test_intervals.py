@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from longtail.metrics.intervals import balanced, paired, wilson
 
 
-def drawn_by_hand(
+def sampled_by_hand(
     first: NDArray[np.float64],
     second: NDArray[np.float64],
     target: NDArray[np.int64],
@@ -26,8 +26,8 @@ def drawn_by_hand(
         scores = []
         for index in np.unique(target):
             images = np.flatnonzero(target == index)
-            again = rng.choice(images, size=len(images) - 1)
-            scores.append(second[again].mean() - first[again].mean())
+            repeated = rng.choice(images, size=len(images) - 1)
+            scores.append(second[repeated].mean() - first[repeated].mean())
         differences.append(np.mean(scores))
     low, high = np.quantile(differences, (0.025, 0.975))
     return float(low), float(high)
@@ -44,7 +44,7 @@ def test_equals_drawing_images(seeds: int) -> None:
     assert interval.value == pytest.approx(
         np.mean([second[rows].mean() - first[rows].mean() for rows in classes])
     )
-    low, high = drawn_by_hand(first, second, target, 4000)
+    low, high = sampled_by_hand(first, second, target, 4000)
     assert (interval.low, interval.high) == pytest.approx((low, high), abs=0.02)
     assert interval.low < interval.value < interval.high
 

@@ -104,9 +104,9 @@ def test_experts_differ_and_answer_with_their_mean() -> None:
     first, second = head.apart(network(image))
     assert not torch.allclose(first, second)
     assert torch.equal(classifier(image), torch.stack([first, second]).mean(0))
-    again = build(json.loads(json.dumps(classifier.spec))).eval()
-    again.load_state_dict(classifier.state_dict())
-    assert torch.equal(again(image), classifier(image))
+    repeated = build(json.loads(json.dumps(classifier.spec))).eval()
+    repeated.load_state_dict(classifier.state_dict())
+    assert torch.equal(repeated(image), classifier(image))
 
 
 @pytest.mark.parametrize("name", ["resnet32_experts", "fast_cnn_experts"])

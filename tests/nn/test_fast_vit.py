@@ -65,9 +65,9 @@ def test_hidden_pixels_do_not_reach_the_encoder() -> None:
     pixels = to_patches(image, 8).clone()
     pixels[masked.hidden] = 0.123
     torch.manual_seed(1)
-    again, same = autoencoder.encode(network.normalize(to_images(pixels, 8)))
+    repeated, same = autoencoder.encode(network.normalize(to_images(pixels, 8)))
     assert torch.equal(masked.hidden, same.hidden)
-    torch.testing.assert_close(tokens, again)
+    torch.testing.assert_close(tokens, repeated)
     # and the visible ones do
     pixels[~masked.hidden] = 0.5
     torch.manual_seed(1)

@@ -46,9 +46,9 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         "model.safetensors",
         "spec.json",
     ]
-    again, classes, size = files.read(tmp_path / "model")
-    assert (classes, size, again.spec) == (("cat", "dog"), 8, classifier.spec)
+    repeated, classes, size = files.read(tmp_path / "model")
+    assert (classes, size, repeated.spec) == (("cat", "dog"), 8, classifier.spec)
     assert all(
-        torch.equal(tensor, again.state_dict()[name])
+        torch.equal(tensor, repeated.state_dict()[name])
         for name, tensor in classifier.state_dict().items()
     )

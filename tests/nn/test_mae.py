@@ -58,7 +58,7 @@ def test_positions_need_a_width_of_four_parts() -> None:
         sincos_positions(10, 2)
 
 
-def test_masking_hides_the_largest_draws_and_can_be_undone() -> None:
+def test_masking_hides_the_largest_random_numbers_and_can_be_undone() -> None:
     tokens = torch.arange(2 * 8.0).view(2, 8, 1).expand(2, 8, 3)
     torch.manual_seed(3)
     masked = random_masking(tokens, 0.75)
@@ -68,8 +68,11 @@ def test_masking_hides_the_largest_draws_and_can_be_undone() -> None:
         smallest = sorted(range(8), key=lambda patch: float(noise[row, patch]))
         assert masked.visible[row, :, 0].tolist() == [8 * row + patch for patch in smallest[:2]]
         assert masked.hidden[row].nonzero().flatten().tolist() == sorted(smallest[2:])
-        whole = [*masked.visible[row, :, 0].tolist(), *[8 * row + patch for patch in smallest[2:]]]
-        assert [whole[place] for place in masked.restore[row].tolist()] == tokens[
+        complete = [
+            *masked.visible[row, :, 0].tolist(),
+            *[8 * row + patch for patch in smallest[2:]],
+        ]
+        assert [complete[place] for place in masked.restore[row].tolist()] == tokens[
             row, :, 0
         ].tolist()
 

@@ -111,7 +111,7 @@ def test_the_papers_sizes_have_the_public_keys_and_shapes() -> None:
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".pt", ".safetensors"])
-def test_a_whole_public_checkpoint_fills_an_autoencoder(tmp_path: Path, suffix: str) -> None:
+def test_a_complete_public_checkpoint_fills_an_autoencoder(tmp_path: Path, suffix: str) -> None:
     tensors, path = invented(public()), tmp_path / f"checkpoint{suffix}"
     if suffix == ".safetensors":
         save_file(tensors, path)
@@ -126,8 +126,8 @@ def test_a_whole_public_checkpoint_fills_an_autoencoder(tmp_path: Path, suffix: 
             path,
         )
     method = load_mae(MaskedAutoencoder(encoder(), width=8, depth=1, heads=2), read_weights(path))
-    again = mae_layout(method)
-    assert {name: tensor.tolist() for name, tensor in again.items()} == {
+    repeated = mae_layout(method)
+    assert {name: tensor.tolist() for name, tensor in repeated.items()} == {
         name: tensor.tolist() for name, tensor in tensors.items()
     }
     assert method(torch.rand(2, 3, 16, 16)).loss.isfinite()
@@ -368,9 +368,9 @@ def test_an_encoder_in_a_folder_comes_back(tmp_path: Path) -> None:
     )
     file = read_weights(tmp_path / "encoder" / "model.safetensors")
     assert (file.spec, file.data) == (weights.spec, weights.data), "its spec is beside it"
-    again = load_encoder(encoder(), weights)
+    repeated = load_encoder(encoder(), weights)
     image = torch.rand(2, 3, 16, 16)
-    assert torch.equal(again.eval()(image), network.eval()(image))
+    assert torch.equal(repeated.eval()(image), network.eval()(image))
 
 
 @pytest.mark.parametrize("nested", [True, False])

@@ -40,12 +40,12 @@ SPECS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec['name']}-{spec['size']}")
 def test_a_network_comes_back_from_its_spec_as_json(spec: dict[str, Any]) -> None:
     network = build(spec)
-    again = build(json.loads(json.dumps(network.spec)))
-    again.load_state_dict(network.state_dict())
+    repeated = build(json.loads(json.dumps(network.spec)))
+    repeated.load_state_dict(network.state_dict())
     image = torch.rand(2, 3, spec["size"], spec["size"])
-    assert again.spec == network.spec
+    assert repeated.spec == network.spec
     assert spec.items() <= network.spec.items()
-    assert torch.equal(network.eval()(image), again.eval()(image))
+    assert torch.equal(network.eval()(image), repeated.eval()(image))
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec['name']}-{spec['size']}")
@@ -155,22 +155,22 @@ def test_a_model_that_does_not_pool_is_refused(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_a_classifier_comes_back_with_the_same_keys(head: Linear | Cosine) -> None:
     classifier = Classifier(build(SPECS[1]), head)
-    again = build(json.loads(json.dumps(classifier.spec)))
-    assert list(again.state_dict()) == list(classifier.state_dict())
-    again.load_state_dict(classifier.state_dict())
+    repeated = build(json.loads(json.dumps(classifier.spec)))
+    assert list(repeated.state_dict()) == list(classifier.state_dict())
+    repeated.load_state_dict(classifier.state_dict())
     image = torch.rand(2, 3, 8, 8)
-    assert torch.equal(classifier.eval()(image), again.eval()(image))
-    assert again.dim == 5
+    assert torch.equal(classifier.eval()(image), repeated.eval()(image))
+    assert repeated.dim == 5
 
 
 def test_an_adjusted_classifier_comes_back_with_its_numbers() -> None:
     adjusted = Adjusted(build(SPECS[1]), Linear(32, 5), bias=torch.arange(5), temperature=2.5)
-    again = build(json.loads(json.dumps(adjusted.spec)))
-    assert isinstance(again, Adjusted)
+    repeated = build(json.loads(json.dumps(adjusted.spec)))
+    assert isinstance(repeated, Adjusted)
     image = torch.rand(2, 3, 8, 8)
-    assert not torch.equal(again.eval()(image), adjusted.eval()(image))
-    again.load_state_dict(adjusted.state_dict())
-    assert torch.equal(again(image), adjusted(image))
+    assert not torch.equal(repeated.eval()(image), adjusted.eval()(image))
+    repeated.load_state_dict(adjusted.state_dict())
+    assert torch.equal(repeated(image), adjusted(image))
     assert torch.equal(
         adjusted(image),
         (Classifier(adjusted.network, adjusted.head)(image) - torch.arange(5)) / 2.5,
@@ -245,10 +245,10 @@ def test_a_custom_network_is_built_from_its_spec(custom: str) -> None:
         "width": 4,
         "depth": 2,
     }
-    again = build(json.loads(json.dumps(network.spec)), trust=True)
-    again.load_state_dict(network.state_dict())
+    repeated = build(json.loads(json.dumps(network.spec)), trust=True)
+    repeated.load_state_dict(network.state_dict())
     image = torch.rand(2, 3, 8, 8)
-    assert torch.equal(again(image), network(image))
+    assert torch.equal(repeated(image), network(image))
     classifier = Classifier(network, Linear(network.dim, 3))
     assert build(classifier.spec, trust=True)(image).shape == (2, 3)
     assert build({"name": f"{custom}:free", "size": 8, "width": 5}, trust=True).dim == 5
@@ -295,14 +295,14 @@ def test_layers_on_a_network_equal_the_same_by_hand() -> None:
     rows = torch.randn(3, 6)
     expected = second(torch.relu(norm(first(rows))))
     assert torch.equal(network(rows), expected)
-    again = build(json.loads(json.dumps(network.spec)))
-    again.load_state_dict(network.state_dict())
-    assert torch.equal(again(rows), expected)
-    assert again.dim == 4
+    repeated = build(json.loads(json.dumps(network.spec)))
+    repeated.load_state_dict(network.state_dict())
+    assert torch.equal(repeated(rows), expected)
+    assert repeated.dim == 4
     unit = Embedded(build({"name": "vectors", "size": 6}), [5], last="unit")(rows)
     assert torch.allclose(unit.norm(dim=1), torch.ones(3))
-    assert networks.takes_vectors(again)
-    assert networks.size_of(again.spec) == 6
+    assert networks.takes_vectors(repeated)
+    assert networks.size_of(repeated.spec) == 6
 
 
 @pytest.mark.parametrize(

@@ -106,8 +106,8 @@ def test_in_training_the_last_block_computes_what_is_read_and_nothing_else(name:
         )
 
     features, gradients, cost = learnt(training=True)
-    whole, expected, whole_cost = learnt(training=False)
-    assert torch.allclose(features, whole, atol=1e-5)
+    complete, expected, whole_cost = learnt(training=False)
+    assert torch.allclose(features, complete, atol=1e-5)
     assert gradients.keys() == expected.keys()
     for key, gradient in gradients.items():
         assert (gradient - expected[key]).norm() < 1e-4 * expected[key].norm(), key

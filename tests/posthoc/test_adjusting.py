@@ -14,7 +14,7 @@ from longtail.posthoc.adjusting import MAX_TEMPERATURE, TAUS, adjustment, streng
 COUNTS = np.array([1000, 300, 100, 30, 10])
 
 
-def drawn(
+def sampled(
     seed: int, images: int, *, tau: float, noise: float = 1.0
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Logits of a network that favours frequent classes by `tau` times the log prior, for equally
@@ -37,24 +37,24 @@ def balanced(logits: NDArray[Any], target: NDArray[Any]) -> float:
 
 @pytest.mark.parametrize("tau", [-0.5, 0.0, 1.0])
 def test_a_prior_in_the_logits_is_estimated_and_removed(tau: float) -> None:
-    logits, target = drawn(0, 4000, tau=tau)
-    other, unseen = drawn(1, 4000, tau=tau)
+    logits, target = sampled(0, 4000, tau=tau)
+    other, unseen = sampled(1, 4000, tau=tau)
     fitted = adjustment(logits, target, COUNTS)
     assert balanced(fitted(other), unseen) == pytest.approx(
-        balanced(drawn(1, 4000, tau=0.0)[0], unseen), abs=0.015
+        balanced(sampled(1, 4000, tau=0.0)[0], unseen), abs=0.015
     )
     assert np.sign(fitted.tau) == np.sign(tau)
 
 
 def test_the_scale_of_the_logits_does_not_matter() -> None:
-    logits, target = drawn(0, 1000, tau=1.0)
+    logits, target = sampled(0, 1000, tau=1.0)
     once, scaled = adjustment(logits, target, COUNTS), adjustment(logits / 30, target, COUNTS)
     assert once.tau == scaled.tau
     assert np.allclose(once(logits), scaled(logits / 30), atol=1e-4)
 
 
 def test_the_temperature_is_that_of_the_shifted_logits() -> None:
-    logits, target = drawn(0, 1000, tau=1.0)
+    logits, target = sampled(0, 1000, tau=1.0)
     fitted = adjustment(logits, target, COUNTS)
     assert fitted.temperature == temperature(logits - fitted.bias, target)
     assert fitted.temperature != pytest.approx(temperature(logits, target), rel=0.02)
@@ -93,7 +93,7 @@ def test_the_error_is_that_of_redrawn_images() -> None:
 
 
 def test_the_temperature_is_that_of_a_search_over_all() -> None:
-    logits, target = drawn(3, 300, tau=0.3, noise=2.0)
+    logits, target = sampled(3, 300, tau=0.3, noise=2.0)
     grid = np.exp(np.linspace(-2, 2, 4001))
     soft = 1 / (len(target) + 2)
     smooth = (1 - soft) * np.eye(5)[target] + soft / 5
@@ -109,7 +109,7 @@ def test_the_temperature_is_that_of_a_search_over_all() -> None:
 
 
 def test_the_temperature_counts_classes_alike() -> None:
-    logits, target = drawn(3, 300, tau=0.3, noise=2.0)
+    logits, target = sampled(3, 300, tau=0.3, noise=2.0)
     # The same images of class 0 again and again
     many = np.repeat(np.arange(300), np.where(target == 0, 9, 1))
     assert temperature(logits[many], target[many]) == pytest.approx(
@@ -133,7 +133,7 @@ def test_logits_that_know_nothing_are_flattened() -> None:
 
 
 def test_a_class_without_validation_images_is_shifted_like_others() -> None:
-    logits, target = drawn(0, 4000, tau=1.0)
+    logits, target = sampled(0, 4000, tau=1.0)
     seen = target != 4
     fitted = adjustment(logits[seen], target[seen], COUNTS)
     assert fitted.tau > 0
@@ -141,7 +141,7 @@ def test_a_class_without_validation_images_is_shifted_like_others() -> None:
 
 
 def test_the_arithmetic_is_the_network_s() -> None:
-    logits, target = drawn(0, 200, tau=1.0)
+    logits, target = sampled(0, 200, tau=1.0)
     fitted = adjustment(logits, target, COUNTS)
     single = logits.astype(np.float32)
     tensor = (torch.from_numpy(single) - torch.from_numpy(fitted.bias)) / torch.tensor(
@@ -188,10 +188,10 @@ def test_what_does_not_fit_is_refused(
 def test_looking_at_the_images_part_by_part_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    logits, target = drawn(5, 1000, tau=1.0)
-    whole = adjustment(logits, target, COUNTS)
+    logits, target = sampled(5, 1000, tau=1.0)
+    complete = adjustment(logits, target, COUNTS)
     # Seven images at a time, and six at the end
     monkeypatch.setattr("longtail.posthoc.adjusting.CELLS", 35)
     parts = adjustment(logits, target, COUNTS)
-    assert parts.tau == whole.tau != 0
-    assert parts.temperature == pytest.approx(whole.temperature, rel=1e-5)
+    assert parts.tau == complete.tau != 0
+    assert parts.temperature == pytest.approx(complete.temperature, rel=1e-5)

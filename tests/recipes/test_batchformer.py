@@ -83,7 +83,7 @@ def test_a_dim_that_heads_do_not_divide_is_refused() -> None:
         batchformer_neck(10, "on")
 
 
-def begun(tmp_path: Path, **keywords: Any) -> Any:
+def untrained(tmp_path: Path, **keywords: Any) -> Any:
     """The method of a recipe before its first step."""
 
     class Waiting(Run):
@@ -97,8 +97,8 @@ def begun(tmp_path: Path, **keywords: Any) -> Any:
 
 
 def test_one_seed_gives_one_network_with_and_without_it(tmp_path: Path) -> None:
-    plain, _ = begun(tmp_path)
-    with_neck, stage = begun(tmp_path, batchformer="on")
+    plain, _ = untrained(tmp_path)
+    with_neck, stage = untrained(tmp_path, batchformer="on")
     for name, tensor in plain.state_dict().items():
         assert torch.equal(tensor, with_neck.state_dict()[name]), name
     assert isinstance(with_neck.neck.batchformer, BatchFormer)

@@ -54,7 +54,7 @@ def run_in(folder: Path) -> Run:
     return Run(folder, machine=Machine())
 
 
-def test_pretrained_weights_are_where_training_begins(cached: Path, tmp_path: Path) -> None:
+def test_training_starts_from_pretrained_weights(cached: Path, tmp_path: Path) -> None:
     run = run_in(tmp_path / "run")
     theirs = torch.load(cached)["conv1.0.weight"]
     assert torch.equal(
@@ -90,9 +90,9 @@ def test_the_row_says_what_was_seen_and_a_finished_run_needs_no_weights(
     assert row["pretraining"] == "ImageNet-1k"
     cached.unlink()
     (tmp_path / "run" / "row.json").unlink()
-    again = train("cross_entropy", "digits-lt", tmp_path / "run", **words).row
-    assert again is not None
-    assert (again["test"], again["pretraining"]) == (row["test"], row["pretraining"])
+    repeated = train("cross_entropy", "digits-lt", tmp_path / "run", **words).row
+    assert repeated is not None
+    assert (repeated["test"], repeated["pretraining"]) == (row["test"], row["pretraining"])
 
 
 def test_networks_of_ours_have_no_pretrained_weights(tmp_path: Path) -> None:

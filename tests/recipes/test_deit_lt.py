@@ -141,10 +141,10 @@ def test_killed_and_resumed_within_an_epoch_it_is_the_same(
     teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings: dict[str, Any] = {**STUDENT, "teacher": str(teacher), "save_every": 0.0}
-    whole = TrainLoader.epoch
+    complete = TrainLoader.epoch
 
     def deadly(self: Any, index: int, *, start: int = 0) -> Iterator[Any]:
-        for number, batch in enumerate(whole(self, index, start=start), start):
+        for number, batch in enumerate(complete(self, index, start=start), start):
             if (index, number) == (1, 2):
                 raise KeyboardInterrupt
             yield batch
@@ -152,7 +152,7 @@ def test_killed_and_resumed_within_an_epoch_it_is_the_same(
     monkeypatch.setattr(TrainLoader, "epoch", deadly)
     with pytest.raises(KeyboardInterrupt):
         train("deit_lt", "digits-lt", tmp_path / "parts", **settings)
-    monkeypatch.setattr(TrainLoader, "epoch", whole)
+    monkeypatch.setattr(TrainLoader, "epoch", complete)
     train("deit_lt", "digits-lt", tmp_path / "parts", **settings)
     labels()[0].unlink()  # the uninterrupted one asks a living teacher
     train("deit_lt", "digits-lt", tmp_path / "whole", **settings)
@@ -300,12 +300,12 @@ def test_a_teacher_that_was_changed_is_refused_when_its_student_goes_on(
     teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = Path(shutil.copytree(teacher, tmp_path / "copy"))
-    whole = TrainLoader.epoch
+    complete = TrainLoader.epoch
 
     def deadly(self: Any, index: int, *, start: int = 0) -> Iterator[Any]:
         if index == 1:
             raise KeyboardInterrupt
-        yield from whole(self, index, start=start)
+        yield from complete(self, index, start=start)
 
     with monkeypatch.context() as patched:
         patched.setattr(TrainLoader, "epoch", deadly)
@@ -456,7 +456,7 @@ def test_a_teacher_that_has_seen_other_images_stands_on_the_row(
     teacher: Path, tmp_path: Path
 ) -> None:
     data = open_data("digits-lt")
-    whole = train(
+    complete = train(
         "deit_lt",
         "digits-lt",
         tmp_path / "run",
@@ -464,12 +464,12 @@ def test_a_teacher_that_has_seen_other_images_stands_on_the_row(
         teacher=str(teacher),
         **{**STUDENT, "epochs": 1},
     )
-    assert whole.row is not None
+    assert complete.row is not None
     # Without the validation images
-    assert whole.row["pretraining"] == f"digits-lt, {data.hash[:12]} (teacher)"
+    assert complete.row["pretraining"] == f"digits-lt, {data.hash[:12]} (teacher)"
     took = read_row(teacher)["minutes"]
     assert (
-        whole.row["minutes_before"]
+        complete.row["minutes_before"]
         == minutes_of(str(teacher / "train"))
         == minutes_of(str(teacher / "model"))
         == took

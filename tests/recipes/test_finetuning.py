@@ -38,7 +38,7 @@ def test_ldam_deploys_logits_that_can_be_sure() -> None:
     assert head(weight[1:2]).softmax(1)[0, 1] > 0.99
 
 
-def test_balanced_bce_begins_at_the_entropies_of_the_prior() -> None:
+def test_balanced_bce_starts_at_the_entropies_of_the_prior() -> None:
     function, head, _ = loss_and_head("bal_bce", COUNTS, 6, tau=1.0, test_prior=None)
     prior = COUNTS / COUNTS.sum()
     entropies = -(prior * prior.log() + (1 - prior) * (1 - prior).log()).sum()

@@ -31,10 +31,10 @@ SMALL: dict[str, Any] = {"decoder_width": 16, "decoder_depth": 1, "decoder_heads
 
 def killed_in(epoch: int) -> Any:
     """Batches that end in Ctrl-C, at the second of an epoch."""
-    whole = TrainLoader.epoch
+    complete = TrainLoader.epoch
 
     def deadly(self: Any, index: int, *, start: int = 0) -> Iterator[Any]:
-        for number, batch in enumerate(whole(self, index, start=start), start):
+        for number, batch in enumerate(complete(self, index, start=start), start):
             if (index, number) == (epoch, 1):
                 raise KeyboardInterrupt
             yield batch
@@ -49,7 +49,7 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_fine_tuning_begins_with_the_encoder_of_another_run(
+def test_fine_tuning_starts_from_the_encoder_of_another_run(
     pretrained: Path, tmp_path: Path
 ) -> None:
     result = train(
@@ -204,7 +204,7 @@ def test_the_file_of_a_run_has_seen_what_the_run_has(
     assert run.pretraining is None
 
 
-def test_an_arm_of_an_arm_begins_with_the_same_encoder(pretrained: Path, tmp_path: Path) -> None:
+def test_an_arm_of_an_arm_starts_from_the_same_encoder(pretrained: Path, tmp_path: Path) -> None:
     train("livt", "digits-lt", tmp_path / "arm", weights=pretrained, lr=0.1, **QUICK)
     train("livt", "digits-lt", tmp_path / "next", weights=tmp_path / "arm", lr=1e-30, **QUICK)
     network: Any = load(tmp_path / "next").network

@@ -36,7 +36,7 @@ def test_the_head_under_lamb_does_not_begin_near_zero(tmp_path: Path) -> None:
     )
 
 
-def test_deit3_counts_every_class_of_a_mixture_as_a_whole_and_takes_the_mean_over_classes(
+def test_deit3_binarizes_the_targets_of_a_mixture_and_averages_over_classes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method = stages(monkeypatch, tmp_path / "run", "deit3", **QUICK)["train"].method.eval()
@@ -70,8 +70,8 @@ def test_deit3_takes_the_mean_over_classes_of_binary_losses_only(
         "target": torch.tensor([0, 4]),
         "position": torch.arange(2),
     }
-    whole = method.loss(method.predict(batch["image"]), batch["target"]).item()
-    assert method(batch, Clock(0, 1, 0, 1)).terms["class"].item() == pytest.approx(scale * whole)
+    complete = method.loss(method.predict(batch["image"]), batch["target"]).item()
+    assert method(batch, Clock(0, 1, 0, 1)).terms["class"].item() == pytest.approx(scale * complete)
 
 
 @pytest.mark.parametrize("batch", [32, 128])
@@ -120,7 +120,7 @@ def test_deit3_takes_scaled_layers_only(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("batch", [32, 128])
-def test_vit_scratch_begins_as_a_masked_autoencoder_does_with_one_rate(
+def test_vit_scratch_starts_like_a_masked_autoencoder_with_one_lr(
     batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     captured = stages(monkeypatch, tmp_path / "run", "vit_scratch", **{**QUICK, "batch": batch})

@@ -74,7 +74,7 @@ def test_the_batchformer_is_trained_unless_it_is_frozen(cnn: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("recipe", ["balanced_softmax", "ldam", "paco"])
-def test_its_encoder_begins_other_recipes(recipe: str, cnn: Path, tmp_path: Path) -> None:
+def test_its_encoder_initialises_other_recipes(recipe: str, cnn: Path, tmp_path: Path) -> None:
     more: dict[str, Any] = {"queue": 128} if recipe == "paco" else {}
     train(
         recipe, "digits-lt", tmp_path / "run", weights=str(cnn), lr=1e-30, epochs=1, **RUN, **more
@@ -88,7 +88,7 @@ def test_its_encoder_begins_other_recipes(recipe: str, cnn: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("recipe", ["vit", "livt", "balanced_softmax"])
-def test_a_transformer_begins_other_recipes(recipe: str, vit: Path, tmp_path: Path) -> None:
+def test_a_transformer_initialises_other_recipes(recipe: str, vit: Path, tmp_path: Path) -> None:
     settings = {"batch": 64, "lr": 1e-30, "epochs": 1, **VIT, **RUN}
     train(recipe, "digits-lt", tmp_path / "run", weights=str(vit), **settings)
     network: Any = load(tmp_path / "run", device="cpu").network
@@ -97,7 +97,7 @@ def test_a_transformer_begins_other_recipes(recipe: str, vit: Path, tmp_path: Pa
     assert torch.equal(network.network.state_dict()[f"body.{name}"], theirs[name])
 
 
-def test_a_transformer_begins_a_student_whose_teacher_has_seen_less(
+def test_a_transformer_initialises_a_student_whose_teacher_saw_less_data(
     vit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

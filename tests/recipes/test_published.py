@@ -341,10 +341,10 @@ def test_columns_and_groups_fit_together(entry: Published) -> None:
                 assert mean == pytest.approx(value, abs=0.012), (table, head)
 
 
-def test_a_row_begins_with_a_row_on_the_same_data() -> None:
-    begun = [entry for entry in PUBLISHED.values() if entry.begins_with]
-    assert begun
-    for entry in begun:
+def test_a_row_starts_from_a_row_on_the_same_data() -> None:
+    started = [entry for entry in PUBLISHED.values() if entry.begins_with]
+    assert started
+    for entry in started:
         for other in entry.begins_with.values():
             before = PUBLISHED[other]
             same = (before.data, before.imbalance) == (entry.data, entry.imbalance)
@@ -455,8 +455,8 @@ def test_smokes_say_what_the_results_say_and_run_what_the_plan_ran() -> None:
 
 def made(entry: Published, **changes: Any) -> Any:
     """The row that a run with these settings would have, as far as matching reads it."""
-    begun = {name: f"runs/reproduce/{other}/seed=0" for name, other in entry.begins_with.items()}
-    keywords = entry.all_keywords({**dict.fromkeys(entry.needed_keywords, "somewhere"), **begun})
+    started = {name: f"runs/reproduce/{other}/seed=0" for name, other in entry.begins_with.items()}
+    keywords = entry.all_keywords({**dict.fromkeys(entry.needed_keywords, "somewhere"), **started})
     data = {
         "name": entry.data,
         "protocol": entry.protocol,

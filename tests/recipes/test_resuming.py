@@ -40,10 +40,10 @@ def test_killed_and_resumed_equals_the_uninterrupted_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str, keywords: dict[str, Any]
 ) -> None:
     train(recipe, "digits-lt", tmp_path / "whole", **QUICK, **keywords)
-    whole = TrainLoader.epoch
+    complete = TrainLoader.epoch
 
     def deadly(self: Any, index: int, *, start: int = 0) -> Iterator[Any]:
-        for number, batch in enumerate(whole(self, index, start=start), start):
+        for number, batch in enumerate(complete(self, index, start=start), start):
             if (index, number) == (1, 2):
                 raise Killed
             yield batch
@@ -51,7 +51,7 @@ def test_killed_and_resumed_equals_the_uninterrupted_run(
     monkeypatch.setattr(TrainLoader, "epoch", deadly)
     with pytest.raises(Killed):
         train(recipe, "digits-lt", tmp_path / "parts", **QUICK, **keywords)
-    monkeypatch.setattr(TrainLoader, "epoch", whole)
+    monkeypatch.setattr(TrainLoader, "epoch", complete)
     train(recipe, "digits-lt", tmp_path / "parts", **QUICK, **keywords)
     stages = ("pretrain", "probe") if recipe.startswith("moco") else ("train",)
     for stage in stages:

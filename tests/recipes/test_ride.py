@@ -66,7 +66,7 @@ def test_two_stages_with_batchformer_and_a_teacher(finished: Path, tmp_path: Pat
     assert result.row["keywords"]["init"] == str(finished)
 
 
-def test_it_begins_with_the_weights_of_a_finished_run(finished: Path, tmp_path: Path) -> None:
+def test_it_starts_from_the_weights_of_a_finished_run(finished: Path, tmp_path: Path) -> None:
     train("ride", "digits-lt", tmp_path / "run", **QUICK, lr=1e-30, ema=0.0, init=finished)
     before, after = (
         dict(load(folder, device="cpu").network.named_parameters())

@@ -62,9 +62,9 @@ def test_rows_that_see_each_other_stay_together() -> None:
     ]
     assert not changes("balanced_softmax", plain, {}, processes=4)  # which share the 512
     ride = {"network": "resnet50", "size": 224, "batch": 100, "accumulate": 4}
-    each = {"batch": 400, "accumulate": 1}  # 100 in each of four processes
-    assert not changes("ride", ride, each, processes=4)
-    assert changes("ride", ride, each, processes=2) == [
+    shared = {"batch": 400, "accumulate": 1}  # 100 in each of four processes
+    assert not changes("ride", ride, shared, processes=4)
+    assert changes("ride", ride, shared, processes=2) == [
         "batch is 400 instead of 100",
         "accumulate is 1 instead of 4",
     ]

@@ -78,14 +78,14 @@ def test_retraining_sees_all_classes_equally_often_and_unmixed(
 
 def test_the_network_of_a_finished_run_is_taken_as_it_is(tmp_path: Path) -> None:
     train("vit", "digits-lt", tmp_path / "vit", **QUICK)
-    again: dict[str, Any] = {
+    repeated: dict[str, Any] = {
         "trained": tmp_path / "vit",
         "retrain_epochs": 1,
         "batch": 64,
         "threads": 1,
         "device": "cpu",
     }
-    retrained = train("vit_crt", "digits-lt", tmp_path / "retrained", **again)
+    retrained = train("vit_crt", "digits-lt", tmp_path / "retrained", **repeated)
     assert retrained.row is not None
     assert retrained.row["epochs"] == {"retrain": 1}
     assert retrained.row["pretraining"] is None, "it has seen no other data"
@@ -93,14 +93,14 @@ def test_the_network_of_a_finished_run_is_taken_as_it_is(tmp_path: Path) -> None
     before, after = (load(tmp_path / name).network for name in ("vit", "retrained"))
     for name, tensor in before.state_dict().items():
         assert torch.equal(tensor, after.state_dict()[name]) is name.startswith("network."), name
-    other = train("vit_crt", "digits-lt", tmp_path / "other", imbalance=10, **again)
+    other = train("vit_crt", "digits-lt", tmp_path / "other", imbalance=10, **repeated)
     assert other.row is not None
     assert (other.row["pretraining"] or "").startswith("digits-lt"), (
         "its features are of other images, and the row says so"
     )
 
 
-def test_what_is_trained_must_be_finished_and_is_not_described_again(tmp_path: Path) -> None:
+def test_a_trained_run_must_be_finished_and_keeps_its_description(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"--mixup 0\.1 has no effect with --trained: remove it"):
         train(
             "vit_crt", "digits-lt", tmp_path / "run", trained=tmp_path / "vit", mixup=0.1, threads=1

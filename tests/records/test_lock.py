@@ -12,15 +12,15 @@ from longtail.records.lock import locked
 def test_a_child_does_not_hold_what_its_parent_holds(tmp_path: Path) -> None:
     with locked(tmp_path / "run"):
         context = multiprocessing.get_context("fork")
-        begun = context.Event()
+        running = context.Event()
 
         def wait() -> None:
-            begun.set()
+            running.set()
             time.sleep(30)
 
         child = context.Process(target=wait)
         child.start()
-        started = begun.wait(30)
+        started = running.wait(30)
     try:
         assert started
         with locked(tmp_path / "run"):

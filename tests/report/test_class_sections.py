@@ -39,7 +39,7 @@ def test_thousands_of_classes_stay_a_page(finished: Finished) -> None:
     recalls = [None if index % 10 == 0 else (index % 7) / 7 for index in range(many)]
     counts = list(range(many, 0, -1))
     data = {"counts_before": counts, "counts_after": counts, "classes": many}
-    whole = {
+    complete = {
         "recall": recalls,
         "images_per_class": [3] * many,
         "recall_low": recalls,
@@ -49,7 +49,7 @@ def test_thousands_of_classes_stay_a_page(finished: Finished) -> None:
     folder = finished(
         "a",
         data=data,
-        test=whole | {"confused_share": [None] * many},
+        test=complete | {"confused_share": [None] * many},
         predictions=False,
         classes=tuple(f"c{index}" for index in range(many)),
     )

@@ -27,7 +27,13 @@ def rows(*folders: Path) -> list[Row]:
 def correct(folders: Sequence[Path]) -> Any:
     predictions = [read_predictions(folder / "predictions" / "test.npz")[0] for folder in folders]
     return (
-        np.mean([each.logits["logits"].argmax(1) == each.target for each in predictions], axis=0),
+        np.mean(
+            [
+                run_predictions.logits["logits"].argmax(1) == run_predictions.target
+                for run_predictions in predictions
+            ],
+            axis=0,
+        ),
         predictions[0].target,
     )
 
@@ -105,9 +111,9 @@ def test_images_are_paired_by_name_not_by_place(finished: Finished) -> None:
 def test_the_order_of_the_rows_changes_nothing_but_the_reference(finished: Finished) -> None:
     plain, even = three_seeds(finished)
     table = compare(rows(plain[0], *even, *plain[1:]))
-    again = compare(rows(plain[0], plain[2], even[1], even[0], plain[1], even[2]))
-    assert table.cells() == again.cells()
-    assert table.columns() == again.columns()
+    repeated = compare(rows(plain[0], plain[2], even[1], even[0], plain[1], even[2]))
+    assert table.cells() == repeated.cells()
+    assert table.columns() == repeated.columns()
 
 
 @pytest.mark.parametrize("field", ["parameters", "minutes", "epochs"])
@@ -169,14 +175,14 @@ def test_labels_show_only_the_keywords_that_tell_lines_apart(finished: Finished)
 
 
 def test_a_label_names_no_keyword_that_had_no_effect(finished: Finished) -> None:
-    whole = finished("whole", recipe="livt", keywords={"epochs": 4, "pretrain_epochs": 1})
+    complete = finished("whole", recipe="livt", keywords={"epochs": 4, "pretrain_epochs": 1})
     tuned = finished(
         "tuned",
         recipe="livt",
         keywords={"epochs": 4, "weights": "runs/whole"},
         unused=["pretrain_epochs"],
     )
-    assert labels(compare(rows(whole, tuned))) == {
+    assert labels(compare(rows(complete, tuned))) == {
         "livt weights=none",
         "livt weights=runs/whole",
     }
@@ -186,7 +192,7 @@ def test_a_label_names_no_keyword_that_had_no_effect(finished: Finished) -> None
         "livt weights=none pretrain_epochs=9",
         "livt weights=runs/whole",
     }
-    assert labels(compare(rows(whole, tuned, longer))) == shown
+    assert labels(compare(rows(complete, tuned, longer))) == shown
 
 
 def test_an_empty_group_is_a_dash_and_not_zero(finished: Finished) -> None:

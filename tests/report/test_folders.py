@@ -43,13 +43,13 @@ def test_the_row_of_an_earlier_version_is_completed_from_the_predictions(
     (folder / "row.json").write_text(json.dumps(row))
     run = read_folder(folder)
     predictions, _ = read_predictions(folder / "predictions" / "test.npz")
-    whole = detailed(
+    complete = detailed(
         predictions.logits["logits"],
         predictions.target,
         groups=GROUPS,
         counts=np.array([90, 18, 9]),
     )
-    assert run.summary == {**whole, **row["test"]}
+    assert run.summary == {**complete, **row["test"]}
     assert run.summary["confusions"]["groups"] == ["many", "medium", "few"]
 
 
@@ -84,10 +84,10 @@ def test_validation_stands_in_for_a_test_that_there_is_not(finished: Finished) -
 def test_a_journal_cut_short_by_a_crash_loses_its_last_line_only(finished: Finished) -> None:
     folder = finished("a")
     path = folder / "train" / "journal.jsonl"
-    whole = path.read_text()
-    path.write_text(whole + '{"kind": "ep')
+    complete = path.read_text()
+    path.write_text(complete + '{"kind": "ep')
     assert len(read_folder(folder).journals["train"]) == 5
-    path.write_text('{"kind": "ep\n' + whole)
+    path.write_text('{"kind": "ep\n' + complete)
     with pytest.raises(ValueError, match=r"line 1 of .*journal\.jsonl"):
         read_folder(folder)
 

@@ -68,9 +68,9 @@ def test_the_cells_fit_the_columns_and_repeat_to_the_letter(finished: Finished) 
     plain, even = three_seeds(finished)
     table = compare(rows(*plain, *even), across=["tta"])
     assert {len(cells) for cells in table.cells()} == {len(table.columns())}
-    again = compare(rows(*plain, *even), across=["tta"])
+    repeated = compare(rows(*plain, *even), across=["tta"])
     assert [write(table) for write in FORMATS.values()] == [
-        write(again) for write in FORMATS.values()
+        write(repeated) for write in FORMATS.values()
     ]
 
 

@@ -42,7 +42,7 @@ def test_the_headline_says_the_balanced_accuracy_and_the_groups(finished: Finish
 
 
 def test_the_sentences_name_what_matters(finished: Finished) -> None:
-    whole = json.loads((finished("w") / "row.json").read_text())["test"]
+    complete = json.loads((finished("w") / "row.json").read_text())["test"]
     ahead = read_section(finished("a", right=(0.2, 0.5, 0.9)))
     assert "points higher" in " ".join(ahead["sentences"])
     without = read_section(
@@ -52,7 +52,7 @@ def test_the_sentences_name_what_matters(finished: Finished) -> None:
     )
     assert "1 of 3 classes have no test images" in " ".join(without["sentences"])
     assert "1 class has a recall of 0." in without["sentences"]
-    validated = read_section(finished("c", test=None, val=whole, predictions=False))
+    validated = read_section(finished("c", test=None, val=complete, predictions=False))
     assert "validation images, which may have been used to select the weights" in " ".join(
         validated["sentences"]
     )
@@ -64,7 +64,7 @@ def test_the_sentences_name_what_matters(finished: Finished) -> None:
                 "tau": 0.5,
                 "temperature": 1.5,
                 "val": None,
-                "test": whole | {"balanced": 0.123},
+                "test": complete | {"balanced": 0.123},
             },
         )
     )

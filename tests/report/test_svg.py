@@ -147,7 +147,7 @@ def test_many_points_are_thinned_with_both_ends() -> None:
     assert svg._thinned(line)[-1] == line[-1]
 
 
-def test_one_number_stands_above_zero_and_epochs_are_whole() -> None:
+def test_one_number_stands_above_zero_and_epochs_are_integers() -> None:
     assert texts(svg.line_plot({"a": [(1, 0.1)]}, title="t", x="epoch", y="y"))[0] == "0"
     shown = texts(svg.line_plot({"a": [(1, 0.0), (2, 0.0)]}, title="t", x="epoch", y="y"))
     assert "1" in shown

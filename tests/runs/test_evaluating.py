@@ -36,14 +36,14 @@ def test_an_adjusted_network_is_loaded_and_evaluated_with_its_adjustment(adjuste
         atol=1e-5,
     )
     row = json.loads((adjusted / "row.json").read_text())
-    again = evaluate(adjusted, device="cpu", threads=1)["test"]
-    assert again is not None
-    assert again["recall"] == row["test"]["recall"]
-    assert again["ece"] == pytest.approx(row["test"]["ece"], abs=1e-4)
-    assert set(again["heads"]) == {"expert1", "expert2", "expert3"}
+    repeated = evaluate(adjusted, device="cpu", threads=1)["test"]
+    assert repeated is not None
+    assert repeated["recall"] == row["test"]["recall"]
+    assert repeated["ece"] == pytest.approx(row["test"]["ece"], abs=1e-4)
+    assert set(repeated["heads"]) == {"expert1", "expert2", "expert3"}
 
 
-def test_evaluating_again_gives_the_row_and_leaves_it(copied: Path) -> None:
+def test_a_second_evaluation_equals_the_row_and_leaves_it(copied: Path) -> None:
     row, text = json.loads((copied / "row.json").read_text()), (copied / "row.json").read_text()
     result = evaluate(copied, device="cpu", threads=1)
     assert result["test"] is not None
@@ -54,9 +54,9 @@ def test_evaluating_again_gives_the_row_and_leaves_it(copied: Path) -> None:
         "eval-digits-lt-flip.json",
         "eval-digits-lt-none.json",
     ]
-    flipped, again = read_evaluations(copied)
-    assert (flipped["tta"], again["tta"]) == ("flip", "none")
-    assert again["test"] == result["test"]
+    flipped, repeated = read_evaluations(copied)
+    assert (flipped["tta"], repeated["tta"]) == ("flip", "none")
+    assert repeated["test"] == result["test"]
     changed(copied / "row.json", test=None)
     (copied / "predictions" / "test.npz").unlink()
     evaluate(copied, rewrite=True, device="cpu", threads=1)
@@ -66,7 +66,7 @@ def test_evaluating_again_gives_the_row_and_leaves_it(copied: Path) -> None:
         evaluate(copied, rewrite=True, tta="flip", device="cpu")
 
 
-def test_evaluating_again_sees_images_as_training_did(
+def test_a_second_evaluation_preprocesses_images_as_training_did(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A recipe without a keyword `size`, whose network is for larger images than the data has.
@@ -80,10 +80,10 @@ def test_evaluating_again_sees_images_as_training_did(
     row = train("enlarging:enlarged", "digits-lt", tmp_path / "run", threads=1, device="cpu").row
     assert row is not None
     assert row["size"] == 16
-    again = evaluate(tmp_path / "run", device="cpu", threads=1)
-    assert again["test"] is not None
+    repeated = evaluate(tmp_path / "run", device="cpu", threads=1)
+    assert repeated["test"] is not None
     assert row["test"] is not None
-    assert again["test"]["ece"] == row["test"]["ece"]
+    assert repeated["test"]["ece"] == row["test"]["ece"]
 
 
 def test_evaluating_on_other_data_goes_by_class_names(copied: Path, tmp_path: Path) -> None:
@@ -257,9 +257,11 @@ def test_prediction_sets_and_adjustments_are_for_a_single_pass(
     assert test is not None
     inside = sets(once["test"], expected.values)[np.arange(500), data.test.target.numpy()]
     assert test["conformal"]["coverage"] == pytest.approx(inside.mean(), abs=0.003)
-    again = evaluate(tmp_path / "run", device="cpu", threads=1)["test"]
-    assert again is not None
-    assert again["conformal"]["coverage"] == pytest.approx(test["conformal"]["coverage"], abs=0.003)
+    repeated = evaluate(tmp_path / "run", device="cpu", threads=1)["test"]
+    assert repeated is not None
+    assert repeated["conformal"]["coverage"] == pytest.approx(
+        test["conformal"]["coverage"], abs=0.003
+    )
 
 
 def test_mirroring_is_warned_of_where_it_makes_another_class(

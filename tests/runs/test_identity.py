@@ -16,13 +16,13 @@ from longtail.runs.identity import RunConfig, check_outside
 from longtail.runs.restore import restore_method
 
 
-def test_the_same_call_again_is_done_and_another_is_refused(finished: Path) -> None:
-    again = train(
+def test_a_repeated_call_is_finished_and_another_is_refused(finished: Path) -> None:
+    repeated = train(
         "balanced_softmax", "digits-lt", finished, **QUICK | {"device": "auto", "workers": 1}
     )
-    assert not again.fresh
-    assert again.row is not None
-    assert again.row["folder"] == str(finished)
+    assert not repeated.fresh
+    assert repeated.row is not None
+    assert repeated.row["folder"] == str(finished)
     # Other words for the same run
     train("logit_adjustment", Path("digits-lt"), finished, **QUICK, imbalance=20.0)
     for other, message in (

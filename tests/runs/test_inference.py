@@ -86,27 +86,27 @@ def test_a_network_gives_all_its_heads_and_a_plain_module_its_logits(folder: Pat
 
 
 def test_threads_stay_ahead_but_not_far_and_in_order() -> None:
-    begun: list[int] = []
+    started: list[int] = []
     lock = threading.Lock()
 
     def work(number: int) -> int:
         with lock:
-            begun.append(number)
+            started.append(number)
         return number
 
     given = map_ahead(work, range(50), threads=3)
     assert next(given) == 0
-    assert max(begun) <= 3
+    assert max(started) <= 3
     assert [*given] == [*range(1, 50)]
 
 
 def test_without_threads_work_is_done_when_it_is_taken() -> None:
-    begun: list[int] = []
-    given = map_ahead(begun.append, range(3), threads=0)
+    started: list[int] = []
+    given = map_ahead(started.append, range(3), threads=0)
     next(given)
-    assert begun == [0]
+    assert started == [0]
     assert len([*given]) == 2
-    assert begun == [0, 1, 2]
+    assert started == [0, 1, 2]
 
 
 def test_large_files_are_decoded_by_threads_and_small_ones_are_not(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Path
     return forgotten
 
 
-def test_a_custom_network_trains_and_is_imported_again_only_with_trust(
+def test_a_custom_network_trains_and_is_reloaded_only_with_trust(
     tmp_path: Path, forget: Callable[[], Path]
 ) -> None:
     run = tmp_path / "run"

@@ -85,8 +85,8 @@ def test_a_class_that_is_described_like_another_has_its_logit(run: Path, tmp_pat
     assert torch.allclose(logits[:, -1], logits[:, unseen], atol=1e-6)
     np.savez(tmp_path / "new.npz", **{"classes": ["twin"], "attribute.vector": [vector]})  # type: ignore[arg-type]
     assert torch.allclose(add_classes(loaded, tmp_path / "new.npz").logits(image), logits)
-    again = set_bias(extended, 1e6).predict(image).labels
-    assert {*again} <= {
+    repeated = set_bias(extended, 1e6).predict(image).labels
+    assert {*repeated} <= {
         "twin",
         *(loaded.classes[i] for i in range(8) if loaded.row["data"]["counts_after"][i] == 0),
     }
@@ -128,9 +128,9 @@ def test_a_pair_of_known_parts_is_composed(pairs: Path, tmp_path: Path) -> None:
     old, new = extended.weight.detach().chunk(2)
     assert torch.equal(old, head.weight)
     assert torch.allclose(new, head.weight, atol=1e-5), "composed anew, as in training"
-    again = table(tmp_path / "a.csv", ["attribute", "object"], [[*known[0]]])
+    repeated = table(tmp_path / "a.csv", ["attribute", "object"], [[*known[0]]])
     with pytest.raises(LongtailError, match="does not have yet"):
-        add_classes(loaded, again)
+        add_classes(loaded, repeated)
     unknown = table(tmp_path / "b.csv", ["attribute", "object"], [["nonsense", known[0][1]]])
     with pytest.raises(LongtailError, match="knows no attribute nonsense"):
         add_classes(loaded, unknown)

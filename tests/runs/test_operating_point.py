@@ -103,10 +103,10 @@ def test_row_predictions_and_model_agree_on_the_bias(run: Path, folder: Path) ->
     assert vectors is not None
     stored, _ = read_predictions(run / "predictions" / "test.npz")
     assert np.allclose(loaded.logits(vectors).numpy(), stored.logits["logits"], atol=1e-5)
-    again = evaluate(run, device="cpu", threads=1)
-    assert again["test"] is not None
+    repeated = evaluate(run, device="cpu", threads=1)
+    assert repeated["test"] is not None
     assert row["test"] is not None
-    assert again["test"]["scores"] == pytest.approx(row["test"]["scores"])
+    assert repeated["test"]["scores"] == pytest.approx(row["test"]["scores"])
 
 
 def test_the_report_states_the_bias_and_shows_unseen_classes_that_fail(run: Path) -> None:

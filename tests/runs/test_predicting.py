@@ -65,11 +65,13 @@ def test_every_way_to_give_images_gives_the_same_predictions(
 
 def test_many_images_are_predicted_in_parts(loaded: Loaded) -> None:
     arrays = np.random.default_rng(2).integers(0, 255, (2 * BATCH + 3, 8, 8, 3), dtype=np.uint8)
-    whole = loaded.predict_proba(arrays)
+    complete = loaded.predict_proba(arrays)
     one_by_one = np.concatenate([loaded.predict_proba(array) for array in arrays[::50]])
-    assert np.allclose(whole[::50], one_by_one, atol=1e-6)
+    assert np.allclose(complete[::50], one_by_one, atol=1e-6)
     assert np.allclose(
-        loaded.predict_proba(torch.from_numpy(arrays).permute(0, 3, 1, 2) / 255), whole, atol=1e-6
+        loaded.predict_proba(torch.from_numpy(arrays).permute(0, 3, 1, 2) / 255),
+        complete,
+        atol=1e-6,
     )
 
 

@@ -77,14 +77,14 @@ def test_thresholds_come_from_their_file(tmp_path: Path) -> None:
     thresholds = read_thresholds(path, classes=2)
     assert thresholds is not None
     assert (thresholds.level, thresholds.values.tolist()) == (0.8, [0.5, 1.0])
-    whole = path.read_text()
+    complete = path.read_text()
     for content in (
         "",
         "[]",
         "{}",
         '{"format": 1}',
-        whole.replace("softmax", "sigmoid"),
-        whole.replace('"format": 1', '"format": 3'),
+        complete.replace("softmax", "sigmoid"),
+        complete.replace('"format": 1', '"format": 3'),
     ):
         path.write_text(content)
         with pytest.raises(ValueError, match="expected"):

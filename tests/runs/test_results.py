@@ -98,9 +98,9 @@ def test_a_network_of_a_binary_loss_is_evaluated_by_its_sigmoid(
         )
     row = json.loads((tmp_path / "run" / "row.json").read_text())
     evaluate(tmp_path / "run", rewrite=True, device="cpu", threads=1)
-    again = json.loads((tmp_path / "run" / "row.json").read_text())
-    assert again["test"]["confidence"] == "sigmoid"
-    assert again["test"] == row["test"]
+    repeated = json.loads((tmp_path / "run" / "row.json").read_text())
+    assert repeated["test"]["confidence"] == "sigmoid"
+    assert repeated["test"] == row["test"]
     card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
     assert (
         "(by sigmoid; by softmax, as probabilities are given,"
@@ -108,7 +108,7 @@ def test_a_network_of_a_binary_loss_is_evaluated_by_its_sigmoid(
     )
 
 
-def test_predictions_that_are_not_finite_end_a_run_as_a_diverged_one(
+def test_nonfinite_predictions_end_a_run_as_diverged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "our_diverging_recipes.py").write_text(RECIPES)

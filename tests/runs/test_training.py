@@ -138,9 +138,9 @@ def test_a_run_that_recorded_no_geometry_is_resumed_with_that_of_its_version(
     with pytest.raises(ValueError, match="geometry: crop in the folder, pad"):
         train("cross_entropy", tmp_path / "photos", out, geometry="pad", **given)
     (out / "row.json").unlink()
-    again = train("cross_entropy", tmp_path / "photos", out, **given).row
-    assert again is not None
-    assert (again["test"], again["data"]) == (row["test"], row["data"])
+    repeated = train("cross_entropy", tmp_path / "photos", out, **given).row
+    assert repeated is not None
+    assert (repeated["test"], repeated["data"]) == (row["test"], row["data"])
     assert json.loads((out / "recipe.json").read_text())["data"]["geometry"] == "crop"
     new = train("cross_entropy", tmp_path / "photos", tmp_path / "new", **given).row
     assert new is not None
@@ -156,7 +156,7 @@ def test_a_folder_is_trained_into_by_one_process_at_a_time(tmp_path: Path) -> No
     assert train("balanced_softmax", "digits-lt", tmp_path / "run", **QUICK).fresh
 
 
-def test_a_folder_that_another_command_began_meanwhile_is_left_alone(
+def test_a_folder_that_another_command_started_meanwhile_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train("balanced_softmax", "digits-lt", tmp_path / "other", seed=1, **QUICK)
@@ -255,14 +255,14 @@ def test_a_recipe_that_was_edited_says_so(
         assert ("the source of our_recipes:binary is not that" in capsys.readouterr().err) is warned
 
 
-def test_the_same_call_again_writes_a_missing_report(tmp_path: Path) -> None:
+def test_a_repeated_call_writes_a_missing_report(tmp_path: Path) -> None:
     keywords: dict[str, Any] = {"epochs": 1, "batch": 128, "threads": 1, "device": "cpu"}
     train("cross_entropy", "digits-lt", tmp_path / "run", **keywords)
     report = RunFolder(tmp_path / "run").report
     text = report.read_text(encoding="utf-8")
     report.unlink()
-    again = train("cross_entropy", "digits-lt", tmp_path / "run", **keywords)
-    assert not again.fresh
+    repeated = train("cross_entropy", "digits-lt", tmp_path / "run", **keywords)
+    assert not repeated.fresh
     assert report.read_text(encoding="utf-8") == text
 
 
@@ -292,9 +292,9 @@ def test_minutes_leave_out_epochs_and_the_plan_gives_the_same_run(tmp_path: Path
     plan = first.row["epoch_plan"]
     page = (tmp_path / "a" / "report.html").read_text()
     assert f"--epoch-plan {plan}" in page
-    again = train("cross_entropy", "digits-lt", tmp_path / "b", epoch_plan=plan, **words)
-    assert again.row is not None
-    assert again.row["epoch_plan"] == plan
+    repeated = train("cross_entropy", "digits-lt", tmp_path / "b", epoch_plan=plan, **words)
+    assert repeated.row is not None
+    assert repeated.row["epoch_plan"] == plan
     weights = [(tmp_path / name / "model/model.safetensors").read_bytes() for name in "ab"]
     assert weights[0] == weights[1]
     with pytest.raises(ValueError, match=f"epoch plan: {plan} in the folder, 3:4 requested"):

@@ -112,7 +112,7 @@ def test_nothing_to_evaluate_is_refused() -> None:
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
-def test_answers_that_are_not_finite_say_that_training_diverged(wrong: float) -> None:
+def test_nonfinite_predictions_say_that_training_diverged(wrong: float) -> None:
     def diverged(image: Tensor) -> Mapping[str, Tensor]:
         logits = image[:, 0, 0]
         return {
@@ -165,7 +165,7 @@ dist.destroy_process_group()
 """
 
 
-def test_two_processes_each_have_the_whole(tmp_path: Path) -> None:
+def test_two_processes_both_have_all_predictions(tmp_path: Path) -> None:
     environment = {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
     both = [
         subprocess.Popen(
@@ -189,7 +189,7 @@ def test_two_processes_each_have_the_whole(tmp_path: Path) -> None:
         assert "each of 2 processes" in (tmp_path / f"{rank}.txt").read_text()
 
 
-def test_answers_are_let_go_head_by_head_and_not_copied_in_order(
+def test_predictions_are_freed_head_by_head_and_not_copied_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Many:

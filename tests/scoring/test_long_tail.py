@@ -79,10 +79,10 @@ def test_details_are_what_the_parts_say() -> None:
     assert numbers["conformal"] == evaluate_sets(
         logits, target, groups=GROUPS, thresholds=thresholds
     )
-    whole, few = numbers["reliability"]["all"], numbers["reliability"]["few"]
-    assert whole is not None
+    complete, few = numbers["reliability"]["all"], numbers["reliability"]["few"]
+    assert complete is not None
     assert few is not None
-    assert (sum(whole["images"]), sum(few["images"]), whole["ece"]) == (23, 1, numbers["ece"])
+    assert (sum(complete["images"]), sum(few["images"]), complete["ece"]) == (23, 1, numbers["ece"])
     assert numbers["priors"][5]["accuracy"] == pytest.approx(numbers["balanced"])
     assert json.loads(json.dumps(numbers, allow_nan=False)) == numbers
     assert "conformal" not in detailed(logits, target, groups=GROUPS, counts=counts)

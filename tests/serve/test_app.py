@@ -49,7 +49,7 @@ def test_health_says_what_is_served(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("kind", odd_images.GOOD)
-def test_images_of_every_kind_are_answered_as_predict_does(
+def test_images_of_every_kind_are_classified_as_predict_does(
     client: TestClient, run: Path, kind: str, tmp_path: Path
 ) -> None:
     path = odd_images.write_all(tmp_path, (kind,)) / f"{kind}.png"

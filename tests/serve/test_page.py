@@ -78,7 +78,7 @@ def upload(page: Page, name: str, content: bytes) -> None:
     page.set_input_files("#image", {"name": name, "mimeType": "image/png", "buffer": content})
 
 
-def test_an_upload_is_answered_with_bars_a_set_and_a_map(page: Page) -> None:
+def test_an_upload_gets_bars_a_set_and_a_map(page: Page) -> None:
     upload(page, "mine.png", odd_images.content("grey"))
     page.wait_for_selector("#result:not([hidden])")
     assert page.locator("#bars li").count() == 5

@@ -86,9 +86,9 @@ def test_a_slow_response_is_not_cut(port: int) -> None:
         assert b"200 OK" in reply(connection)
 
 
-def test_silent_connections_keep_nobody_out(port: int) -> None:
-    silent = [connect(port) for _ in range(40)]
+def test_idle_connections_block_nobody(port: int) -> None:
+    idle = [connect(port) for _ in range(40)]
     with connect(port, REQUEST + b"\r\n") as connection:
         assert b"200 OK" in reply(connection)
-    for connection in silent:
+    for connection in idle:
         connection.close()

@@ -518,7 +518,7 @@ def test_the_contract_notices_state_written_in_forward() -> None:
         check_forward(Counting().double(), hard(), CLOCKS[0])
 
 
-def test_the_contract_notices_draws_that_are_not_seeded() -> None:
+def test_the_contract_notices_unseeded_random_numbers() -> None:
     with pytest.raises(AssertionError, match="another loss"):
         check_forward(Unseeded().double(), hard(), CLOCKS[0])
 

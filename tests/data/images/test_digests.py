@@ -39,7 +39,7 @@ def test_names_that_are_no_text_are_recalled_too(tmp_path: Path) -> None:
     assert get({path: fingerprint(path)}) == {path: b"digest"}
 
 
-def test_without_a_place_to_remember_nothing_is_recalled(
+def test_without_a_cache_folder_nothing_is_cached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")

@@ -121,7 +121,7 @@ def test_arrays_are_resized_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_what_was_read_before_an_interruption_is_not_read_again(
+def test_images_read_before_an_interruption_are_not_read_twice(
     tmp_path: Path, make_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make_folder(tmp_path / "many", {"a": 200, "b": 100}, side=8)
@@ -222,10 +222,10 @@ def test_a_folder_at_another_size_comes_back_at_its_size(path: Path) -> None:
     native = open_data(str(path), protocol="paper")
     for size in (16, 64):
         resized = open_data(str(path), protocol="paper", size=size)
-        again = resized.at_native_resolution()
-        assert (resized.size, again.size) == (size, native.size)
+        repeated = resized.at_native_resolution()
+        assert (resized.size, repeated.size) == (size, native.size)
         for split in ("train", "test"):
-            theirs, restored = getattr(native, split).inputs, getattr(again, split).inputs
+            theirs, restored = getattr(native, split).inputs, getattr(repeated, split).inputs
             assert len(restored) == len(theirs)
             assert all(
                 np.array_equal(np.asarray(restored.image(i)), np.asarray(theirs.image(i)))

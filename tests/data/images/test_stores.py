@@ -51,6 +51,6 @@ def test_encoded_and_resized_images() -> None:
     assert np.array_equal(np.asarray(decoded.image(1)), np.asarray(resized.image(1)))
     assert decoded.in_memory(32) is decoded.pixels
     assert decoded.in_memory(8) is None
-    again = decoded.take(np.array([2, 0])).at_native_resolution().in_memory(8)
-    assert again is not None
-    assert torch.equal(again, arrays.pixels[[2, 0]])
+    repeated = decoded.take(np.array([2, 0])).at_native_resolution().in_memory(8)
+    assert repeated is not None
+    assert torch.equal(repeated, arrays.pixels[[2, 0]])

@@ -87,7 +87,7 @@ def test_no_recall_is_known_less_than_at_one_half(images: int) -> None:
     assert recall_known_to(0) is None
 
 
-def test_a_mean_of_recalls_is_known_as_well_as_repeated_draws_say() -> None:
+def test_the_interval_of_a_mean_of_recalls_agrees_with_repeated_samples() -> None:
     images = [300, 800, 4000]
     draws = torch.stack(
         [torch.distributions.Binomial(n, torch.tensor(0.5)).sample((100_000,)) / n for n in images]
