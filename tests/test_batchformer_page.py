@@ -90,7 +90,7 @@ def test_the_page_quotes_paco_on_digits() -> None:
     plan = "digits_lt_smokes"
     (sentence,) = re.findall(r"^On long-tailed digits.*?holds 0\.", PAGE, re.DOTALL | re.MULTILINE)
     losses = [
-        each("paco", seed, plan=plan) - each("paco-batchformer", seed, plan=plan)
+        balanced_of("paco", seed, plan=plan) - balanced_of("paco-batchformer", seed, plan=plan)
         for seed in range(3)
     ]
     interval(losses)
