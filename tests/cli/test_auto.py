@@ -279,6 +279,14 @@ def test_pairs_without_training_images_are_refused(longtail: Any) -> None:
     )
 
 
+def test_images_of_unseen_classes_are_embedded_first(longtail: Any) -> None:
+    result = longtail("train", "auto", "--data", "shapes-attributes", "--dry-run")
+    assert result.code == 2
+    words = " ".join(result.err.split())
+    assert "train eszsl, or ce_gzsl, on features of the images" in words
+    assert "Start with `longtail embed shapes-attributes --network NETWORK --out" in words
+
+
 def test_data_with_a_test_domain_is_refused_with_the_reason(tmp_path: Path, longtail: Any) -> None:
     out = str(tmp_path / "run")
     result = longtail(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,14 @@ def test_the_worst_of_the_tail_with_its_confusions_and_examples(finished: Finish
     values = read_section(folder)
     assert values["worst"][0]["examples"][0]["map"] == ""
     assert values["maps"] == "There are no saliency maps (no maps: expected maps)."
+
+
+def test_a_single_group_is_not_named(finished: Finished) -> None:
+    run = read_folder(finished("a", right=(0.9, 0.5, 0.0)))
+    summary = run.row["test"]
+    assert summary is not None
+    worst = class_sections.worst(replace(run, members={"all": (0, 1, 2)}), summary)
+    assert worst[0]["confusions"] == "cat (10 of 10)"
 
 
 def test_confusions_are_counted_as_in_the_predictions(finished: Finished) -> None:

@@ -112,7 +112,14 @@ def test_row_predictions_and_model_agree_on_the_bias(run: Path, folder: Path) ->
 def test_the_report_states_the_bias_and_shows_unseen_classes_that_fail(run: Path) -> None:
     page = (run / "report.html").read_text(encoding="utf-8")
     point = read_row(run)["operating_point"]
-    assert f"{point['bias']:+.2f} is added to the logits of unseen classes, chosen on" in page
+    assert point["test"] is not None
+    groups = point["test"]["groups"].items()
+    before = {name: f"{100 * (value or 0.0):.1f}%" for name, value in groups}
+    assert (
+        f"{point['bias']:+.2f} is added to the logits of unseen classes, chosen on validation;"
+        f" without, the accuracy is {before['seen']} on seen classes and"
+        f" {before['unseen']} on unseen classes."
+    ) in page
     assert "unseen" in page
     test = read_row(run)["test"]
     assert test is not None

@@ -194,10 +194,13 @@ def _choose(
         pairs = {"attribute", "object"} <= {*dataset.class_attributes}
         recipes = "compcos, cge or attribute_object" if pairs else "eszsl, or ce_gzsl"
         kind = "pairs of attribute and object" if pairs else "classes"
+        command = f"longtail train {recipes.partition(',')[0]} --data {data}"
+        if not pairs and not dataset.has_vectors:
+            recipes += ", on features of the images"
+            command = f"longtail embed {data} --network NETWORK --out features.npz"
         raise LongtailError(
             f"auto chooses among recipes for classes with training images, but {dataset.name} has"
-            f" {kind} without any: train {recipes}, such as `longtail train"
-            f" {recipes.partition(',')[0]} --data {data}`"
+            f" {kind} without any: train {recipes}. Start with `{command}`"
         )
     if dataset.unlabelled is not None:
         raise LongtailError(

@@ -154,8 +154,10 @@ def _confusions(run: Finished, index: int) -> str:
     others = [
         int(other) for other in np.argsort(-wrong, kind="stable")[:CONFUSIONS] if wrong[other]
     ]
+    several = len(run.members) > 1
     shown = [
-        f"{run.classes[other]} ({wrong[other]:,} of {len(predicted):,}; {run.group(other)})"
+        f"{run.classes[other]} ({wrong[other]:,} of {len(predicted):,}"
+        + (f"; {run.group(other)})" if several else ")")
         for other in others
     ]
     rest = int(wrong.sum() - wrong[others].sum())

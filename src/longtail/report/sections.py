@@ -159,17 +159,21 @@ def _interval(run: Finished) -> str:
 
 
 def _operating_point(run: Finished, point: OperatingPoint) -> str:
-    """What is added to the logits of unseen classes, who chose it, and the score without."""
+    """What is added to the logits of unseen classes, who chose it, and the accuracy without."""
     if point["chosen_on"] == "nothing":
         return "Nothing is added to the logits of unseen classes."
     who = "on validation" if point["chosen_on"] == "validation" else "by the recipe"
     words = f"{point['bias']:+.2f} is added to the logits of unseen classes, chosen {who}"
     before = point.get("test") if run.split == "test" else point.get("val")
-    name = run.row["headline"]["name"]
-    if before is None or before["scores"].get(name) is None:
+    known = before["groups"] if before is not None else {}
+    parts = [
+        f"{percent(known[name])} on {name} classes"
+        for name in ("seen", "unseen")
+        if known.get(name) is not None
+    ]
+    if not parts:
         return f"{words}."
-    shown = run.row["labels"][name]
-    return f"{words}; without, {shown['title']} is {with_unit(before['scores'][name], shown)}."
+    return f"{words}; without, the accuracy is {' and '.join(parts)}."
 
 
 def _sentences(run: Finished, summary: Summary) -> list[str]:
