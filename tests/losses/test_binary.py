@@ -160,3 +160,17 @@ def test_bad_test_priors_are_refused(prior: Any) -> None:
 def test_a_class_without_images_is_named() -> None:
     with pytest.raises(ValueError, match="none in class 2"):
         BalancedBCE(torch.tensor([3, 2, 0]))
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (130, 100), (2, 2100)])
+def test_hard_targets_of_any_shape_are_as_exact_as_dense_ones(shape: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    logits = (9 * torch.randn(shape)).requires_grad_()
+    target, counts = torch.randint(shape[1], shape[:1]), torch.arange(1, shape[1] + 1)
+    onehot, rows = F.one_hot(target, shape[1]).float(), torch.rand(shape[0])
+    for loss in (BinaryCrossEntropy(), BalancedBCE(counts), ClassBalancedBCE(counts)):
+        for factors in (None, rows):
+            results = [loss(logits, each, rows=factors) for each in (target, onehot)]
+            torch.testing.assert_close(*results, rtol=1e-6, atol=1e-6)
+            gradients = [torch.autograd.grad(result, logits)[0] for result in results]
+            torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-7)

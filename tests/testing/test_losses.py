@@ -305,6 +305,8 @@ class Faulty(CrossEntropy):
             logits = logits * (2 if target.ndim == 1 else 1)
         if self.fault == "overflow":
             logits = logits + 0 * logits.float().exp()
+        if self.fault == "masked":
+            logits = logits + 0 * logits
         if self.fault == "unchecked":
             target = target.clamp(max=3) if target.ndim == 1 else target
         if self.fault == "rows" and rows is not None:
@@ -332,6 +334,7 @@ class Faulty(CrossEntropy):
         ("features", "features change the loss"),
         ("half", "instead of float32"),
         ("overflow", "the loss is nan for logits"),
+        ("masked", "the loss is nan where a class that no target has is masked with -inf"),
         ("unchecked", "targets that are no class are not refused"),
         ("vector", "expected a loss of one number"),
         ("gradient", "the slope by the gradient"),

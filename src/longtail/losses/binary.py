@@ -62,23 +62,33 @@ class BinaryCrossEntropy(nn.Module):
 
     def per_sample(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss (N, C) of each row and class, for a target distribution (N, C)."""
-        losses = F.binary_cross_entropy_with_logits(self.biased(logits), target, reduction="none")
+        finite = self.biased(logits).clamp_min(torch.finfo(logits.dtype).min)  # if masked with -inf
+        losses = F.binary_cross_entropy_with_logits(finite, target, reduction="none")
         return losses if self.columns is None else losses * self.columns
 
     @torch.no_grad()
-    def _fused(self, logits: Tensor, target: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss of hard targets, and its gradient (N, C), without dense targets."""
+    def _fused(
+        self, logits: Tensor, target: Tensor, factors: Tensor, *, equal: bool
+    ) -> tuple[Tensor, Tensor]:
+        """The loss of hard targets, and its gradient (N, C), without dense targets.
+
+        `equal` says that all factors are 1 / N.
+        """
         column, biased = target[:, None], self.biased(logits).to(logits.dtype)
         gradient, of_target = biased.sigmoid(), biased.gather(1, column)[:, 0]
         if self.columns is None:
-            of_row, of_class = _sum_softplus(biased, gradient), factors
+            whole = (_sum_softplus(biased, gradient) * factors).sum()
+            of_class = factors
         else:
             columns = self.columns.to(logits.dtype)
-            of_row, of_class = (F.softplus(biased) * columns).sum(1), factors * columns[target]
+            if equal:
+                whole = (_sum_softplus(biased, gradient, dim=0) * columns).sum() / max(len(logits), 1)
+            else:
+                whole = (F.softplus(biased).mul_(columns).sum(1) * factors).sum()
+            of_class = factors * columns[target]
             gradient.mul_(columns)
-        value = (of_row * factors - of_target * of_class).sum()
-        gradient.mul_(factors[:, None]).scatter_add_(1, column, -of_class[:, None])
-        return value, gradient
+        value = whole - (of_target * of_class).sum()
+        return value, gradient.mul_(factors[:, None]).scatter_add_(1, column, -of_class[:, None])
 
     def forward(
         self,
@@ -97,7 +107,8 @@ class BinaryCrossEntropy(nn.Module):
         logits = at_least_float32(logits)
         if not self.smoothing and is_hard(target, logits):
             factors = row_factors(target, logits, weight=weight, rows=rows)
-            return with_gradient(logits, *self._fused(logits, target, factors))
+            equal = weight is None and rows is None
+            return with_gradient(logits, *self._fused(logits, target, factors, equal=equal))
         target = to_soft_targets(target, logits, smoothing=self.smoothing)
         labels = (target > 0).to(target.dtype) if self.binarize_targets else target
         losses = self.per_sample(logits, labels).sum(1, keepdim=True)
@@ -196,8 +207,8 @@ class ClassBalancedBCE(BinaryCrossEntropy):
         return logits
 
 
-def _sum_softplus(logits: Tensor, sigmoid: Tensor) -> Tensor:
-    """The sum of log(1 + exp(x)) over the classes, (N,): one logarithm for up to 64 classes.
+def _sum_softplus(logits: Tensor, sigmoid: Tensor, *, dim: int = 1) -> Tensor:
+    """The sum of log(1 + exp(x)) over classes or rows: one logarithm for up to 64 terms.
 
     log(1 + exp(x)) is max(x, 0) - log(sigmoid(|x|)). That sigmoid is at least a half, so that
     products of 64 are far from underflow.
@@ -207,7 +218,12 @@ def _sum_softplus(logits: Tensor, sigmoid: Tensor) -> Tensor:
     """
     larger = (sigmoid - 0.5).abs_().add_(0.5)  # of sigmoid and 1 - sigmoid
     rows, classes = larger.shape
-    width = 32 * max(1, math.ceil(classes / 2048))  # of at most 64 factors each, and vectorised
-    even = classes - classes % width
-    products = larger[:, :even].view(rows, even // width, width).prod(1)
-    return logits.clamp_min(0).sum(1) - products.log().sum(1) - larger[:, even:].log().sum(1)
+    if dim == 0:
+        logs = torch.stack([part.prod(0) for part in larger.split(64)]).log_().sum(0)
+    else:
+        width = 32 * max(1, math.ceil(classes / 2048))  # of at most 64 factors, and vectorised
+        even = classes - classes % width
+        products = larger[:, :even].view(rows, even // width, width).prod(1)
+        logs = products.log_().sum(1) + larger[:, even:].log().sum(1)
+    del larger  # its memory is the next one's
+    return logits.clamp_min(0).sum(dim) - logs

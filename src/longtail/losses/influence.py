@@ -73,10 +73,13 @@ class InfluenceBalanced(nn.Module):
         hard = is_hard(target, logits)
         if hard:
             log_share, columns = log_share.gather(1, target[:, None]), columns[target][:, None]
+        else:
+            target = to_soft_targets(target, logits)
+            # A masked class has an infinite loss, whose gradient is none even where it is not used
+            log_share = log_share.masked_fill(target == 0, -1.0)
         # |softmax - one_hot(c)|_1 is 1 - p_c at c, and 1 - p_c summed over all other classes.
         influence = 2 * (1 - log_share.exp()) * size
         losses = columns * -log_share * self.alpha / (influence + self.epsilon)
         if hard:
             return (losses[:, 0] * row_factors(target, logits, weight=weight, rows=rows)).sum()
-        target = to_soft_targets(target, logits)
         return weighted_mean(losses, target, weight=weight, rows=rows)

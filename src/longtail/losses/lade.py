@@ -88,6 +88,8 @@ class LADE(LogitAdjusted):
         biased = logits + self.bias.to(logits.dtype)
         share = biased.softmax(1)
         normaliser = biased.amax(1) - share.amax(1).log()
+        entropy = ((normaliser - biased.gather(1, column)[:, 0]) * factors).sum()
+        del biased  # its memory is the gradient's
         exponent = normaliser - (len(prior) * prior[target]).log()
         largest = exponent.max()
         importance = (exponent - largest).exp()
@@ -99,7 +101,7 @@ class LADE(LogitAdjusted):
         counts = torch.zeros_like(prior).scatter_add_(0, target, torch.ones_like(factors))
         of_class = self.alpha * (prior / counts.clamp_min(1))[target]
         value = (
-            ((normaliser - biased.gather(1, column)[:, 0]) * factors).sum()
+            entropy
             + self.alpha * (prior * (spread + self.lam * spread.square())).sum()
             - (of_class * logits.gather(1, column)[:, 0]).sum()
         )
@@ -112,9 +114,8 @@ class LADE(LogitAdjusted):
         share = to_soft_targets(target, logits)
         # Not a matrix product, which autocast would round
         balanced = (share / (len(self.prior) * self.prior)).sum(1).log()
-        spread = (logits + balanced[:, None]).logsumexp(0) - math.log(len(logits))
-        of_class = (share * logits).sum(0) / share.sum(0).clamp_min(1e-8)
-        return (self.prior * (spread + self.lam * spread.square() - of_class)).sum()
+        shift = balanced[:, None] - math.log(len(logits))
+        return _distance(logits, share, shift, prior=self.prior, lam=self.lam)
 
 
 class ReleasedLADE(nn.Module):
@@ -152,6 +153,14 @@ class ReleasedLADE(nn.Module):
         logits = at_least_float32(logits)
         check_classes(logits, self.prior)
         share = to_soft_targets(target, logits)
-        spread = logits.logsumexp(0) - (logits.numel() * self.prior).log()
-        of_class = (share * logits).sum(0) / share.sum(0).clamp_min(1e-8)
-        return (self.prior * (spread + self.lam * spread.square() - of_class)).sum()
+        shift = -(logits.numel() * self.prior).log()
+        return _distance(logits, share, shift, prior=self.prior, lam=self.lam)
+
+
+def _distance(logits: Tensor, share: Tensor, shift: Tensor, *, prior: Tensor, lam: float) -> Tensor:
+    """The regulariser with Z_c = sum_i exp(f_c(x_i) + shift), without classes masked everywhere."""
+    masked = (logits == -torch.inf).all(0)
+    spread = (logits.masked_fill(masked, 0.0) + shift).logsumexp(0)
+    of_class = (share * logits.where(share != 0, 0.0)).sum(0) / share.sum(0).clamp_min(1e-8)
+    terms = prior * (spread + lam * spread.square() - of_class)
+    return terms.masked_fill(masked, 0.0).sum()

@@ -33,6 +33,7 @@ def check_loss(
     - hard targets that are not the same as their one-hot rows;
     - a mean over rows that class weights or row weights enter wrongly;
     - losses or gradients that are not finite, or not float32, for large logits in half precision;
+    - losses or gradients that are not finite where a logit of another class is masked with -inf;
     - a gradient that is not that of the loss;
     - targets that are no class, and logits of another number of classes, that are not refused;
     - a signature without `weight`, `rows` or `features`;
@@ -102,6 +103,7 @@ def check_loss(
         )
     _check_gradient(lambda rows_: value(rows_, soft), logits)
     _check_extremes(value)
+    _check_masked(value)
     _check_refusals(value, hard, uses_counts=uses_counts)
     if reference is not None:
         for target in (hard, soft):
@@ -181,6 +183,20 @@ def _check_extremes(value: Callable[..., Tensor]) -> None:
                 )
                 require(result.isfinite(), f"the loss is {result.item()} {where}")
                 require(gradient.isfinite().all(), f"the gradient is not finite {where}")
+
+
+def _check_masked(value: Callable[..., Tensor]) -> None:
+    soft = torch.tensor([[0.3, 0.7, 0.0, 0.0], [0.9, 0.1, 0.0, 0.0]])
+    rows = {"one row": [[0.0, 1.0, 2.0, 3.0], [3.0, 1.0, -torch.inf, 0.0]]}
+    rows["all rows"] = [[0.0, 1.0, -torch.inf, 3.0], [3.0, 1.0, -torch.inf, 0.0]]
+    for which, numbers in rows.items():
+        for target in (torch.tensor([1, 0]), soft):
+            logits = torch.tensor(numbers, requires_grad=True)
+            result = value(logits, target)
+            (gradient,) = torch.autograd.grad(result, logits)
+            where = f"where a class that no target has is masked with -inf in {which}"
+            require(result.isfinite(), f"the loss is {result.item()} {where}")
+            require(gradient.isfinite().all(), f"the gradient is not finite {where}")
 
 
 def _check_refusals(value: Callable[..., Tensor], hard: Tensor, *, uses_counts: bool) -> None:
