@@ -50,6 +50,10 @@ if __name__ == "__main__":
     reproduce(out / "row", "epochs=1")
     assert (out / "row" / "seed=0" / "row.json").stat().st_mtime_ns == before
 
+    for _ in range(2):
+        table = ("reproduce", "--table", "batchformer-10", "--run", "--smoke", "--seeds", "0")
+        command(*table, "--set", "epochs=1", "--out", out / "table", *QUICK)
+
     result = sweeps.sweep(
         "balanced_softmax",
         "digits-lt",

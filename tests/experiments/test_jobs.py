@@ -225,7 +225,7 @@ SCRIPT = Path(__file__).with_name("several_commands.py")
 
 
 def test_two_processes_share_commands_and_the_first_one_writes(tmp_path: Path) -> None:
-    """Two seeds of a published row, again after an interruption; a sweep, and a search."""
+    """Two seeds of a published row, again after an interruption; a table, a sweep, and a search."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     environment["PYTHONPATH"] = str(SCRIPT.parents[2] / "src")
@@ -239,8 +239,10 @@ def test_two_processes_share_commands_and_the_first_one_writes(tmp_path: Path) -
     )
     assert done.returncode == 0, done.stderr
     assert {path.name for path in tmp_path.glob("ended-*")} == {"ended-0", "ended-1"}
-    assert done.stdout.count("written: ") == 3  # one process evaluated, thrice
+    assert done.stdout.count("written: ") == 3 + 4  # one process evaluated; a table has two rows
     assert done.stdout.count("/row/seed=0 (finished before)") == 2
+    assert done.stdout.count("batchformer-10 in percent") == 2, "one process printed the table"
+    assert len([*(tmp_path / "table").glob("*/seed=0/row.json")]) == 2
     verdict = json.loads((tmp_path / "row" / "reproduce.json").read_text())
     assert [*verdict["measured"]["seeds"]] == ["0", "1"]
     assert verdict["keywords"]["batchformer_scope"] == "global"
