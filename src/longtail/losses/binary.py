@@ -82,7 +82,8 @@ class BinaryCrossEntropy(nn.Module):
         else:
             columns = self.columns.to(logits.dtype)
             if equal:
-                whole = (_sum_softplus(biased, gradient, dim=0) * columns).sum() / max(len(logits), 1)
+                of_column = _sum_softplus(biased, gradient, dim=0)
+                whole = (of_column * columns).sum() / max(len(logits), 1)
             else:
                 whole = (F.softplus(biased).mul_(columns).sum(1) * factors).sum()
             of_class = factors * columns[target]
