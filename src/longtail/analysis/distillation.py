@@ -54,6 +54,15 @@ def analyse_tokens(
     distillation token are of that group's training images among all (figures 4c and S.4). At most
     `at_most` images of each are used, evenly chosen. `longtail.load(RUN).network` is a
     network. `longtail.report.figures.write_figures` plots the arrays.
+
+    Args:
+        network: The trained transformer.
+        data: Its dataset.
+        folder: Where the files are written.
+        group: Of classes; the rarest that has images, unless given.
+        images: Rollouts to write at most.
+        at_most: Images for distances and ranks.
+        batch: Images predicted at once.
     """
     split = data.test if len(data.test) else data.val
     if group is None:
@@ -157,6 +166,17 @@ def analyse_teacher(
     Figure 3. `inside` is the teacher's view, such as `CropFlip(32)`; `outside` the student's, which
     `mix` mixes; a mixed image counts for the class with the largest share. Also writes the accuracy
     of the teacher on both (table 1).
+
+    Args:
+        teacher: From images to logits (N, C).
+        data: Its training images are used.
+        folder: Where the file is written.
+        inside: The teacher's view.
+        outside: The student's view.
+        mix: The student's mixing.
+        batch: Images predicted at once.
+        batches: Number of batches.
+        seed: Of views and mixing.
     """
     if teacher.training:
         raise LongtailError(

@@ -47,6 +47,13 @@ class LabelFile:
     `labels` says how they are stored; unknown ones are zeros. The file grows with the epochs, each
     time by at most a tenth of the free disk space; if it cannot grow, this warns, and later labels
     are not stored.
+
+    Args:
+        path: The file.
+        epochs: Most epochs that it stores.
+        draws: Positions in an epoch.
+        classes: Number of classes.
+        labels: What is stored of a prediction.
     """
 
     def __init__(

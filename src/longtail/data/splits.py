@@ -124,7 +124,16 @@ def held_out_rows(
     purpose: str,
     domains: Sequence[str] = (),
 ) -> NDArray[np.bool_]:
-    """Which rows `hold_out` holds out, (N,)."""
+    """Which rows `hold_out` holds out, (N,).
+
+    Args:
+        rows: The rows to divide.
+        classes: Names of the classes.
+        share: One of so many rows of each class is held out.
+        seed: Of the choice.
+        purpose: The split that they become, "val" or "test".
+        domains: Names of the domains, each of which is divided alike.
+    """
     chosen = np.zeros(len(rows), dtype=bool)
     strata: dict[tuple[int, int | None], list[int]] = {}
     domain = rows.columns.get("domain")
@@ -260,6 +269,13 @@ def split_hash(
 
     Columns, their categories, class attributes and word vectors enter the hash only if there are
     any, `pairs` only if it is not "closed".
+
+    Args:
+        splits: The rows by name of the split.
+        categories: Words of columns and class attributes.
+        class_attributes: Arrays with a row for each class.
+        word_vectors: A row for each word.
+        pairs: Which pairs can be predicted.
     """
     rows = [
         split.encode() + digest + int(label).to_bytes(4) + _cells(part.columns, row)

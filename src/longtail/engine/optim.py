@@ -165,6 +165,13 @@ class Lars(Optimizer):
 
     LARS (You et al. 2017) as MoCo v3 has it: g = gradient + decay * w, scaled by
     trust * |w| / |g|; vectors (norms, biases) are neither scaled nor decayed.
+
+    Args:
+        params: Parameters, or groups of them.
+        lr: The learning rate.
+        momentum: Of the scaled gradient.
+        weight_decay: Of matrices and filters.
+        trust: Length of a step as a share of the length of the weights.
     """
 
     def __init__(

@@ -193,7 +193,17 @@ def dry_run(
     accumulate: int | None = None,
     **flags: Any,
 ) -> None:
-    """Send a few batches of one seed through every stage and estimate the cost; write nothing."""
+    """Send a few batches of one seed through every stage and estimate the cost; write nothing.
+
+    Args:
+        name: A published row.
+        smoke: Whether to estimate its smoke test instead.
+        seeds: By default those of the row.
+        settings: Keywords to change or to add.
+        batch: How many images each process gets at once.
+        accumulate: Batches of a step, with `batch`.
+        flags: As of `reproduce`.
+    """
     from longtail.runs import train
 
     row, small = row_of(name), smoke_of(name) if smoke else None

@@ -131,7 +131,16 @@ def describe(
     grid: Mapping[str, Any] | None = None,
     **flags: Any,
 ) -> Sweep:
-    """Build a `Sweep` from the arguments of `sweep`."""
+    """Build a `Sweep` from the arguments of `sweep`.
+
+    Args:
+        recipes: Names, as a sequence or separated by commas.
+        data: A known name, or a path.
+        name: A named sweep.
+        seeds: Seeds of every combination.
+        grid: Keyword or data flag -> values.
+        flags: Data and run flags, for every run.
+    """
     plan = Sweep()
     if name is not None:
         if name not in named_sweeps():

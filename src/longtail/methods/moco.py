@@ -35,6 +35,14 @@ def mlp(
 ) -> nn.Sequential:
     """A multilayer perceptron with ReLU; with `norm` its layers have batch-norm instead of a bias.
 
+    Args:
+        dim: Width of the input.
+        hidden: Width of the layers between.
+        out: Width of the output.
+        layers: Number of linear layers.
+        norm: Whether to have batch-norm.
+        last_norm: Whether the last layer has one as well, without weights.
+
     >>> mlp(8, 16, 4)(torch.zeros(2, 8)).shape
     torch.Size([2, 4])
     """
@@ -67,6 +75,15 @@ class MomentumContrast(Method[Views]):
     with each stream of the keys; a pairing's weight is the product of its streams' weights. One
     neck is applied to queries and keys, and is trained by the queries. Predicts and deploys the
     network's features.
+
+    Args:
+        network: From images to features.
+        projector: From features to projections.
+        momentum: Of the copy.
+        temperature: Of the logits.
+        neck: Such as `Streams(BatchFormer(dim))`.
+        loss_scale: Factor of the loss.
+        norm: What the batch-norm of the projector averages over.
     """
 
     def __init__(

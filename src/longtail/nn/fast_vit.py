@@ -74,6 +74,16 @@ def fast_vit(
 
     The heads of the class and the distillation token read their token plus the mean of the patch
     tokens.
+
+    Args:
+        size: Side of the images in pixels.
+        patch: Must be None: the stem makes the tokens.
+        width: Of the tokens.
+        depth: Number of blocks.
+        heads: Attention heads of each block.
+        pool: See `longtail.nn.vit.pooling`.
+        drop_path: Stochastic depth of the last block.
+        layer_scale: Initial value of the layer scales; None for none.
     """
     # Here, because timm and torchvision take seconds to import
     from timm.models.deit import VisionTransformerDistilled

@@ -289,6 +289,13 @@ class Comparator(VectorHead):
     The logit of class c is F([h, a_c]) = w2 . LeakyReLU(W1 [h, a_c] + b1), times `scale`. W1 is
     split into a part for h and one for a_c: all classes together cost little more than one.
 
+    Args:
+        dim: Width of the features.
+        classes: Their number.
+        width: Of the class vectors.
+        hidden: Width of the hidden layer.
+        scale: A factor of the logits.
+
     >>> Comparator(4, 3, width=5, hidden=8)(torch.randn(2, 4)).shape
     torch.Size([2, 3])
     """

@@ -70,6 +70,13 @@ class PairEmbedding(nn.Module, ABC):
 class ComposedPairs(PairEmbedding):
     """One linear layer on the two vectors of a pair (CompCos, Mancini et al., CVPR 2021).
 
+    Args:
+        pairs: (C, 2), the numbers of attribute and object of each pair.
+        attribute: (A, D), a vector for each attribute.
+        object: (O, D), a vector for each object.
+        dim: Width of the embedding.
+        learned: Whether the vectors are trained.
+
     >>> pairs = torch.tensor([[0, 0], [1, 0]])
     >>> ComposedPairs(pairs, torch.randn(2, 4), torch.randn(1, 4), dim=3)().shape
     torch.Size([2, 3])

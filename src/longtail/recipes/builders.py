@@ -209,6 +209,14 @@ def default_optimizer(
 
     Pretrained weights have a tenth of the learning rate. `scales` are learning rates of parts, as
     shares of `lr`.
+
+    Args:
+        network: Whose layers decide.
+        weights: What the network starts from.
+        lr: The learning rate; the usual one of the optimizer with None.
+        weight_decay: The usual one with None.
+        optimizer: "default", or "muon".
+        scales: Learning rates of parts.
     """
     share = 1.0 if weights == "random" else 0.1
     if any(isinstance(layer, nn.LayerNorm) for layer in network.modules()):
@@ -258,6 +266,13 @@ def sgd_or_muon(
     """SGD; or Muon at a fifth of `lr`, and AdamW at a hundredth for the rest.
 
     Muon's weight decay is a hundred times SGD's: it is not divided by the size of the gradient.
+
+    Args:
+        optimizer: "default" is SGD.
+        lr: SGD's learning rate.
+        weight_decay: SGD's weight decay.
+        scales: Learning rates of parts, as shares of `lr`.
+        nesterov: Whether SGD has Nesterov momentum.
     """
     if optimizer == "default":
         return sgd(lr=lr, weight_decay=weight_decay, nesterov=nesterov, scales=scales)
@@ -285,6 +300,13 @@ def training_view(
 
     Shifts of 4 and cut-out squares of 16 pixels are for images of 32, and grow with the image;
     `jitter` is for large images: a random part of 8 to 100%, flip and colour jitter.
+
+    Args:
+        augment: The name.
+        size: Side of the images in pixels.
+        flip: Whether half of the images are mirrored.
+        erase: Probability of random erasing.
+        crop: "part", or "auto" for shifts of small images.
     """
     if erase != ERASE and augment != "randaugment":
         raise LongtailError(
@@ -315,7 +337,15 @@ def jittered_part(size: int, *, flip: bool, **more: Any) -> JitteredCrop:
 def mixing(
     classes: int, *, mixup: float, cutmix: float, smoothing: float = 0.0, until: float = 1.0
 ) -> BatchTransform:
-    """Mixup and CutMix until a share of training; 0 switches each of them off."""
+    """Mixup and CutMix until a share of training; 0 switches each of them off.
+
+    Args:
+        classes: Number of classes.
+        mixup: Parameter of the Beta distribution of Mixup.
+        cutmix: The same of CutMix.
+        smoothing: Of the labels.
+        until: Share of training.
+    """
     if mixup or cutmix:
         switch = 0.5 if mixup and cutmix else float(bool(cutmix))
         mix = MixupCutMix(

@@ -150,6 +150,15 @@ def trained_body(
     """The network before the neck, and whether its backbone is trained.
 
     It ends with a trained layer. Frozen features and feature vectors get a hidden layer.
+
+    Args:
+        run: Where it is trained.
+        data: The dataset.
+        network: A name of `longtail.nn.build`.
+        weights: What it starts from.
+        features: Whether the network is trained or frozen.
+        hidden: Width of the hidden layer.
+        size: Side of the images in pixels.
     """
     backbone = build_backbone(run, network, weights, data=data, size=size)
     if isinstance(backbone, Vectors):

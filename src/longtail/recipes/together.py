@@ -83,6 +83,13 @@ def divided(
 
     The number of images of a step stays, unless `accumulate` is given.
 
+    Args:
+        recipe: Of the run.
+        keywords: Those that are set.
+        batch: Images of a process at once.
+        accumulate: Batches of a step.
+        processes: Their number.
+
     >>> from longtail.recipes.signatures import read
     >>> row = {"batch": 128, "accumulate": 8}
     >>> divided(read("vit"), row, batch=64, processes=8)

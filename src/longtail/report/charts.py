@@ -53,6 +53,13 @@ def _bin(sure: float, correct: float, count: int) -> str:
 def band_plot(measured: float, published: float, *, low: float, high: float, title: str) -> Markup:
     """A result in percent on a short axis, with the published number and its band.
 
+    Args:
+        measured: The result.
+        published: The published number.
+        low: Lower end of the band.
+        high: Upper end of the band.
+        title: What is measured.
+
     >>> chart = band_plot(80.5, 80.4, low=79.4, high=81.4, title="accuracy")
     >>> "this run 80.5, published 80.4, band 79.4 to 81.4" in chart
     True

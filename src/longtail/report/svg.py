@@ -119,7 +119,16 @@ def x_numbers(axis: Axis, values: Iterable[float], y: float) -> Iterator[Markup]
 def frame(
     across: Axis, up: Axis, x_ticks: Sequence[float], y_ticks: Sequence[float], *, x: str, y: str
 ) -> Iterator[Markup]:
-    """The axes of a plot with grid lines, tick labels and axis titles `x` and `y`."""
+    """The axes of a plot with grid lines, tick labels and axis titles `x` and `y`.
+
+    Args:
+        across: The horizontal axis.
+        up: The vertical axis.
+        x_ticks: Positions of its labels.
+        y_ticks: Positions of its labels.
+        x: Title of the horizontal axis.
+        y: Title of the vertical axis.
+    """
     yield from y_grid(up, y_ticks, left=across.start, right=across.end)
     yield from x_numbers(across, x_ticks, up.start)
     yield text((across.start + across.end) / 2, up.start + BOTTOM - 6, x, style="faint")
@@ -161,7 +170,15 @@ def series(position: int) -> str:
 def drawing(
     parts: Iterable[str], *, title: str, words: str, width: float = WIDTH, height: float = HEIGHT
 ) -> Markup:
-    """An SVG for a page; `words` are its description for screen readers."""
+    """An SVG for a page; `words` are its description for screen readers.
+
+    Args:
+        parts: The elements.
+        title: The name of the drawing.
+        words: Its description.
+        width: In pixels.
+        height: In pixels.
+    """
     described = element("title", title), element("desc", words)
     box = f"0 0 {width:g} {height:g}"
     return element("svg", *described, *parts, viewBox=box, role="img", aria_label=title)
@@ -271,6 +288,13 @@ def bar_chart(
     bars: Sequence[Bar], *, title: str, unit: str, highest: float = 100.0, width: float = WIDTH
 ) -> Markup:
     """Horizontal bars, one below the other, with their text at the end.
+
+    Args:
+        bars: From top to bottom.
+        title: Above the bars.
+        unit: Of the values, in the description.
+        highest: The value at the right end.
+        width: In pixels.
 
     >>> "A: 61.0" in bar_chart([Bar("A", 61.0, "61.0", 60.0, 62.0)], title="few", unit="%")
     True

@@ -66,7 +66,15 @@ def write_sweep_figures(plot: Mapping[str, str], folders: Sequence[Path], path: 
 def score_by(
     rows: Sequence[Row], x: str, lines: str, score: str, *, scale: float = 1.0
 ) -> dict[str, Line]:
-    """A score of the test images over a setting, one line per value of another: means over runs."""
+    """A score of the test images over a setting, one line per value of another: means over runs.
+
+    Args:
+        rows: Of finished runs.
+        x: The setting along the bottom.
+        lines: The setting with a line for each value.
+        score: Its name.
+        scale: Factor of the score.
+    """
     return _means(
         (_name(row, lines), float(_setting(row, x)), scale * value)
         for row in rows

@@ -31,6 +31,13 @@ def write_examples(
 
     The tail is the group of the rarest classes that has images. Of each class, the most confident
     mistakes come first. Returns the path of the file; None where there is no mistake.
+
+    Args:
+        folder: The run folder.
+        network: The trained network.
+        dataset: The data of the run.
+        size: Side of the network's images in pixels.
+        confidence: How logits become confidence.
     """
     name, split = ("test", dataset.test) if len(dataset.test) else ("val", dataset.val)
     if not len(split) or dataset.has_vectors:

@@ -43,7 +43,15 @@ from longtail.scoring.scorer import headline_of, scorer_for, summarise_splits, t
 def evaluate_and_save(
     config: RunConfig, dataset: Dataset, machine: Machine, method: Method[Any], run: Run
 ) -> Row:
-    """Evaluate, write predictions and model, and make the row. Only here are test images used."""
+    """Evaluate, write predictions and model, and make the row. Only here are test images used.
+
+    Args:
+        config: What was requested.
+        dataset: The data of the run.
+        machine: Where to predict.
+        method: The trained method.
+        run: Where it was trained.
+    """
     first, network = processes.rank() == 0, deployed(method, dataset)
     out, history = run.folder, run.history
     size = size_of(network.spec)

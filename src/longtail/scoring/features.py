@@ -59,6 +59,13 @@ def fit_linear(
     Features are standardised, and the mean loss + `decay` / 2 * |weight|^2 is minimised by `steps`
     of L-BFGS from zero: no learning rate, no random numbers.
 
+    Args:
+        features: (N, dim).
+        target: Class indices (N,).
+        counts: Training images of each class, (C,).
+        decay: Weight of the penalty.
+        steps: Of L-BFGS.
+
     >>> features = torch.tensor([[0.0, 1.0], [0.0, 2.0], [3.0, 0.0], [4.0, 1.0]])
     >>> weight, bias = fit_linear(features, torch.tensor([0, 0, 1, 1]), torch.tensor([2, 2]))
     >>> (features @ weight.T + bias).argmax(1).tolist()

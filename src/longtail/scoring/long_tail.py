@@ -101,6 +101,14 @@ def summarise(
 ) -> Summary:
     """Summarise predictions: accuracy overall, by class and by group, and calibration.
 
+    Args:
+        logits: (N, C).
+        target: Class indices (N,).
+        classes: C.
+        groups: Of the classes.
+        confidence: "softmax" or "sigmoid".
+        bins: Of the calibration errors.
+
     >>> from longtail.records.groups import Groups
     >>> groups = Groups("ranks: 1/1/1", {"many": (0,), "medium": (1,), "few": (2,)})
     >>> logits = np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 0.0], [3.0, 0.0, 0.0]])
@@ -160,6 +168,16 @@ def detailed(
     there are no prediction sets. `once` are the logits without test-time averaging, where there is
     any: prediction sets are evaluated on those, because a deployed network predicts each image
     once.
+
+    Args:
+        logits: (N, C).
+        target: Class indices (N,).
+        groups: Of the classes.
+        counts: (C,).
+        confidence: "softmax" or "sigmoid".
+        bins: Of the calibration errors.
+        thresholds: Of prediction sets.
+        once: (N, C).
 
     >>> from longtail.records.groups import Groups
     >>> groups = Groups("ranks: 1/0/1", {"many": (0,), "medium": (), "few": (1,)})
