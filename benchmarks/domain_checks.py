@@ -7,7 +7,8 @@ scikit-learn's where that is installed; otherwise the same objective is minimise
 minimum is the same, because it is strictly convex. The accuracy of ERM is that of the results of
 the plan `pacs_features_domains`, whose rows are the same. For the penalties, the arms of ERM,
 CORAL, IRM and V-REx with `--without` as test domain are trained with the settings of that plan and
-seed 0, or read if WORK has them.
+seed 0, or read if WORK has them: as in the plan, which keeps the best epoch on validation, and
+with the last epoch.
 Writes `benchmarks/results/speed/domain_checks.json`.
 """
 
@@ -127,13 +128,13 @@ def committed(short: str, data: Dataset) -> float:
 
 
 def penalties(
-    plan: Mapping[str, Any], short: str, given: argparse.Namespace
+    plan: Mapping[str, Any], short: str, given: argparse.Namespace, *, keep: str
 ) -> dict[str, dict[str, float]]:
     """Each penalty in the network of ERM, and in the one that was trained with it."""
     measures: dict[str, dict[str, float]] = {}
     for arm in ("erm", *PENALTIES):
-        settings = {**plan["settings"], **plan["arms"][f"{arm}-{short}"]}
-        recipe, folder = settings.pop("recipe"), given.work / f"{arm}-{short}"
+        settings = {**plan["settings"], **plan["arms"][f"{arm}-{short}"], "keep": keep}
+        recipe, folder = settings.pop("recipe"), given.work / f"{arm}-{short}-{keep}"
         longtail.train(recipe, given.features, folder, device="cpu", threads=1, **settings)
         data = open_data(given.features, test_domain=settings["test_domain"])
         network = longtail.load(folder, device="cpu").network
@@ -180,7 +181,12 @@ def main() -> None:
             accuracy["ERM"]["mean"] - accuracy["logistic regression"]["mean"], 2
         ),
         "strength of logistic regression": chosen,
-        f"penalty without {given.without}": penalties(plan, given.without, given),
+        **{
+            f"penalty without {given.without}, {keep} epoch": penalties(
+                plan, given.without, given, keep=keep
+            )
+            for keep in ("best", "last")
+        },
     }
     measured.write(
         "domain_checks",
