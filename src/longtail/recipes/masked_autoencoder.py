@@ -107,7 +107,7 @@ def pretrain(
     The encoder is written into the run's folder, with an image of some reconstructions.
 
     Args:
-        data: says what the images are, and has validation images to reconstruct.
+        data: says what the images are, and has test images to reconstruct, which choose nothing.
         split: the images to train on.
     """
     name = choose_transformer(network, size, patch=patch)
@@ -141,7 +141,8 @@ def pretrain(
     )
 
     def write(_: Path) -> None:
-        shown = data.val if len(data.val) else data.train
+        # Those of the test are the same for training on other images of the same data
+        shown = next(split for split in (data.test, data.val, data.train) if len(split))
         draw_reconstructions(autoencoder, shown, run.files.analysis.reconstructions)
         write_encoder(run, encoder, data=data, images=len(split))
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
+from PIL import Image
 
 from longtail.records.arrays import read_arrays
 from longtail.records.layout import RunFolder
@@ -29,6 +31,9 @@ ByRun = Mapping[str, Arrays]
 COLUMNS = 8
 """Most images in a grid."""
 
+SHEET = 520
+"""The width of a sheet of reconstructions in pixels."""
+
 _FILES = RunFolder(Path()).analysis
 
 
@@ -48,19 +53,30 @@ def side_by_side(runs: Mapping[str, Sequence[Path]]) -> list[Figure]:
         }
         if len(arrays) > 1:
             shown += figures(arrays)
-    sheets = [
-        Thumbnail(images.file_uri(path), f"reconstructions of {label}", label)
+    sheets = {
+        label: path
         for label, files in runs.items()
         for path in files
         if path.name == _FILES.reconstructions.name
-    ]
+    }
     if len(sheets) > 1:
         caption = (
             "Masked autoencoding. In each sheet, from top to bottom: images, what the encoder saw"
             " of them, and their reconstruction."
         )
-        shown.append(Figure("reconstructions", caption, images=tuple(sheets)))
+        shown.append(Figure("reconstructions", caption, _sheets(sheets, caption)))
     return shown
+
+
+def _sheets(paths: Mapping[str, Path], caption: str) -> Markup:
+    """LiVT, the reconstructions of its appendix: the sheet of each run below the other."""
+    shown = [
+        Thumbnail(images.file_uri(path), f"reconstructions of {label}", label)
+        for label, path in paths.items()
+    ]
+    with Image.open(next(iter(paths.values()))) as first:
+        high = SHEET * first.height / first.width
+    return svg.image_grid(shown, title=caption, rows=len(shown), wide=SHEET, high=high)
 
 
 def write_side_by_side(folders: Sequence[Path], path: Path) -> list[Path]:

@@ -335,29 +335,36 @@ class Thumbnail(NamedTuple):
     label: str = ""
 
 
-def image_grid(images: Sequence[Thumbnail], *, title: str, rows: int = 1) -> Markup:
+def image_grid(
+    images: Sequence[Thumbnail],
+    *,
+    title: str,
+    rows: int = 1,
+    wide: float = 128,
+    high: float = 128,
+) -> Markup:
     """Images in columns of `rows`, with their labels below, or left of a row that shares one.
 
     >>> image_grid([Thumbnail("data:", "a cat", "cat")] * 6, title="t", rows=2).count(">cat<")
     2
     """
-    side, gap, foot = 128, 8, 22
+    gap, foot = 8, 22
     labels = [{one.label for one in images[row::rows]} if rows > 1 else () for row in range(rows)]
     shared = [next(iter(given)) if len(given) == 1 else "" for given in labels]
     left = max((gap + CHARACTER * len(label) for label in shared if label), default=0)
 
     def parts() -> Iterator[Markup]:
         for row, label in enumerate(shared):
-            yield text(0, row * (side + foot) + side / 2, label, anchor="start")
+            yield text(0, row * (high + foot) + high / 2, label, anchor="start")
         for position, one in enumerate(images):
             row = position % rows
-            x, y = left + position // rows * (side + gap), row * (side + foot)
-            yield image(one.address, x, y, side, side)
+            x, y = left + position // rows * (wide + gap), row * (high + foot)
+            yield image(one.address, x, y, wide, high)
             if not shared[row]:
-                yield text(x + side / 2, y + side + 15, cut(one.label, 20))
+                yield text(x + wide / 2, y + high + 15, cut(one.label, 20))
 
     columns = -(-len(images) // rows)
-    size = {"width": left + columns * (side + gap) - gap, "height": rows * (side + foot)}
+    size = {"width": left + columns * (wide + gap) - gap, "height": rows * (high + foot)}
     words = "; ".join(" ".join(filter(None, (one.alt, one.label))) for one in images)
     return drawing(parts(), title=title, words=f"{words}.", **size)
 
