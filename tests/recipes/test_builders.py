@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import timm
 import torch
+from captured import stages
 
 from longtail.core import Clock, best
 from longtail.data.augmentations import JitteredCrop, RandAugment
@@ -169,6 +170,24 @@ def test_a_headline_that_cannot_be_measured_on_validation_cannot_select() -> Non
     with pytest.raises(LongtailError, match="few, which cannot be measured on these validation"):
         select_weights("best", ema=0.9, data=data)
     select_weights("last", ema=0.9, data=data)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "stage", "pad"),
+    [
+        ("vit", "train", 1),
+        ("vit_crt", "train", 1),
+        ("deit_lt", "student", 1),
+        ("vit_scratch", "train", None),  # LiVT's code has no such switch
+    ],
+)
+def test_recipes_have_the_crop_of_their_code(
+    recipe: str, stage: str, pad: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = "teacher" if stage == "student" else ""
+    quick: dict[str, Any] = {"epochs": 1, "batch": 64, "threads": 1, "device": "cpu"}
+    built = stages(monkeypatch, tmp_path / "run", recipe, first=first, **quick)
+    assert built[stage].data.view == RandAugment(8, flip=False, pad=pad)
 
 
 def test_small_images_are_shifted_before_randaugment_and_large_ones_are_not() -> None:

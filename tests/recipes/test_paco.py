@@ -51,6 +51,13 @@ def test_views_of_large_images_are_those_of_its_code() -> None:
     assert cifar == TwoViews(CifarAutoAugment(32), SimClr(32))
 
 
+def test_the_second_view_is_blurred_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = stages(monkeypatch, tmp_path, "paco")["train"].data.view
+    assert view == two_views("cifar", 8, flip=False, blur=0.5)
+
+
 def test_pretrained_weights_are_those_of_query_and_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
