@@ -74,32 +74,11 @@ def test_the_sentences_name_what_matters(finished: Finished) -> None:
 
 def test_numbers_of_newer_rows_are_shown_and_older_rows_do_without(finished: Finished) -> None:
     values = read_section(finished("a"))
-    assert len(values["reliability"]) == 4  # all, many, medium, few
-    assert [row[0] for row in values["calibration"]["rows"]] == ["all", "many", "medium", "few"]
     assert [row[0] for row in values["confusions"]["rows"]] == ["many", "medium", "few"]
     assert "head × 50" in values["priors"]
     assert values["more"] != ("macro F1", "top-5 accuracy")
-    conformal = {
-        "level": 0.9,
-        "score": "aps",
-        "images": 50,
-        "calibrated_on": {"class": 3},
-        "single_correct": 0.9,
-        "groups": {"many": 0.95, "few": None},
-        "size_groups": {"many": 1.5},
-        "coverage": 0.91,
-        "balanced": 0.9,
-        "size": 1.6,
-        "multiple": 0.3,
-        "empty": 0.01,
-        "worst": {"index": 2, "coverage": 0.5, "images": 10},
-    }
-    pairs = dict(read_section(finished("b", test={"conformal": conformal}))["conformal"])
-    assert pairs["worst class"] == "axolotl: 50.0% of 10 images"
     # Of an earlier version, and nothing to complete it from
     bare = read_section(finished("c", predictions=False))
-    assert bare["reliability"] == []
-    assert bare["conformal"] is None
     assert bare["class_table"]["rows"]
 
 

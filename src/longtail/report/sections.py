@@ -10,6 +10,7 @@ from longtail.recipes.published import match
 from longtail.records.row import OperatingPoint, Summary
 from longtail.records.scores import columns, label, with_unit
 from longtail.report import charts, curves, figures
+from longtail.report.calibration_sections import calibration, conformal, reliability
 from longtail.report.cells import Cell, number_cell, percent
 from longtail.report.class_sections import class_table, maps, markers, worst, worst_title
 from longtail.report.folders import Finished
@@ -49,11 +50,11 @@ def section(run: Finished) -> dict[str, Any]:
         "worst": worst(run, run.summary),
         "worst_title": worst_title(run.summary),
         "maps": maps(run),
-        "reliability": _reliability(run.summary),
-        "calibration": _calibration(run.summary),
+        "reliability": reliability(run.summary),
+        "calibration": calibration(run.summary),
         "confusions": _between_groups(run.summary),
         "priors": _priors(run.summary),
-        "conformal": _conformal(run, run.summary),
+        "conformal": conformal(run, run.summary),
         "more": _more(run, run.summary),
     }
 
@@ -267,44 +268,7 @@ def _published(run: Finished) -> dict[str, Any] | None:
     }
 
 
-# ------------------------------------------------------------------------------------- calibration
-
-
-def _reliability(summary: Summary) -> list[Any]:
-    return [
-        charts.reliability_diagram(
-            group["confidence"],
-            group["accuracy"],
-            group["images"],
-            title=f"{name} ({sum(group['images']):,} images)",
-        )
-        for name, group in summary.get("reliability", {}).items()
-        if group is not None
-    ]
-
-
-def _calibration(summary: Summary) -> dict[str, Any] | None:
-    bins, classwise = summary.get("reliability", {}), summary.get("classwise_ece")
-    rows: list[list[Cell]] = []
-    for name, group in bins.items():
-        if group is not None:
-            by_class = (
-                None
-                if classwise is None
-                else classwise["mean"]
-                if name == "all"
-                else classwise["groups"].get(name)
-            )
-            rows.append(
-                [
-                    name,
-                    number_cell(group["ece"]),
-                    number_cell(group["mce"]),
-                    ("-", None) if by_class is None else (f"{100 * by_class:.2f}", by_class),
-                ]
-            )
-    columns = ["images of", "ECE, points", "MCE, points", "class-wise ECE, points"]
-    return {"columns": columns, "rows": rows, "numbers": [1, 2, 3]} if rows else None
+# ---------------------------------------------------------------------------- confusions and priors
 
 
 def _between_groups(summary: Summary) -> dict[str, Any] | None:
@@ -344,50 +308,6 @@ def _priors(summary: Summary) -> Any:
             )
         )
     return bar_chart(bars, title="Accuracy under other class priors, %", unit="percent")
-
-
-def _conformal(run: Finished, summary: Summary) -> list[tuple[str, str]] | None:
-    sets = summary.get("conformal")
-    if sets is None:
-        return None
-    groups = ", ".join(
-        f"{name} {percent(value)}" for name, value in sets["groups"].items() if value is not None
-    )
-    sizes = ", ".join(
-        f"{name} {value:.1f}" for name, value in sets["size_groups"].items() if value is not None
-    )
-    worst = sets["worst"]
-    return [
-        (
-            "nominal coverage",
-            (
-                "the set contains the true class with a probability of at least"
-                f" {percent(sets['level'], 0)}"
-            ),
-        ),
-        (
-            "measured coverage",
-            (
-                f"{percent(sets['coverage'])} of the images; mean over classes"
-                f" {percent(sets['balanced'])} ({groups})"
-            ),
-        ),
-        ("classes in a set", f"{sets['size']:.2f} on average ({sizes})"),
-        (
-            "abstain",
-            (
-                f"{percent(sets['multiple'])} of the images have more than one class in their set,"
-                f" {percent(sets['empty'])} none"
-            ),
-        ),
-        (
-            "worst class",
-            (
-                f"{run.classes[worst['index']]}: {percent(worst['coverage'])} of"
-                f" {worst['images']:,} images"
-            ),
-        ),
-    ]
 
 
 def _more(run: Finished, summary: Summary) -> list[tuple[str, str]]:

@@ -345,6 +345,13 @@ def image_grid(
 ) -> Markup:
     """Images in columns of `rows`, with their labels below, or left of a row that shares one.
 
+    Args:
+        images: Column by column.
+        title: What the images show.
+        rows: Number of images in a column.
+        wide: Width of an image in pixels.
+        high: Height of an image in pixels.
+
     >>> image_grid([Thumbnail("data:", "a cat", "cat")] * 6, title="t", rows=2).count(">cat<")
     2
     """
