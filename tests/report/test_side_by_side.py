@@ -100,6 +100,7 @@ def test_the_figures_are_files_beside_a_sweep_and_a_section_of_the_page(
     page, _ = build(analysed)
     assert "Analyses, side by side" in page
     assert "Attention distance by block" in page
+    assert page.count('<div class="sheets">') == 3, "grids of images are as wide as the page"
 
 
 def test_runs_are_named_by_what_differs(finished: Callable[..., Path], tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def side_by_side(runs: Mapping[str, Sequence[Path]]) -> list[Figure]:
             "Masked autoencoding. In each sheet, from top to bottom: images, what the encoder saw"
             " of them, and their reconstruction."
         )
-        shown.append(Figure("reconstructions", caption, _sheets(sheets, caption)))
+        shown.append(Figure("reconstructions", caption, _sheets(sheets, caption), rows=len(sheets)))
     return shown
 
 
@@ -144,7 +144,9 @@ def _grid(
                 lit = images.spotlight(pixels, image_bytes(values[position]))
                 shown.append(Thumbnail(images.data_uri(lit), f"the map of {row}", row))
     rows = 1 + sum(map(len, maps.values()))
-    return [Figure(name, caption, svg.image_grid(shown, title=caption, rows=rows))] if shown else []
+    if not shown:
+        return []
+    return [Figure(name, caption, svg.image_grid(shown, title=caption, rows=rows), rows=rows)]
 
 
 def _attention_distance(runs: ByRun) -> list[Figure]:
