@@ -22,7 +22,7 @@ from longtail.recipes.signatures import read
         ("mdd", {"lr_decay": -1.0}, "--lr-decay of 0 or more"),
         ("ldam", {"margin": -1.0}, "expected --margin of 0 or more, got -1"),
         ("paco", {"dim": -1}, "expected --dim of 1 or more and of at most 65,536, got -1"),
-        ("paco", {"queue": 10**12}, "expected --queue of at most 10,000,000"),
+        ("paco", {"queue": 10**12}, "expected --queue of at most 1,000,000"),
         ("cross_entropy", {"size": 10**7}, "expected --size of at most 8,192"),
         ("balanced_softmax", {"warmup_start": -1.0}, "--warmup-start of 0 or more"),
         ("moco_v2", {"temperature": 0.0}, "expected --temperature above 0"),

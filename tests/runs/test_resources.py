@@ -98,10 +98,10 @@ def test_a_stage_without_room_is_refused_with_the_numbers(
     parameters = 3 * 4 * 9 + 4 + 4 * 64 * 10 + 10
     assert needs.parameters == parameters
     assert needs.weights == 4 * parameters
-    assert needs.training == 4 * (parameters + 32 * 3 * 64)
+    assert needs.training == 4 * (parameters + resources.COPIES * 32 * 3 * 64)
     assert check_needs(stage, device="cpu", folder=tmp_path / "new") == needs
     monkeypatch.setattr(resources, "free_memory", lambda device: needs.training - 1)
-    with pytest.raises(LongtailError, match=r"at least 35 kB of memory .*--batch"):
+    with pytest.raises(LongtailError, match=r"at least 84 kB of memory .*--batch"):
         check_needs(stage, device="cpu", folder=tmp_path)
     monkeypatch.undo()
     monkeypatch.setattr(resources, "free_space", lambda folder: 10_000)
@@ -130,7 +130,7 @@ def test_free_memory_is_known_or_none() -> None:
 
 
 def test_an_absurd_width_is_refused_by_a_training(tmp_path: Path) -> None:
-    absurd: dict[str, Any] = {"queue": 10_000_000, "dim": 65_536}
+    absurd: dict[str, Any] = {"queue": 1_000_000, "dim": 65_536}
     with pytest.raises(LongtailError, match="of memory to train, and"):
         train("paco", "digits-lt", tmp_path / "run", size=8, **absurd)
     assert not (tmp_path / "run").exists()

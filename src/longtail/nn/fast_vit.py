@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from longtail.errors import LongtailError
@@ -19,6 +18,7 @@ class Stem(nn.Module):
     The grid has a token for every 8 x 8 pixels: 4 x 4 tokens at 32 pixels. Smaller images have
     fewer blocks, so that they still become about 4 x 4 tokens.
 
+    >>> import torch
     >>> Stem(img_size=32, embed_dim=24)(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 16, 24])
     """
@@ -34,9 +34,8 @@ class Stem(nn.Module):
         self.norm = nn.Sequential(nn.BatchNorm2d(embed_dim), nn.GELU())
         side = 2 ** len(widths)
         self.img_size, self.patch_size = (img_size, img_size), (side, side)
-        with torch.no_grad():
-            grid = self.proj(self.stem.eval()(torch.zeros(1, 3, img_size, img_size))).shape[-1]
-        self.stem.train()
+        # The first convolution removes one pixel, the last one rounds up
+        grid = ((img_size - 1) // 2 ** (len(widths) - 1) + 1) // 2
         self.grid_size, self.num_patches = (grid, grid), grid * grid
 
     def forward(self, image: Tensor) -> Tensor:
@@ -48,6 +47,7 @@ class Stem(nn.Module):
 class MeanTokens(Tokens):
     """Class token and distillation token, each with the mean of the patch tokens added.
 
+    >>> import torch
     >>> fast_vit(8, width=12, depth=1, pool="tokens")(torch.zeros(2, 3, 8, 8)).shape
     torch.Size([2, 24])
     """

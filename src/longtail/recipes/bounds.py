@@ -37,7 +37,8 @@ SHARE, NOT_NEGATIVE, POSITIVE = Range(0, 1), Range(0), Range(0, above=True)
 ANY = Range(-math.inf)  # but for nan and infinity, which no keyword takes
 COUNT, WIDTH, LAYERS = Range(1, 1e7), Range(1, 65_536), Range(1, 256)
 # Recipes and networks check the lower end themselves, with more precise messages.
-FEW, NARROW, SHALLOW, SMALL = (Range(-math.inf, high) for high in (1e7, 65_536, 256, 8_192))
+FEW, LONG = Range(-math.inf, 1e7), Range(-math.inf, 1e6)
+NARROW, SHALLOW, SMALL = (Range(-math.inf, high) for high in (65_536, 256, 8_192))
 PART = Range(-math.inf, 1)
 
 BOUNDS: Mapping[str, Range] = {
@@ -64,8 +65,9 @@ BOUNDS: Mapping[str, Range] = {
     **dict.fromkeys(("epochs", "teacher_epochs", "pretrain_epochs"), FEW),
     **dict.fromkeys(("probe_epochs", "retrain_epochs", "classifier_epochs"), FEW),
     **dict.fromkeys(("batch", "accumulate", "pretrain_batch", "pretrain_accumulate"), FEW),
-    **dict.fromkeys(("probe_batch", "queue", "neighbours", "steps", "repeats"), FEW),
+    **dict.fromkeys(("probe_batch", "neighbours", "steps", "repeats"), FEW),
     **dict.fromkeys(("norm_splits", "images", "teacher_repeats"), FEW),
+    "queue": LONG,  # every row of a batch has a logit for each
     **dict.fromkeys(("hidden", "decoder_width"), NARROW),
     **dict.fromkeys(("experts", "decoder_depth", "decoder_heads"), SHALLOW),
     **dict.fromkeys(("size", "pretrain_size", "teacher_size", "patch"), SMALL),

@@ -26,6 +26,7 @@ from longtail.records.cache import free_space, size_text
 LARGE = 1 << 28  # bytes of a tensor from which on the free memory is checked before it is made
 JOURNAL_LINE = 300  # bytes of an epoch in the journal, at least
 PER_INPUT = 500  # bytes of activations for a byte of images: few networks have as many
+COPIES = 3  # of a batch of images: as it is read, its view, and the mix of it
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,9 @@ class Needs:
     """Bytes that a stage needs at least.
 
     `weights` are those of the method; `training` are gradients, the state of the optimizer,
-    averages and a batch of images; `activations` are what a step keeps for its backward pass, if
-    that could matter; `disk` is for a checkpoint and the one that replaces it, and the journal.
+    averages and a batch of images, `COPIES` times; `activations` are what a step keeps for its
+    backward pass, if that could matter; `disk` is for a checkpoint and the one that replaces it,
+    and the journal.
     """
 
     parameters: int
@@ -63,7 +65,7 @@ def needs_of(stage: Stage[Any]) -> Needs:
     return Needs(
         parameters=sum(p.numel() for p in parameters.values()),
         weights=weights,
-        training=trainable + averages + inputs,
+        training=trainable + averages + COPIES * inputs,
         activations=activations(stage.method, shape) if shape and inputs * PER_INPUT > LARGE else 0,
         disk=2 * (weights + averages) + JOURNAL_LINE * stage.epochs,
     )
