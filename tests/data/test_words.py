@@ -1,9 +1,10 @@
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from longtail.data.words import word_vectors
+from longtail.data.words import LONGEST, word_vectors
 from longtail.errors import LongtailError
 
 TEXT = "4 2\nnavy 1 0\nblue 0 1\nshirt 2 2\nof the 9 9\nFlip-Flops 5 6\n"
@@ -48,6 +49,15 @@ def test_missing_words_and_broken_lines_are_named(
 
 
 def test_files_that_are_no_vectors_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(LongtailError, match="is a pipe, not a file"):
+        word_vectors(tmp_path / "pipe.txt", NAMES)
+    (tmp_path / "line.txt").write_bytes(bytes(LONGEST + 1))
+    with pytest.raises(LongtailError, match="line 1: expected a word and its numbers, got more"):
+        word_vectors(tmp_path / "line.txt", NAMES)
+    np.savez(tmp_path / "text.npz", words=np.array(["blue"]), vectors=np.array([["x"]]))
+    with pytest.raises(LongtailError, match=r"vectors \(N, D\) of numbers, got .*<U1"):
+        word_vectors(tmp_path / "text.npz", NAMES)
     with pytest.raises(LongtailError, match="cannot be read"):
         word_vectors(tmp_path / "missing.txt", NAMES)
     np.savez(tmp_path / "other.npz", words=np.array(["blue"]))

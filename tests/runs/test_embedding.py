@@ -232,6 +232,10 @@ def test_what_cannot_be_embedded_is_refused(images: Path, written: Path, tmp_pat
         with pytest.raises(LongtailError, match=message):
             embed(*arguments, **keywords)
     assert not out.exists()
+    out.write_bytes(b"precious")
+    with pytest.raises(LongtailError, match="choose another --out, or delete it"):
+        embed(data, "fast_cnn", out, weights="random", size=8, device="cpu", threads=1)
+    assert out.read_bytes() == b"precious"
 
 
 def test_a_file_without_weights_or_with_code_is_not_joined(written: Path, tmp_path: Path) -> None:

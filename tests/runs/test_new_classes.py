@@ -109,6 +109,19 @@ def test_unusable_classes_are_refused(run: Path, tmp_path: Path) -> None:
             add_classes(loaded, table(tmp_path / "new.csv", header, rows))
     with pytest.raises(LongtailError, match="is no file"):
         add_classes(loaded, tmp_path / "nothing.csv")
+    files: dict[str, tuple[bytes, str]] = {
+        "empty.csv": (b"", "expected a header"),
+        "latin.csv": ("class,é\nx,1\n".encode("latin-1"), "expected UTF-8"),
+        "long.csv": (b"class,a\n" + b"x" * 140_000 + b",1\n", "field larger"),
+        "no.npz": (b"nothing", "write an .npz with the arrays classes"),
+    }
+    for name, (content, message) in files.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(LongtailError, match=message):
+            add_classes(loaded, tmp_path / name)
+    np.savez(tmp_path / "text.npz", **{"classes": ["a"], "attribute.vector": [["x"] * 6]})  # type: ignore[arg-type]
+    with pytest.raises(LongtailError, match=r"of numbers, got .*<U1"):
+        add_classes(loaded, tmp_path / "text.npz")
 
 
 def test_a_pair_of_known_parts_is_composed(pairs: Path, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from longtail.data.request import LIST_SUFFIXES, DataRequest, Protocol, data_fla
 from longtail.data.source import Source
 from longtail.errors import LongtailError, warn
 from longtail.naming import expand_user, unknown
+from longtail.records.files import check_regular
 
 
 def open_dataset(
@@ -240,6 +241,8 @@ def _find(request: DataRequest, *, least: int = 2) -> Source:
     if is_function(name) and not path.exists():
         return from_function(name, root=root)
     if not path.is_dir():
+        if path.exists():
+            check_regular(path, limit=0)  # a pipe or a device
         more = (
             "; or the path of a folder of class folders, of a .txt or .csv list, or of parquet"
             " files, but no such path exists"

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.data.source import listing
 from longtail.errors import LongtailError
+from longtail.records.arrays import read_arrays
+from longtail.records.files import check_regular
+
+LIMIT = 50_000_000_000  # bytes of a text file, which is read line by line
+LONGEST = 1_000_000  # characters of a line
 
 
 def word_vectors(path: Path, names: Mapping[str, Sequence[str]]) -> dict[str, NDArray[np.float32]]:
@@ -72,8 +75,14 @@ def words_of(name: str) -> list[str]:
 def _text(path: Path, wanted: Iterable[str]) -> dict[str, NDArray[np.float32]]:
     wanted, known, dim = set(wanted), dict[str, NDArray[np.float32]](), 0
     try:
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            for number, line in enumerate(lines, start=1):
+        check_regular(path, limit=LIMIT)
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for number, line in enumerate(iter(lambda: file.readline(LONGEST), ""), start=1):
+                if len(line) == LONGEST:
+                    raise LongtailError(
+                        f"{path}, line {number}: expected a word and its numbers, got more than"
+                        f" {LONGEST:,} characters: pass a file of word vectors"
+                    )
                 cells = line.rstrip().split(" ")
                 if number == 1 and len(cells) == 2 and all(cell.isdecimal() for cell in cells):
                     continue  # the numbers of words and of dimensions
@@ -111,21 +120,16 @@ def _broken_line(path: Path, number: int, dim: int, got: str) -> LongtailError:
 
 
 def _npz(path: Path, wanted: Iterable[str]) -> dict[str, NDArray[np.float32]]:
-    wanted = set(wanted)
-    try:
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            arrays: dict[str, NDArray[Any]] = {name: archive[name] for name in archive.files}
-    except (BadZipFile, ValueError, OSError, EOFError, AttributeError) as error:
-        raise LongtailError(f"the word vectors {path} cannot be read: {error}") from error
-    words, vectors = arrays.get("words"), arrays.get("vectors")
-    if words is None or vectors is None or vectors.ndim != 2 or words.shape != vectors.shape[:1]:
-        raise LongtailError(
-            f"{path}: expected the arrays words (N,) and vectors (N, D), got"
-            f" {listing(f'{name} {values.shape}' for name, values in arrays.items())}."
-        )
+    expected = "the arrays words (N,) and vectors (N, D) of numbers"
+    arrays = read_arrays(path, repair=f"write an .npz with {expected}")
+    none = np.zeros(0)
+    words, vectors = arrays.get("words", none), arrays.get("vectors", none)
+    fits = vectors.ndim == 2 and words.shape == vectors.shape[:1]
+    if not fits or vectors.dtype.kind not in "fiu":
+        kinds = (f"{name} {values.dtype} {values.shape}" for name, values in arrays.items())
+        raise LongtailError(f"{path}: expected {expected}, got {listing(kinds)}.")
     known = {str(word): row for word, row in zip(words.tolist(), vectors, strict=True)}
-    rows = {word: known[word].astype(np.float32) for word in wanted if word in known}
+    rows = {word: known[word].astype(np.float32) for word in {*wanted} if word in known}
     if any(not np.isfinite(row).all() for row in rows.values()):
         raise LongtailError(f"{path}: expected finite vectors, got NaN or infinity.")
     return rows

@@ -41,6 +41,7 @@ from longtail.errors import LongtailError
 from longtail.naming import unknown
 from longtail.nn.networks import Classifier, Network, build, size_of, takes_vectors
 from longtail.nn.pretrained import pretraining_data
+from longtail.records.arrays import read_arrays
 from longtail.records.files import atomic_write
 from longtail.records.layout import RunFolder, features_part, features_parts
 from longtail.runs.identity import check_outside
@@ -237,7 +238,18 @@ def _chunks(
             parts.mkdir(parents=True, exist_ok=True)
             with atomic_write(path) as part, part.open("wb") as file:
                 np.save(file, rows)
-        yield np.load(path)
+        yield _part(path)
+
+
+def _part(path: Path) -> NDArray[np.float32]:
+    try:
+        rows: NDArray[np.float32] = np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise LongtailError(
+            f"the features of an earlier command in {path} cannot be read ({error}): delete"
+            f" {path.parent}"
+        ) from error
+    return rows
 
 
 def _arrays(source: Source, vectors: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
@@ -265,9 +277,8 @@ def _arrays(source: Source, vectors: NDArray[np.float32]) -> dict[str, NDArray[A
 
 def _written(out: Path, described: str) -> Features:
     """What a file has that was written before; refuse one of another request."""
-    with np.load(out, allow_pickle=False) as archive:
-        same = BACKBONE in archive.files and str(archive[BACKBONE]) == described
-    if not same:
+    arrays = read_arrays(out, repair="choose another --out, or delete it", skip=(WEIGHTS,))
+    if str(arrays.get(BACKBONE)) != described:
         raise LongtailError(
             f"{out} has features of other images or of another network: choose another --out, or"
             " delete it"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -15,9 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from longtail.data.pairs import PARTS, pair_name
+from longtail.data.readers.text import read_rows
 from longtail.errors import LongtailError
 from longtail.nn import Adjusted, Classifier, Head, Linear, VectorHead
 from longtail.nn.pairs import PairParts
+from longtail.records.arrays import read_arrays
 from longtail.records.layout import RunFolder
 from longtail.runs.operating_point import bias_of, with_bias
 from longtail.runs.predicting import Loaded
@@ -107,14 +107,11 @@ def _header(path: Path) -> list[str]:
         raise LongtailError(f"--classes {path} is no file: pass a .csv or an .npz with classes")
     if path.suffix.lower() == ".npz":
         return []
-    with path.open(newline="", encoding="utf-8-sig", errors="replace") as stream:
-        return [cell.strip().lower() for cell in next(csv.reader(stream), [])]
+    return [cell.lower() for _, row in read_rows(path)[:1] for cell in row]
 
 
 def _rows(path: Path) -> tuple[list[str], list[list[str]]]:
-    with path.open(newline="", encoding="utf-8-sig") as stream:
-        rows = [[cell.strip() for cell in row] for row in csv.reader(stream) if any(row)]
-    header = [cell.lower() for cell in rows[0]]
+    header, rows = _header(path), [row for _, row in read_rows(path)]
     if len(rows) < 2 or any(len(row) != len(header) for row in rows):
         raise LongtailError(
             f"{path}: expected a header and a line of {len(header)} cells for each class"
@@ -125,16 +122,16 @@ def _rows(path: Path) -> tuple[list[str], list[list[str]]]:
 def _described(path: Path) -> tuple[list[str], NDArray[np.float32]]:
     """Names and vectors (N, width) of the classes in a file."""
     if path.suffix.lower() == ".npz":
-        try:
-            archive = np.load(path, allow_pickle=False)
-            names, vectors = archive["classes"], archive["attribute.vector"]
-        except (BadZipFile, ValueError, OSError, KeyError) as error:
+        expected = "the arrays classes (N,) and attribute.vector (N, width) of numbers"
+        arrays = read_arrays(path, repair=f"write an .npz with {expected}")
+        names, vectors = arrays.get("classes"), arrays.get("attribute.vector")
+        if names is None or vectors is None:
+            raise LongtailError(f"{path}: expected {expected}, got {', '.join(arrays) or 'none'}")
+        fits = vectors.ndim == 2 and vectors.shape[:1] == names.shape
+        if not fits or vectors.dtype.kind not in "fiu":
             raise LongtailError(
-                f"{path}: expected the arrays classes and attribute.vector ({error})"
-            ) from error
-        if vectors.ndim != 2 or vectors.shape[:1] != names.shape:
-            raise LongtailError(
-                f"{path}: expected a vector for each of {names.shape} classes, got {vectors.shape}"
+                f"{path}: expected {expected}, got {names.shape} and {vectors.shape} of"
+                f" {vectors.dtype}"
             )
         words = [str(name) for name in names.tolist()]
     else:
@@ -152,9 +149,11 @@ def _described(path: Path) -> tuple[list[str], NDArray[np.float32]]:
             raise LongtailError(
                 f"{path}: expected numbers in all columns but class ({error})"
             ) from error
+    with np.errstate(over="ignore"):
+        vectors = vectors.astype(np.float32)
     if not np.isfinite(vectors).all():
         raise LongtailError(f"{path}: expected finite numbers, got NaN or infinity")
-    return words, vectors.astype(np.float32)
+    return words, vectors
 
 
 def _add_pairs(head: Head, path: Path, pairs: Path) -> tuple[list[str], Head]:
@@ -165,7 +164,7 @@ def _add_pairs(head: Head, path: Path, pairs: Path) -> tuple[list[str], Head]:
         raise LongtailError(
             f"{path}: expected the columns attribute and object, missing {missing[0]}"
         )
-    stored = np.load(pairs, allow_pickle=False)
+    stored = read_arrays(pairs, repair="delete the run and train it again")
     numbers: list[list[int]] = []
     for part in PARTS:
         position = {str(word): number for number, word in enumerate(stored[f"{part}_names"])}
@@ -187,7 +186,7 @@ def _add_pairs(head: Head, path: Path, pairs: Path) -> tuple[list[str], Head]:
 
 
 def _parts(stored: Any) -> PairParts:
-    tensors = {name: torch.from_numpy(stored[name]) for name in stored.files if "names" not in name}
+    tensors = {name: torch.from_numpy(stored[name]) for name in stored if "names" not in name}
     hidden: tuple[Tensor, Tensor, Tensor] | None = None
     if "hidden_weight" in tensors:
         hidden = (tensors["attribute_hidden"], tensors["object_hidden"], tensors["hidden_weight"])

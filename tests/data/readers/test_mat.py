@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +136,7 @@ def test_unusable_files_are_refused_with_the_reason(tmp_path: Path) -> None:
             {"test_unseen_loc": splits["test_seen_loc"]},
         ),
         ("features must be finite", {"features": images["features"] * np.nan}),
-        ("must be a matrix of numbers", {"att": splits["allclasses_names"]}),
+        ("att must have numbers, got object", {"att": splits["allclasses_names"]}),
         ("path for each of 112 images, got 8", {"image_files": splits["allclasses_names"]}),
     ]
     for number, (message, changed) in enumerate(cases):
@@ -165,6 +168,20 @@ def test_a_broken_file_and_a_missing_scipy_are_named(
     (tmp_path / "x.mat").write_bytes(b"nothing")
     with pytest.raises(LongtailError, match="cannot be read"):
         open_data(tmp_path / "x.mat")
+    for name, part in product(("att_splits.mat", "res101.mat"), range(1, 4)):
+        content = (folder / name).read_bytes()
+        damaged = Path(shutil.copytree(folder, tmp_path / f"{name}-{part}"))
+        (damaged / name).write_bytes(content[: len(content) * part // 10])
+        with pytest.raises(LongtailError):
+            open_data(damaged)
+    (tmp_path / "x.mat").unlink()
+    os.mkfifo(tmp_path / "x.mat")
+    with pytest.raises(LongtailError, match="is a pipe, not a file"):
+        open_data(tmp_path)
+    monkeypatch.setattr(reader, "check_regular", lambda path, limit: None)
+    monkeypatch.setattr(reader, "LIMIT", 1000)
+    with pytest.raises(LongtailError, match="claims the shape"):
+        reader.mat(folder)
     monkeypatch.setitem(sys.modules, "scipy.io", None)
     with pytest.raises(LongtailError, match=r"pip install 'longtail\[mat\]'"):
         reader.mat(folder)

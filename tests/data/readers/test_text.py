@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from longtail.data.readers import text
 from longtail.data.readers.text import read_lines, read_rows
 from longtail.errors import LongtailError
 
@@ -24,6 +25,16 @@ def test_a_cell_may_have_several_lines(tmp_path: Path) -> None:
         ["a.png", "two\nlines"],
         ["b.png", "x"],
     ]
+
+
+def test_what_is_no_file_of_bounded_size_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "list.csv"
+    path.write_text(TEXT)
+    monkeypatch.setattr(text, "LIMIT", 10)
+    with pytest.raises(LongtailError, match="files of at most 0 MB are read"):
+        read_rows(path)
 
 
 def test_another_encoding_is_named_with_what_to_do(tmp_path: Path) -> None:

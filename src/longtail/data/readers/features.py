@@ -155,8 +155,11 @@ def _vectors(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float32]
             f"{path}: uint8 features need the array scale, and other features must not have it; got"
             f" {stored.dtype}."
         )
+    scale = arrays.get("scale", np.ones(()))
+    for name, values in (("features", stored), ("scale", scale)):
+        if values.dtype.kind not in "fiu":
+            raise LongtailError(f"{path}: {name} must be numbers, got {values.dtype}.")
     vectors = np.ascontiguousarray(stored, dtype=np.float32)
-    scale = arrays.get("scale", np.float32(1))
     if scale.shape not in ((), stored.shape[1:]):
         raise LongtailError(
             f"{path}: expected one scale, or one for each feature, got shape {scale.shape}."
@@ -245,7 +248,7 @@ def _backbone(arrays: Mapping[str, NDArray[Any]], path: Path) -> FeatureBackbone
     try:
         content = json.loads(_text(arrays, BACKBONE, path) or "")
         return FeatureBackbone(path, content["network"], int(content["size"]), content["fit"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise LongtailError(
             f"{path}: the description of the backbone cannot be read ({error}): compute the"
             " features again with longtail embed."

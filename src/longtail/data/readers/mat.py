@@ -21,7 +21,9 @@ Settings are chosen with the protocol `holdout`, which holds validation classes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -34,9 +36,13 @@ from longtail.data.images.stores import VectorRows
 from longtail.data.source import Rows, Source, check_finite, listing
 from longtail.data.splits import seen_groups
 from longtail.errors import LongtailError
+from longtail.records.files import check_regular
 
 FEATURES = ("features", "labels")
 SPLITS = ("att", "allclasses_names", "trainval_loc", "test_seen_loc", "test_unseen_loc")
+COUNTED = ("labels", "trainval_loc", "test_seen_loc", "test_unseen_loc")
+TEXT = ("image_files", "allclasses_names")
+LIMIT = 8_000_000_000  # bytes of a file, and of each of its arrays
 
 
 def mat_files(folder: Path) -> list[Path]:
@@ -87,7 +93,7 @@ def mat(path: Path) -> Source:
 def _both(path: Path) -> tuple[Path, Path]:
     """The file with features and the file with splits."""
     beside = mat_files(path if path.is_dir() else path.parent)
-    named = {file: _array_names(file) for file in beside}
+    named = {file: _shapes(file) for file in beside}
     images = [file for file in beside if "features" in named[file]]
     splits = [file for file in beside if "trainval_loc" in named[file]]
     if path in images:
@@ -119,25 +125,47 @@ def _scipy() -> Any:
     return scipy.io
 
 
-def _array_names(path: Path) -> tuple[str, ...]:
-    io = _scipy()
-    unreadable = (io.matlab.MatReadError, ValueError, NotImplementedError, TypeError, OSError)
+def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of each array, by name."""
+    return {name: shape for name, shape, _ in _read(path, _scipy().whosmat)}
+
+
+def _read(path: Path, reader: Callable[[str], Any]) -> Any:
+    check_regular(path, limit=LIMIT)
     try:
-        return tuple(name for name, *_ in io.whosmat(str(path)))
-    except unreadable as error:
+        return reader(str(path))
+    except Exception as error:  # of a damaged file scipy raises many types
         raise LongtailError(
-            f"{path} cannot be read ({error}): expected a MATLAB file of version 5 to 7.2."
+            f"{path} cannot be read ({type(error).__name__}: {error}): expected a MATLAB file of"
+            " version 5 to 7.2."
         ) from error
 
 
 def _load(path: Path, names: tuple[str, ...], *, needed: tuple[str, ...]) -> dict[str, Any]:
-    missing = [name for name in needed if name not in _array_names(path)]
+    shapes = _shapes(path)
+    missing = [name for name in needed if name not in shapes]
     if missing:
         raise LongtailError(
             f"{path}: expected the arrays {', '.join(needed)}, missing {', '.join(missing)}."
         )
-    content = _scipy().loadmat(str(path), variable_names=list(names))
-    return {name: content[name] for name in names if name in content}
+    for name in {*names} & {*shapes}:
+        if 8 * math.prod(shapes[name]) > LIMIT:
+            raise LongtailError(
+                f"{path}: {name} claims the shape {shapes[name]}, and arrays of at most"
+                f" {LIMIT // 8:,} numbers are read: write it again."
+            )
+    load = partial(_scipy().loadmat, variable_names=list(names))
+    arrays = {name: values for name, values in _read(path, load).items() if name in names}
+    for name, values in arrays.items():
+        expected = "OU" if name in TEXT else "fiu"
+        if not isinstance(values, np.ndarray) or values.dtype.kind not in expected:
+            kind = values.dtype if isinstance(values, np.ndarray) else type(values).__name__
+            raise LongtailError(
+                f"{path}: {name} must have {'names' if name in TEXT else 'numbers'}, got {kind}."
+            )
+        if name in COUNTED and not np.isfinite(values).all():
+            raise LongtailError(f"{path}: {name} must have finite numbers, got NaN or infinity.")
+    return arrays
 
 
 def _matrices(
@@ -146,11 +174,8 @@ def _matrices(
     """Features (N, D) and attributes (C, A)."""
     for name in ("features", "att"):
         values = content[name]
-        if values.ndim != 2 or not values.size or values.dtype.kind not in "fiu":
-            raise LongtailError(
-                f"{where}: {name} must be a matrix of numbers, got {values.dtype} of shape"
-                f" {values.shape}."
-            )
+        if values.ndim != 2 or not values.size:
+            raise LongtailError(f"{where}: {name} must be a matrix, got shape {values.shape}.")
     vectors = np.ascontiguousarray(content["features"].T, dtype=np.float32)
     attributes = np.ascontiguousarray(content["att"].T, dtype=np.float32)
     labels = content["labels"].size

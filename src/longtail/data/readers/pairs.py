@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +16,10 @@ from longtail.data.pairs import pair_source
 from longtail.data.readers.text import read_lines, read_rows
 from longtail.data.source import Rows, Source, listing, split_named
 from longtail.errors import LongtailError
+from longtail.records.files import check_regular
 
 PATH = ("path", "image")
+LIMIT = 2_000_000_000  # bytes of the metadata
 LISTS = {"train": "train_pairs.txt", "val": "val_pairs.txt", "test": "test_pairs.txt"}
 NATURAL = "compositional-split-natural"
 """The split that the field uses; older distributions have another one beside it."""
@@ -168,9 +169,12 @@ def _metadata(path: Path) -> list[dict[str, str]]:
             f"expected the metadata {path.name} in {path.parent}, got none: copy it there from the"
             " distribution of the data, or pass a .csv with path,attribute,object,split."
         )
+    check_regular(path, limit=LIMIT)
     try:
         rows: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # of a damaged file torch raises many types
         raise LongtailError(
             f"{path} contains more than lists, dictionaries and text, or is damaged"
             f" ({' '.join(str(error).split())[:120]}). Reading it could run code. {convert}."

@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from longtail.errors import LongtailError
+from longtail.records.files import read_regular
+
+LIMIT = 2_000_000_000  # bytes of a list
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -35,7 +38,7 @@ def read_rows(path: Path) -> list[tuple[int, list[str]]]:
 
 def _text(path: Path) -> str:
     """The text of a file in UTF-8, or in UTF-16 if it begins with its mark."""
-    content = path.read_bytes()
+    content = read_regular(path, limit=LIMIT)
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding = "utf-16"
     else:
