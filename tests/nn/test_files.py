@@ -1,10 +1,12 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_model
 
+from longtail.errors import LongtailError
 from longtail.nn import Classifier, Linear, build, files
 
 
@@ -35,6 +37,28 @@ def test_what_is_not_a_model_is_refused(folder: Path, tmp_path: Path) -> None:
         files.read(folder)
     (folder / "model.safetensors").unlink()
     with pytest.raises(ValueError, match="are missing: restore the file"):
+        files.read(folder)
+
+
+@pytest.mark.parametrize("width", [20_000, -3, "x", None, [1], 1.5])
+def test_a_spec_that_cannot_be_built_or_is_larger_than_its_weights_is_refused(
+    folder: Path, width: object
+) -> None:
+    spec = json.loads((folder / "spec.json").read_text())
+    spec["network"] = {
+        "name": "classifier",
+        "network": {"name": "fast_cnn", "size": 8, "width": width},
+        "head": {"name": "linear", "dim": 16, "classes": 2},
+    }
+    (folder / "spec.json").write_text(json.dumps(spec))
+    with pytest.raises(LongtailError, match=r"cannot be built .*: restore the file, or train"):
+        files.read(folder)
+
+
+def test_weights_that_are_no_file_are_refused(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    os.mkfifo(folder / "model.safetensors")
+    with pytest.raises(LongtailError, match=r"model\.safetensors is a pipe, not a file"):
         files.read(folder)
 
 

@@ -19,7 +19,7 @@ from longtail.nn.mae import transformer
 from longtail.nn.networks import Backbone, Network
 from longtail.nn.vit import Tokens
 from longtail.records.documents import read_document, write_document
-from longtail.records.files import atomic_write
+from longtail.records.files import WEIGHTS_LIMIT, atomic_write, check_regular, read_regular
 from longtail.records.kinds import ENCODER
 from longtail.records.layout import ExportFolder, ModelFolder, RunFolder
 
@@ -94,7 +94,7 @@ def _about(folder: ModelFolder) -> tuple[Mapping[str, Any] | None, str | None, f
             about.get("minutes"),
         )
     timm = ExportFolder(folder.path).config
-    config = json.loads(timm.read_text(encoding="utf-8")) if timm.exists() else {}
+    config = _timm_config(timm) if timm.exists() else {}
     run = RunFolder(folder.path.parent)
     if not config and folder in (run.encoder, run.model):
         raise LongtailError(
@@ -109,7 +109,21 @@ def _about(folder: ModelFolder) -> tuple[Mapping[str, Any] | None, str | None, f
     )
 
 
+def _timm_config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(read_regular(path, limit=WEIGHTS_LIMIT))
+        if not isinstance(config, dict) or not isinstance(config.get("pretrained_cfg", {}), dict):
+            raise ValueError("an object is missing")
+    except (ValueError, RecursionError) as error:
+        raise LongtailError(
+            f"expected a model's config of timm in {path}, got something else ({error}): download"
+            " it again, or delete it"
+        ) from error
+    return config
+
+
 def _tensors(path: Path) -> Mapping[str, Tensor]:
+    check_regular(path, limit=WEIGHTS_LIMIT)
     try:
         if path.suffix == ".safetensors":
             return load_file(path)

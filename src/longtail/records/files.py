@@ -16,6 +16,7 @@ from longtail.errors import LongtailError
 from longtail.records.layout import part_of
 
 LINES_LIMIT = 2_000_000_000  # bytes of a file of JSON lines
+WEIGHTS_LIMIT = 200_000_000_000  # bytes of a file of weights
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from longtail.data.dataset import Dataset, FeatureBackbone
 from longtail.data.readers.features import backbone_weights
 from longtail.engine.machine import choose
 from longtail.errors import LongtailError
-from longtail.nn.files import load_weights
+from longtail.nn.files import build_saved, load_weights
 from longtail.nn.networks import Classifier, Network, build, is_custom, join
 from longtail.records.documents import read_document, write_document
 from longtail.records.files import atomic_write, write_text
@@ -40,7 +40,7 @@ def load(run: str | Path, *, device: str = "auto", trust: bool = False) -> Loade
     files = RunFolder(folder).model
     spec = read_document(files.spec, MODEL)
     network, machine = (
-        load_weights(build(spec["network"], trust=trust), files.weights),
+        load_weights(build_saved(spec["network"], files.weights, trust=trust), files.weights),
         choose(device=device, precision="fp32"),
     )
     machine.place_module(network.eval().requires_grad_(False))
@@ -97,7 +97,7 @@ def read_backbone(record: FeatureBackbone) -> Network | None:
     stored = backbone_weights(record.file)
     if stored is None or _has_custom(record.network):
         return None
-    network = build(record.network)
+    network = build_saved(record.network, record.file)
     try:
         network.load_state_dict(load_tensors(stored))
     except (SafetensorError, RuntimeError) as error:
