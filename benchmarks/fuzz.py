@@ -19,6 +19,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from hypothesis import HealthCheck, given, seed, settings
@@ -28,8 +29,9 @@ from PIL import Image
 
 from longtail.data.images.decoding import check, decode
 from longtail.data.images.reading import read
-from longtail.data.open import find
+from longtail.data.open import find, open_data
 from longtail.data.request import DataRequest
+from longtail.data.words import word_vectors
 from longtail.errors import LongtailError
 from longtail.records.kinds import read_recipe
 from longtail.records.predictions import read_predictions
@@ -140,6 +142,87 @@ def parquet(folder: Path) -> Target:
     return damaged(files), open_parquet
 
 
+def features(folder: Path) -> Target:
+    """Feature vectors with columns and class vectors, and word vectors, as .npz and as text."""
+    rng = np.random.default_rng(0)
+    arrays: dict[str, Any] = {"features": rng.normal(size=(12, 3)), "target": np.arange(12) % 3}
+    arrays |= {"attribute.vector": np.eye(3), "column.domain": np.array(["a", "b"] * 6)}
+    words: dict[str, Any] = {"words": np.array(["red", "cat"]), "vectors": np.eye(2)}
+    files = {"words.txt": b"2 3\nred 1 2 3\ncat 0.5 -1 2e3\n"}
+    for name, content in {"features.npz": arrays, "words.npz": words}.items():
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **content)
+        files[name] = buffer.getvalue()
+
+    def open_features(name: str, content: bytes) -> None:
+        (folder / name).write_bytes(content)
+        if name.startswith("words"):
+            word_vectors(folder / name, {"attribute": ["red"], "object": ["cat"]})
+        else:
+            open_data(folder / name)
+
+    return damaged(files), open_features
+
+
+def mat(folder: Path) -> Target:
+    """Two MATLAB files with features and splits, compressed and not."""
+    from scipy.io import savemat
+
+    numbers = {"features": np.eye(9), "labels": np.repeat([1, 2, 3], 3)[:, None]}
+    names = np.array([["ant"], ["bee"], ["cat"]], dtype=object)
+    locations = {"trainval_loc": [1, 2, 4, 5], "test_seen_loc": [3, 6]}
+    locations |= {"test_unseen_loc": [7, 8, 9]}
+    about = {"att": np.eye(3), "allclasses_names": names}
+    about |= {name: np.array(rows)[:, None] for name, rows in locations.items()}
+    whole, files = {}, {}
+    for name, content in {"res101.mat": numbers, "att_splits.mat": about}.items():
+        savemat(folder / name, content)
+        whole[name] = files[name] = (folder / name).read_bytes()
+        savemat(folder / name, content, do_compression=True)
+        files[f"small-{name}"] = (folder / name).read_bytes()
+
+    def open_mat(name: str, content: bytes) -> None:
+        for file, undamaged in whole.items():
+            (folder / file).write_bytes(undamaged)
+        (folder / name.removeprefix("small-")).write_bytes(content)
+        open_data(folder)
+
+    return damaged(files), open_mat
+
+
+def metadata(folder: Path) -> Target:
+    """The layout of MIT-States: lists of pairs, and metadata that torch saved."""
+    import torch
+
+    place = folder / "compositional-split-natural"
+    (folder / "images").mkdir()
+    place.mkdir()
+    pairs = {"train": ("old cat", "new dog"), "val": ("old dog",), "test": ("new cat",)}
+    rows, files = [], {}
+    for split, listed in pairs.items():
+        files[f"{split}_pairs.txt"] = "".join(f"{pair}\n" for pair in listed).encode()
+        for pair in listed:
+            attribute, _, obj = pair.partition(" ")
+            Image.new("RGB", (4, 4)).save(folder / "images" / f"{attribute}_{obj}.png")
+            row = {"image": f"{attribute}_{obj}.png", "attr": attribute, "obj": obj, "set": split}
+            rows.append(row)
+    for name, content in files.items():
+        (place / name).write_bytes(content)
+    path = folder / f"metadata_{place.name}.t7"
+    torch.save(rows, path)
+    files[path.name] = path.read_bytes()
+
+    def open_pairs(name: str, content: bytes) -> None:
+        file = path if name == path.name else place / name
+        file.write_bytes(content)
+        try:
+            find(DataRequest(str(folder)))
+        finally:
+            file.write_bytes(files[name])
+
+    return damaged(files), open_pairs
+
+
 def runs(folder: Path) -> Target:
     """The files of a finished run."""
     from longtail.report.public import write_report
@@ -170,6 +253,9 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "images": images,
     "lists": lists,
     "parquet": parquet,
+    "features": features,
+    "mat": mat,
+    "metadata": metadata,
     "runs": runs,
 }
 

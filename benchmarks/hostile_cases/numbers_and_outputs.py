@@ -155,7 +155,7 @@ OUTPUTS: dict[str, tuple[str, ...]] = {
 }
 
 ABSURD: dict[str, tuple[str, tuple[str, ...], str]] = {
-    "queue": ("paco", ("--queue", "10000000", "--dim", "65536"), "GB of memory to train.*are free"),
+    "queue": ("paco", ("--queue", "1000000", "--dim", "65536"), "GB of memory to train.*are free"),
     "decoder": ("livt", ("--decoder-width", "65536", "--decoder-heads", "8"), "GB of memory"),
     "image": ("cross_entropy", ("--size", "8192", "--batch", "29"), "GB for activations.*are free"),
     "no-rate": ("cross_entropy", ("--lr", "0"), "--lr above 0, got 0"),
