@@ -45,6 +45,13 @@ def test_a_table_shows_what_was_published_and_what_is_finished(
     assert "reproduction: inside" in line
     assert "54.5 / 54.1" in line
     assert "19.4 / 20.0" in line
+    assert "53.5 to 55.5" in line
+    done |= {"kind": "smoke", "expected": {"value": 0.5, "low": 0.4, "high": 0.6}}
+    (tmp_path / "imagenet-lt-mae" / "reproduce.json").write_text(json.dumps(done))
+    result = longtail("reproduce", "--table", "livt-2", "--out", tmp_path, "--smoke")
+    assert "on digits-lt" in result.out
+    line = next(line for line in result.out.splitlines() if "imagenet-lt-mae" in line)
+    assert "40.0 to 60.0" in line
 
 
 def test_a_table_has_its_numbers_of_a_row_and_the_lines_that_it_quotes(
