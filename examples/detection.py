@@ -7,7 +7,8 @@ Faster R-CNN of torchvision on the feature maps of a run of `moco_v2` or `moco_v
 network), fine-tuned on any folder in the layout of PASCAL VOC: JPEGImages/NAME.jpg,
 Annotations/NAME.xml, ImageSets/Main/trainval.txt and test.txt. Without --voc it makes a folder of
 40 images of shapes, pretrains MoCo on `shapes-lt` with and without BatchFormer, and compares both
-with random weights. Needs: pip install 'longtail[detection]'
+with random weights, in a few minutes of one core; torchvision has 512 `--proposals` by default.
+Needs: pip install 'longtail[detection]'
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ def backbone(start: Path, *, weights: bool) -> Network:
     return load_encoder(network, encoder) if weights else network
 
 
-def detector(network: Network, classes: int, *, size: int) -> FasterRCNN:
+def detector(network: Network, classes: int, *, size: int, proposals: int) -> FasterRCNN:
     """Faster R-CNN on one level of feature maps; the network normalises its images itself."""
     sides = tuple(size // share for share in (8, 5, 3))
     return FasterRCNN(
@@ -170,6 +171,9 @@ def detector(network: Network, classes: int, *, size: int) -> FasterRCNN:
         max_size=2 * size,
         image_mean=[0.0] * 3,
         image_std=[1.0] * 3,
+        box_batch_size_per_image=proposals,
+        rpn_post_nms_top_n_train=4 * proposals,
+        rpn_post_nms_top_n_test=2 * proposals,
     )
 
 
@@ -289,6 +293,7 @@ def compare(
     starts: Mapping[str, Path | None],
     *,
     size: int,
+    proposals: int = 64,
     epochs: int = 30,
     batch: int = 4,
     lr: float = 0.01,
@@ -300,6 +305,7 @@ def compare(
         voc: a folder in VOC's layout.
         starts: by name, a run folder, or None for random weights in the network of the others.
         size: side of the images in pixels.
+        proposals: boxes of an image that the head is trained on; torchvision's default is 512.
     """
     classes = sorted({name for _, rows in read_voc(voc, "trainval") for name, _, _ in rows})
     trainval, test = (pictures(voc, split, classes) for split in ("trainval", "test"))
@@ -309,13 +315,13 @@ def compare(
         seed_all(seed, "detector")  # the same initial heads for all
         network = backbone(start or known, weights=start is not None)
         seed_all(seed, "heads")
-        model = detector(network, len(classes), size=size)
+        model = detector(network, len(classes), size=size, proposals=proposals)
         train(model, trainval, epochs=epochs, batch=batch, lr=lr, seed=seed)
         found = detect(model, test)
         scores[name] = coco_scores(test, found, classes)
         scores[name]["VOC 11-point"] = voc_score(test, found, len(classes))
         shown = "  ".join(f"{key} {100 * value:.1f}" for key, value in scores[name].items())
-        print(f"{name}: {shown}")
+        print(f"{name}: {shown}", flush=True)
     return scores
 
 
@@ -344,6 +350,7 @@ def main() -> None:
     parser.add_argument("--voc", type=Path, help="a folder in VOC's layout; made unless given")
     parser.add_argument("--start", action="append", default=[], help="random, or NAME=RUN")
     parser.add_argument("--size", type=int, default=96, help="side of the images in pixels")
+    parser.add_argument("--proposals", type=int, default=64, help="boxes of an image to train on")
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--pretrain-epochs", type=int, default=20)
     given = parser.parse_args()
@@ -354,7 +361,7 @@ def main() -> None:
             for name, _, run in (start.partition("=") for start in given.start)
         }
         starts = starts or pretrained(Path(temporary), epochs=given.pretrain_epochs)
-        compare(voc, starts, size=given.size, epochs=given.epochs)
+        compare(voc, starts, size=given.size, proposals=given.proposals, epochs=given.epochs)
 
 
 if __name__ == "__main__":
