@@ -76,7 +76,8 @@ def plan(space: dict[str, str] = SPACE, **options: Any) -> Search:
             "--metric must be one of val/top1, val/bal",
         ),
         ({"space": {"tau": "0..1"}, "scoring": "accuracy"}, "unknown score of digits-lt"),
-        ({"space": {"tau": "0..1"}, "trials": 0}, "at least 1, got 0"),
+        ({"space": {"tau": "0..1"}, "trials": 0}, "must be 1 to 10,000, got 0"),
+        ({"space": {"tau": "0..1"}, "trials": 10**9}, "must be 1 to 10,000, got 1,000,000,000"),
         ({"space": {"tau": "0..1"}, "jobs": 0}, "--jobs must be at least 1"),
     ],
 )

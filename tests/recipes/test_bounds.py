@@ -25,6 +25,7 @@ from longtail.recipes.signatures import read
         ("paco", {"queue": 10**12}, "expected --queue of at most 1,000,000"),
         ("cross_entropy", {"size": 10**7}, "expected --size of at most 8,192"),
         ("balanced_softmax", {"warmup_start": -1.0}, "--warmup-start of 0 or more"),
+        ("ce_gzsl", {"synthetic": 10**7}, "--synthetic of 1 or more and of at most 10,000"),
         ("moco_v2", {"temperature": 0.0}, "expected --temperature above 0"),
     ],
 )

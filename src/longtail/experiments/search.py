@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from longtail.report.comparison import Comparison
 
 TRIALS = 20
+MOST = 10_000  # trials of a search, which are all planned before the first
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,8 @@ def search(
                 "a search needs validation images, and --protocol paper has none: "
                 "search with --protocol holdout, then train the best settings with paper"
             )
-        if trials < 1:
-            raise LongtailError(f"--trials must be at least 1, got {trials}")
+        if not 1 <= trials <= MOST:
+            raise LongtailError(f"--trials must be 1 to {MOST:,}, got {trials:,}")
         known = read(recipe)
         fixed = _fixed_keywords(known, settings or {}, space)
         spaces = {name: parse_space(known, name, text) for name, text in space.items()}

@@ -57,7 +57,8 @@ BOUNDS: Mapping[str, Range] = {
     **dict.fromkeys(("embedder_dropout", "feasibility_ramp", "momentum"), SHARE),
     **dict.fromkeys(("warmup", "defer", "release", "mix_until", "lr_drop", "erase"), SHARE),
     **dict.fromkeys(("ema", "smoothing", "mask", "drop_path", "layer_decay"), PART),
-    **dict.fromkeys(("synthetic", "critic_steps", "n_converge", "n_tolerance"), COUNT),
+    **dict.fromkeys(("critic_steps", "n_converge", "n_tolerance"), COUNT),
+    "synthetic": Range(1, 10_000),  # all are generated at once
     **dict.fromkeys(("dim", "bottleneck", "comparator", "critic", "generator"), WIDTH),
     **dict.fromkeys(("embedding", "graph_width", "head_width"), WIDTH),
     **dict.fromkeys(("noise", "word_dim", "embedder"), WIDTH),
