@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 from finished import CLASSES, calibrated, classifier, finished
 from PIL import Image
 
+from longtail.data.images import decoding
 from longtail.nn import CosineExperts, Linear, build
 from longtail.nn.networks import Classifier
 from longtail.runs import load
@@ -237,7 +238,7 @@ def test_a_jpeg_of_very_many_scans_is_not_decoded(
     assert uploaded(client, buffer.getvalue()).status_code == 200
     start = buffer.getvalue().index(b"\xff\xda")
     repeated = buffer.getvalue()[:-2] + 200 * buffer.getvalue()[start:-2] + b"\xff\xd9"
-    monkeypatch.setattr(serving, "decode", None)  # decoding it would take minutes
+    monkeypatch.setattr(decoding, "upright", None)  # decoding it would take minutes
     reply = uploaded(client, repeated)
     assert reply.status_code == 422
     assert "scans" in reply.json()["detail"]

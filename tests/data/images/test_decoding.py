@@ -1,14 +1,16 @@
 import io
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 from PIL.PngImagePlugin import PngImageFile
 
 from longtail.data.images.decoding import check, decode, to_square
 from longtail.data.views import CenterCrop
+from longtail.errors import LongtailError
 
 
 def encoded(image: Image.Image, kind: str, **keywords: Any) -> bytes:
@@ -166,3 +168,25 @@ def test_a_ribbon_does_not_fill_the_memory() -> None:
     ribbon = Image.new("RGB", (400_000, 2), "red")
     assert to_square(ribbon, 16, "pad").size == (16, 16)
     assert CenterCrop(16)(ribbon).shape == (3, 16, 16)
+
+
+def test_a_large_jpeg_of_very_many_scans_is_refused_in_single_and_multi_picture_files() -> None:
+    image = Image.new("RGB", (600, 600))
+    jpeg = encoded(image, "JPEG", progressive=True)
+    start = jpeg.index(b"\xff\xda")
+    many = jpeg[:-2] + 400 * jpeg[start:-2] + b"\xff\xd9"
+    mpo = encoded(image, "MPO", save_all=True, append_images=[image])
+    for content in (many, mpo[:-2] + 3000 * b"\xff\xda" + b"\xff\xd9"):
+        for read in (decode, check):
+            with pytest.raises(LongtailError, match=r"of 600 x 600 pixels with \d,\d{3} scans"):
+                read(content)
+    assert decode(jpeg).size == decode(mpo).size == (600, 600)
+
+
+@pytest.mark.parametrize("read", [decode, check])
+def test_an_eps_file_is_refused_before_another_program_reads_it(
+    read: Callable[[bytes], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *_: pytest.fail("Ghostscript ran"))
+    with pytest.raises(LongtailError, match="EPS files are not read"):
+        read(encoded(Image.new("RGB", (9, 7)), "EPS"))

@@ -2,8 +2,8 @@
 
 Grey, palette and CMYK images are converted; transparent images are composited on white; 16 bits are
 scaled to 8, not clipped; EXIF rotation is applied; an animation gives its first frame. A file that
-is unreadable, truncated, very long or larger than `PIL.Image.MAX_IMAGE_PIXELS` pixels raises
-`LongtailError`, for its size before it is decoded.
+is unreadable, truncated, very long, of very many scans or larger than `PIL.Image.MAX_IMAGE_PIXELS`
+pixels raises `LongtailError`, for its size before it is decoded.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from longtail.records.files import read_regular
 LONGEST = 8192  # pixels: longer images are reduced before padding
 MAX_SIDE = 65_536  # pixels of an image's longest side; decoders of longer ones take minutes
 MAX_ASPECT = 1000  # longest side / shortest side
+MAX_SCANS = 32  # of a large JPEG; a progressive one usually has 10
+MAX_SCANNED = 1_000_000_000  # pixels times scans of a JPEG with more scans than that
 MAX_BYTES = 300_000_000  # of an image file; as many pixels as Pillow allows, without compression
 
 
@@ -87,10 +89,12 @@ def padded(image: Image.Image) -> Image.Image:
 def open_image(content: bytes) -> Image.Image:
     """Read the header of an image file (format, size, mode) without decoding its pixels.
 
-    Raises `LongtailError` if it has more than `PIL.Image.MAX_IMAGE_PIXELS` pixels, or a side that
-    is longer than `MAX_SIDE` or than `MAX_ASPECT` times the other.
+    Raises `LongtailError` if it has more than `PIL.Image.MAX_IMAGE_PIXELS` pixels, a side that is
+    longer than `MAX_SIDE` or than `MAX_ASPECT` times the other, or very many scans.
     """
     image = Image.open(io.BytesIO(content))
+    if image.format == "EPS":  # a program, which Pillow passes to Ghostscript
+        raise LongtailError("EPS files are not read: save it as PNG")
     width, height = image.size
     limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and width * height > limit:
@@ -106,6 +110,12 @@ def open_image(content: bytes) -> Image.Image:
         raise LongtailError(
             f"{width} x {height} pixels: one side is over {MAX_ASPECT:,} times the other: cut the"
             " image"
+        )
+    # In the data of a JPEG, these bytes are only ever the start of a scan
+    scans = content.count(b"\xff\xda") if image.format in ("JPEG", "MPO") else 1
+    if scans > MAX_SCANS and width * height * scans > MAX_SCANNED:
+        raise LongtailError(
+            f"a JPEG of {width} x {height} pixels with {scans:,} scans: save it again"
         )
     return image
 
