@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from longtail.data.augmentations import RandAugment, ResizedCrop
 from longtail.data.loader import TrainLoader
 from longtail.data.open import open_data
 from longtail.engine.run import Run
+from longtail.errors import LongtailError
 from longtail.nn.encoders import read_weights
 from longtail.nn.mae import transformer
 from longtail.recipes.livt import livt
@@ -80,6 +82,24 @@ def test_fine_tuning_starts_from_the_encoder_of_another_run(
         assert torch.equal(state[name], given[name])  # a rate of 0 shows what it began with
     assert state["pos_embed"].shape[1] == 1 + 16
     assert given["pos_embed"].shape[1] == 1 + 4
+
+
+def test_a_network_that_the_encoder_of_another_run_names_is_not_imported(
+    pretrained: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(pretrained, tmp_path / "theirs")
+    spec = tmp_path / "theirs" / "encoder" / "spec.json"
+    content = json.loads(spec.read_text())
+    content["network"]["name"] = "antigravity:network"
+    spec.write_text(json.dumps(content))
+    flags: Any = {"weights": tmp_path / "theirs", "size": 16, **QUICK}
+    with pytest.raises(LongtailError, match=r"antigravity:network is code .*--trust"):
+        train("livt", "digits-lt", tmp_path / "run", **flags)
+    assert "antigravity" not in sys.modules
+    del content["network"]["mean"]
+    spec.write_text(json.dumps(content))
+    with pytest.raises(LongtailError, match="has no mean of its images"):
+        train("livt", "digits-lt", tmp_path / "other", **flags)
 
 
 def test_both_stages_in_one_run_and_its_encoder_for_others(tmp_path: Path) -> None:

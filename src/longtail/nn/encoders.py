@@ -45,6 +45,11 @@ class Weights:
         """The mean and std of their images; ImageNet's for public checkpoints, which have none."""
         if self.spec is None:
             return {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+        if missing := {"mean", "std"} - self.spec.keys():
+            raise LongtailError(
+                f"the network of {self.source} has no {' and '.join(sorted(missing))} of its"
+                " images: pass another run or file"
+            )
         return {"mean": self.spec["mean"], "std": self.spec["std"]}
 
     @property

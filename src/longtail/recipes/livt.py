@@ -104,6 +104,7 @@ def livt(
             size=pretrain_size or size,
         )
         encoder = Weights(run.folder, encoder_weights(network_before), network_before.spec)
+    trust = run.trust or network != "auto"  # the spec of another run may name any function
     if network == "auto":  # a public checkpoint has no name
         network = str((encoder.spec or {}).get("name", "vit_mini"))
     # The names of timm's say their patch, and fast_vit has none
@@ -120,7 +121,7 @@ def livt(
     return finetune(
         run,
         data,
-        load_encoder(build(spec, trust=True), encoder),
+        load_encoder(build(spec, trust=trust), encoder),
         stage="finetune",
         batch=batch,
         accumulate=accumulate,
