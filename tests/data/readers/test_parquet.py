@@ -207,3 +207,32 @@ def test_text_that_is_no_utf8_is_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"image": images, "label": pa.array([0, 1])}), path)
     with pytest.raises(LongtailError, match=r"broken.parquet cannot be read as parquet .*utf-8"):
         parquet(path)
+
+
+def test_a_column_that_is_there_twice_is_named(tmp_path: Path) -> None:
+    columns = pa.table([[png(0)] * 2, [png(1)] * 2, [0, 1]], names=["image", "image", "label"])
+    pq.write_table(columns, tmp_path / "train.parquet")
+    with pytest.raises(LongtailError, match=r"train\.parquet: expected each column once.*image"):
+        parquet(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        pa.array([[b"x"]] * 2),
+        pa.array([{"bytes": [1, 2], "path": "x"}] * 2),
+        pa.array([{"bytes": "x"}] * 2),
+        pa.array([[("a", b"x")]] * 2, pa.map_(pa.string(), pa.binary())),
+    ],
+    ids=["lists", "numbers", "text", "maps"],
+)
+def test_bytes_of_images_inside_other_types_are_refused(image: Any, tmp_path: Path) -> None:
+    path = table(tmp_path / "a.parquet", image, pa.array([0, 1]))
+    with pytest.raises(LongtailError, match=r"a\.parquet: expected column 'image' to hold encoded"):
+        parquet(path)
+
+
+def test_images_in_a_dictionary_are_read(tmp_path: Path) -> None:
+    image = pa.array([png(0), png(1)]).dictionary_encode()
+    source = parquet(table(tmp_path / "a.parquet", image, pa.array([0, 1])))
+    assert source.splits["train"].inputs.content(1) == png(1)

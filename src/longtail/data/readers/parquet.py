@@ -141,8 +141,9 @@ def _check_types(file: Path, schema: Any, image: str, label: str) -> None:
     if missing := [name for name in (image, label) if name not in schema.names]:
         raise LongtailError(f"{file}: expected the column {missing[0]!r}, as other files have it.")
     kind = schema.field(image).type
-    fields = {field.name for field in kind} if str(kind).startswith("struct") else set()
-    if not (fields & {"bytes", "path"} or _is_text(kind) or "binary" in str(kind)):
+    fields = {field.name: field.type for field in kind} if str(kind).startswith("struct") else {}
+    is_struct = bool(fields.keys() & {"bytes", "path"}) and _is_binary(fields.get("bytes", "null"))
+    if not (is_struct or _is_text(kind) or _is_binary(kind)):
         raise LongtailError(
             f"{file}: expected column {image!r} to hold encoded images (struct<bytes, path> or"
             f" binary) or paths (string), got {kind}: write it in one of these types."
@@ -153,6 +154,11 @@ def _check_types(file: Path, schema: Any, image: str, label: str) -> None:
             f"{file}: expected column {label!r} to hold one integer or name for each image, got"
             f" {kind}: write it in one of these types."
         )
+
+
+def _is_binary(kind: Any) -> bool:
+    pattern = r"(large_|fixed_size_)?binary(_view)?(\[\d+\])?"
+    return bool(re.fullmatch(rf"{pattern}|dictionary<values={pattern},.*|null", str(kind)))
 
 
 def _is_text(kind: Any) -> bool:
@@ -176,7 +182,12 @@ def _class_names(schema: Any, label: str) -> tuple[str, ...] | None:
 
 def _schema(file: Path) -> Any:
     with _naming(file):
-        return _pyarrow().read_schema(file)
+        schema = _pyarrow().read_schema(file)
+    if twice := [name for name in dict.fromkeys(schema.names) if schema.names.count(name) > 1]:
+        raise LongtailError(
+            f"{file}: expected each column once, got {listing(twice)} twice: rename one."
+        )
+    return schema
 
 
 @contextmanager
