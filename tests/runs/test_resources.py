@@ -123,6 +123,16 @@ def test_a_tensor_or_network_without_room_is_refused_before_it_is_allocated(
     nn.Linear(200, 200)
 
 
+def test_the_limit_of_the_process_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    used = pages * resource.getpagesize()
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (used + 10**6, -1))
+    free = free_memory("cpu")
+    assert free is not None
+    assert free <= 2 * 10**6
+
+
 def test_free_memory_is_known_or_none() -> None:
     free = free_memory("cpu")
     assert free is None or free > 0

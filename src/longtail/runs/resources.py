@@ -160,7 +160,7 @@ def free_memory(device: str) -> int | None:
         return _all_memory()
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     free = sum(int(fields.get(name, "0").split()[0]) << 10 for name in ("MemAvailable", "SwapFree"))
-    limits = [limit for limit in (_limit_of_group(), free) if limit is not None]
+    limits = [n for n in (_limit_of_group(), _limit_of_process(), free) if n is not None]
     return min(limits) or None
 
 
@@ -180,6 +180,17 @@ def _limit_of_group() -> int | None:
         return max(int(limit) - int(used), 1)
     except (OSError, ValueError):  # no version 2 of groups, or "max"
         return None
+
+
+def _limit_of_process() -> int | None:
+    """What `ulimit -v` leaves; None without a limit."""
+    import resource  # not on Windows, which has no /proc/meminfo either
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    return max(limit - pages * resource.getpagesize(), 1)
 
 
 class _CheckedSizes(TorchFunctionMode):
