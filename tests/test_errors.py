@@ -23,6 +23,18 @@ def test_what_a_person_can_mend_is_explained() -> None:
     assert explained(OSError("no space")) == ("error: no space", 2)
 
 
+def test_an_error_of_the_system_names_the_path_and_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    with pytest.raises(NotADirectoryError) as caught:
+        (path / "run").mkdir()
+    message = f"error: {path / 'run'}: not a directory: a part of this path is a file, choose"
+    assert (explained(caught.value) or ("", 0))[0].startswith(message)
+    with pytest.raises(FileExistsError) as exists:
+        path.mkdir()
+    assert "something else has this name, choose another" in (explained(exists.value) or "")[0]
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [

@@ -41,6 +41,9 @@ def explained(error: BaseException) -> tuple[str, int] | None:
             " them again with the same command, which resumes",
             2,
         )
+    if isinstance(error, OSError) and error.errno in _ADVICE and isinstance(error.filename, str):
+        advice = _ADVICE[error.errno]
+        return f"error: {error.filename}: {str(error.strerror).lower()}: {advice}", 2
     if isinstance(error, LongtailError | OSError) or name == "NonFinite":
         return f"error: {error}", 2
     return None
@@ -63,6 +66,20 @@ def _memory_reason(error: BaseException) -> str | None:
         return f"not enough memory ({details})" if details else "not enough memory"
     return None
 
+
+# What to do about an error of the system for a path
+_ADVICE = {
+    errno.ENOTDIR: "a part of this path is a file, choose another path",
+    errno.EEXIST: "something else has this name, choose another path",
+    errno.EISDIR: "name a file",
+    errno.ENOENT: "correct the path; nothing can be created there if its folder is there",
+    errno.EACCES: "change its permissions, or choose another path",
+    errno.EPERM: "change its permissions, or choose another path",
+    errno.EROFS: "choose a path on a disk that can be written to",
+    errno.ENOSPC: "free some space and run the same command again",
+    errno.ENAMETOOLONG: "choose a shorter path",
+    errno.ELOOP: "its links form a circle, remove one of them",
+}
 
 # How torch begins what it raises for a batch of one row
 _ONE_ROW = "Expected more than 1 value per channel when training"
