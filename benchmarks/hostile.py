@@ -123,6 +123,8 @@ def main() -> None:
         if (not flags.only or any(word in case.name or word == case.verb for word in flags.only))
         and (not flags.point or case.point in flags.point)
     ]
+    if not chosen:
+        parser.error("no case matches")
     earlier = read_results(results)
     missing = [case for case in chosen if case.name not in earlier or earlier[case.name].reason]
     fixtures = make_fixtures(work / "fixtures")

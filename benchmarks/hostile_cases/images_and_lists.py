@@ -35,6 +35,15 @@ def _image() -> bytes:
     return buffer.getvalue()
 
 
+def _scans() -> bytes:
+    """A progressive JPEG of very many scans, whose file is small."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (2000, 2000)).save(buffer, "JPEG", progressive=True)
+    content = buffer.getvalue()
+    scans = content[content.index(b"\xff\xda") : -2]
+    return content[:-2] + 100 * scans + b"\xff\xd9"
+
+
 BAD: dict[str, Callable[[Path], object]] = {
     "empty": lambda path: path.write_bytes(b""),
     "text": lambda path: path.write_text("no image"),
@@ -42,6 +51,8 @@ BAD: dict[str, Callable[[Path], object]] = {
     "bomb": lambda path: path.write_bytes(png(30_000, 30_000)),
     "long": lambda path: path.write_bytes(png(49_000_000, 1)),
     "high": lambda path: path.write_bytes(png(1, 89_000_000)),
+    "scans": lambda path: path.write_bytes(_scans()),
+    "program": lambda path: Image.new("RGB", (9, 7)).save(path, "EPS"),
     "zero": lambda path: path.write_bytes(png(0, 0)),
     "pipe": lambda path: os.mkfifo(path),
     "endless": lambda path: os.symlink("/dev/zero", path),
@@ -114,6 +125,15 @@ def _parquet(
         pyarrow.parquet.write_table(pyarrow.table(columns()), path)
 
     return setup
+
+
+def _twice(place: Place) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    place.folder_at("data")
+    table = pyarrow.table([_encoded(), _encoded(), _labels()], names=["image", "image", "label"])
+    pyarrow.parquet.write_table(table, place / "data/train.parquet")
 
 
 def _encoded(count: int = 12) -> list[object]:
@@ -223,6 +243,14 @@ CASES = [
          setup=_parquet(lambda: {"image": _encoded(), "label": [0.5] * 12})),
     Case("inspect-parquet-list-labels", ("inspect", "data"), point=9, message="error: .*label",
          setup=_parquet(lambda: {"image": _encoded(), "label": [[1, 2]] * 12})),
+    *(Case(f"inspect-parquet-{name}", ("inspect", "data"), point=9,
+           message="error: .*train.parquet: expected column 'image' to hold encoded images",
+           setup=_parquet(lambda wrapped=wrapped: {"image": [wrapped(b) for b in _encoded()],  # type: ignore[misc]
+                                                   "label": _labels()}))
+      for name, wrapped in (("lists", lambda content: [content]),
+                            ("numbers", lambda content: {"bytes": [*content], "path": "x"}))),
+    Case("inspect-parquet-twice", ("inspect", "data"), point=9, message="each column once.*image",
+         setup=_twice),
     Case("inspect-parquet-no-image", ("inspect", "data"), point=9, message="error: ",
          setup=_parquet(lambda: {"text": ["a"] * 12, "label": _labels()})),
     Case("inspect-parquet-no-rows", ("inspect", "data"), point=9, message="error: ",

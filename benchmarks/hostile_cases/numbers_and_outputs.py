@@ -102,6 +102,11 @@ def _two_runs(place: Place) -> None:
     place.run("other", of="other")
 
 
+def _file_in_the_way(place: Place) -> None:
+    _two_runs(place)
+    place.write("file")
+
+
 def _link(place: Place) -> None:
     _two_runs(place)
     place.write("precious.html", "old")
@@ -200,6 +205,12 @@ CASES = [
     *(Case(f"{verb}-to-a-full-disk", (*argv, "small/out.html"), point=16, disk=4096,
            message="error: .*small/out.html", setup=_two_runs)
       for verb, argv in OUTPUTS.items() if verb == "report"),
+    *(Case(f"{argv[0]}-below-a-file", (*argv, "file/out.csv"), point=16,
+           message="error: .*(a part of this path is a file|something else has this name), choose",
+           setup=_file_in_the_way)
+      for argv in (*OUTPUTS.values(), ("demo", "--out"), ("export", "run", "--to", "torch", "--out"),
+                   ("train", "cross_entropy", "--data", "photos", "--out"),
+                   ("sweep", "cross_entropy", "--data", "photos", "--set", "epochs=1", "--out"))),
     Case("report-to-a-link", ("report", "run", "--out", "page.html"), point=3, code=0, setup=_link,
          check=_link_kept, may_change=("precious.html",)),
     Case("train-to-a-full-disk", (*train()[:5], "small/out", *train()[6:]), point=1, disk=200_000,

@@ -48,6 +48,19 @@ def _network_named(place: Place) -> None:
     (run / "model" / "spec.json").write_text(json.dumps(spec))
 
 
+def _encoder_named(place: Place) -> None:
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    place.photos()
+    place.write("stranger.py", "open('executed', 'w').close()\n")
+    folder = place.folder_at("theirs/encoder")
+    save_file({"patch_embed.proj.weight": np.zeros((8, 3, 4, 4))}, folder / "model.safetensors")
+    network = {"name": "stranger:network", "mean": [0.5] * 3, "std": [0.5] * 3}
+    spec = {"format": 2, "network": network, "data": "elsewhere"}
+    (folder / "spec.json").write_text(json.dumps(spec))
+
+
 def _data_named(place: Place) -> None:
     run = place.run()
     place.write("stranger.py", "open('executed', 'w').close()\n")
@@ -227,6 +240,8 @@ CASES = [
             ("serve", SERVE),
         )
     ),
+    Case("train-encoder-of-a-stranger", train("--weights", "theirs", recipe="livt"), point=13,
+         message="error: .*trust", setup=_encoder_named, check=not_executed),
     Case("eval-data-of-a-stranger", ("eval", "run"), point=13, message="error: .*trust",
          setup=_data_named, check=not_executed),
     *(
