@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,11 @@ def _domains(place: Place) -> None:
         place.photos(f"domains/{domain}")
 
 
+def _uneven_domains(place: Place) -> None:
+    _domains(place)
+    shutil.rmtree(place / "domains/sketch/cat")
+
+
 def _spec(**network: object) -> Callable[[Place], object]:
     """A run whose spec names another network than its weights are of."""
 
@@ -230,6 +236,9 @@ CASES = [
          setup=lambda place: place.photos()),
     Case("inspect-domain-tree", ("inspect", "domains"), point=20, code=0, message="--test-domain",
          setup=_domains),
+    *(Case(f"{verb}-domain-tree-uneven", argv, point=20, code=0, message="--test-domain",
+           setup=_uneven_domains)
+      for verb, argv in (("inspect", ("inspect", "domains")), ("train", train(data="domains")))),
     *(Case(f"predict-spec-{name}", ("predict", "run", "photos"), point=8,
            message="error: .*(cannot be built|no keyword|unexpected|keyword|pretrained)",
            setup=_spec(**network)) for name, network in SPECS.items()),

@@ -176,15 +176,18 @@ def test_a_tree_of_domains_without_the_flag_is_warned_about(
     tree: Path, tmp_path: Path, make_folder: MakeFolder
 ) -> None:
     assert open_data(tree).warnings == (
-        "the folders art, photo, sketch are the classes, but each has the same folders a, b: if"
+        "the folders art, photo, sketch are the classes, but most have the same folders a, b: if"
         " they are domains, pass --test-domain sketch.",
     )
     office = make_folder(tmp_path / "o", {f"{d}/images/{c}": 1 for d in ("x", "y") for c in "ab"})
-    assert "each has the same folders a, b" in open_data(office).warnings[0]
+    assert "most have the same folders a, b" in open_data(office).warnings[0]
+    uneven = make_folder(tmp_path / "u", {"x/a": 1, "x/b": 1, "x/c": 1, "y/a": 1, "y/b": 1})
+    assert "most have the same folders a, b: if" in open_data(uneven).warnings[0]
     for other in (
         {"x/deep": 2, "y/deep": 2},  # one folder
         {"x/day": 2, "x/night": 2, "y/day": 2},  # not the same
         {"x/day": 2, "x/night": 2, "y/day": 2, "y/night": 2, "y": 1},  # images of the class
+        {f"{place}/{name}": 2 for place, names in (("x", "abcd"), ("y", "abef")) for name in names},
         {"train/x/day": 2, "train/y/day": 2, "test/x/night": 1},
     ):
         path = make_folder(tmp_path / f"{len(list(tmp_path.iterdir()))}", other)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -101,7 +102,7 @@ def folder(path: Path, *, least: int = 2) -> Source:
         same = _domain_folders(parts["train"])
     if same:
         warnings.append(
-            f"the folders {listing(names['train'])} are the classes, but each has the same folders"
+            f"the folders {listing(names['train'])} are the classes, but most have the same folders"
             f" {listing(same)}: if they are domains, pass --test-domain {names['train'][-1]}."
         )
     if loose:
@@ -121,14 +122,19 @@ def ignored_files(files: Sequence[str], folder: Path) -> list[str]:
 
 
 def _domain_folders(path: Path) -> list[str]:
-    """The folders inside, if all folders of `path` have the same: classes of several domains."""
+    """The folders that most folders of `path` have, if these make up most of each: classes.
+
+    Then the folders of `path` may be domains, some of which do not have all classes.
+    """
     places = [path / name for name in folder_names(path)]
     if all(len(folder_names(place)) == 1 for place in places):  # domain/images/class/image
         places = [place / folder_names(place)[0] for place in places]
     inside = [folder_names(place) for place in places]
-    alike = len(places) > 1 and len(inside[0]) > 1 and all(names == inside[0] for names in inside)
+    counts = Counter(name for names in inside for name in names)
+    shared = sorted(name for name, count in counts.items() if 2 * count > len(places) > 1)
+    alike = len(shared) > 1 and all(2 * len({*names} & {*shared}) > len(names) for names in inside)
     loose = alike and any(is_image(name) for place in places for name in os.listdir(place))
-    return inside[0] if alike and not loose else []
+    return shared if alike and not loose else []
 
 
 def folder_names(path: Path) -> list[str]:
