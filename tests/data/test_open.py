@@ -97,8 +97,11 @@ def test_what_is_not_there_or_makes_no_sense_is_refused(
     for keywords in ({"imbalance": 10.0}, {"profile": "step"}):
         with pytest.raises(ValueError, match="--imbalance and --profile apply only to"):
             open_data(str(path), **keywords)
-    with pytest.raises(ValueError, match="--root applies only to"):
-        open_data(str(path), root=tmp_path)
+    vectors = tmp_path / "vectors.npz"
+    vectors.touch()
+    for without_root in (path, vectors):
+        with pytest.raises(ValueError, match="--root applies only to"):
+            open_data(str(without_root), root=tmp_path)
     with pytest.raises(ValueError, match="expected a size"):
         open_data(str(path), size=0)
     with pytest.raises(ValueError, match="--split-seed must be 0 or more"):

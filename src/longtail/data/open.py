@@ -228,6 +228,10 @@ def _find(request: DataRequest, *, least: int = 2) -> Source:
         if path.suffix.lower() in LIST_SUFFIXES:
             reader = pair_list if is_pair_list(path) else image_list
             return reader(path, root=root)
+        if root is not None:
+            raise LongtailError(
+                f"--root applies only to a known name or a list: remove it for the file {path}."
+            )
         if path.suffix.lower() == ".parquet":
             return parquet(path)
         if path.suffix.lower() == ".npz":

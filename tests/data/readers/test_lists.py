@@ -34,10 +34,11 @@ def test_text_lists_keep_integer_labels_and_spaces_in_paths(root: Path) -> None:
     assert source.splits["train"].ids == ("dogs/000.png", "my cats/001.png", "my cats/002.png")
 
 
-@pytest.mark.parametrize("head", ["Path,label", "label,other,path", None])
+@pytest.mark.parametrize("head", ["Path,label", "label,other,path", "Image,Label", None])
 def test_tables_with_and_without_header(root: Path, head: str | None) -> None:
     cells = {
         "path": ("dogs/000.png", "my cats/000.png"),
+        "image": ("dogs/000.png", "my cats/000.png"),
         "label": ("dog", "cat"),
         "other": ("x", "y"),
     }

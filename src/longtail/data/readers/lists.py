@@ -61,8 +61,8 @@ PUBLISHED = {
 def image_list(path: Path, *, root: Path | None = None) -> Source:
     """Images from a list: a .txt with lines `path label`, or a .csv with `path,label[,split]`.
 
-    A .csv may have a header; its further columns become columns of the data
-    (`columns.read_columns`).
+    A .csv may have a header, which may call the path `image`; its further columns become columns of
+    the data (`columns.read_columns`).
 
     Paths are relative to `root`, by default to the list's folder. Labels are integers 0, 1, ... or
     text, whose classes are sorted by code point. A file `classes.txt` beside the list, one name per
@@ -315,6 +315,8 @@ def _csv(path: Path) -> tuple[list[Entry], list[dict[str, str]]]:
     columns = {"path": 0, "label": 1, "split": 2}
     others: dict[str, int] = {}
     head = [cell.lower() for cell in rows[0][1]] if rows else []
+    if "path" not in head:
+        head = ["path" if name == "image" else name for name in head]
     if {"path", "label"} <= set(head):
         others = {name: head.index(name) for name in head if name not in columns}
         columns = {name: head.index(name) for name in columns if name in head}
