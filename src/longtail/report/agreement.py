@@ -25,7 +25,7 @@ MUST_AGREE: Mapping[str, str] = {
     "protocol": "whether validation was held out of training",
     "pretraining": "the pretraining data",
     "tta": "averaging at test time",
-    "resolution": "the side of the images in pixels",
+    "resolution": "the side of the images in pixels, or the length of the vectors",
     "geometry": "how images that are not square become squares",
 }
 """What rows have to share to be ranked, unless `across` makes it a column."""
