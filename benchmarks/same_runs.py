@@ -59,6 +59,7 @@ KEYWORDS = {
     "keywords.attended": "batchformer_weight",
     "keywords.batchformer_rate": "batchformer_lr_scale",
     "keywords.heat": "class_temperature",
+    "keywords.pretrained": "weights",
 }
 # Of any mapping in a file, or of that under a key
 RENAMED_KEYS: Mapping[str, Mapping[str, str]] = {
@@ -114,7 +115,10 @@ IGNORED_KEYS: Mapping[str, Sequence[str]] = {
     "*training.npz": ("runs",),  # were named by their folder
     "recipe.json": ("command", "target"),  # the words and --out; the module of the recipe
 }
-IGNORED_FILES = ("report.html", "README.md", "recipe.py", "sessions.jsonl", "*.onnx.data")
+IGNORED_FILES = (
+    *("report.html", "README.md", "recipe.py", "sessions.jsonl", "*.onnx.data"),
+    "reconstructions.png",  # it showed images of training, and now of the test
+)
 
 LAUNCH = f"""
 import importlib, os, pkgutil
