@@ -141,6 +141,8 @@ NESTED = Kind("nest", {"inner": dict, "flag": bool}, repair="delete it", fields=
             {"a": {"number": 1, "more": [1, None, "x"]}},
             r"a number as inner\.a\.more\.2",
         ),
+        ({"a": {"number": 1, "more": [1, True]}}, r"a number as inner\.a\.more\.1, got a bool"),
+        ({"a": {"number": 1, "more": [[1]]}}, r"a number as inner\.a\.more\.0, got a list"),
     ],
 )
 def test_everything_inside_is_checked(inner: object, message: str, tmp_path: Path) -> None:

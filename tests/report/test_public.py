@@ -73,3 +73,12 @@ def test_the_report_is_a_function_before_and_after_its_module_was_imported() -> 
         "assert not {'torch', 'timm'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_comparing_imports_no_templates_and_images(finished: Finished) -> None:
+    runs = [str(finished("runs/a")), str(finished("runs/b", recipe="balanced_softmax"))]
+    code = (
+        "import sys, longtail; longtail.compare(sys.argv[1:])\n"
+        "assert not {'jinja2', 'PIL', 'tomllib'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, *runs], check=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
 
 from longtail.errors import LongtailError
@@ -22,6 +23,10 @@ ones.
 Document = dict[str, Any]
 JsonType = type | tuple[type, ...]
 NUMBER: JsonType = (int, float)
+_SCALARS: Mapping[Any, frozenset[type]] = {
+    **{kind: frozenset({kind}) for kind in (str, int, bool, NoneType)},
+    float: frozenset({int, float}),
+}
 _NAMES = {dict: "an object", list: "a list", str: "a string", int: "a number", float: "a number"}
 
 
@@ -132,16 +137,17 @@ def renamed(content: Mapping[str, Any], names: Mapping[str, str]) -> Document:
 
 def required_by(fields: type) -> dict[str, JsonType]:
     """The keys that a TypedDict requires, and the JSON types of their values."""
-    hints = get_type_hints(fields, include_extras=True)
     return {
         name: _json_type(hint)
-        for name, hint in hints.items()
+        for name, hint in _hints(fields).items()
         if get_origin(hint) is not NotRequired
     }
 
 
 def _mismatch(value: Any, hint: Any, name: str) -> str | None:
     """What a JSON value should be instead and where, by its type hint; None if it is right."""
+    if type(value) in _scalars(hint):
+        return None
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is NotRequired:
         return _mismatch(value, arguments[0], name)
@@ -157,8 +163,7 @@ def _mismatch(value: Any, hint: Any, name: str) -> str | None:
     inside: dict[str, tuple[Any, Any]] = {}
     given: Any = value
     if is_typeddict(hint):
-        hints = get_type_hints(hint, include_extras=True)
-        for key, inner in hints.items():
+        for key, inner in _hints(hint).items():
             if key in given:
                 inside[key] = (given[key], inner)
             elif get_origin(inner) is not NotRequired:
@@ -166,11 +171,26 @@ def _mismatch(value: Any, hint: Any, name: str) -> str | None:
     elif origin is dict:
         inside = {key: (item, arguments[1]) for key, item in given.items()}
     elif origin is list:
+        if _scalars(arguments[0]).issuperset(map(type, given)):
+            return None  # one step for thousands of numbers
         inside = {str(number): (item, arguments[0]) for number, item in enumerate(given)}
     for key, (item, inner) in inside.items():
         if problem := _mismatch(item, inner, f"{name}.{key}" if name else key):
             return problem
     return None
+
+
+@cache
+def _hints(fields: type) -> dict[str, Any]:
+    return get_type_hints(fields, include_extras=True)
+
+
+@cache
+def _scalars(hint: Any) -> frozenset[type]:
+    """The types of numbers, texts and null that a type hint accepts."""
+    if get_origin(hint) is UnionType:
+        return frozenset[type]().union(*map(_scalars, get_args(hint)))
+    return _SCALARS.get(hint, frozenset())
 
 
 def _json_type(hint: Any) -> JsonType:

@@ -10,7 +10,6 @@ from longtail.records.layout import RunFolder
 from longtail.report.columns import ColumnTable, compare_by
 from longtail.report.comparison import Comparison
 from longtail.report.comparison import compare as compare_rows
-from longtail.report.page import write
 from longtail.report.rows import find_runs, read_rows
 
 Folders = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -63,6 +62,8 @@ def write_report(
     by: Sequence[str] = (),
 ) -> tuple[Path, list[Path], list[str]]:
     """Write a report; returns its path, its runs, and warnings, such as runs not ranked."""
+    from longtail.report.page import write  # comparing needs no templates and figures
+
     folders, unfinished = find_runs(paths)
     path = out or RunFolder(folders[0] if len(folders) == 1 else Path()).report
     warnings = [f"{folder} is unfinished and not in the report" for folder in unfinished]
