@@ -30,7 +30,9 @@ def embed(
     ] = None,
     pretraining: Annotated[
         str | None,
-        typer.Option(help="What the weights were trained on; by default as timm or the run has it"),
+        typer.Option(
+            help="What the weights were trained on; by default what timm or the run names."
+        ),
     ] = None,
     size: Annotated[
         int | None,

@@ -243,7 +243,7 @@ def eval_(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     data: Annotated[
         str | None,
-        typer.Option(help="Other data, with classes of the run.", rich_help_panel=flags.DATA),
+        typer.Option(help="Other data, with the classes of the run.", rich_help_panel=flags.DATA),
     ] = None,
     root: flags.Root = None,
     tta: Annotated[
@@ -256,7 +256,9 @@ def eval_(
     on_bad_image: flags.OnBadImage = "refuse",
     scoring: Annotated[
         str | None,
-        typer.Option(help="The score that ranks, of the data.", rich_help_panel=flags.DATA),
+        typer.Option(
+            help="The score that ranks, where data has several.", rich_help_panel=flags.DATA
+        ),
     ] = None,
     rewrite: Annotated[
         bool, typer.Option("--rewrite", help="Overwrite the stored scores and predictions.")

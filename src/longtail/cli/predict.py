@@ -47,7 +47,7 @@ def predict(
     ] = None,
     bias: Annotated[
         float | None,
-        typer.Option(help="Zero-shot: what is added to the logits of unseen classes."),
+        typer.Option(help="Zero-shot: a number to add to the logits of unseen classes."),
     ] = None,
     device: flags.Device = "auto",
     threads: flags.Threads = None,

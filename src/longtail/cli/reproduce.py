@@ -45,12 +45,12 @@ def reproduce(
         int | None,
         typer.Option(
             min=1,
-            help="Images that each process gets at once. A step keeps its number of images, unless"
-            " --accumulate is given too. By default the row's batch, shared by all processes.",
+            help="Images per batch and process; by default the row's batch, divided among the"
+            " processes. Without --accumulate, a step keeps its number of images.",
         ),
     ] = None,
     accumulate: Annotated[
-        int | None, typer.Option(min=1, help="With --batch: batches of a step.")
+        int | None, typer.Option(min=1, help="With --batch: batches per step.")
     ] = None,
     jobs: flags.Jobs = 1,
     root: flags.Root = None,

@@ -33,8 +33,8 @@ def serve(
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
-            help="A name by which this machine may be requested, such as a proxy's; may be"
-            " repeated. Addresses, localhost and --host always may."
+            help="A host name to accept in requests, such as that of a proxy; may be repeated."
+            " Addresses, localhost and --host are always accepted."
         ),
     ] = None,
     device: flags.Device = "auto",

@@ -70,7 +70,7 @@ class DataRequest:
     ] = "refuse"
     mirror: Annotated[
         bool | None,
-        "Whether a horizontal flip keeps the class; not so for text, digits and sides.",
+        "Whether a mirrored image keeps its class; not so for text, digits, left and right.",
     ] = None
     geometry: Annotated[
         Geometry | None,

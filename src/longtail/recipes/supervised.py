@@ -93,7 +93,7 @@ def balanced_softmax(
     `--batchformer on` lets the images of a batch attend to each other before the head while
     training (Hou et al. 2022), at `batchformer_lr_scale` of the learning rate: half the loss
     without it and half with it, as in its Algorithm 1. The released code has `--plain-weight 1.5
-    --batchformer-weight 1.5`; `--plain-weight 0 --batchformer-weight 1` is no shared classifier.
+    --batchformer-weight 1.5`; `--plain-weight 0 --batchformer-weight 1` has no shared classifier.
     Controls: "frozen" keeps BatchFormer's random initial weights, "self" lets each image attend to
     itself alone, and `--loss-scale 1.5` or 0.5 scales the loss of the baseline. Its settings for
     CIFAR-100-LT are the sweep `batchformer-paper`.

@@ -61,7 +61,7 @@ def check_recipe(recipe: Recipe, data: Dataset | str = "digits-lt", /, **keyword
             _check_deployed(method, dataset)
             require(
                 not (folder / dry).exists(),
-                f"a dry run wrote files: {_files(folder / dry)}; write `if not run.dry`",
+                f"a dry run wrote files: {_files(folder / dry)}; write them with run.write",
             )
         run = Run(folder / "whole")
         method = _call(recipe, run, dataset, keywords)
