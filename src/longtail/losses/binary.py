@@ -66,30 +66,27 @@ class BinaryCrossEntropy(nn.Module):
         losses = F.binary_cross_entropy_with_logits(finite, target, reduction="none")
         return losses if self.columns is None else losses * self.columns
 
-    @torch.no_grad()
-    def _fused(
-        self, logits: Tensor, target: Tensor, factors: Tensor, *, equal: bool
-    ) -> tuple[Tensor, Tensor]:
-        """The loss of hard targets, and its gradient (N, C), without dense targets.
+    def _fused(self, logits: Tensor, target: Tensor, factors: Tensor, *, equal: bool) -> Tensor:
+        """The loss of hard targets, without dense targets.
 
         `equal` says that all factors are 1 / N.
         """
-        column, biased = target[:, None], self.biased(logits).to(logits.dtype)
-        gradient, of_target = biased.sigmoid(), biased.gather(1, column)[:, 0]
-        if self.columns is None:
-            whole = (_sum_softplus(biased, gradient) * factors).sum()
-            of_class = factors
-        else:
-            columns = self.columns.to(logits.dtype)
-            if equal:
-                of_column = _sum_softplus(biased, gradient, dim=0)
-                whole = (of_column * columns).sum() / max(len(logits), 1)
+        with torch.no_grad():
+            biased = self.biased(logits).to(logits.dtype)
+            shares, of_target = biased.sigmoid(), biased.gather(1, target[:, None])[:, 0]
+            drop = factors
+            if self.columns is None:
+                total = _sum_softplus(biased, shares, spare=biased is not logits).dot(factors)
             else:
-                whole = (F.softplus(biased).mul_(columns).sum(1) * factors).sum()
-            of_class = factors * columns[target]
-            gradient.mul_(columns)
-        value = whole - (of_target * of_class).sum()
-        return value, gradient.mul_(factors[:, None]).scatter_add_(1, column, -of_class[:, None])
+                columns = self.columns.to(logits.dtype)
+                if equal:
+                    total = _sum_softplus(biased, shares, dim=0).dot(columns) / max(len(logits), 1)
+                else:
+                    total = (F.softplus(biased) @ columns).dot(factors)
+                drop = factors * columns[target]
+                shares.mul_(columns)
+            value = total - of_target.dot(drop)
+        return with_gradient(logits, value, shares, slope=factors, target=target, drop=drop)
 
     def forward(
         self,
@@ -109,7 +106,7 @@ class BinaryCrossEntropy(nn.Module):
         if not self.smoothing and is_hard(target, logits):
             factors = row_factors(target, logits, weight=weight, rows=rows)
             equal = weight is None and rows is None
-            return with_gradient(logits, *self._fused(logits, target, factors, equal=equal))
+            return self._fused(logits, target, factors, equal=equal)
         target = to_soft_targets(target, logits, smoothing=self.smoothing)
         labels = (target > 0).to(target.dtype) if self.binarize_targets else target
         losses = self.per_sample(logits, labels).sum(1, keepdim=True)
@@ -208,11 +205,12 @@ class ClassBalancedBCE(BinaryCrossEntropy):
         return logits
 
 
-def _sum_softplus(logits: Tensor, sigmoid: Tensor, *, dim: int = 1) -> Tensor:
+def _sum_softplus(logits: Tensor, sigmoid: Tensor, *, dim: int = 1, spare: bool = False) -> Tensor:
     """The sum of log(1 + exp(x)) over classes or rows: one logarithm for up to 64 terms.
 
     log(1 + exp(x)) is max(x, 0) - log(sigmoid(|x|)). That sigmoid is at least a half, so that
-    products of 64 are far from underflow.
+    products of 64 are far from underflow. `spare` logits are overwritten: new memory costs as much
+    as a pass.
 
     >>> _sum_softplus(torch.zeros(1, 3), torch.full((1, 3), 0.5))  # 3 log 2
     tensor([2.0794])
@@ -227,4 +225,5 @@ def _sum_softplus(logits: Tensor, sigmoid: Tensor, *, dim: int = 1) -> Tensor:
         products = larger[:, :even].view(rows, even // width, width).prod(1)
         logs = products.log_().sum(1) + larger[:, even:].log().sum(1)
     del larger  # its memory is the next one's
-    return logits.clamp_min(0).sum(dim) - logs
+    positive = logits.clamp_min_(0) if spare else logits.clamp_min(0)
+    return positive.sum(dim) - logs

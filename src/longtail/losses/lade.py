@@ -70,44 +70,50 @@ class LADE(LogitAdjusted):
             factors = row_factors(target, logits, weight=weight, rows=rows)
             fused = self._fused(logits, target, factors)
             if fused is not None:
-                return with_gradient(logits, *fused)
+                return fused
         return super().forward(
             logits, target, weight=weight, rows=rows
         ) + self.alpha * self.regulariser(logits, target)
 
-    @torch.no_grad()
-    def _fused(
-        self, logits: Tensor, target: Tensor, factors: Tensor
-    ) -> tuple[Tensor, Tensor] | None:
-        """Both terms for hard targets, and their gradient (N, C), from one softmax.
+    def _fused(self, logits: Tensor, target: Tensor, factors: Tensor) -> Tensor | None:
+        """Both terms for hard targets, from one softmax.
 
         With p the softmax of logits + bias and n its normalisers, row i contributes exp(n_i) p_ic /
         prior(y_i) to Z_c, up to constants. None where that underflows: with extreme logits.
         """
-        column, prior = target[:, None], self.prior.to(logits.dtype)
-        biased = logits + self.bias.to(logits.dtype)
-        share = biased.softmax(1)
-        normaliser = biased.amax(1) - share.amax(1).log()
-        entropy = ((normaliser - biased.gather(1, column)[:, 0]) * factors).sum()
-        del biased  # its memory is the gradient's
-        exponent = normaliser - (len(prior) * prior[target]).log()
-        largest = exponent.max()
-        importance = (exponent - largest).exp()
-        with torch.autocast(logits.device.type, enabled=False):  # it would round the product
-            total = importance @ share
-        if bool((total < 1e-30).any()):
-            return None
-        spread = total.log() + largest - self.bias - math.log(len(logits))
-        counts = torch.zeros_like(prior).scatter_add_(0, target, torch.ones_like(factors))
-        of_class = self.alpha * (prior / counts.clamp_min(1))[target]
-        value = (
-            entropy
-            + self.alpha * (prior * (spread + self.lam * spread.square())).sum()
-            - (of_class * logits.gather(1, column)[:, 0]).sum()
+        with torch.no_grad():
+            column, prior = target[:, None], self.prior.to(logits.dtype)
+            biased = logits + self.bias.to(logits.dtype)
+            shares = biased.softmax(1)
+            normaliser = biased.amax(1) - shares.amax(1).log()
+            of_target = biased.gather(1, column)[:, 0]
+            of_prior = prior.gather(0, target)
+            exponent = normaliser - of_prior.log()
+            largest = exponent.max()
+            importance = (exponent - largest).exp()
+            with torch.autocast(logits.device.type, enabled=False):  # it would round the product
+                total = importance @ shares
+            if total.min() < 1e-30:
+                return None
+            shift = largest - math.log(len(prior) * len(logits))
+            spread = total.log() - self.bias + shift
+            counts = torch.bincount(target, minlength=len(prior))
+            of_class = self.alpha * of_prior / counts.gather(0, target)
+            alone = logits.gather(1, column)[:, 0]
+            value = (normaliser - of_target).dot(factors) - alone.dot(of_class)
+            value += self.alpha * prior.dot(spread * (1 + self.lam * spread))
+            slope = self.alpha * prior * (1 + 2 * self.lam * spread) / total
+            # In place: new memory costs as much as a pass
+            gradient = biased.copy_(slope).mul_(importance[:, None])
+            gradient.add_(factors[:, None]).mul_(shares)
+        return with_gradient(
+            logits,
+            value,
+            gradient,
+            slope=torch.ones_like(factors),
+            target=target,
+            drop=factors + of_class,
         )
-        slope = self.alpha * prior * (1 + 2 * self.lam * spread) / total
-        gradient = torch.outer(importance, slope).add_(factors[:, None]).mul_(share)
-        return value, gradient.scatter_add_(1, column, -(factors + of_class)[:, None])
 
     def regulariser(self, logits: Tensor, target: Tensor) -> Tensor:
         """The distance of exp(logits) from densities on balanced data; a scalar."""

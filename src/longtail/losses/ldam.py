@@ -58,27 +58,27 @@ class LDAM(nn.Module):
         logits = at_least_float32(logits)
         if is_hard(target, logits):
             factors = row_factors(target, logits, weight=weight, rows=rows)
-            return with_gradient(logits, *self._fused(logits, target, factors))
+            return self._fused(logits, target, factors)
         logits = self.scale * logits
         losses = F.softplus(_others(logits) - (logits - self.scale * self.margin))
         return weighted_mean(losses, to_soft_targets(target, logits), weight=weight, rows=rows)
 
-    @torch.no_grad()
-    def _fused(self, logits: Tensor, target: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss of hard targets, and its gradient (N, C).
+    def _fused(self, logits: Tensor, target: Tensor, factors: Tensor) -> Tensor:
+        """The loss of hard targets, from one softmax.
 
         softplus(log-sum-exp of the other classes - logit of the target + its margin) keeps its
         digits for confident predictions, where the cross entropy of all classes rounds to 0.
         """
-        column, scaled = target[:, None], self.scale * logits
-        margin = (self.scale * self.margin.to(scaled.dtype)).gather(0, target)
-        of_target = scaled.gather(1, column)
-        scaled.scatter_add_(1, column, torch.full_like(of_target, -torch.inf))
-        share = scaled.softmax(1)  # of each class among the others
-        gap = scaled.amax(1) - share.amax(1).log() - of_target[:, 0] + margin
-        slope = (self.scale * factors * gap.sigmoid())[:, None]
-        value = F.softplus(gap).dot(factors)
-        return value, share.mul_(slope).scatter_add_(1, column, -slope)
+        with torch.no_grad():
+            column, scaled = target[:, None], self.scale * logits
+            of_target = scaled.gather(1, column)[:, 0]
+            scaled.scatter_add_(1, column, torch.full_like(of_target, -torch.inf)[:, None])
+            shares = scaled.softmax(1)  # of each class among the others
+            others = scaled.amax(1) - shares.amax(1).log()
+            gap = others - of_target + self.scale * self.margin[target]
+            slope = self.scale * factors * gap.sigmoid()
+            value = (F.softplus(gap) * factors).sum()
+        return with_gradient(logits, value, shares, slope=slope, target=target, drop=slope)
 
 
 def _others(logits: Tensor) -> Tensor:

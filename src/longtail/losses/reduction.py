@@ -91,31 +91,36 @@ def row_factors(
     return factors if rows is None else factors * rows.to(factors.dtype)
 
 
-def with_gradient(logits: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
-    """Return `value` as a function of the logits that has this gradient (N, C).
+def with_gradient(
+    logits: Tensor, value: Tensor, shares: Tensor, *, slope: Tensor, target: Tensor, drop: Tensor
+) -> Tensor:
+    """Return `value` as a function of the logits that has a gradient (N, C) in closed form.
 
-    For losses whose gradient is known in closed form: autograd would need several passes more. It
-    cannot be differentiated twice.
+    The gradient of row i is slope_i * shares_i, less drop_i at its target. For losses of hard
+    targets: autograd would need several passes more. It cannot be differentiated twice.
     """
-    return _WithGradient.apply(logits, value, gradient)  # type: ignore[no-any-return]
+    return _WithGradient.apply(  # type: ignore[no-any-return]
+        logits, value, shares, slope[:, None], target[:, None], drop[:, None]
+    )
 
 
 class _WithGradient(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(logits: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
+    def forward(logits: Tensor, value: Tensor, *of_gradient: Tensor) -> Tensor:
         return value.view_as(value)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[2])
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[2:])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
-        (gradient,) = ctx.saved_tensors
-        return upstream * gradient, None, None
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        shares, slope, target, drop = ctx.saved_tensors
+        gradient = shares * (slope * upstream)  # one pass; the other factors are (N, 1)
+        return gradient.scatter_add_(1, target, drop * -upstream), None, None, None, None, None
 
 
 def _check_factors(
