@@ -22,10 +22,11 @@ def write(
     question: str,
     command: str,
     plan: str = "speed",
+    reason: str = "",
     threads: int | None = None,
 ) -> None:
     """Write the figures of a question with the command, machine, versions and commit behind them,
-    and print them.
+    and print them. `reason` says why an aim is not reached.
     """
     machine = {"cores": os.cpu_count(), "threads": threads, "kind": platform.machine()}
     commit = subprocess.run(
@@ -38,6 +39,7 @@ def write(
     complete = {
         "plan": plan,
         "question": question,
+        **({"reason": reason} if reason else {}),
         "command": command,
         "figures": figures,
         "machine": {key: value for key, value in machine.items() if value is not None},

@@ -295,6 +295,7 @@ def _figures(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             f"| {what} | {value} |"
             for what, value in _flat({**result["figures"], **result.get("machine", {})})
         )
+        yield f"\n{result['reason']}" if "reason" in result else ""
         yield f"\n`{result['command']}`\n" if "command" in result else ""
 
 
