@@ -198,6 +198,8 @@ CASES = [
     *(Case(f"{verb}-locked-data", argv, point=4, message="error: .*ermission|cannot be",
            setup=lambda place: place.photos().chmod(0), unprivileged=True)
       for verb, argv in (("inspect", ("inspect", "photos")), ("train", train()))),
+    Case("inspect-quick-locked-folder", ("inspect", "photos", "--quick"), point=4, code=0,
+         message="1 folders cannot be listed: ant", setup=_locked("ant"), unprivileged=True),
     *(Case(f"{verb}-list-{name}", argv, point=point, setup=listed(content),
            code=0 if verb == "inspect" and name in DESCRIBED else 2,
            message="classes" if verb == "inspect" and name in DESCRIBED else message)

@@ -49,6 +49,18 @@ def explained(error: BaseException) -> tuple[str, int] | None:
     return None
 
 
+def torch_reason(error: BaseException) -> str:
+    """Why `torch.load` refused a file: without colours, and without its advice to run the code.
+
+    >>> torch_reason(EOFError())
+    'EOFError: it is empty or incomplete'
+    """
+    text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())
+    text = text.rpartition("WeightsUnpickler error: ")[2]
+    text = re.split(r" In PyTorch 2\.6| ?Check the documentation", text)[0]
+    return f"{type(error).__name__}: {text[:200] or 'it is empty or incomplete'}"
+
+
 def _memory_reason(error: BaseException) -> str | None:
     """Describe a lack of memory or a loader worker that died of it; None for any other error."""
     first_line = (str(error).strip().splitlines() or [""])[0]

@@ -1,5 +1,6 @@
 """A checkpoint is the old one or the new one, never something between."""
 
+import pickle
 from pathlib import Path
 from typing import BinaryIO
 
@@ -36,17 +37,25 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_error_that_the_file_did_not_cause_does_not_advise_to_delete_it(tmp_path: Path) -> None:
-    (tmp_path / "last.pt").mkdir()
     with pytest.raises(OSError, match=r"last\.pt") as caught:
         load(tmp_path / "last.pt")
     assert "delete" not in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"PK", b"junk" * 100])
+def test_a_folder_in_the_place_of_a_checkpoint_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "last.pt").mkdir()
+    with pytest.raises(LongtailError, match=rf"last\.pt is a folder: delete {tmp_path} to"):
+        load(tmp_path / "last.pt")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"junk" * 100, pickle.dumps({"a": print})])
 def test_a_broken_checkpoint_is_refused_with_what_to_delete(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "last.pt").write_bytes(content)
-    with pytest.raises(LongtailError, match=rf"last\.pt cannot be read .*: delete {tmp_path} to"):
+    with pytest.raises(
+        LongtailError, match=rf"last\.pt cannot be read .*: delete {tmp_path} to"
+    ) as caught:
         load(tmp_path / "last.pt")
+    assert "`False`" not in str(caught.value), "no advice to run its code"
 
 
 def test_a_checkpoint_of_another_shape_is_refused(tmp_path: Path) -> None:

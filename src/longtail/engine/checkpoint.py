@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from longtail.errors import LongtailError
+from longtail.errors import LongtailError, torch_reason
 from longtail.records.files import atomic_write, check_regular
 
 FORMAT = 1
@@ -36,15 +36,17 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
 def load(path: Path) -> dict[str, Any]:
     """Load a checkpoint without running code from it."""
     repair = f"delete {path.parent} to train this stage again"
-    check_regular(path, limit=LIMIT)
+    try:
+        check_regular(path, limit=LIMIT)
+    except IsADirectoryError as error:
+        raise LongtailError(f"the checkpoint {path} is a folder: {repair}") from error
     try:
         state: Any = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, MemoryError):
         raise
     except Exception as error:
-        reason = (str(error).splitlines() or ["it is empty"])[0]
         raise LongtailError(
-            f"the checkpoint {path} cannot be read ({type(error).__name__}: {reason}): {repair}"
+            f"the checkpoint {path} cannot be read ({torch_reason(error)}): {repair}"
         ) from error
     if not isinstance(state, dict):
         raise LongtailError(

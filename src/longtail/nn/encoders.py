@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from longtail.errors import LongtailError
+from longtail.errors import LongtailError, torch_reason
 from longtail.nn.mae import transformer
 from longtail.nn.networks import Backbone, Network
 from longtail.nn.vit import Tokens
@@ -138,13 +138,7 @@ def _tensors(path: Path) -> Mapping[str, Tensor]:
     # A file that is no checkpoint raises many types: KeyError, IndexError, struct.error,
     # UnpicklingError, ...
     except Exception as error:
-        # Torch's message has colour codes, and starts with advice
-        reason = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())
-        reason = (
-            f"{type(error).__name__} {reason.rpartition('WeightsUnpickler error: ')[2]}".strip()[
-                :200
-            ]
-        )
+        reason = torch_reason(error)
         if match := re.search(r"GLOBAL (\S+)", reason):
             raise LongtailError(
                 f"{path} contains {match[1]}, which is code and is not executed: if you trust"

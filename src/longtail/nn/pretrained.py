@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from longtail.errors import LongtailError
+from longtail.errors import LongtailError, torch_reason
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -105,10 +105,9 @@ def _weights(path: str) -> dict[str, Tensor]:
     try:
         state: dict[str, Tensor] = load_state_dict(path, weights_only=True)
     except (SafetensorError, UnpicklingError, RuntimeError, EOFError, AttributeError) as error:
-        reason = " ".join(str(error).split())[:200]
         raise LongtailError(
-            f"the weights in {path} cannot be read ({reason}): use a .safetensors file, or a .pth"
-            " file of a state dict"
+            f"the weights in {path} cannot be read ({torch_reason(error)}): use a"
+            " .safetensors file, or a .pth file of a state dict"
         ) from error
     return state
 

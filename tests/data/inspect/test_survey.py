@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -200,6 +202,22 @@ def test_counting_opens_no_file(tmp_path: Path, make_folder: MakeFolder) -> None
     for file in tmp_path.rglob("*.png"):
         file.write_bytes(b"")
     assert assemble(unread(find(str(tmp_path)))).counts.tolist() == counts
+
+
+def test_counting_names_the_folders_that_cannot_be_listed(
+    tmp_path: Path, make_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_folder(tmp_path, {"a": 20, "b": 10})
+    make_folder(tmp_path / "a", {"sub": 2})
+    scandir = os.scandir
+
+    def fail(path: str = ".") -> object:
+        if str(path) == str(tmp_path / "a" / "sub"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", fail)
+    assert unread(find(str(tmp_path))).warnings[-1] == "1 folders cannot be listed: a/sub."
 
 
 def test_a_hash_has_64_frequencies_and_forgets_brightness() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
+from os.path import isdir
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from longtail.data.images.decoding import open_image, upright, why_not
 from longtail.data.images.reading import natural_size
 from longtail.data.images.stores import ImageStore
 from longtail.data.progress import map_threaded
+from longtail.data.readers.folders import is_image
 from longtail.data.source import Rows, Source, listing
 from longtail.errors import LongtailError
 
@@ -127,7 +129,7 @@ def survey(source: Source) -> Survey:
 def unread(source: Source) -> Source:
     """The source with digests of names instead of contents: enough to count, no file is read.
 
-    The images held out differ from those in training.
+    The images held out differ from those in training. Folders that cannot be listed are a warning.
     """
     splits = {
         split: replace(
@@ -137,7 +139,18 @@ def unread(source: Source) -> Source:
         )
         for split, rows in source.splits.items()
     }
-    return replace(source, splits=splits, size=source.size or natural_size(source))
+    folders = [
+        name
+        for rows in source.splits.values()
+        for index, name in enumerate(rows.ids)
+        # Where the suffix is that of an image, nothing is opened
+        if not is_image(name) and isdir(rows.inputs.file(index) or "")
+    ]
+    warnings = source.warnings
+    if folders:
+        warnings += (f"{len(folders):,} folders cannot be listed: {listing(folders)}.",)
+    size = source.size or natural_size(source)
+    return replace(source, splits=splits, size=size, warnings=warnings)
 
 
 def files(data: Dataset) -> dict[str, Any]:

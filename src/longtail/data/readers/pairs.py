@@ -15,7 +15,7 @@ from longtail.data.images.stores import FileImages
 from longtail.data.pairs import pair_source
 from longtail.data.readers.text import read_lines, read_rows
 from longtail.data.source import Rows, Source, listing, split_named
-from longtail.errors import LongtailError
+from longtail.errors import LongtailError, torch_reason
 from longtail.records.files import check_regular
 
 PATH = ("path", "image")
@@ -177,7 +177,7 @@ def _metadata(path: Path) -> list[dict[str, str]]:
     except Exception as error:  # of a damaged file torch raises many types
         raise LongtailError(
             f"{path} contains more than lists, dictionaries and text, or is damaged"
-            f" ({' '.join(str(error).split())[:120]}). Reading it could run code. {convert}."
+            f" ({torch_reason(error)}). Reading it could run code. {convert}."
         ) from error
     keys = ("image", "attr", "obj", "set")
     fits = isinstance(rows, list) and all(
