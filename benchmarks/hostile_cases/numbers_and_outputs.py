@@ -190,6 +190,8 @@ CASES = [
          setup=_large_photos),
     Case("train-batch-1", train("--batch", "1"), point=16, message="error: .*use --batch 2",
          setup=lambda place: place.photos(), may_change=("out/*",)),
+    Case("train-dry-run-save-every", train("--dry-run", "--save-every", "nan"), point=11,
+         message="save-every of 0 minutes", setup=lambda place: place.photos()),
     Case("train-dry-run-of-years",
          ("train", "cross_entropy", "--data", "photos", "--out", "out", "--epochs", "10000000",
           "--size", "16", "--batch", "2", "--device", "cpu", "--threads", "1", "--dry-run"),

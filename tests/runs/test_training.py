@@ -172,6 +172,18 @@ def test_a_folder_that_another_command_started_meanwhile_is_left_alone(
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["seed"] == 1
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("save_every", [math.nan, -1.0])
+def test_a_wrong_time_between_checkpoints_is_refused_before_a_folder_is_made(
+    dry_run: bool, save_every: float, tmp_path: Path
+) -> None:
+    with pytest.raises(LongtailError, match="expected --save-every of 0 minutes or more"):
+        train(
+            "cross_entropy", "digits-lt", tmp_path / "run", dry_run=dry_run, save_every=save_every
+        )
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_recipe_that_returns_no_method_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -211,7 +211,14 @@ def train(
         check_scorer(dataset)
         check_inputs(config, dataset)
         warn_of_mirroring(tta, dataset.name, mirror=dataset.mirror)
-        start = partial(Run, seed=seed, view_seed=config.view_seed, machine=machine, trust=trust)
+        start = partial(
+            Run,
+            seed=seed,
+            view_seed=config.view_seed,
+            machine=machine,
+            trust=trust,
+            save_minutes=save_every,
+        )
         rehearsed = partial(
             start,
             check=lambda stage: str(check_needs(stage, device=machine.device, folder=out)),
@@ -247,7 +254,6 @@ def train(
             write_document(files.recipe, with_geometry(read_recipe(out), dataset.geometry))
         run = start(
             out,
-            save_minutes=save_every,
             tensorboard=tensorboard,
             command=config.command(out),
             plan=_epoch_plan(config, minutes),
