@@ -194,7 +194,7 @@ CASES = [
          message="save-every of 0 minutes", setup=lambda place: place.photos()),
     Case("train-dry-run-of-years",
          ("train", "cross_entropy", "--data", "photos", "--out", "out", "--epochs", "10000000",
-          "--size", "16", "--batch", "2", "--device", "cpu", "--threads", "1", "--dry-run"),
+          "--size", "64", "--batch", "2", "--device", "cpu", "--threads", "1", "--dry-run"),
          point=11, code=0, message="warning: stage 'train' would take about .* (days|years)",
          setup=lambda place: place.photos()),
     *(_number(flag, value) for flag, values in FLAGS.items() for value in values),
