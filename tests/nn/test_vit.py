@@ -19,6 +19,7 @@ def test_the_patch_grows_with_the_image(size: int, patch: int) -> None:
         (15, 2, "choose size 14 or 16, or a patch that divides 15"),
         (8, 16, "choose size 16, or a patch"),
         (8, 0, "choose a patch that divides 8"),
+        (4096, 1, "choose a larger patch or a smaller size"),
     ],
 )
 def test_a_size_that_the_patch_does_not_divide_is_refused_with_others(

@@ -11,6 +11,8 @@ from torch.nn import functional as F
 from longtail.errors import LongtailError
 from longtail.naming import unknown
 
+MOST_TOKENS = 65_536  # of an image: gradients of attention over more need terabytes
+
 POOLS: dict[str, dict[str, Any]] = {
     "token": {"global_pool": "token", "fc_norm": False},
     "avg": {"global_pool": "avg", "fc_norm": False},
@@ -157,6 +159,11 @@ def vit(
         raise LongtailError(
             f"expected an image size divisible by the patch, got size {size} and patch {patch}: "
             f"choose size {sizes}, or a patch that divides {size}"
+        )
+    if (size // patch) ** 2 > MOST_TOKENS:
+        raise LongtailError(
+            f"expected at most {MOST_TOKENS:,} patches, got size {size} and patch {patch}: choose a"
+            " larger patch or a smaller size"
         )
     if heads < 1 or width % heads:
         raise LongtailError(
