@@ -415,7 +415,7 @@ def differences(old: Any, new: Any, tolerance: float = 0.0) -> Iterator[str]:
         for index, pair in enumerate(zip(old, new, strict=True)):
             yield from (f": {index}{where}" for where in differences(*pair, tolerance))
     elif isinstance(old, Rounded) and isinstance(new, Rounded):
-        if not math.isclose(old, new, rel_tol=5e-7):
+        if not math.isclose(old, new, rel_tol=max(5e-7, tolerance)):
             yield f": {old!r} became {new!r}"
     elif bits(old) != bits(new) and not (tolerance and close(old, new, tolerance)):
         yield f": {old!r:.60} became {new!r:.60}".replace("\n", "")
