@@ -118,7 +118,15 @@ def made_up(
     add_scores(row)
     (folder / "row.json").write_text(json.dumps(row))
     (folder / "recipe.json").write_text(
-        json.dumps(record | {"data": {"groups": {"rule": groups.rule, "members": members}}})
+        json.dumps(
+            record
+            | {
+                "data": {
+                    "source": "made-up-lt",
+                    "groups": {"rule": groups.rule, "members": members},
+                }
+            }
+        )
     )
     (folder / "model" / "spec.json").write_text(
         json.dumps({"format": FORMAT, "network": {}, "classes": names, "size": size})

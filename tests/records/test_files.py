@@ -154,3 +154,8 @@ def test_lines_of_a_journal_have_kind_epoch_and_step(tmp_path: Path) -> None:
         path.write_text(f"{good}{line}\n{good}")
         with pytest.raises(LongtailError, match=r"line 2 of .*journal\.jsonl.*: delete this line"):
             read_journal(path)
+
+
+def test_reading_reserves_the_size_of_the_file_not_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "small").write_bytes(b"text")
+    assert read_regular(tmp_path / "small", limit=1 << 50) == b"text"

@@ -84,9 +84,9 @@ def test_the_best_epoch_is_that_of_the_weights_that_were_kept(tmp_path: Path) ->
 def test_a_network_of_a_binary_loss_is_evaluated_by_its_sigmoid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "our_recipes.py").write_text(RECIPES)
+    (tmp_path / "binary_recipes.py").write_text(RECIPES)
     monkeypatch.syspath_prepend(str(tmp_path))
-    result = train("our_recipes:binary", "digits-lt", tmp_path / "run", device="cpu", threads=1)
+    result = train("binary_recipes:binary", "digits-lt", tmp_path / "run", device="cpu", threads=1)
     assert result.row is not None
     for summary in (result.row["val"], result.row["test"]):
         assert summary is not None

@@ -72,7 +72,7 @@ def read_regular(path: str | Path, *, limit: int) -> bytes:
     """Read a regular file of at most `limit` bytes; links are followed."""
     check_regular(path, limit=limit)
     with open(path, "rb") as file:
-        return file.read(limit)
+        return file.read(min(limit, os.fstat(file.fileno()).st_size))  # reserves as many bytes
 
 
 def check_regular(path: str | Path, *, limit: int) -> None:
