@@ -116,17 +116,10 @@ def made_up(
     for inner in ("model", "train", "analysis"):
         (folder / inner).mkdir(parents=True)
     add_scores(row)
+    data, known_groups = row["data"], {"rule": groups.rule, "members": members}
     (folder / "row.json").write_text(json.dumps(row))
     (folder / "recipe.json").write_text(
-        json.dumps(
-            record
-            | {
-                "data": {
-                    "source": "made-up-lt",
-                    "groups": {"rule": groups.rule, "members": members},
-                }
-            }
-        )
+        json.dumps(record | {"data": data | {"source": "made-up-lt", "groups": known_groups}})
     )
     (folder / "model" / "spec.json").write_text(
         json.dumps({"format": FORMAT, "network": {}, "classes": names, "size": size})
