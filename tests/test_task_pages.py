@@ -39,6 +39,16 @@ def domains() -> list[str]:
     return lines
 
 
+def domains_of_images() -> list[str]:
+    lines = []
+    for arm in ("erm", "mixstyle", "swad"):
+        scores = [
+            score("pacs_images_domains", f"{arm}-{domain}-seed0", "domains") for domain in DOMAINS
+        ]
+        lines.append(line(arm, [*scores, statistics.mean(scores)]))
+    return lines
+
+
 def zero_shot() -> list[str]:
     names = ("unseen", "seen", "h", "ausuc")
     runs = {
@@ -82,10 +92,56 @@ def pairs() -> list[str]:
     ]
 
 
+def balanced(plan: str, run: str, head: str | None = None) -> float:
+    test = json.loads((RESULTS / plan / f"{run}.json").read_text())["row"]["test"]
+    return 100 * float((test if head is None else test["heads"][head])["balanced"])
+
+
+def encoders() -> list[str]:
+    plan, lines = "moco_cifar10_lt", []
+    for end in ("", "-batchformer"):
+        scores = [
+            (
+                balanced(plan, f"moco{end}-seed{seed}"),
+                balanced(plan, f"moco{end}-seed{seed}", "knn"),
+                balanced(plan, f"finetuned{end}-seed{seed}"),
+            )
+            for seed in range(3)
+        ]
+        lines.append(
+            line(f"moco{end}", [statistics.mean(part) for part in zip(*scores, strict=True)])
+        )
+    return lines
+
+
+def encoder_controls() -> list[str]:
+    plans = dict.fromkeys(("moco", "moco-batchformer"), "moco_cifar10_lt")
+    names = ("frozen", "self", "plain-weight", "pairings", "v3", "v3-batchformer")
+    plans |= dict.fromkeys((*names, "untrained", "pixels"), "moco_controls_cifar10_lt")
+    return [
+        line(arm, [balanced(plan, f"{arm}-seed0"), balanced(plan, f"{arm}-seed0", "knn")])
+        for arm, plan in plans.items()
+    ]
+
+
 @pytest.mark.parametrize(
     ("page", "lines"),
-    [("domains", domains()), ("zero-shot", zero_shot()), ("compositional", pairs())],
-    ids=["domains", "zero-shot", "compositional"],
+    [
+        ("domains", domains()),
+        ("domains", domains_of_images()),
+        ("zero-shot", zero_shot()),
+        ("compositional", pairs()),
+        ("self-supervised", encoders()),
+        ("self-supervised", encoder_controls()),
+    ],
+    ids=[
+        "domains",
+        "images-of-domains",
+        "zero-shot",
+        "compositional",
+        "encoders",
+        "encoder-controls",
+    ],
 )
 def test_the_page_has_the_numbers_of_the_results(page: str, lines: list[str]) -> None:
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
