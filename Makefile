@@ -54,8 +54,8 @@ define install
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv || \
 		{ echo "Python could not make a virtual environment: on Debian and Ubuntu, apt install python3-venv"; exit 1; }
 	@echo "Installing into .venv: torch is large, a first time takes some minutes."
-	@command -v nvidia-smi > /dev/null || test -n "$$PIP_EXTRA_INDEX_URL" || \
-		echo "Without a GPU, PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu before make takes 0.2 GB instead of 5.2 GB."
+	@test "$$(uname)" != Linux || command -v nvidia-smi > /dev/null || test -n "$$PIP_EXTRA_INDEX_URL" || \
+		echo "This takes the PyTorch for GPUs, 5.2 GB. The README says how to take that for CPUs, 0.2 GB."
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '$(1)'
 endef
 

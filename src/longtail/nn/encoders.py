@@ -18,7 +18,8 @@ from longtail.errors import LongtailError, torch_reason
 from longtail.nn.mae import transformer
 from longtail.nn.networks import Backbone, Network
 from longtail.nn.vit import Tokens
-from longtail.records.documents import LIMIT, read_document, write_document
+from longtail.records.documents import LIMIT as JSON_LIMIT
+from longtail.records.documents import read_document, write_document
 from longtail.records.files import WEIGHTS_LIMIT, atomic_write, check_regular, read_regular
 from longtail.records.kinds import ENCODER
 from longtail.records.layout import ExportFolder, ModelFolder, RunFolder
@@ -116,7 +117,7 @@ def _about(folder: ModelFolder) -> tuple[Mapping[str, Any] | None, str | None, f
 
 def _timm_config(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(read_regular(path, limit=LIMIT))
+        config = json.loads(read_regular(path, limit=JSON_LIMIT))
         if not isinstance(config, dict) or not isinstance(config.get("pretrained_cfg", {}), dict):
             raise ValueError("an object is missing")
     except (ValueError, RecursionError) as error:
